@@ -1,0 +1,119 @@
+//! What a policy is told and what it answers.
+
+use units::{Class, Nanos};
+
+/// A batch that was just committed: its doorbell has been rung.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Commands in this batch.
+    pub commands: u32,
+    /// Commands of this batch that somebody waits for.
+    pub urgent: u32,
+    /// Commands of the queue in flight, this batch included.
+    pub in_flight: u32,
+    /// The class of the batch's commands; of a mixed batch, of the first one.
+    pub class: Option<Class>,
+}
+
+/// Whether to look at the queue right after a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Leave.
+    No,
+    /// Look locklessly at the phase; if an entry is pending *try* the lock and take at most `budget` entries.
+    TryLook {
+        /// Most entries to take.
+        budget: u32,
+    },
+}
+
+/// One command that completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its class.
+    pub class: Class,
+    /// From commit to the clock read of the batch that found it.
+    pub age: Nanos,
+    /// How it was found.
+    pub found: Found,
+}
+
+/// How a completion was found: what its age says about the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The thread was looking all the while: the age is the device's time.
+    Looking,
+    /// The thread slept: the device took at most this long.
+    AfterSleep {
+        /// Upper bound of the device's time.
+        at_most: Nanos,
+    },
+}
+
+/// Why a sleeping thread woke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The queue's notification.
+    Notification,
+    /// The time that the plan named.
+    Timer,
+    /// Something else that the thread waits for: an inbox, another queue, a waker.
+    Other,
+}
+
+/// A wake-up, as the policy is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Woke {
+    /// Why.
+    pub cause: Cause,
+    /// For [`Cause::Timer`]: how much later than planned.
+    pub late: Nanos,
+}
+
+/// What the last look saw, and what stands around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Entries taken by the last look.
+    pub found: u32,
+    /// The last look ended because its budget did.
+    pub budget_used_up: bool,
+    /// Another thread held the queue's lock: it looks, so this one need not.
+    pub lock_busy: bool,
+    /// Commands in flight on the queue.
+    pub in_flight: u32,
+    /// Of these, the ones that somebody waits for.
+    pub urgent_waiting: u32,
+    /// The thread slept before the last look.
+    pub woke: Option<Woke>,
+    /// Another thread wants this CPU.
+    pub cpu_wanted: bool,
+    /// The thread leaves the library to compute and will not look again soon.
+    pub leaving: bool,
+}
+
+/// What to do next about one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Take at most `budget` entries now.
+    Look {
+        /// Most entries to take; never 0.
+        budget: u32,
+    },
+    /// Look again and again, locklessly, until an entry is pending or this instant has come.
+    Spin {
+        /// When to give up and ask again.
+        until: Nanos,
+    },
+    /// Sleep on a timer; the notification stays masked.
+    Nap {
+        /// When to wake.
+        until: Nanos,
+    },
+    /// Arm the notification, look once more, sleep.
+    Sleep {
+        /// When to wake at the latest.
+        until: Nanos,
+    },
+    /// Nothing is in flight: there is nothing to wait for.
+    Rest,
+}

@@ -1,0 +1,39 @@
+//! The bus: what a controller can reach of its host.
+
+use nvme::{CqSlots, Doorbells, Registers, SqSlots, Vector};
+
+/// An address that is not in the host's buffer pool, or a range that leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bus address {addr:#x}..+{len:#x} is outside the memory that the host has registered")]
+pub struct BusError {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Everything that a controller can reach of its host: its memory, its doorbell and register writes, its vectors.
+pub trait Port {
+    /// A submission queue's memory.
+    type Sq: SqSlots;
+    /// A completion queue's memory.
+    type Cq: CqSlots;
+
+    /// Resolves the memory of a submission queue at bus address `addr` once, when the queue is created.
+    fn map_sq(&self, addr: u64, entries: u32) -> Result<Self::Sq, BusError>;
+    /// Resolves the memory of a completion queue.
+    fn map_cq(&self, addr: u64, entries: u32) -> Result<Self::Cq, BusError>;
+    /// Copies host memory into the controller (the data of a Write, a PRP list).
+    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError>;
+    /// Copies from the controller into host memory (the data of a Read, an Identify page).
+    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError>;
+    /// Whether a range lies in registered memory: what `dma_write` would answer, without copying.
+    fn check(&self, addr: u64, len: u64) -> Result<(), BusError>;
+    /// The doorbells, of which a controller reads tails and heads.
+    fn doorbells(&self) -> &impl Doorbells;
+    /// The registers. The host's writes appear here; the controller writes CAP, VS and CSTS.
+    fn registers(&self) -> &impl Registers;
+    /// Sends the message of a vector unless the host masks it: fence(SeqCst), read the mask, signal. The caller has
+    /// stored every entry that the message announces. Returns whether a message went out.
+    fn message(&self, vector: Vector) -> bool;
+}

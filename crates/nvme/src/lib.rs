@@ -1,0 +1,19 @@
+//! The NVM Express protocol, pure: what the bytes mean, for both sides of the rings.
+//!
+//! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command Set Specification*
+//! 1.1 ("NVM"). Values that come from the other side are newtypes over integers, never Rust `enum`s: an unknown value
+//! is data.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod ids;
+mod ring;
+mod status;
+
+pub use entry::{Cqe, Sqe};
+pub use ids::{Cid, Lba, Nsid, QueueId, Vector};
+pub use ring::{Consumer, CqSlots, Doorbells, Producer, Registers, SqSlots};
+pub use status::Status;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("NVMe structures are little-endian; Reap has not been ported to a big-endian host");

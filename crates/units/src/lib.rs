@@ -1,0 +1,131 @@
+//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes.
+//!
+//! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
+//! simulator's virtual time, and the code cannot tell which.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+/// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"
+/// ([`Nanos::MAX`]) stays never and a clock that steps back yields zero rather than a panic.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The origin; also the empty span.
+    pub const ZERO: Nanos = Nanos(0);
+    /// Never; an unbounded span.
+    pub const MAX: Nanos = Nanos(u64::MAX);
+
+    /// A span of `n` microseconds.
+    pub const fn from_micros(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000))
+    }
+
+    /// A span of `n` milliseconds.
+    pub const fn from_millis(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000_000))
+    }
+
+    /// A span of `n` seconds.
+    pub const fn from_secs(n: u64) -> Nanos {
+        Nanos(n.saturating_mul(1_000_000_000))
+    }
+
+    /// The span in seconds, for rates and reports.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The span in microseconds, for reports.
+    pub fn as_micros_f64(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    /// The earlier of two instants.
+    pub fn min(self, other: Nanos) -> Nanos {
+        Nanos(self.0.min(other.0))
+    }
+
+    /// The later of two instants.
+    pub fn max(self, other: Nanos) -> Nanos {
+        Nanos(self.0.max(other.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, rhs: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(rhs.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, rhs: Nanos) {
+        *self = *self + rhs;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, rhs: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(rhs.0))
+    }
+}
+
+impl fmt::Debug for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            u64::MAX => f.write_str("never"),
+            n if n < 10_000 => write!(f, "{n} ns"),
+            n if n < 10_000_000 => write!(f, "{:.1} µs", n as f64 / 1e3),
+            n if n < 10_000_000_000 => write!(f, "{:.1} ms", n as f64 / 1e6),
+            n => write!(f, "{:.1} s", n as f64 / 1e9),
+        }
+    }
+}
+
+/// What a command does, as far as waiting for it is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Moves data to the host.
+    Read,
+    /// Moves data to the device.
+    Write,
+    /// Moves nothing; makes earlier writes durable.
+    Flush,
+}
+
+/// Commands whose device times are alike: one operation and one power-of-two band of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Class(u8);
+
+impl Class {
+    /// How many classes there are; every [`Class::index`] is below it.
+    pub const COUNT: usize = 3 * Self::BANDS;
+    const BANDS: usize = 12;
+
+    /// The class of a command of `bytes` bytes. Bands: up to 512 B, up to 1 KiB, … up to 512 KiB, larger.
+    pub fn new(op: Op, bytes: u32) -> Class {
+        let band = match bytes.saturating_sub(1) >> 9 {
+            0 => 0,
+            n => ((32 - n.leading_zeros()) as usize).min(Self::BANDS - 1),
+        };
+        Class((op as usize * Self::BANDS + band) as u8)
+    }
+
+    /// A dense index below [`Class::COUNT`].
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,32 @@
-//! *When* to look at a completion queue. Pure: no clock, no thread, and nothing of NVMe.
+//! *When* to look at a completion queue, and *who* looks. Pure: no clock, no thread, and nothing of NVMe.
 //!
 //! A [`Policy`] answers for one queue, a [`Group`] for the queues of one thread. Whoever executes the answers, the
 //! engine of `reap` or the simulator, is told only what was seen. **Policies cannot arm**: they plan a
 //! [`Plan::Sleep`], and the executor alone turns that into arm, fence, look, block.
+//!
+//! # What an executor does
+//!
+//! After each commit it calls [`Policy::submitted`] and carries out the [`Check`]. To wait, it asks [`Policy::next`]
+//! again and again, each time with what the step before has seen, and carries out the [`Plan`]:
+//!
+//! | plan | step | what the next [`Seen`] says |
+//! | --- | --- | --- |
+//! | `Look` | try the lock, take at most `budget` entries, [`Policy::completed`] if [`Policy::wants_done`] | `found`, `budget_used_up`, `lock_busy`; `pending` if the look after the release met another entry |
+//! | `Spin` | look at the phase until an entry is there or `until` has come | `pending` |
+//! | `Nap` | block on a timer, masked | `woke` |
+//! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
+//! | `Rest` | nothing | |
+//!
+//! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`.
+//! A switch of mode replaces the policy; the new one may find commands in flight of which it never heard.
 #![forbid(unsafe_code)]
 
+mod group;
+mod mode;
+mod policy;
 mod seen;
 
+pub use group::{Group, Round, Turn, combine};
+pub use mode::{Mode, ModeError, Preset};
+pub use policy::{Policy, WEIGHT};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};

@@ -77,13 +77,16 @@ pub struct Seen {
     pub found: u32,
     /// The last look ended because its budget did.
     pub budget_used_up: bool,
+    /// An entry is known to be there and was not taken: a spin ended on it, the look after arming met it, or the last
+    /// look left it behind.
+    pub pending: bool,
     /// Another thread held the queue's lock: it looks, so this one need not.
     pub lock_busy: bool,
     /// Commands in flight on the queue.
     pub in_flight: u32,
     /// Of these, the ones that somebody waits for.
     pub urgent_waiting: u32,
-    /// The thread slept before the last look.
+    /// The thread has slept and has not looked since.
     pub woke: Option<Woke>,
     /// Another thread wants this CPU.
     pub cpu_wanted: bool,

@@ -1,0 +1,11 @@
+use super::*;
+
+#[test]
+fn the_most_urgent_plan_wins_and_the_earliest_instant() {
+    let (spin, nap, sleep) = (Plan::Spin { until: Nanos(9) }, Plan::Nap { until: Nanos(5) }, Plan::Sleep { until: Nanos(7) });
+    assert_eq!(combine([]), Plan::Rest);
+    assert_eq!(combine([Plan::Rest, sleep]), sleep);
+    assert_eq!(combine([sleep, nap, Plan::Rest]), nap);
+    assert_eq!(combine([sleep, spin]), Plan::Spin { until: Nanos(7) });
+    assert_eq!(combine([spin, Plan::Look { budget: 3 }, nap]), Plan::Look { budget: 3 });
+}

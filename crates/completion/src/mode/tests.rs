@@ -1,0 +1,38 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn every_mode_is_read_back_from_its_name() {
+    for mode in Mode::ALL {
+        assert_eq!(mode.to_string().parse(), Ok(mode));
+        assert_eq!(Mode::try_from(u32::from(mode)), Ok(mode));
+    }
+    assert_eq!(Mode::try_from(99), Err(99));
+}
+
+#[test]
+fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
+    let error = "intrrupt+submit-chek".parse::<Mode>().unwrap_err().to_string();
+    assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
+    assert!(Mode::ALL.iter().all(|m| error.contains(&m.to_string())), "{error}");
+    assert!(matches!("POLL".parse::<Mode>(), Err(ModeError::Unknown { nearest: Mode::POLL, .. })));
+    assert!("".parse::<Mode>().is_err());
+}
+
+#[test]
+fn submit_check_is_refused_by_name_where_it_makes_no_sense() {
+    for name in ["poll+submit-check", "hybrid-mean+submit-check"] {
+        let error = name.parse::<Mode>().unwrap_err();
+        assert!(matches!(error, ModeError::NoSubmitCheck { .. }), "{error}");
+    }
+    let twice = "interrupt+submit-check+submit-check".parse::<Mode>();
+    assert!(twice.is_err() || twice == Ok(Mode::ALL[1]));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(text in ".{0,60}") {
+        let _ = text.parse::<Mode>();
+    }
+}

@@ -1,1 +1,8 @@
+//! *Where* a request goes: which hardware queue, under which tag, in how many parts. Pure, and named after the block
+//! layer that the words come from (blk-mq).
 #![forbid(unsafe_code)]
+
+mod sync;
+mod tags;
+
+pub use tags::{Returner, Tag, Tags, Taker};

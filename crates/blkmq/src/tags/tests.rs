@@ -1,0 +1,47 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    /// Whatever the order of taking and returning, a tag is never handed out twice, and none is ever lost.
+    #[test]
+    fn a_tag_has_one_holder_and_none_is_lost(count in 1u32..200, steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400)) {
+        let (tags, mut taker) = Tags::new(count);
+        let mut returner = tags.returner();
+        let mut held = Vec::new();
+        for (take, which) in steps {
+            if take {
+                match taker.take(&tags) {
+                    Some(tag) => {
+                        prop_assert!(u32::from(tag.0) < count);
+                        prop_assert!(!held.contains(&tag));
+                        held.push(tag);
+                    }
+                    None => {
+                        prop_assert_eq!(held.len(), count as usize);
+                        prop_assert!(taker.exhausted(&tags));
+                    }
+                }
+            } else if !held.is_empty() {
+                // A batch: everything from some point on.
+                for tag in held.split_off(which.index(held.len())) {
+                    returner.add(tag);
+                }
+                returner.flush(&tags);
+            }
+        }
+        held.into_iter().for_each(|tag| tags.give_back(tag));
+        let all: BTreeSet<_> = std::iter::from_fn(|| taker.take(&tags)).collect();
+        prop_assert_eq!(all.len(), count as usize);
+    }
+}
+
+#[test]
+fn a_reset_frees_every_tag() {
+    let (tags, mut taker) = Tags::new(70);
+    assert!((0..50).all(|_| taker.take(&tags).is_some()));
+    taker.reset(&tags);
+    assert_eq!(std::iter::from_fn(|| taker.take(&tags)).count(), 70);
+}

@@ -1,0 +1,89 @@
+//! What can go wrong, each as a type that says what was seen.
+
+use nvme::{Cid, QueueId};
+
+/// The queue has no free tag, or is closed for a reset: the request waits until one returns, first come, first served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no free tag: every command slot of the queue is in use, or the queue is closed for a reset")]
+pub struct NoTag;
+
+/// A queue pair of impossible size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueSizeError {
+    /// A ring has 2 to 65,536 entries (Base 3.3.1.4, MQES).
+    #[error("{ring} of queue {id} with {entries} entries: a ring has 2 to 65536")]
+    Ring {
+        /// The queue.
+        id: QueueId,
+        /// "submission queue" or "completion queue".
+        ring: &'static str,
+        /// What was asked for.
+        entries: u32,
+    },
+    /// More commands than the rings hold, so that one could overrun; or none at all.
+    #[error("queue {id} with {tags} tags: a ring of N entries holds N-1, so {most} is the most and 1 the least")]
+    Tags {
+        /// The queue.
+        id: QueueId,
+        /// What was asked for.
+        tags: u32,
+        /// Entries of the smaller ring, less one.
+        most: u32,
+    },
+}
+
+/// The controller posted something that no correct controller posts. The queue takes no further entries: the
+/// controller has to be reset, because nobody can say which buffers it still writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolViolation {
+    /// A command identifier that this queue has no command under: never issued, or completed already.
+    #[error(
+        "queue {queue}: completion for command {cid:#06x}, which is not in flight (the slot was last used by {last:#06x}); reset the controller"
+    )]
+    UnknownCommand {
+        /// The queue.
+        queue: QueueId,
+        /// The identifier in the entry.
+        cid: u16,
+        /// The identifier that the slot's present or last command has; FFFFh if there is no such slot.
+        last: u16,
+    },
+    /// A completion of a command that was already completed, while its Abort is still out.
+    #[error("queue {queue}: second completion for command {cid}; reset the controller")]
+    Doubled {
+        /// The queue.
+        queue: QueueId,
+        /// The identifier in the entry.
+        cid: Cid,
+    },
+    /// More completions than commands were announced by the doorbell.
+    #[error("queue {queue}: completion for command {cid} although nothing that was announced is in flight; reset the controller")]
+    Unannounced {
+        /// The queue.
+        queue: QueueId,
+        /// The identifier in the entry.
+        cid: u16,
+    },
+    /// DW2.SQID names another submission queue (Base 4.2.1).
+    #[error("queue {queue}: completion for command {cid:#06x} names submission queue {named}; reset the controller")]
+    WrongQueue {
+        /// The queue.
+        queue: QueueId,
+        /// The identifier in the entry.
+        cid: u16,
+        /// The SQID in the entry.
+        named: u16,
+    },
+    /// DW2.SQHD lies outside the submission queue (Base 4.2.1).
+    #[error("queue {queue}: completion for command {cid:#06x} has SQ head {head} in a queue of {entries} entries; reset the controller")]
+    BadHead {
+        /// The queue.
+        queue: QueueId,
+        /// The identifier in the entry.
+        cid: u16,
+        /// The SQHD in the entry.
+        head: u16,
+        /// Entries of the submission queue.
+        entries: u32,
+    },
+}

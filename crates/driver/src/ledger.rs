@@ -1,0 +1,244 @@
+//! The command table: turns the CID of a completion back into the token that the command was posted with, exactly once.
+//!
+//! A CID is a generation above a tag: the slot's next command has another CID, so a late or repeated completion of the
+//! last one is recognised. Who may write a slot: the thread that took its tag (under the SQ lock) fills it; whoever has
+//! the [`Finisher`] (under the CQ lock) ends it and returns the tag. No slot ever needs a locked instruction. Anybody
+//! may read: [`Ledger::expired`] does, without a lock.
+
+use blkmq::Tag;
+use nvme::Cid;
+use units::Nanos;
+
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The commands of one queue pair, by tag.
+#[derive(Debug)]
+pub struct Ledger {
+    slots: Box<[Slot]>,
+    tag_mask: u16,
+}
+
+/// The right to end commands; there is one per [`Ledger`], kept under the CQ lock.
+#[derive(Debug)]
+pub struct Finisher(());
+
+/// 32 bytes, so that no slot straddles two cache lines.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Slot {
+    /// The CID in bits 15:0, the [`Stage`] above.
+    state: AtomicU32,
+    token: AtomicU64,
+    posted_at: AtomicU64,
+}
+
+/// Where a command slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No command.
+    Free,
+    /// Posted, and not completed.
+    InFlight,
+    /// In flight, and an Abort for it too: the CID stays reserved until both have completed.
+    Aborting,
+    /// Completed; the Abort for it has not.
+    Held,
+}
+
+/// A command as it was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its identifier.
+    pub cid: Cid,
+    /// What it was posted with.
+    pub token: u64,
+    /// When it was posted.
+    pub posted_at: Nanos,
+}
+
+/// A command that is in flight for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// The command.
+    pub command: Command,
+    /// An Abort for it is in flight already.
+    pub aborting: bool,
+}
+
+/// Why a CID cannot be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Not in flight; the slot's present or last CID.
+    Unknown { last: u16 },
+    /// Completed already, and reserved for its Abort.
+    Doubled,
+}
+
+/// What became of the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub command: Command,
+    /// The tag to return; `None` while an Abort holds the CID.
+    pub tag: Option<Tag>,
+}
+
+impl Stage {
+    const fn bits(self, cid: u16) -> u32 {
+        (self as u32) << 16 | cid as u32
+    }
+
+    fn of(state: u32) -> Stage {
+        match state >> 16 {
+            0 => Stage::Free,
+            1 => Stage::InFlight,
+            2 => Stage::Aborting,
+            _ => Stage::Held,
+        }
+    }
+}
+
+impl Ledger {
+    /// A table for `tags` commands (1 to 65,535), and the right to end them.
+    pub fn new(tags: u32) -> (Ledger, Finisher) {
+        let tag_mask = (tags.next_power_of_two() - 1) as u16;
+        let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(Stage::Free.bits(tag as u16)), ..Slot::default() }).collect();
+        (Ledger { slots, tag_mask }, Finisher(()))
+    }
+
+    /// Enters a command under a tag that the caller has taken, and names it.
+    #[inline]
+    pub fn begin(&self, tag: Tag, token: u64, now: Nanos) -> Cid {
+        let slot = &self.slots[usize::from(tag.0)];
+        let cid = self.next_cid(slot.state.load(Relaxed) as u16);
+        // Release, here too: a reader that sees one of them also sees that the slot's last command has ended.
+        slot.token.store(token, Release);
+        slot.posted_at.store(now.0, Release);
+        slot.state.store(Stage::InFlight.bits(cid), Release);
+        Cid(cid)
+    }
+
+    /// Ends the command `cid`.
+    #[inline]
+    pub(crate) fn finish(&self, right: &mut Finisher, cid: Cid) -> Result<Finished, Refused> {
+        let tag = Tag(cid.0 & self.tag_mask);
+        let Some(slot) = self.slots.get(usize::from(tag.0)) else { return Err(Refused::Unknown { last: u16::MAX }) };
+        // Acquire: the entry may name a command that this thread has not heard of through the doorbell.
+        let state = slot.state.load(Acquire);
+        if state == Stage::InFlight.bits(cid.0) {
+            // The tag's return is the release.
+            slot.state.store(Stage::Free.bits(cid.0), Relaxed);
+            Ok(Finished { command: slot.command(cid), tag: Some(tag) })
+        } else {
+            slot.finish_aborting(right, cid, state)
+        }
+    }
+
+    /// Reserves the CID of a command for which an Abort is about to be posted. False: it has completed meanwhile.
+    pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &Command) -> bool {
+        let Some(slot) = self.slot(command.cid) else { return false };
+        // Time and token too: after enough generations a CID comes back.
+        let same = slot.state.load(Acquire) == Stage::InFlight.bits(command.cid.0) && slot.command(command.cid) == *command;
+        if same {
+            slot.state.store(Stage::Aborting.bits(command.cid.0), Relaxed);
+        }
+        same
+    }
+
+    /// The Abort for `cid` has completed. Returns the tag if the command itself had already.
+    pub(crate) fn end_abort(&self, _: &mut Finisher, cid: Cid) -> Option<Tag> {
+        let slot = self.slot(cid)?;
+        let state = slot.state.load(Acquire);
+        if state == Stage::Held.bits(cid.0) {
+            slot.state.store(Stage::Free.bits(cid.0), Relaxed);
+            return Some(Tag(cid.0 & self.tag_mask));
+        }
+        if state == Stage::Aborting.bits(cid.0) {
+            slot.state.store(Stage::InFlight.bits(cid.0), Relaxed);
+        }
+        None
+    }
+
+    /// Appends the commands that were posted `timeout` or longer before `now`. Takes no lock: a command that completes
+    /// meanwhile may or may not be listed, but a listed one was in flight, with that token and that time.
+    pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
+        for slot in &self.slots {
+            if let Some((command, aborting)) = slot.snapshot()
+                && now - command.posted_at >= timeout
+            {
+                out.push(Expired { command, aborting });
+            }
+        }
+    }
+
+    /// When the oldest command in flight was posted.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.slots.iter().filter_map(|slot| Some(slot.snapshot()?.0.posted_at)).min()
+    }
+
+    /// Ends every command, for a reset: the caller holds both locks and makes every tag free. Generations go on, so
+    /// that an answer to any of these is still recognised as stale.
+    pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
+        for slot in &self.slots {
+            let state = slot.state.load(Acquire);
+            if matches!(Stage::of(state), Stage::InFlight | Stage::Aborting) {
+                each(slot.command(Cid(state as u16)));
+            }
+            slot.state.store(Stage::Free.bits(state as u16), Relaxed);
+        }
+    }
+
+    /// Where the slot of `cid` stands, if its present or last command is `cid`.
+    pub fn stage(&self, cid: Cid) -> Option<Stage> {
+        let state = self.slot(cid)?.state.load(Acquire);
+        (state as u16 == cid.0).then(|| Stage::of(state))
+    }
+
+    fn slot(&self, cid: Cid) -> Option<&Slot> {
+        self.slots.get(usize::from(cid.0 & self.tag_mask))
+    }
+
+    /// The next generation of the same tag. FFFFh stands for "no command" (Base 5.1.12.1.2) and is passed over.
+    #[inline]
+    fn next_cid(&self, last: u16) -> u16 {
+        let step = self.tag_mask.wrapping_add(1);
+        match last.wrapping_add(step) {
+            u16::MAX => u16::MAX.wrapping_add(step),
+            cid => cid,
+        }
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn command(&self, cid: Cid) -> Command {
+        Command { cid, token: self.token.load(Acquire), posted_at: Nanos(self.posted_at.load(Acquire)) }
+    }
+
+    #[cold]
+    fn finish_aborting(&self, _: &mut Finisher, cid: Cid, state: u32) -> Result<Finished, Refused> {
+        if state == Stage::Aborting.bits(cid.0) {
+            self.state.store(Stage::Held.bits(cid.0), Relaxed);
+            Ok(Finished { command: self.command(cid), tag: None })
+        } else if state == Stage::Held.bits(cid.0) {
+            Err(Refused::Doubled)
+        } else {
+            Err(Refused::Unknown { last: state as u16 })
+        }
+    }
+
+    /// The command in flight, read without a lock: what was read between two equal states belongs to that state.
+    fn snapshot(&self) -> Option<(Command, bool)> {
+        let state = self.state.load(Acquire);
+        let aborting = match Stage::of(state) {
+            Stage::InFlight => false,
+            Stage::Aborting => true,
+            Stage::Free | Stage::Held => return None,
+        };
+        let command = self.command(Cid(state as u16));
+        (self.state.load(Relaxed) == state).then_some((command, aborting))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! One submission queue and its completion queue: posting, the doorbells, reaping.
+//!
+//! The two rings have a lock each, so that a thread that submits never waits for one that reaps. [`QueuePair::pending`]
+//! looks at the completion queue without either.
+
+mod counters;
+
+use blkmq::{Returner, Tag, Tags, Taker};
+use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use units::Nanos;
+
+use crate::ledger::Refused;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Command, Expired, Finisher, Ledger, NoTag, ProtocolViolation, QueueSizeError};
+use counters::Count;
+pub use counters::Counters;
+
+/// The sizes of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSizes {
+    /// Entries of the submission queue, 2 to 65,536.
+    pub sq_entries: u32,
+    /// Entries of the completion queue, 2 to 65,536.
+    pub cq_entries: u32,
+    /// Most commands in flight: at most one less than the entries of either ring, so that neither can overrun.
+    pub tags: u32,
+}
+
+/// A queue pair over ring memory `S` and `C`. Shared by reference among all who submit and reap.
+#[derive(Debug)]
+pub struct QueuePair<S, C> {
+    id: QueueId,
+    sizes: QueueSizes,
+    sq: S,
+    cq: C,
+    tags: Tags,
+    ledger: Ledger,
+    sq_side: Mutex<SqSide>,
+    cq_side: Mutex<CqSide>,
+    /// What the doorbell has announced since the queue was made; written under the SQ lock.
+    announced: AtomicU64,
+    /// What has been reaped, or abandoned, since then; written under the CQ lock.
+    finished: AtomicU64,
+    /// Where a lockless look looks: the slot in bits 31:0, the phase in bit 32, [`STOPPED`] in bit 33.
+    look: AtomicU64,
+    sq_doorbells: Count,
+    cq_doorbells: Count,
+    empty_looks: Count,
+    reaps: Count,
+}
+
+/// Nothing more is taken from this queue: a violation was seen, or it is closed.
+const STOPPED: u64 = 1 << 33;
+
+#[derive(Debug)]
+struct SqSide {
+    producer: Producer,
+    taker: Taker,
+    /// Stored, and not yet announced.
+    posted: u32,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct CqSide {
+    consumer: Consumer,
+    finisher: Finisher,
+    returner: Returner,
+    /// Took a [`ProtocolViolation`]: where the ring stands is no longer known.
+    stopped: bool,
+}
+
+/// A completed command, as the controller ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// What it was posted with.
+    pub token: u64,
+    /// Its identifier.
+    pub cid: Cid,
+    /// How it ended.
+    pub status: Status,
+    /// DW0 of the entry, by command.
+    pub result: u32,
+    /// When it was posted.
+    pub posted_at: Nanos,
+}
+
+/// A command that a reset took the answer from.
+pub type Abandoned = Command;
+
+/// What one reap saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Entries taken.
+    pub found: u32,
+    /// It ended because the budget, or the room in `out`, did.
+    pub budget_used_up: bool,
+    /// After the lock was released there was an entry: somebody has to look again (law 6).
+    pub more: bool,
+    /// The controller broke the protocol: reset it. Reported once; from then on this queue yields nothing.
+    pub violation: Option<ProtocolViolation>,
+}
+
+impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
+    /// A queue pair over ring memory whose completion entries are all of phase 0 (zeroed).
+    pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
+        sizes.check(id)?;
+        let (tags, taker) = Tags::new(sizes.tags);
+        let (ledger, finisher) = Ledger::new(sizes.tags);
+        let returner = tags.returner();
+        let consumer = Consumer::new(sizes.cq_entries);
+        Ok(QueuePair {
+            id,
+            sizes,
+            sq,
+            cq,
+            tags,
+            ledger,
+            look: AtomicU64::new(look_word(&consumer)),
+            sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, posted: 0, closed: false }),
+            cq_side: Mutex::new(CqSide { consumer, finisher, returner, stopped: false }),
+            announced: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            sq_doorbells: Count::default(),
+            cq_doorbells: Count::default(),
+            empty_looks: Count::default(),
+            reaps: Count::default(),
+        })
+    }
+
+    /// Its identifier; submission and completion queue have the same.
+    pub fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> QueueSizes {
+        self.sizes
+    }
+
+    /// Waits for the submission side.
+    #[inline]
+    pub fn lock_sq(&self) -> SqGuard<'_, S, C> {
+        SqGuard { pair: self, side: lock(&self.sq_side) }
+    }
+
+    /// The submission side, unless another thread has it.
+    #[inline]
+    pub fn try_lock_sq(&self) -> Option<SqGuard<'_, S, C>> {
+        Some(SqGuard { pair: self, side: try_lock(&self.sq_side)? })
+    }
+
+    /// Whether an entry waits in the completion queue, without a lock. May be true although another thread has just
+    /// taken the entry; false only if there was none, or the queue is stopped.
+    #[inline]
+    pub fn pending(&self) -> bool {
+        // Relaxed: a stale slot is one that was taken since, and it still has the phase that was looked for.
+        let look = self.look.load(Relaxed);
+        look & STOPPED == 0 && self.cq.is_new(look as u32, look >> 32 & 1 == 1)
+    }
+
+    /// Takes at most `budget` entries, and at most as many as `out` has room for without growing. `None`: another
+    /// thread is reaping, and will look once more after it.
+    #[inline]
+    pub fn try_reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        let side = try_lock(&self.cq_side)?;
+        Some(self.reap_locked(side, bells, budget, out))
+    }
+
+    /// The same, waiting for the lock.
+    #[inline]
+    pub fn reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+        self.reap_locked(lock(&self.cq_side), bells, budget, out)
+    }
+
+    #[inline]
+    fn reap_locked(&self, mut guard: MutexGuard<'_, CqSide>, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+        let budget = budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX));
+        let side = &mut *guard;
+        let mut reaped = Reaped::default();
+        if side.stopped {
+            return reaped;
+        }
+        let finished = self.finished.load(Relaxed);
+        let mut outstanding = 0;
+        while reaped.found < budget {
+            let Some(cqe) = self.cq.load(side.consumer.slot(), side.consumer.phase()) else { break };
+            if reaped.found >= outstanding {
+                outstanding = (self.announced.load(Acquire) - finished) as u32;
+            }
+            match self.take(side, &cqe, reaped.found < outstanding) {
+                Ok(completed) => out.push(completed),
+                Err(violation) => {
+                    reaped.violation = Some(violation);
+                    side.stopped = true;
+                    break;
+                }
+            }
+            side.consumer.advance();
+            reaped.found += 1;
+        }
+        reaped.budget_used_up = reaped.found == budget;
+        self.reaps.add(1);
+        if reaped.found > 0 {
+            self.finished.store(finished + u64::from(reaped.found), Release);
+            bells.ring_cq(self.id, side.consumer.slot());
+            self.cq_doorbells.add(1);
+            // After the doorbell: a command posted under one of these tags finds room in the completion queue.
+            side.returner.flush(&self.tags);
+        } else {
+            self.empty_looks.add(1);
+        }
+        self.look.store(look_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
+        drop(guard);
+        reaped.more = self.pending();
+        reaped
+    }
+
+    /// One entry: whose command it ends.
+    #[inline]
+    fn take(&self, side: &mut CqSide, cqe: &Cqe, announced: bool) -> Result<Completed, ProtocolViolation> {
+        if cqe.sq_id != self.id.0 || u32::from(cqe.sq_head) >= self.sizes.sq_entries || !announced {
+            return Err(self.violation(cqe, announced));
+        }
+        let finished = self.ledger.finish(&mut side.finisher, cqe.cid()).map_err(|refused| self.refused(cqe, refused))?;
+        if let Some(tag) = finished.tag {
+            side.returner.add(tag);
+        }
+        let Command { cid, token, posted_at } = finished.command;
+        Ok(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at })
+    }
+
+    #[cold]
+    fn violation(&self, cqe: &Cqe, announced: bool) -> ProtocolViolation {
+        let (queue, cid) = (self.id, cqe.cid);
+        if cqe.sq_id != self.id.0 {
+            ProtocolViolation::WrongQueue { queue, cid, named: cqe.sq_id }
+        } else if !announced {
+            ProtocolViolation::Unannounced { queue, cid }
+        } else {
+            ProtocolViolation::BadHead { queue, cid, head: cqe.sq_head, entries: self.sizes.sq_entries }
+        }
+    }
+
+    #[cold]
+    fn refused(&self, cqe: &Cqe, refused: Refused) -> ProtocolViolation {
+        match refused {
+            Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue: self.id, cid: cqe.cid, last },
+            Refused::Doubled => ProtocolViolation::Doubled { queue: self.id, cid: cqe.cid() },
+        }
+    }
+
+    /// Commands announced and not yet reaped.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        // In this order, so that the difference is never negative.
+        let finished = self.finished.load(Acquire);
+        (self.announced.load(Acquire) - finished) as u32
+    }
+
+    /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
+    pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
+        self.ledger.expired(now, timeout, out);
+    }
+
+    /// When the oldest command in flight was posted; for the next deadline.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.ledger.oldest()
+    }
+
+    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. The first
+    /// value is false if the command has completed meanwhile; the second says, as [`Reaped::more`], that an entry came
+    /// while the lock was held: reap.
+    pub fn begin_abort(&self, command: &Command) -> (bool, bool) {
+        let begun = self.ledger.begin_abort(&mut lock(&self.cq_side).finisher, command);
+        (begun, self.pending())
+    }
+
+    /// The Abort for `cid` has completed, successfully or not. Returns [`Reaped::more`].
+    pub fn end_abort(&self, cid: Cid) -> bool {
+        let tag: Option<Tag> = self.ledger.end_abort(&mut lock(&self.cq_side).finisher, cid);
+        if let Some(tag) = tag {
+            self.tags.give_back(tag);
+        }
+        self.pending()
+    }
+
+    /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
+    pub fn close(&self) {
+        lock(&self.sq_side).closed = true;
+    }
+
+    /// Ends every command without an answer and returns what they were posted with. The queue is closed and empty
+    /// until [`QueuePair::reopen`]. Only after the controller has provably stopped (CSTS.RDY = 0) may anybody touch the
+    /// commands' buffers.
+    pub fn abandon(&self) -> Vec<Abandoned> {
+        let mut sq = lock(&self.sq_side);
+        let mut guard = lock(&self.cq_side);
+        let cq = &mut *guard;
+        sq.closed = true;
+        cq.stopped = true;
+        self.look.store(STOPPED, Release);
+        let mut abandoned = Vec::new();
+        self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
+        sq.taker.reset(&self.tags);
+        sq.posted = 0;
+        self.finished.store(self.announced.load(Relaxed), Release);
+        abandoned
+    }
+
+    /// Starts afresh after [`QueuePair::abandon`], before the queues are created again: both rings empty, the
+    /// completion entries back to phase 0.
+    pub fn reopen(&self) {
+        let mut sq = lock(&self.sq_side);
+        let mut cq = lock(&self.cq_side);
+        for slot in 0..self.sizes.cq_entries {
+            self.cq.store(slot, &Cqe::default());
+        }
+        sq.producer = Producer::new(self.sizes.sq_entries);
+        sq.closed = false;
+        cq.consumer = Consumer::new(self.sizes.cq_entries);
+        cq.stopped = false;
+        self.look.store(look_word(&cq.consumer), Release);
+    }
+
+    /// What has been counted since the queue was made.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            announced: self.announced.load(Relaxed),
+            finished: self.finished.load(Relaxed),
+            sq_doorbells: self.sq_doorbells.get(),
+            cq_doorbells: self.cq_doorbells.get(),
+            reaps: self.reaps.get(),
+            empty_looks: self.empty_looks.get(),
+        }
+    }
+}
+
+/// The submission side of a queue pair, locked.
+#[derive(Debug)]
+pub struct SqGuard<'a, S, C> {
+    pair: &'a QueuePair<S, C>,
+    side: MutexGuard<'a, SqSide>,
+}
+
+impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
+    /// Stores a command, under a CID of its own, where the next [`SqGuard::commit`] announces it.
+    #[inline]
+    pub fn post(&mut self, mut sqe: Sqe, token: u64, now: Nanos) -> Result<Cid, NoTag> {
+        let (pair, side) = (self.pair, &mut *self.side);
+        if side.closed {
+            return Err(NoTag);
+        }
+        let tag = side.taker.take(&pair.tags).ok_or(NoTag)?;
+        let cid = pair.ledger.begin(tag, token, now);
+        sqe.cid = cid.0;
+        pair.sq.store(side.producer.slot(), &sqe);
+        side.producer.advance();
+        side.posted += 1;
+        Ok(cid)
+    }
+
+    /// Rings the doorbell if anything was posted since it was last rung. Returns how many commands that announced.
+    #[inline]
+    pub fn commit(&mut self, bells: &impl Doorbells) -> u32 {
+        let posted = std::mem::take(&mut self.side.posted);
+        if posted == 0 || self.side.closed {
+            return 0;
+        }
+        let announced = &self.pair.announced;
+        announced.store(announced.load(Relaxed) + u64::from(posted), Release);
+        bells.ring_sq(self.pair.id, self.side.producer.slot());
+        self.pair.sq_doorbells.add(1);
+        posted
+    }
+
+    /// Whether there is no tag for another command now. See [`Taker::exhausted`] on waiting for one.
+    pub fn exhausted(&self) -> bool {
+        self.side.closed || self.side.taker.exhausted(&self.pair.tags)
+    }
+
+    /// Whether the queue is closed for a reset.
+    pub fn is_closed(&self) -> bool {
+        self.side.closed
+    }
+
+    /// Commands stored and not yet announced.
+    pub fn posted(&self) -> u32 {
+        self.side.posted
+    }
+}
+
+impl QueueSizes {
+    fn check(self, id: QueueId) -> Result<(), QueueSizeError> {
+        for (ring, entries) in [("submission queue", self.sq_entries), ("completion queue", self.cq_entries)] {
+            if !(2..=65_536).contains(&entries) {
+                return Err(QueueSizeError::Ring { id, ring, entries });
+            }
+        }
+        let most = self.sq_entries.min(self.cq_entries) - 1;
+        if !(1..=most).contains(&self.tags) {
+            return Err(QueueSizeError::Tags { id, tags: self.tags, most });
+        }
+        Ok(())
+    }
+}
+
+fn look_word(consumer: &Consumer) -> u64 {
+    u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
+}
+
+/// No code that holds these locks can panic half-way through a change, so a poisoned one is as good as any.
+#[inline]
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[inline]
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

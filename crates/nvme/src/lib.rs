@@ -5,8 +5,16 @@
 //! is data.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 mod entry;
+pub mod features;
+pub mod identify;
 mod ids;
+pub mod io;
+pub mod log;
+pub mod opcode;
+pub mod prp;
+pub mod regs;
 mod ring;
 mod status;
 

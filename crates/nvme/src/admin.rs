@@ -1,0 +1,480 @@
+//! Admin commands. Each is a struct of what it says: `to_sqe` for the host, `from_sqe` for the controller.
+//!
+//! Decoding never fails: every bit pattern means something, and what a controller does not support it refuses by
+//! value. Reserved bits are ignored. The CID is the queue pair's to fill in.
+
+use bitfield_struct::bitfield;
+
+use crate::prp::Dptr;
+use crate::{Cid, Nsid, QueueId, Sqe, Status, Vector, opcode};
+
+/// Create I/O Completion Queue (Base 5.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateCq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+    /// CDW10.QSIZE + 1: entries, 1 to 65,536.
+    pub entries: u32,
+    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    pub addr: u64,
+    /// CDW11.PC: the queue is contiguous in bus addresses.
+    pub contiguous: bool,
+    /// CDW11.IV if CDW11.IEN: the vector that new entries raise, `None` for a queue that is only polled.
+    pub vector: Option<Vector>,
+}
+
+impl CreateCq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        let vector = self.vector.map_or(0, |v| u32::from(v.0) << 16 | 1 << 1);
+        Sqe {
+            opcode: opcode::admin::CREATE_CQ,
+            prp1: self.addr,
+            cdw10: queue_and_size(self.queue, self.entries),
+            cdw11: vector | u32::from(self.contiguous),
+            ..Sqe::default()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> CreateCq {
+        CreateCq {
+            queue: QueueId(sqe.cdw10 as u16),
+            entries: (sqe.cdw10 >> 16) + 1,
+            addr: sqe.prp1,
+            contiguous: sqe.cdw11 & 1 != 0,
+            vector: (sqe.cdw11 & 2 != 0).then_some(Vector((sqe.cdw11 >> 16) as u16)),
+        }
+    }
+}
+
+/// Create I/O Submission Queue (Base 5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateSq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+    /// CDW10.QSIZE + 1: entries, 1 to 65,536.
+    pub entries: u32,
+    /// PRP1: where the queue is, or if it is not contiguous where its PRP list is.
+    pub addr: u64,
+    /// CDW11.PC: the queue is contiguous in bus addresses.
+    pub contiguous: bool,
+    /// CDW11.QPRIO: 0 urgent, 1 high, 2 medium, 3 low; used under weighted round robin only.
+    pub priority: u8,
+    /// CDW11.CQID: the completion queue of its commands.
+    pub cq: QueueId,
+    /// CDW12.NVMSETID, 0 for none.
+    pub nvm_set: u16,
+}
+
+impl CreateSq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe {
+            opcode: opcode::admin::CREATE_SQ,
+            prp1: self.addr,
+            cdw10: queue_and_size(self.queue, self.entries),
+            cdw11: u32::from(self.cq.0) << 16 | u32::from(self.priority & 3) << 1 | u32::from(self.contiguous),
+            cdw12: u32::from(self.nvm_set),
+            ..Sqe::default()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> CreateSq {
+        CreateSq {
+            queue: QueueId(sqe.cdw10 as u16),
+            entries: (sqe.cdw10 >> 16) + 1,
+            addr: sqe.prp1,
+            contiguous: sqe.cdw11 & 1 != 0,
+            priority: (sqe.cdw11 >> 1 & 3) as u8,
+            cq: QueueId((sqe.cdw11 >> 16) as u16),
+            nvm_set: sqe.cdw12 as u16,
+        }
+    }
+}
+
+fn queue_and_size(queue: QueueId, entries: u32) -> u32 {
+    debug_assert!((1..=65_536).contains(&entries));
+    u32::from(queue.0) | entries.wrapping_sub(1) << 16
+}
+
+/// Delete I/O Submission Queue (Base 5.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeleteSq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+}
+
+impl DeleteSq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe { opcode: opcode::admin::DELETE_SQ, cdw10: u32::from(self.queue.0), ..Sqe::default() }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> DeleteSq {
+        DeleteSq { queue: QueueId(sqe.cdw10 as u16) }
+    }
+}
+
+/// Delete I/O Completion Queue (Base 5.2.3). Its submission queues must be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeleteCq {
+    /// CDW10.QID.
+    pub queue: QueueId,
+}
+
+impl DeleteCq {
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe { opcode: opcode::admin::DELETE_CQ, cdw10: u32::from(self.queue.0), ..Sqe::default() }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> DeleteCq {
+        DeleteCq { queue: QueueId(sqe.cdw10 as u16) }
+    }
+}
+
+/// Values of [`Identify::cns`] (Base 5.1.13.1).
+pub mod cns {
+    /// Identify Namespace, NVM command set → [`crate::identify::Namespace`].
+    pub const NAMESPACE: u8 = 0x00;
+    /// Identify Controller → [`crate::identify::Controller`].
+    pub const CONTROLLER: u8 = 0x01;
+    /// Active namespace IDs above the given one → [`crate::identify::NamespaceList`].
+    pub const ACTIVE_NAMESPACES: u8 = 0x02;
+    /// Namespace Identification Descriptor list → [`crate::identify::DescriptorList`].
+    pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+    /// Identify Namespace of an I/O command set → [`crate::identify::NvmNamespace`].
+    pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
+    /// Identify Controller of an I/O command set → [`crate::identify::NvmController`].
+    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
+}
+
+/// Values of CSI, the Command Set Identifier (Base 5.1.13.1).
+pub mod csi {
+    /// The NVM command set.
+    pub const NVM: u8 = 0x00;
+}
+
+/// Identify: 4096 bytes about the controller or a namespace (Base 5.1.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identify {
+    /// CDW10.CNS: which structure; see [`cns`].
+    pub cns: u8,
+    /// NSID; 0 where the structure is not about a namespace.
+    pub nsid: Nsid,
+    /// CDW10.CNTID: a controller, where the structure asks for one.
+    pub cntid: u16,
+    /// CDW11.CSI: an I/O command set, where the structure asks for one; see [`csi`].
+    pub csi: u8,
+    /// CDW11.CNSSID: an identifier whose meaning depends on the CNS.
+    pub cns_specific: u16,
+    /// Where the 4096 bytes go.
+    pub data: Dptr,
+}
+
+impl Identify {
+    /// Bytes of every Identify structure.
+    pub const LEN: usize = 4096;
+
+    /// A structure that needs no more than CNS and NSID.
+    pub fn new(cns: u8, nsid: Nsid, data: Dptr) -> Identify {
+        Identify { cns, nsid, cntid: 0, csi: csi::NVM, cns_specific: 0, data }
+    }
+
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe {
+            opcode: opcode::admin::IDENTIFY,
+            nsid: self.nsid.0,
+            cdw10: u32::from(self.cns) | u32::from(self.cntid) << 16,
+            cdw11: u32::from(self.cns_specific) | u32::from(self.csi) << 24,
+            ..self.data.into_sqe()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> Identify {
+        Identify {
+            cns: sqe.cdw10 as u8,
+            nsid: sqe.nsid(),
+            cntid: (sqe.cdw10 >> 16) as u16,
+            csi: (sqe.cdw11 >> 24) as u8,
+            cns_specific: sqe.cdw11 as u16,
+            data: sqe.dptr(),
+        }
+    }
+}
+
+/// Get Log Page (Base 5.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLogPage {
+    /// CDW10.LID: which page; see [`crate::log::lid`].
+    pub lid: u8,
+    /// NSID: 0 or FFFFFFFFh for the controller.
+    pub nsid: Nsid,
+    /// CDW10.LSP (7 bits): by page.
+    pub lsp: u8,
+    /// CDW10.RAE: do not take this read as the acknowledgement of an asynchronous event.
+    pub retain_event: bool,
+    /// (NUMD + 1) × 4: how many bytes, a multiple of four, 4 to 16 GiB.
+    pub len: u64,
+    /// CDW11.LSI: by page.
+    pub lsi: u16,
+    /// LPO: where in the page to start, in bytes (an index if `offset_is_index`). The controller ignores bits 1:0.
+    pub offset: u64,
+    /// CDW14.OT: `offset` counts entries.
+    pub offset_is_index: bool,
+    /// CDW14.CSI.
+    pub csi: u8,
+    /// Where the bytes go.
+    pub data: Dptr,
+}
+
+impl GetLogPage {
+    /// The first `len` bytes (a multiple of four, at least 4) of a page of the controller.
+    pub fn new(lid: u8, len: u64, data: Dptr) -> GetLogPage {
+        GetLogPage {
+            lid,
+            nsid: Nsid::ALL,
+            lsp: 0,
+            retain_event: false,
+            len,
+            lsi: 0,
+            offset: 0,
+            offset_is_index: false,
+            csi: csi::NVM,
+            data,
+        }
+    }
+
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        debug_assert!(self.len >= 4 && self.len.is_multiple_of(4) && self.len <= 1 << 34);
+        let numd = (self.len / 4).wrapping_sub(1) as u32;
+        Sqe {
+            opcode: opcode::admin::GET_LOG_PAGE,
+            nsid: self.nsid.0,
+            cdw10: u32::from(self.lid) | u32::from(self.lsp & 0x7f) << 8 | u32::from(self.retain_event) << 15 | numd << 16,
+            cdw11: numd >> 16 | u32::from(self.lsi) << 16,
+            cdw12: self.offset as u32,
+            cdw13: (self.offset >> 32) as u32,
+            cdw14: u32::from(self.offset_is_index) << 23 | u32::from(self.csi) << 24,
+            ..self.data.into_sqe()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> GetLogPage {
+        GetLogPage {
+            lid: sqe.cdw10 as u8,
+            nsid: sqe.nsid(),
+            lsp: (sqe.cdw10 >> 8 & 0x7f) as u8,
+            retain_event: sqe.cdw10 >> 15 & 1 != 0,
+            len: (u64::from(sqe.cdw10 >> 16 | sqe.cdw11 << 16) + 1) * 4,
+            lsi: (sqe.cdw11 >> 16) as u16,
+            offset: u64::from(sqe.cdw12) | u64::from(sqe.cdw13) << 32,
+            offset_is_index: sqe.cdw14 >> 23 & 1 != 0,
+            csi: (sqe.cdw14 >> 24) as u8,
+            data: sqe.dptr(),
+        }
+    }
+
+    /// What the controller returns of a page of `page` bytes: the range to copy, the rest of `len` being zeroes.
+    /// Refused: an offset beyond the page, and an index offset, which only some pages of which none is here support.
+    pub fn range_of(&self, page: u64) -> Result<std::ops::Range<u64>, Status> {
+        if self.offset_is_index || self.offset > page {
+            return Err(Status::INVALID_FIELD);
+        }
+        let start = self.offset & !3;
+        Ok(start..start.saturating_add(self.len).min(page))
+    }
+}
+
+/// Get Features (Base 5.1.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetFeatures {
+    /// CDW10.FID: which feature; see [`crate::features::fid`].
+    pub fid: u8,
+    /// CDW10.SEL: which of its values; see [`crate::features::select`].
+    pub select: u8,
+    /// NSID, for features of a namespace.
+    pub nsid: Nsid,
+    /// CDW11: by feature; for Interrupt Vector Configuration, the vector asked about.
+    pub value: u32,
+    /// Where the data go, for features that have a data structure.
+    pub data: Dptr,
+}
+
+impl GetFeatures {
+    /// The value in force of a feature of the controller that has no data structure.
+    pub fn current(fid: u8) -> GetFeatures {
+        GetFeatures { fid, select: 0, nsid: Nsid(0), value: 0, data: Dptr::NONE }
+    }
+
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe {
+            opcode: opcode::admin::GET_FEATURES,
+            nsid: self.nsid.0,
+            cdw10: u32::from(self.fid) | u32::from(self.select & 7) << 8,
+            cdw11: self.value,
+            ..self.data.into_sqe()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> GetFeatures {
+        GetFeatures { fid: sqe.cdw10 as u8, select: (sqe.cdw10 >> 8 & 7) as u8, nsid: sqe.nsid(), value: sqe.cdw11, data: sqe.dptr() }
+    }
+}
+
+/// Set Features (Base 5.1.25).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetFeatures {
+    /// CDW10.FID: which feature; see [`crate::features::fid`].
+    pub fid: u8,
+    /// CDW10.SV: keep the value over power cycles and resets.
+    pub save: bool,
+    /// NSID, for features of a namespace.
+    pub nsid: Nsid,
+    /// CDW11: the value; the types in [`crate::features`] convert into it.
+    pub value: u32,
+    /// Where the data are, for features that have a data structure.
+    pub data: Dptr,
+}
+
+impl SetFeatures {
+    /// A feature of the controller that has no data structure.
+    pub fn new(fid: u8, value: impl Into<u32>) -> SetFeatures {
+        SetFeatures { fid, save: false, nsid: Nsid(0), value: value.into(), data: Dptr::NONE }
+    }
+
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe {
+            opcode: opcode::admin::SET_FEATURES,
+            nsid: self.nsid.0,
+            cdw10: u32::from(self.fid) | u32::from(self.save) << 31,
+            cdw11: self.value,
+            ..self.data.into_sqe()
+        }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> SetFeatures {
+        SetFeatures { fid: sqe.cdw10 as u8, save: sqe.cdw10 >> 31 != 0, nsid: sqe.nsid(), value: sqe.cdw11, data: sqe.dptr() }
+    }
+}
+
+/// Abort, best effort (Base 5.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abort {
+    /// CDW10.SQID: the queue of the command to abort.
+    pub sq: QueueId,
+    /// CDW10.CID: the command to abort.
+    pub cid: Cid,
+}
+
+impl Abort {
+    /// DW0 of the completion if the command was aborted.
+    pub const ABORTED: u32 = 0;
+    /// DW0 of the completion if the command was not aborted: it was not found, is complete, or will complete.
+    pub const NOT_ABORTED: u32 = 1;
+
+    /// The command for the host to post.
+    pub fn to_sqe(&self) -> Sqe {
+        Sqe { opcode: opcode::admin::ABORT, cdw10: u32::from(self.sq.0) | u32::from(self.cid.0) << 16, ..Sqe::default() }
+    }
+
+    /// What the host asked for.
+    pub fn from_sqe(sqe: &Sqe) -> Abort {
+        Abort { sq: QueueId(sqe.cdw10 as u16), cid: Cid((sqe.cdw10 >> 16) as u16) }
+    }
+
+    /// Reads DW0 of the completion: whether the command was aborted.
+    pub fn was_aborted(result: u32) -> bool {
+        result & 1 == 0
+    }
+}
+
+/// Asynchronous Event Request: completes when there is an event, maybe never (Base 5.1.2).
+pub fn async_event_request() -> Sqe {
+    Sqe { opcode: opcode::admin::ASYNC_EVENT_REQUEST, ..Sqe::default() }
+}
+
+/// Keep Alive: restarts the Keep Alive Timer (Base 5.1.14).
+pub fn keep_alive() -> Sqe {
+    Sqe { opcode: opcode::admin::KEEP_ALIVE, ..Sqe::default() }
+}
+
+/// DW0 of a completed Asynchronous Event Request (Base 5.1.2.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// AET: event type; see [`event_type`].
+    #[bits(3)]
+    pub event_type: u8,
+    #[bits(5)]
+    __: u8,
+    /// AEI: event information, by type.
+    #[bits(8)]
+    pub info: u8,
+    /// LID: the log page that has the details, and whose read acknowledges the event.
+    #[bits(8)]
+    pub lid: u8,
+    #[bits(8)]
+    __: u8,
+}
+
+/// Values of [`AsyncEvent::event_type`] (Base 5.1.2.1).
+pub mod event_type {
+    /// Error status; details in the Error Information log.
+    pub const ERROR: u8 = 0;
+    /// SMART / health status.
+    pub const SMART: u8 = 1;
+    /// Notice; see [`super::notice`].
+    pub const NOTICE: u8 = 2;
+    /// Immediate.
+    pub const IMMEDIATE: u8 = 3;
+    /// One shot.
+    pub const ONE_SHOT: u8 = 4;
+    /// I/O command set specific status.
+    pub const COMMAND_SET: u8 = 6;
+    /// Vendor specific.
+    pub const VENDOR: u8 = 7;
+}
+
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::ERROR`] (Base 5.1.2.1).
+pub mod error_event {
+    /// The host wrote the doorbell of a queue that does not exist.
+    pub const INVALID_DOORBELL_REGISTER: u8 = 0;
+    /// The host wrote an impossible value to a doorbell.
+    pub const INVALID_DOORBELL_VALUE: u8 = 1;
+    /// A self-diagnosis failed.
+    pub const DIAGNOSTIC_FAILURE: u8 = 2;
+    /// An internal error that persists.
+    pub const PERSISTENT_INTERNAL: u8 = 3;
+    /// An internal error that passes.
+    pub const TRANSIENT_INTERNAL: u8 = 4;
+    /// A firmware image failed to load.
+    pub const FIRMWARE_LOAD: u8 = 5;
+}
+
+/// Values of [`AsyncEvent::info`] when the type is [`event_type::NOTICE`] (Base 5.1.2.1).
+pub mod notice {
+    /// Namespaces were attached, detached or changed.
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: u8 = 0;
+    /// Firmware activation is starting.
+    pub const FIRMWARE_ACTIVATION_STARTING: u8 = 1;
+    /// The telemetry log changed.
+    pub const TELEMETRY_LOG_CHANGED: u8 = 2;
+    /// Asymmetric namespace access changed.
+    pub const ANA_CHANGE: u8 = 3;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Features: values of Set Features CDW11 and of the result of Get Features (Base 5.1.25.1).
+
+use bitfield_struct::bitfield;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Feature identifiers (Base 5.1.25, figure "Feature Identifiers").
+pub mod fid {
+    /// Arbitration → [`super::Arbitration`].
+    pub const ARBITRATION: u8 = 0x01;
+    /// Volatile Write Cache → [`super::VolatileWriteCache`].
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// Number of Queues → [`super::NumberOfQueues`].
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// Interrupt Coalescing → [`super::InterruptCoalescing`].
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    /// Interrupt Vector Configuration → [`super::VectorConfig`].
+    pub const VECTOR_CONFIG: u8 = 0x09;
+    /// Asynchronous Event Configuration → [`super::AsyncEventConfig`].
+    pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
+    /// Keep Alive Timer: the value is KATO in milliseconds, 0 to disable it.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// Host Behavior Support → [`super::HostBehavior`], a data structure.
+    pub const HOST_BEHAVIOR: u8 = 0x16;
+}
+
+/// Values of Get Features CDW10.SEL (Base 5.1.11).
+pub mod select {
+    /// The value in force.
+    pub const CURRENT: u8 = 0;
+    /// The value after a reset, if none was saved.
+    pub const DEFAULT: u8 = 1;
+    /// The value that was saved, or the default.
+    pub const SAVED: u8 = 2;
+    /// Not a value but [`super::Capabilities`].
+    pub const CAPABILITIES: u8 = 3;
+}
+
+/// The result of Get Features with SEL = capabilities (Base 5.1.11).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Capabilities {
+    /// The feature can be saved.
+    pub saveable: bool,
+    /// The feature is one of a namespace.
+    pub namespace_specific: bool,
+    /// The feature can be changed.
+    pub changeable: bool,
+    #[bits(29)]
+    __: u32,
+}
+
+/// 01h Arbitration (Base 5.1.25.1.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Arbitration {
+    /// AB: at most 2^AB commands fetched from one queue at a time; 7 is no limit. See [`Arbitration::burst`].
+    #[bits(3)]
+    pub ab: u8,
+    #[bits(5)]
+    __: u8,
+    /// LPW: weight of low priority, 0's based.
+    pub lpw: u8,
+    /// MPW: weight of medium priority, 0's based.
+    pub mpw: u8,
+    /// HPW: weight of high priority, 0's based.
+    pub hpw: u8,
+}
+
+impl Arbitration {
+    /// The arbitration burst in commands, `None` for no limit.
+    pub fn burst(self) -> Option<u32> {
+        (self.ab() != 7).then(|| 1 << self.ab())
+    }
+}
+
+/// 06h Volatile Write Cache (Base 5.1.25.1.4).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct VolatileWriteCache {
+    /// WCE: the cache is enabled.
+    pub wce: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// 07h Number of Queues (Base 5.1.25.2.1): asked for by Set Features, granted in the result. I/O queues only.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct NumberOfQueues {
+    /// NSQR / NSQA: submission queues, 0's based; FFFFh may not be asked for.
+    pub nsq: u16,
+    /// NCQR / NCQA: completion queues, 0's based; FFFFh may not be asked for.
+    pub ncq: u16,
+}
+
+impl NumberOfQueues {
+    /// The value that says this many of each, clamped to 1 … 65,535.
+    pub fn of(submission: u32, completion: u32) -> NumberOfQueues {
+        let zeroes_based = |n: u32| (n.clamp(1, 65_535) - 1) as u16;
+        NumberOfQueues::new().with_nsq(zeroes_based(submission)).with_ncq(zeroes_based(completion))
+    }
+
+    /// How many submission queues.
+    pub fn submission(self) -> u32 {
+        u32::from(self.nsq()) + 1
+    }
+
+    /// How many completion queues.
+    pub fn completion(self) -> u32 {
+        u32::from(self.ncq()) + 1
+    }
+
+    /// Whether a host may ask for this: neither field is FFFFh.
+    pub fn is_valid_request(self) -> bool {
+        self.nsq() != u16::MAX && self.ncq() != u16::MAX
+    }
+}
+
+/// 08h Interrupt Coalescing (Base 5.1.25.2.2): of all vectors that [`VectorConfig`] does not exempt, never the admin
+/// queue's. Both are recommendations to the controller.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct InterruptCoalescing {
+    /// THR: entries per vector before an interrupt, 0's based; see [`InterruptCoalescing::threshold`].
+    pub thr: u8,
+    /// TIME: the longest delay of an interrupt in units of 100 µs; 0 is no delay.
+    pub time: u8,
+    __: u16,
+}
+
+impl InterruptCoalescing {
+    /// How many entries the controller gathers: 1 to 256.
+    pub fn threshold(self) -> u32 {
+        u32::from(self.thr()) + 1
+    }
+
+    /// How long the controller may gather, in microseconds.
+    pub fn time_us(self) -> u64 {
+        u64::from(self.time()) * 100
+    }
+
+    /// Whether anything is held back: no time or a threshold of one entry means an interrupt per entry.
+    pub fn is_on(self) -> bool {
+        self.time() != 0 && self.thr() != 0
+    }
+}
+
+/// 09h Interrupt Vector Configuration (Base 5.1.25.2.3).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct VectorConfig {
+    /// IV: which vector.
+    pub iv: u16,
+    /// CD: coalescing disabled for it.
+    pub cd: bool,
+    #[bits(15)]
+    __: u16,
+}
+
+/// 0Bh Asynchronous Event Configuration (Base 5.1.25.1.5): which events are reported.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AsyncEventConfig {
+    /// SHCW: the bits of SMART / health critical warning that cause an event.
+    pub smart: u8,
+    /// NSAN: namespace attributes changed.
+    pub namespace_attribute: bool,
+    /// FAN: firmware activation is starting.
+    pub firmware_activation: bool,
+    /// TLN: the telemetry log changed.
+    pub telemetry_log: bool,
+    /// ANACN: asymmetric namespace access changed.
+    pub ana_change: bool,
+    /// PLEALCN: the predictable latency event aggregate log changed.
+    pub predictable_latency: bool,
+    /// LSIAN: LBA status information alert.
+    pub lba_status: bool,
+    /// EGEALCN: the endurance group event aggregate log changed.
+    pub endurance_group: bool,
+    /// NNSSHDN: a normal NVM subsystem shutdown.
+    pub subsystem_shutdown: bool,
+    __: u16,
+}
+
+/// 16h Host Behavior Support (Base 5.1.25.1.14): 512 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HostBehavior {
+    /// ACRE: 1 lets the controller use Command Interrupted and Command Retry Delay.
+    pub acre: u8,
+    /// ETDAS: 1 lets the controller extend telemetry.
+    pub etdas: u8,
+    /// LBAFEE: 1 lets the controller use more than 16 LBA formats.
+    pub lbafee: u8,
+    /// HDISNS: 1 says that the host knows dispersed namespaces.
+    pub hdisns: u8,
+    /// CDFE: copy descriptor formats 2 to 4, one bit each.
+    pub cdfe: u16,
+    reserved6: [u8; 506],
+}
+
+impl HostBehavior {
+    /// Bytes.
+    pub const LEN: usize = 512;
+}
+
+impl Default for HostBehavior {
+    fn default() -> HostBehavior {
+        HostBehavior { acre: 0, etdas: 0, lbafee: 0, hdisns: 0, cdfe: 0, reserved6: [0; 506] }
+    }
+}

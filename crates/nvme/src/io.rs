@@ -1,0 +1,104 @@
+//! I/O commands of the NVM command set: Read, Write, Flush. The host builds, the controller decodes.
+
+use std::ops::BitOr;
+
+use crate::prp::Dptr;
+use crate::{Lba, Nsid, Sqe, opcode};
+
+/// The most logical blocks in one command: NLB has 16 bits and is 0's based (NVM 3.3.4, CDW12).
+pub const MAX_BLOCKS: u32 = 65_536;
+
+/// CDW12 modifiers of Read and Write (NVM 3.3.4 and 3.3.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// None.
+    pub const NONE: Flags = Flags(0);
+    /// FUA, Force Unit Access: data and metadata are on the medium before the command completes (CDW12 bit 30).
+    pub const FUA: Flags = Flags(1 << 30);
+    /// LR, Limited Retry: the controller gives up early (CDW12 bit 31).
+    pub const LIMITED_RETRY: Flags = Flags(1 << 31);
+
+    /// Whether every flag of `other` is set.
+    #[inline]
+    pub const fn contains(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, rhs: Flags) -> Flags {
+        Flags(self.0 | rhs.0)
+    }
+}
+
+/// Read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` (NVM 3.3.4). The CID is the queue pair's to fill in.
+#[inline]
+pub fn read(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
+    transfer(opcode::io::READ, nsid, lba, blocks, data, flags)
+}
+
+/// Write `blocks` logical blocks (1 to [`MAX_BLOCKS`]) at `lba` (NVM 3.3.6).
+#[inline]
+pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
+    transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
+}
+
+/// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
+#[inline]
+pub fn flush(nsid: Nsid) -> Sqe {
+    Sqe { opcode: opcode::io::FLUSH, nsid: nsid.0, ..Sqe::default() }
+}
+
+#[inline]
+fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe {
+    debug_assert!((1..=MAX_BLOCKS).contains(&blocks));
+    Sqe {
+        opcode,
+        nsid: nsid.0,
+        prp1: data.prp1,
+        prp2: data.prp2,
+        cdw10: lba.0 as u32,
+        cdw11: (lba.0 >> 32) as u32,
+        cdw12: blocks.wrapping_sub(1) & 0xffff | flags.0,
+        ..Sqe::default()
+    }
+}
+
+/// A Read or a Write as the controller sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// SLBA: the first logical block.
+    pub lba: Lba,
+    /// NLB + 1: logical blocks, 1 to [`MAX_BLOCKS`].
+    pub blocks: u32,
+    /// FUA and LR.
+    pub flags: Flags,
+    /// PRINFO: protection information action and checks (CDW12 bits 29:26). Nonzero asks for what a namespace without
+    /// protection information does not have.
+    pub prinfo: u8,
+}
+
+impl Transfer {
+    /// Decodes a Read or a Write. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
+    #[inline]
+    pub fn from_sqe(sqe: &Sqe) -> Transfer {
+        Transfer {
+            lba: Lba(u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32),
+            blocks: (sqe.cdw12 & 0xffff) + 1,
+            flags: Flags(sqe.cdw12 & 3 << 30),
+            prinfo: (sqe.cdw12 >> 26 & 0xf) as u8,
+        }
+    }
+
+    /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any SLBA.
+    #[inline]
+    pub fn fits(&self, blocks_in_namespace: u64) -> bool {
+        blocks_in_namespace.checked_sub(u64::from(self.blocks)).is_some_and(|last| self.lba.0 <= last)
+    }
+}
+
+#[cfg(test)]
+mod tests;

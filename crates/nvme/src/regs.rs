@@ -1,0 +1,291 @@
+//! Controller properties: where they are and what their bits mean (Base 3.1.4; doorbells: PCIe Transport 3.1.2).
+
+use std::fmt;
+
+use bitfield_struct::bitfield;
+
+use crate::QueueId;
+
+/// CAP, Controller Capabilities, 64 bits (Base 3.1.4.1).
+pub const CAP: u32 = 0x00;
+/// VS, Version (Base 3.1.4.2).
+pub const VS: u32 = 0x08;
+/// INTMS, Interrupt Mask Set: pin-based and single-message MSI only (Base 3.1.4.3).
+pub const INTMS: u32 = 0x0c;
+/// INTMC, Interrupt Mask Clear (Base 3.1.4.4).
+pub const INTMC: u32 = 0x10;
+/// CC, Controller Configuration (Base 3.1.4.5).
+pub const CC: u32 = 0x14;
+/// CSTS, Controller Status (Base 3.1.4.6).
+pub const CSTS: u32 = 0x1c;
+/// NSSR, NVM Subsystem Reset (Base 3.1.4.7).
+pub const NSSR: u32 = 0x20;
+/// AQA, Admin Queue Attributes (Base 3.1.4.8).
+pub const AQA: u32 = 0x24;
+/// ASQ, Admin Submission Queue Base Address, 64 bits (Base 3.1.4.9).
+pub const ASQ: u32 = 0x28;
+/// ACQ, Admin Completion Queue Base Address, 64 bits (Base 3.1.4.10).
+pub const ACQ: u32 = 0x30;
+/// CRTO, Controller Ready Timeouts (Base 3.1.4.21).
+pub const CRTO: u32 = 0x68;
+/// The first doorbell; everything below is a property (PCIe Transport 3.1.2).
+pub const DOORBELLS: u32 = 0x1000;
+
+/// What the host writes to NSSR to reset the whole subsystem: "NVMe" (Base 3.1.4.7).
+pub const NSSR_RESET: u32 = 0x4e56_4d65;
+
+/// The offset of a submission queue's tail doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.1).
+pub const fn sq_tail_doorbell(queue: QueueId, dstrd: u8) -> u32 {
+    doorbell(2 * queue.0 as u32, dstrd)
+}
+
+/// The offset of a completion queue's head doorbell; `dstrd` is CAP.DSTRD (PCIe Transport 3.1.2.2).
+pub const fn cq_head_doorbell(queue: QueueId, dstrd: u8) -> u32 {
+    doorbell(2 * queue.0 as u32 + 1, dstrd)
+}
+
+/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue ids leave 32 bits; no BAR is that large.
+const fn doorbell(index: u32, dstrd: u8) -> u32 {
+    DOORBELLS.wrapping_add(index.wrapping_mul(4 << (dstrd & 0xf)))
+}
+
+/// CAP, Controller Capabilities (Base 3.1.4.1). Read-only for the host.
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct Cap {
+    /// MQES: the most entries in an I/O queue, 0's based; see [`Cap::max_entries`].
+    #[bits(16)]
+    pub mqes: u16,
+    /// CQR: I/O queues must be physically contiguous.
+    pub cqr: bool,
+    /// AMS: arbitration mechanisms besides round robin; bit 0 weighted round robin, bit 1 vendor specific.
+    #[bits(2)]
+    pub ams: u8,
+    #[bits(5)]
+    __: u8,
+    /// TO: the longest wait for CSTS.RDY to follow CC.EN, in units of 500 ms; see [`Cap::timeout_ms`].
+    #[bits(8)]
+    pub to: u8,
+    /// DSTRD: doorbells are 2^(2 + DSTRD) bytes apart.
+    #[bits(4)]
+    pub dstrd: u8,
+    /// NSSRS: NVM Subsystem Reset is supported.
+    pub nssrs: bool,
+    /// CSS: I/O command sets; bit 0 NVM, bit 6 one or more (chosen by CC.CSS 110b), bit 7 admin only.
+    #[bits(8)]
+    pub css: u8,
+    /// BPS: boot partitions are supported.
+    pub bps: bool,
+    /// CPS: scope of a power loss; 0 not reported, 1 controller, 2 domain, 3 subsystem.
+    #[bits(2)]
+    pub cps: u8,
+    /// MPSMIN: the smallest memory page is 2^(12 + MPSMIN) bytes; see [`Cap::min_page_size`].
+    #[bits(4)]
+    pub mpsmin: u8,
+    /// MPSMAX: the largest memory page is 2^(12 + MPSMAX) bytes.
+    #[bits(4)]
+    pub mpsmax: u8,
+    /// PMRS: a persistent memory region is supported.
+    pub pmrs: bool,
+    /// CMBS: a controller memory buffer is supported.
+    pub cmbs: bool,
+    /// NSSS: NVM Subsystem Shutdown is supported.
+    pub nsss: bool,
+    /// CRMS: controller ready modes; bit 0 with media, bit 1 independent of media.
+    #[bits(2)]
+    pub crms: u8,
+    /// NSSES: enhanced NVM Subsystem Shutdown is supported.
+    pub nsses: bool,
+    #[bits(2)]
+    __: u8,
+}
+
+impl Cap {
+    /// The bit of CAP.CSS that says: the NVM command set.
+    pub const CSS_NVM: u8 = 1 << 0;
+    /// The bit of CAP.CSS that says: one or more I/O command sets, chosen with [`Cc::CSS_ALL`].
+    pub const CSS_ALL: u8 = 1 << 6;
+    /// The bit of CAP.CSS that says: no I/O command set.
+    pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
+
+    /// The most entries that an I/O queue may have: 1 to 65,536. Legal controllers allow at least 2.
+    pub fn max_entries(self) -> u32 {
+        u32::from(self.mqes()) + 1
+    }
+
+    /// CAP.TO in milliseconds.
+    pub fn timeout_ms(self) -> u64 {
+        u64::from(self.to()) * 500
+    }
+
+    /// The smallest memory page size in bytes: the unit of MDTS.
+    pub fn min_page_size(self) -> u64 {
+        1 << (12 + self.mpsmin())
+    }
+
+    /// The largest memory page size in bytes.
+    pub fn max_page_size(self) -> u64 {
+        1 << (12 + self.mpsmax())
+    }
+}
+
+/// VS, Version (Base 3.1.4.2); also Identify Controller VER.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// TER: tertiary version.
+    pub tertiary: u8,
+    /// MNR: minor version.
+    pub minor: u8,
+    /// MJR: major version.
+    pub major: u16,
+}
+
+impl Version {
+    /// 2.1, the version that this crate is written to.
+    pub const V2_1: Version = Version::new().with_major(2).with_minor(1);
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major(), self.minor(), self.tertiary())
+    }
+}
+
+/// CC, Controller Configuration (Base 3.1.4.5).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Cc {
+    /// EN: the controller processes commands. 1 → 0 is a controller reset.
+    pub en: bool,
+    #[bits(3)]
+    __: u8,
+    /// CSS: I/O command set; [`Cc::CSS_NVM`], [`Cc::CSS_ALL`] or [`Cc::CSS_ADMIN_ONLY`].
+    #[bits(3)]
+    pub css: u8,
+    /// MPS: the memory page size is 2^(12 + MPS) bytes; see [`Cc::page_size`].
+    #[bits(4)]
+    pub mps: u8,
+    /// AMS: arbitration; 0 round robin, 1 weighted round robin, 7 vendor specific.
+    #[bits(3)]
+    pub ams: u8,
+    /// SHN: shutdown notification; [`Cc::SHN_NORMAL`] or [`Cc::SHN_ABRUPT`].
+    #[bits(2)]
+    pub shn: u8,
+    /// IOSQES: I/O submission queue entries of 2^IOSQES bytes; the NVM command set asks for 6.
+    #[bits(4)]
+    pub iosqes: u8,
+    /// IOCQES: I/O completion queue entries of 2^IOCQES bytes; the NVM command set asks for 4.
+    #[bits(4)]
+    pub iocqes: u8,
+    /// CRIME: ready independent of media.
+    pub crime: bool,
+    #[bits(7)]
+    __: u8,
+}
+
+impl Cc {
+    /// CSS: the NVM command set.
+    pub const CSS_NVM: u8 = 0;
+    /// CSS: every I/O command set that the controller supports.
+    pub const CSS_ALL: u8 = 6;
+    /// CSS: no I/O command set.
+    pub const CSS_ADMIN_ONLY: u8 = 7;
+    /// SHN: no shutdown asked for.
+    pub const SHN_NONE: u8 = 0;
+    /// SHN: normal shutdown.
+    pub const SHN_NORMAL: u8 = 1;
+    /// SHN: abrupt shutdown.
+    pub const SHN_ABRUPT: u8 = 2;
+    /// AMS: round robin.
+    pub const AMS_ROUND_ROBIN: u8 = 0;
+    /// AMS: weighted round robin with urgent priority class.
+    pub const AMS_WEIGHTED: u8 = 1;
+
+    /// The memory page size in bytes.
+    pub fn page_size(self) -> u64 {
+        1 << (12 + self.mps())
+    }
+}
+
+/// CSTS, Controller Status (Base 3.1.4.6).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Csts {
+    /// RDY: ready for commands; follows CC.EN.
+    pub rdy: bool,
+    /// CFS: Controller Fatal Status. Only a reset helps.
+    pub cfs: bool,
+    /// SHST: shutdown status; [`Csts::SHST_NORMAL`], [`Csts::SHST_OCCURRING`] or [`Csts::SHST_COMPLETE`].
+    #[bits(2)]
+    pub shst: u8,
+    /// NSSRO: an NVM Subsystem Reset occurred; write 1 to clear.
+    pub nssro: bool,
+    /// PP: processing is paused.
+    pub pp: bool,
+    /// ST: the shutdown that SHST reports is one of the whole subsystem.
+    pub st: bool,
+    #[bits(25)]
+    __: u32,
+}
+
+impl Csts {
+    /// SHST: no shutdown.
+    pub const SHST_NORMAL: u8 = 0;
+    /// SHST: a shutdown is under way.
+    pub const SHST_OCCURRING: u8 = 1;
+    /// SHST: a shutdown is complete.
+    pub const SHST_COMPLETE: u8 = 2;
+
+    /// All bits set: what a read of a removed PCIe device returns. No controller can mean it, as CSTS has reserved bits.
+    pub fn is_gone(self) -> bool {
+        self.into_bits() == u32::MAX
+    }
+}
+
+/// AQA, Admin Queue Attributes (Base 3.1.4.8). Both sizes are 0's based; see [`Aqa::of`].
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Aqa {
+    /// ASQS: admin submission queue entries, 0's based.
+    #[bits(12)]
+    pub asqs: u16,
+    #[bits(4)]
+    __: u8,
+    /// ACQS: admin completion queue entries, 0's based.
+    #[bits(12)]
+    pub acqs: u16,
+    #[bits(4)]
+    __: u8,
+}
+
+impl Aqa {
+    /// The most entries of an admin queue.
+    pub const MAX_ENTRIES: u32 = 4096;
+
+    /// The register for queues of this many entries, each clamped to 2 … 4096.
+    pub fn of(sq_entries: u32, cq_entries: u32) -> Aqa {
+        let zeroes_based = |n: u32| (n.clamp(2, Aqa::MAX_ENTRIES) - 1) as u16;
+        Aqa::new().with_asqs(zeroes_based(sq_entries)).with_acqs(zeroes_based(cq_entries))
+    }
+
+    /// Entries of the admin submission queue: 1 to 4096 (1 is illegal; the controller checks).
+    pub fn sq_entries(self) -> u32 {
+        u32::from(self.asqs()) + 1
+    }
+
+    /// Entries of the admin completion queue.
+    pub fn cq_entries(self) -> u32 {
+        u32::from(self.acqs()) + 1
+    }
+}
+
+/// CRTO, Controller Ready Timeouts (Base 3.1.4.21). Both in units of 500 ms; valid if CAP.CRMS says so.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Crto {
+    /// CRWMT: until ready with media.
+    pub crwmt: u16,
+    /// CRIMT: until ready independent of media.
+    pub crimt: u16,
+}

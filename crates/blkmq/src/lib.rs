@@ -2,7 +2,11 @@
 //! layer that the words come from (blk-mq).
 #![forbid(unsafe_code)]
 
+mod map;
+mod split;
 mod sync;
 mod tags;
 
+pub use map::{MapError, QueueMap};
+pub use split::{Part, Parts, Split, SplitError, Splitter};
 pub use tags::{Returner, Tag, Tags, Taker};

@@ -1,0 +1,193 @@
+//! Splitting: a request that is larger than the controller takes, or that crosses a boundary which the namespace would
+//! rather not have crossed, goes out as several commands.
+
+/// How requests to one namespace are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Splitter {
+    block_log2: u8,
+    max_blocks: u32,
+    boundary: u32,
+}
+
+/// One command's share of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First logical block.
+    pub lba: u64,
+    /// Logical blocks, 1 to 65,536 (the command's NLB is one less).
+    pub blocks: u32,
+    /// Where its data starts in the request's buffer, in bytes.
+    pub offset: u64,
+}
+
+/// The parts of a request, in order. Nothing is allocated.
+#[derive(Clone, Debug)]
+pub struct Split {
+    splitter: Splitter,
+    lba: u64,
+    left: u32,
+    offset: u64,
+}
+
+/// A request that names no whole number of blocks, or limits that allow none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    /// Offset or length are not multiples of the logical block size.
+    #[error("offset {offset} and length {len} have to be multiples of the logical block size, {block} bytes")]
+    Unaligned {
+        /// Byte offset on the namespace.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes of a logical block.
+        block: u64,
+    },
+    /// Nothing to transfer.
+    #[error("a request of 0 bytes at offset {offset}: the least is one logical block")]
+    Empty {
+        /// Byte offset on the namespace.
+        offset: u64,
+    },
+    /// Past the end of the namespace, or more blocks than a request can count.
+    #[error("{len} bytes at offset {offset} do not lie within the namespace of {capacity} bytes")]
+    OutOfRange {
+        /// Byte offset on the namespace.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes of the namespace.
+        capacity: u64,
+    },
+    /// Not even one block may be transferred.
+    #[error("the controller transfers at most {max_bytes} bytes per command, less than one logical block of {block}")]
+    NoBlockFits {
+        /// Most bytes per command.
+        max_bytes: u64,
+        /// Bytes of a logical block.
+        block: u64,
+    },
+}
+
+impl Splitter {
+    /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
+    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1; 0: no such boundary). Logical blocks have
+    /// 2^`block_log2` bytes (LBADS).
+    pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
+        let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
+        match (max_bytes / block).min(65_536) as u32 {
+            0 => Err(SplitError::NoBlockFits { max_bytes, block }),
+            max_blocks => Ok(Splitter { block_log2, max_blocks, boundary }),
+        }
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_size(&self) -> u64 {
+        1 << self.block_log2
+    }
+
+    /// Most logical blocks of a part.
+    pub fn max_blocks(&self) -> u32 {
+        self.max_blocks
+    }
+
+    /// Splits `len` bytes at byte `offset` of a namespace of `blocks` logical blocks.
+    #[inline]
+    pub fn split_bytes(&self, offset: u64, len: u64, blocks: u64) -> Result<Split, SplitError> {
+        let log2 = self.block_log2;
+        if (offset | len) & (self.block_size() - 1) != 0 {
+            return Err(SplitError::Unaligned { offset, len, block: self.block_size() });
+        }
+        if len == 0 {
+            return Err(SplitError::Empty { offset });
+        }
+        let lba = offset >> log2;
+        match u32::try_from(len >> log2) {
+            Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => Ok(self.split(lba, count)),
+            _ => Err(SplitError::OutOfRange { offset, len, capacity: blocks.saturating_mul(self.block_size()) }),
+        }
+    }
+
+    /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
+    #[inline]
+    pub fn split(&self, lba: u64, blocks: u32) -> Split {
+        Split { splitter: *self, lba, left: blocks, offset: 0 }
+    }
+}
+
+impl Split {
+    /// How many parts are left.
+    #[inline]
+    pub fn parts(&self) -> u32 {
+        // The usual request needs no division.
+        if self.next_len() == self.left {
+            return u32::from(self.left > 0);
+        }
+        self.clone().count() as u32
+    }
+
+    #[inline]
+    fn next_len(&self) -> u32 {
+        let most = self.left.min(self.splitter.max_blocks);
+        match self.splitter.boundary {
+            0 => most,
+            boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
+            boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
+        }
+    }
+}
+
+impl Iterator for Split {
+    type Item = Part;
+
+    #[inline]
+    fn next(&mut self) -> Option<Part> {
+        if self.left == 0 {
+            return None;
+        }
+        let blocks = self.next_len();
+        let part = Part { lba: self.lba, blocks, offset: self.offset };
+        self.lba = self.lba.saturating_add(blocks.into());
+        self.offset += u64::from(blocks) << self.splitter.block_log2;
+        self.left -= blocks;
+        Some(part)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left.div_ceil(self.splitter.max_blocks) as usize, Some(self.left as usize))
+    }
+}
+
+/// Gathers the results of a request's parts into one. It belongs to whoever owns the request, so it is no atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts<E> {
+    left: u32,
+    first_error: Option<E>,
+}
+
+impl<E> Parts<E> {
+    /// A request of `parts` parts.
+    pub fn new(parts: u32) -> Parts<E> {
+        Parts { left: parts, first_error: None }
+    }
+
+    /// One part has completed. With the last one comes the result of the request: the error that came first, if any.
+    /// Whatever comes after the last is ignored.
+    #[inline]
+    pub fn complete(&mut self, result: Result<(), E>) -> Option<Result<(), E>> {
+        self.left = self.left.checked_sub(1)?;
+        if let Err(error) = result
+            && self.first_error.is_none()
+        {
+            self.first_error = Some(error);
+        }
+        (self.left == 0).then(|| self.first_error.take().map_or(Ok(()), Err))
+    }
+
+    /// Parts that have not completed.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests;

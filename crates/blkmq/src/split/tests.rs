@@ -1,0 +1,77 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// What makes a split correct, by direct reading of the definition.
+fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Part]) -> Result<(), String> {
+    let mut next = lba;
+    for part in parts {
+        if part.lba != next {
+            return Err(format!("gap or overlap before {part:?}"));
+        }
+        if part.offset != (part.lba - lba) * splitter.block_size() {
+            return Err(format!("data of {part:?} is elsewhere in the buffer"));
+        }
+        if part.blocks == 0 || part.blocks > splitter.max_blocks() {
+            return Err(format!("{part:?} is empty or too large"));
+        }
+        if boundary != 0 && part.lba / u64::from(boundary) != (part.lba + u64::from(part.blocks) - 1) / u64::from(boundary) {
+            return Err(format!("{part:?} crosses a boundary"));
+        }
+        next += u64::from(part.blocks);
+    }
+    if next != lba + u64::from(blocks) {
+        return Err(format!("parts end at {next}"));
+    }
+    Ok(())
+}
+
+fn cases() -> impl Strategy<Value = (u8, u64, u32, u64, u32)> {
+    let boundary = prop_oneof![Just(0u32), 1u32..40, (0u32..20).prop_map(|n| 1 << n)];
+    (9u8..=16, 1u64..300, boundary, prop_oneof![0u64..1000, any::<u64>().prop_map(|n| n >> 1)], 1u32..2000)
+        .prop_map(|(log2, max, boundary, lba, blocks)| (log2, max << log2, boundary, lba, blocks))
+}
+
+proptest! {
+    #[test]
+    fn parts_cover_the_request_exactly_in_order_and_within_limits((log2, max, boundary, lba, blocks) in cases()) {
+        let splitter = Splitter::new(log2, max, boundary).unwrap();
+        let split = splitter.split(lba, blocks);
+        let count = split.parts();
+        let parts: Vec<_> = split.collect();
+        prop_assert_eq!(check(&splitter, boundary, lba, blocks, &parts), Ok(()));
+        prop_assert_eq!(count as usize, parts.len());
+    }
+
+    /// The request completes with its last part, once, with the error that came first.
+    #[test]
+    fn the_first_error_wins_and_the_request_completes_once(results in prop::collection::vec(prop::result::maybe_ok(Just(()), any::<u16>()), 1..50)) {
+        let mut parts = Parts::new(results.len() as u32);
+        let first = results.iter().find(|r| r.is_err()).copied().unwrap_or(Ok(()));
+        let done: Vec<_> = results.iter().map(|&r| parts.complete(r)).collect();
+        let (last, others) = done.split_last().unwrap();
+        prop_assert!(others.iter().all(Option::is_none));
+        prop_assert_eq!(last.clone(), Some(first));
+        prop_assert_eq!(parts.complete(Err(0)), None);
+    }
+}
+
+/// The twin that forgets the boundary is caught by the same check.
+#[test]
+fn a_splitter_without_boundary_is_caught() {
+    let splitter = Splitter::new(9, 8 << 9, 0).unwrap();
+    let parts: Vec<_> = splitter.split(3, 16).collect();
+    assert!(check(&splitter, 8, 3, 16, &parts).unwrap_err().contains("crosses"));
+}
+
+#[test]
+fn requests_are_refused_with_the_reason() {
+    let splitter = Splitter::new(12, 1 << 17, 0).unwrap();
+    assert!(splitter.split_bytes(4096, 8192, 3).is_ok());
+    assert!(matches!(splitter.split_bytes(512, 4096, 3), Err(SplitError::Unaligned { block: 4096, .. })));
+    assert!(matches!(splitter.split_bytes(4096, 0, 3), Err(SplitError::Empty { .. })));
+    assert!(matches!(splitter.split_bytes(8192, 8192, 3), Err(SplitError::OutOfRange { capacity: 12288, .. })));
+    assert!(matches!(splitter.split_bytes(!4095, 8192, 1 << 52), Err(SplitError::OutOfRange { .. })));
+    assert!(matches!(Splitter::new(12, 2048, 0), Err(SplitError::NoBlockFits { .. })));
+    assert!(matches!(Splitter::new(200, 1 << 20, 0), Err(SplitError::NoBlockFits { .. })));
+}

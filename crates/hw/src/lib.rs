@@ -1,1 +1,26 @@
+//! The machine: the only crate with hand-written `unsafe`. Memory that a device reaches, ring slots, registers and
+//! doorbells, eventfds, epoll, clocks, CPUs.
+//!
+//! Two rules keep it small. Memory that a device shares is never behind a Rust reference that outlives one access: ring
+//! words are atomics made inside the accessor, data is copied to and from raw pointers, and a buffer is `[u8]` only
+//! while it is not lent. And everything here is safe to call: what a caller could get wrong is checked or is
+//! impossible by type, so that every other crate can forbid `unsafe`.
 
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("Reap runs on 64-bit Linux");
+
+mod bar;
+mod clock;
+mod cpu;
+mod dma;
+mod eventfd;
+mod poller;
+mod vectors;
+
+pub use bar::Bar;
+pub use clock::{ThreadCpuClock, now, process_cpu, set_timer_slack, sleep_until, thread_cpu};
+pub use cpu::{RunDelay, allowed_cpus, pin, run_delay, sched_idle};
+pub use dma::{CqRing, DmaBuf, DmaPool, Lent, OutOfPool, PoolFull, RingMemory, SqRing};
+pub use eventfd::EventFd;
+pub use poller::Poller;
+pub use vectors::Vectors;

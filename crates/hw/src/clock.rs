@@ -1,0 +1,79 @@
+//! Clocks: instants for the engine, CPU time for the figures.
+
+use std::io;
+use std::num::NonZeroU64;
+
+use rustix::io::Errno;
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use units::Nanos;
+
+const PER_SECOND: u64 = 1_000_000_000;
+
+/// CLOCK_MONOTONIC.
+#[inline]
+pub fn now() -> Nanos {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time of the calling thread, user and system (CLOCK_THREAD_CPUTIME_ID).
+pub fn thread_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time of the whole process (CLOCK_PROCESS_CPUTIME_ID).
+pub fn process_cpu() -> Nanos {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// The CPU clock of one thread, readable from every thread of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadCpuClock(libc::clockid_t);
+
+impl ThreadCpuClock {
+    /// The calling thread's.
+    ///
+    /// # Errors
+    /// What `pthread_getcpuclockid` says.
+    pub fn of_current() -> io::Result<ThreadCpuClock> {
+        let mut id = 0;
+        // SAFETY: the calling thread is alive, and `id` is a place for the answer.
+        match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut id) } {
+            0 => Ok(ThreadCpuClock(id)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// CPU time of the thread so far; `None` once it has ended.
+    pub fn read(self) -> Option<Nanos> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a place for the answer. A clock of a thread that has ended is refused, not misread.
+        let failed = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        (failed == 0).then(|| nanos(Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec }))
+    }
+}
+
+/// Sleeps until CLOCK_MONOTONIC reads `instant`; signals do not cut it short.
+pub fn sleep_until(instant: Nanos) {
+    while clock_nanosleep_absolute(ClockId::Monotonic, &timespec(instant)) == Err(Errno::INTR) {}
+}
+
+/// How late timers of the calling thread may be, so that the kernel can gather them: 50 µs by default, at least 1 ns.
+/// Zero means the default.
+///
+/// # Errors
+/// What `prctl(PR_SET_TIMERSLACK)` says.
+pub fn set_timer_slack(slack: Nanos) -> io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(slack.0))?)
+}
+
+fn nanos(time: Timespec) -> Nanos {
+    Nanos(time.tv_sec as u64 * PER_SECOND + time.tv_nsec as u64)
+}
+
+pub(crate) fn timespec(span: Nanos) -> Timespec {
+    Timespec { tv_sec: (span.0 / PER_SECOND) as i64, tv_nsec: (span.0 % PER_SECOND) as i64 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! CPUs: where a thread runs, how urgently, and how long it had to wait for one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use units::Nanos;
+
+/// The CPUs that the calling thread may run on, in ascending order.
+///
+/// # Errors
+/// What `sched_getaffinity` says.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Pins the calling thread to one CPU.
+///
+/// # Errors
+/// `InvalidInput` if the machine lacks it or the process may not use it.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Lets the calling thread run only when nobody else wants its CPU (SCHED_IDLE). There may be no way back without
+/// privilege.
+///
+/// # Errors
+/// What `sched_setscheduler` says.
+pub fn sched_idle() -> io::Result<()> {
+    // SAFETY: all zero is a valid `sched_param`, and the one that SCHED_IDLE wants.
+    let param: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: 0 names the calling thread, and `param` is read only during the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How long the calling thread has been runnable without running: it grows when someone else wants the CPU. Zero where
+/// the kernel keeps no scheduler statistics. Opens a file; to ask often, keep a [`RunDelay`].
+pub fn run_delay() -> Nanos {
+    RunDelay::of_current().map_or(Nanos::ZERO, |delay| delay.read())
+}
+
+/// The run delay of one thread, kept open.
+#[derive(Debug)]
+pub struct RunDelay(File);
+
+impl RunDelay {
+    /// The calling thread's, readable from any thread while it lives.
+    ///
+    /// # Errors
+    /// `NotFound` where the kernel keeps no scheduler statistics.
+    pub fn of_current() -> io::Result<RunDelay> {
+        Ok(RunDelay(File::open("/proc/thread-self/schedstat")?))
+    }
+
+    /// Its run delay so far: the second field of `schedstat`. Zero once the thread has ended.
+    pub fn read(&self) -> Nanos {
+        let mut text = [0; 96];
+        let len = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let second = text[..len].split(u8::is_ascii_whitespace).nth(1);
+        Nanos(second.and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Where in the pool a block lies: a binary buddy allocator over offsets. It touches no memory of the pool itself, so
+//! pages stay untouched until somebody uses them.
+
+use std::collections::BTreeSet;
+
+/// The smallest block: one logical block of the smallest LBA format.
+pub(super) const MIN_BLOCK: u64 = 512;
+/// The largest block that is split; larger ones are runs of these.
+pub(super) const CHUNK: u64 = 4 << 20;
+const ORDERS: usize = (CHUNK / MIN_BLOCK).trailing_zeros() as usize + 1;
+
+/// Free blocks by order, each by its offset: the lowest is taken first, so that what is in use stays dense.
+#[derive(Debug)]
+pub(super) struct Buddy {
+    free: [BTreeSet<u64>; ORDERS],
+}
+
+/// The bytes that a block for `len` bytes occupies: a power of two from 512 B to 4 MiB, a multiple of 4 MiB above.
+pub(super) fn block_size(len: usize) -> Option<u64> {
+    let len = (len as u64).max(MIN_BLOCK);
+    if len <= CHUNK { Some(len.next_power_of_two()) } else { len.checked_next_multiple_of(CHUNK) }
+}
+
+impl Buddy {
+    /// All of `bytes` free, in whole chunks.
+    pub(super) fn new(bytes: u64) -> Buddy {
+        let mut free: [BTreeSet<u64>; ORDERS] = Default::default();
+        free[ORDERS - 1] = (0..bytes / CHUNK).map(|chunk| chunk * CHUNK).collect();
+        Buddy { free }
+    }
+
+    /// Takes a block of `size` (as [`block_size`] gives it), aligned to its size or to a chunk.
+    pub(super) fn alloc(&mut self, size: u64) -> Option<u64> {
+        if size > CHUNK {
+            return self.alloc_run(size / CHUNK);
+        }
+        let order = order_of(size);
+        let (from, offset) = (order..ORDERS).find_map(|o| Some((o, self.free[o].pop_first()?)))?;
+        // The upper halves of what is split off stay free.
+        for o in order..from {
+            self.free[o].insert(offset + (MIN_BLOCK << o));
+        }
+        Some(offset)
+    }
+
+    fn alloc_run(&mut self, chunks: u64) -> Option<u64> {
+        let whole = &mut self.free[ORDERS - 1];
+        let (mut start, mut found) = (0, 0);
+        for &offset in whole.iter() {
+            if found == 0 || offset != start + found * CHUNK {
+                (start, found) = (offset, 0);
+            }
+            found += 1;
+            if found == chunks {
+                (0..chunks).for_each(|i| _ = whole.remove(&(start + i * CHUNK)));
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Gives back a block that [`Buddy::alloc`] returned for `size`, merging it with its free neighbours.
+    pub(super) fn free(&mut self, mut offset: u64, size: u64) {
+        if size > CHUNK {
+            self.free[ORDERS - 1].extend((0..size / CHUNK).map(|i| offset + i * CHUNK));
+            return;
+        }
+        let mut order = order_of(size);
+        while order < ORDERS - 1 {
+            let block = MIN_BLOCK << order;
+            if !self.free[order].remove(&(offset ^ block)) {
+                break;
+            }
+            offset &= !block;
+            order += 1;
+        }
+        self.free[order].insert(offset);
+    }
+}
+
+fn order_of(size: u64) -> usize {
+    (size / MIN_BLOCK).trailing_zeros() as usize
+}

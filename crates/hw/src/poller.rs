@@ -1,0 +1,73 @@
+//! Sleeping on several file descriptors and a deadline.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use units::Nanos;
+
+use crate::clock::timespec;
+
+/// An epoll instance, edge-triggered: a descriptor is reported once for each time that something new arrives, so one
+/// that is not drained does not spin the sleeper.
+#[derive(Debug)]
+pub struct Poller(OwnedFd);
+
+impl Poller {
+    /// Events taken per call; more wait for the next one.
+    const BATCH: usize = 64;
+
+    /// Nothing to wait for yet.
+    ///
+    /// # Errors
+    /// What `epoll_create1` says (too many open files).
+    pub fn new() -> io::Result<Poller> {
+        Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    /// Reports `fd` under `key` from now on, and at once if it is readable already.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is added twice; what else `epoll_ctl` says.
+    pub fn add(&self, fd: impl AsFd, key: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET)?)
+    }
+
+    /// Reports `fd` no more.
+    ///
+    /// # Errors
+    /// `NotFound` if it was not added.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.0, fd)?)
+    }
+
+    /// Sleeps until something arrives or `timeout` has passed (`None` or [`Nanos::MAX`]: no limit; zero: only looks),
+    /// and puts the keys of what arrived into `out`, which is cleared first. A signal handler ends the sleep with
+    /// nothing in `out`. The timer is as fine as the thread's timer slack.
+    ///
+    /// # Errors
+    /// What `epoll_pwait2` says.
+    pub fn wait(&self, timeout: Option<Nanos>, out: &mut Vec<u64>) -> io::Result<()> {
+        out.clear();
+        let timeout = timeout.filter(|t| *t != Nanos::MAX).map(timespec);
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; Self::BATCH];
+        match epoll::wait(&self.0, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => out.extend(events.iter().map(|event| event.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+}
+
+/// Readable while [`Poller::wait`] would report something: for a foreign loop.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,3 +9,5 @@ fn the_most_urgent_plan_wins_and_the_earliest_instant() {
     assert_eq!(combine([sleep, spin]), Plan::Spin { until: Nanos(7) });
     assert_eq!(combine([spin, Plan::Look { budget: 3 }, nap]), Plan::Look { budget: 3 });
 }
+
+mod rounds;

@@ -1,6 +1,6 @@
 //! `hybrid-mean`: sleep for half of the observed mean service time, then spin.
 //!
-//! Linux had this from 4.10 to 6.2 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per direction and power-of-two
+//! Linux had this from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per direction and power-of-two
 //! size, half of it slept on a high-resolution timer, once per request. Three differences: the half is measured from
 //! the submission rather than from the first poll; the mean is a moving one over [`MEMORY`] completions rather than
 //! that of the last 100 ms; and only completions found while looking enter it, because the age of one found after a
@@ -26,14 +26,14 @@ pub(super) struct HybridMean {
     /// Slots of `batches` in use, oldest first.
     used: usize,
     /// Commands in them.
-    commands: u32,
+    commands: u64,
 }
 
 /// A batch of which some commands are in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     class: usize,
-    commands: u32,
+    commands: u64,
     /// Half-way through the mean; the submission itself where no mean is known.
     due: Nanos,
 }
@@ -50,13 +50,14 @@ impl HybridMean {
         if batch.commands == 0 {
             return;
         }
-        self.commands = self.commands.saturating_add(batch.commands);
+        let commands = u64::from(batch.commands);
+        self.commands += commands;
         if let Some(free) = self.batches.get_mut(self.used) {
             let half = Nanos(self.means[class.index()] / 2);
-            *free = Waiting { class: class.index(), commands: batch.commands, due: now + half };
+            *free = Waiting { class: class.index(), commands, due: now + half };
             self.used += 1;
         } else if let Some(youngest) = self.batches.last_mut() {
-            youngest.commands = youngest.commands.saturating_add(batch.commands);
+            youngest.commands += commands;
         }
     }
 
@@ -68,10 +69,7 @@ impl HybridMean {
     }
 
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        // Commands that left without a completion: taken by another thread, given up by a reset.
-        while self.commands > seen.in_flight {
-            self.forget(self.batches[0].class);
-        }
+        self.forget_beyond(u64::from(seen.in_flight));
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
             return Plan::Look { budget: WEIGHT };
         }
@@ -80,7 +78,7 @@ impl HybridMean {
         }
         match self.earliest() {
             // Commands of which this policy never heard may be due at any time.
-            Some(due) if due > now && self.commands == seen.in_flight && !seen.leaving => Plan::Nap { until: due },
+            Some(due) if due > now && self.commands == u64::from(seen.in_flight) && !seen.leaving => Plan::Nap { until: due },
             _ => poll::spin(now, seen),
         }
     }
@@ -100,15 +98,27 @@ impl HybridMean {
 
     /// One command fewer: of the oldest batch of this class, or of the oldest if there is none.
     fn forget(&mut self, class: usize) {
-        let used = &mut self.batches[..self.used];
-        if used.is_empty() {
+        let of_class = self.batches[..self.used].iter().position(|w| w.class == class);
+        self.take(of_class.unwrap_or(0), 1);
+    }
+
+    /// Forgets the oldest of what left without a completion: taken by another thread, given up by a reset.
+    fn forget_beyond(&mut self, in_flight: u64) {
+        while self.commands > in_flight {
+            self.take(0, self.commands - in_flight);
+        }
+    }
+
+    /// At most `commands` fewer in batch `at`.
+    fn take(&mut self, at: usize, commands: u64) {
+        if at >= self.used {
             return;
         }
-        let at = used.iter().position(|w| w.class == class).unwrap_or(0);
-        used[at].commands -= 1;
-        self.commands -= 1;
-        if used[at].commands == 0 {
-            used.copy_within(at + 1.., at);
+        let taken = commands.min(self.batches[at].commands);
+        self.batches[at].commands -= taken;
+        self.commands -= taken;
+        if self.batches[at].commands == 0 {
+            self.batches.copy_within(at + 1..self.used, at);
             self.used -= 1;
         }
     }

@@ -1,8 +1,80 @@
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use units::{Class, Op};
+
 use super::*;
+use crate::{Cause, Found, Woke};
+
+mod hybrid;
+mod laws;
+mod twins;
+mod world;
+
+/// What the laws are about: a policy, or a broken twin of one.
+trait Decides {
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check;
+    fn completed(&mut self, done: &[Done]);
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
+    fn masks(&self) -> bool;
+}
+
+impl Decides for Policy {
+    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+        Policy::submitted(self, now, batch)
+    }
+    fn completed(&mut self, done: &[Done]) {
+        Policy::completed(self, done);
+    }
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        Policy::next(self, now, seen)
+    }
+    fn masks(&self) -> bool {
+        Policy::masks(self)
+    }
+}
+
+/// Runs a law over random cases; the message of the smallest case that breaks it, if one does.
+fn holds<S: Strategy>(cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(400) });
+    runner.run(&cases, |case| law(case).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
+}
+
+fn read(bytes: u32) -> Class {
+    Class::new(Op::Read, bytes)
+}
 
 #[test]
-fn nothing_in_flight_is_nothing_to_wait_for() {
+fn submit_check_looks_after_each_commit_and_changes_nothing_else() {
+    let batch = Batch { commands: 4, in_flight: 9, ..Batch::default() };
     for mode in Mode::ALL {
-        assert_eq!(Policy::new(mode).next(Nanos(1), &Seen::default()), Plan::Rest, "{mode}");
+        let expected = if mode.submit_check() { Check::TryLook { budget: WEIGHT } } else { Check::No };
+        assert_eq!(Policy::new(mode).submitted(Nanos(1), &batch), expected, "{mode}");
+        if let Ok(checked) = mode.with_submit_check() {
+            let seen = Seen { in_flight: 9, pending: true, ..Seen::default() };
+            assert_eq!(Policy::new(mode).next(Nanos(1), &seen), Policy::new(checked).next(Nanos(1), &seen));
+        }
     }
+}
+
+#[test]
+fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
+    let case = laws::any_seen();
+    holds(case, |seen| match Policy::new(Mode::POLL).next(Nanos(7), &seen) {
+        Plan::Sleep { .. } if !seen.leaving => Err("sleeps".into()),
+        Plan::Nap { .. } if !seen.cpu_wanted => Err("naps though nobody wants the CPU".into()),
+        _ => Ok(()),
+    })
+    .unwrap();
+}
+
+#[test]
+fn interrupt_keeps_looking_while_its_budget_is_used_up_then_sleeps() {
+    let mut policy = Policy::new(Mode::INTERRUPT);
+    let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
+    assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Look { budget: WEIGHT });
+    let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
+    assert_eq!(policy.next(Nanos(2), &full), Plan::Look { budget: WEIGHT });
+    let rest = Seen { in_flight: 2, found: 24, ..Seen::default() };
+    assert_eq!(policy.next(Nanos(3), &rest), Plan::Sleep { until: Nanos::MAX });
+    assert!(!policy.masks());
 }

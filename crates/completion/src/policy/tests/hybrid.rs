@@ -1,0 +1,102 @@
+//! `hybrid-mean`: what it learns and how long it naps.
+
+use super::*;
+
+/// A policy that has seen `ages` of 4 KiB reads while looking.
+fn taught(ages: &[u64]) -> Policy {
+    let mut policy = Policy::new(Mode::HYBRID_MEAN);
+    for &age in ages {
+        submit(&mut policy, 0, 4096);
+        complete(&mut policy, 4096, Found::Looking, age);
+    }
+    policy
+}
+
+fn submit(policy: &mut Policy, now: u64, bytes: u32) {
+    let batch = Batch { commands: 1, in_flight: 1, class: Some(read(bytes)), urgent: 1 };
+    assert_eq!(policy.submitted(Nanos(now), &batch), Check::No);
+}
+
+fn complete(policy: &mut Policy, bytes: u32, found: Found, age: u64) {
+    policy.completed(&[Done { class: read(bytes), age: Nanos(age), found }]);
+}
+
+fn waiting(in_flight: u32) -> Seen {
+    Seen { in_flight, ..Seen::default() }
+}
+
+#[test]
+fn it_spins_until_it_knows_a_mean_then_naps_for_half_of_it_from_the_submission() {
+    let mut fresh = taught(&[]);
+    submit(&mut fresh, 1_000, 4096);
+    assert!(matches!(fresh.next(Nanos(1_000), &waiting(1)), Plan::Spin { .. }));
+
+    let mut policy = taught(&[80_000; 3]);
+    submit(&mut policy, 1_000, 4096);
+    assert_eq!(policy.next(Nanos(15_000), &waiting(1)), Plan::Nap { until: Nanos(41_000) });
+    assert!(matches!(policy.next(Nanos(41_000), &waiting(1)), Plan::Spin { .. }));
+    // Another size is another class.
+    let mut policy = taught(&[80_000]);
+    submit(&mut policy, 1_000, 65_536);
+    assert!(matches!(policy.next(Nanos(1_000), &waiting(1)), Plan::Spin { .. }));
+}
+
+#[test]
+fn it_wakes_for_the_earliest_of_several() {
+    let mut policy = taught(&[100_000]);
+    submit(&mut policy, 0, 65_536);
+    complete(&mut policy, 65_536, Found::Looking, 20_000);
+    submit(&mut policy, 1_000, 4096);
+    submit(&mut policy, 5_000, 65_536);
+    assert_eq!(policy.next(Nanos(6_000), &waiting(2)), Plan::Nap { until: Nanos(15_000) });
+    complete(&mut policy, 65_536, Found::Looking, 20_000);
+    assert_eq!(policy.next(Nanos(26_000), &waiting(1)), Plan::Nap { until: Nanos(51_000) });
+}
+
+#[test]
+fn an_age_found_after_a_sleep_lowers_the_mean_but_never_raises_it() {
+    let nap = |policy: &mut Policy| {
+        submit(policy, 0, 4096);
+        let plan = policy.next(Nanos(1), &waiting(1));
+        complete(policy, 4096, Found::AfterSleep { at_most: Nanos::MAX }, 0);
+        plan
+    };
+    let mut policy = taught(&[80_000]);
+    submit(&mut policy, 0, 4096);
+    complete(&mut policy, 4096, Found::AfterSleep { at_most: Nanos(10_000_000) }, 10_000_000);
+    assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(40_000) });
+    submit(&mut policy, 0, 4096);
+    complete(&mut policy, 4096, Found::AfterSleep { at_most: Nanos(48_000) }, 48_000);
+    assert_eq!(nap(&mut policy), Plan::Nap { until: Nanos(39_000) });
+}
+
+#[test]
+fn the_mean_follows_the_device() {
+    let mut policy = taught(&[10_000; 4]);
+    for _ in 0..200 {
+        submit(&mut policy, 0, 4096);
+        complete(&mut policy, 4096, Found::Looking, 500_000);
+    }
+    submit(&mut policy, 0, 4096);
+    let Plan::Nap { until } = policy.next(Nanos(1), &waiting(1)) else { panic!("spins") };
+    assert!((245_000..=250_000).contains(&until.0), "{until}");
+}
+
+#[test]
+fn it_does_not_nap_over_commands_that_it_never_heard_of() {
+    let mut policy = taught(&[80_000]);
+    submit(&mut policy, 0, 4096);
+    assert!(matches!(policy.next(Nanos(1), &waiting(2)), Plan::Spin { .. }));
+    assert!(matches!(policy.next(Nanos(1), &waiting(1)), Plan::Nap { .. }));
+}
+
+#[test]
+fn what_a_reset_gave_up_is_forgotten_oldest_first() {
+    let mut policy = taught(&[80_000]);
+    for i in 0..100 {
+        submit(&mut policy, i * 1_000, 4096);
+    }
+    assert_eq!(policy.next(Nanos(100_000), &waiting(0)), Plan::Rest);
+    submit(&mut policy, 200_000, 4096);
+    assert_eq!(policy.next(Nanos(200_001), &waiting(1)), Plan::Nap { until: Nanos(240_000) });
+}

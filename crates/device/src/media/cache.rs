@@ -1,0 +1,127 @@
+//! A volatile write cache whose power can be cut.
+
+use std::collections::BTreeMap;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::{Media, MediaError};
+
+/// A volatile cache in front of a medium. What [`Media::flush`] or a write with FUA acknowledged is on the medium; of
+/// everything else a power cut keeps what it likes, but never part of a block: a logical block is atomic (NVM 2.1.4).
+#[derive(Debug)]
+pub struct WriteCache<M> {
+    inner: M,
+    block: usize,
+    capacity: usize,
+    /// Every version of a block written since the last flush, oldest first: any of them may have reached the medium.
+    dirty: BTreeMap<u64, Vec<Box<[u8]>>>,
+}
+
+impl<M: Media> WriteCache<M> {
+    /// A cache of blocks of `block` bytes, the logical block size. With more than `capacity` dirty blocks it writes
+    /// back on its own.
+    pub fn new(inner: M, block: u32, capacity: usize) -> WriteCache<M> {
+        WriteCache { inner, block: block.max(1) as usize, capacity, dirty: BTreeMap::new() }
+    }
+
+    /// Blocks that a power cut may lose.
+    pub fn dirty_blocks(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// The medium behind the cache.
+    pub fn into_inner(self) -> M {
+        self.inner
+    }
+
+    /// Power goes and comes back: each dirty block keeps, by the dice of `seed`, its durable content or one of the
+    /// versions written since. Errors are the medium's.
+    pub fn cut(&mut self, seed: u64) -> Result<(), MediaError> {
+        let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+        for (block, versions) in std::mem::take(&mut self.dirty) {
+            let survivor = (dice.next_u64() % (versions.len() as u64 + 1)) as usize;
+            if let Some(version) = survivor.checked_sub(1).and_then(|v| versions.get(v)) {
+                self.inner.write_at(block * self.block as u64, version, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_back(&mut self) -> Result<(), MediaError> {
+        while let Some((&block, versions)) = self.dirty.first_key_value() {
+            if let Some(last) = versions.last() {
+                self.inner.write_at(block * self.block as u64, last, false)?;
+            }
+            self.dirty.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with (block, offset in the block, range of the buffer) for every block that a range touches.
+    fn for_blocks(
+        block: usize,
+        at: u64,
+        len: usize,
+        mut each: impl FnMut(u64, usize, std::ops::Range<usize>) -> Result<(), MediaError>,
+    ) -> Result<(), MediaError> {
+        let mut done = 0;
+        while done < len {
+            let position = at + done as u64;
+            let offset = (position % block as u64) as usize;
+            let end = len.min(done + block - offset);
+            each(position / block as u64, offset, done..end)?;
+            done = end;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Media> Media for WriteCache<M> {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.inner.allocated()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.inner.read_at(at, into)?;
+        Self::for_blocks(self.block, at, into.len(), |block, offset, range| {
+            if let Some(cached) = self.dirty.get(&block).and_then(|v| v.last()) {
+                let len = range.len();
+                into[range].copy_from_slice(&cached[offset..offset + len]);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        if at.checked_add(from.len() as u64).is_none_or(|end| end > self.bytes()) {
+            return Err(MediaError::OutOfRange { at, len: from.len() as u64, bytes: self.bytes() });
+        }
+        let (size, bytes) = (self.block, self.bytes());
+        Self::for_blocks(size, at, from.len(), |block, offset, range| {
+            let start = block * size as u64;
+            let mut whole = vec![0; (bytes - start).min(size as u64) as usize].into_boxed_slice();
+            if range.len() < whole.len() {
+                self.read_at(start, &mut whole)?;
+            }
+            whole[offset..offset + range.len()].copy_from_slice(&from[range]);
+            if fua {
+                self.inner.write_at(start, &whole, true)?;
+                self.dirty.remove(&block);
+            } else {
+                self.dirty.entry(block).or_default().push(whole);
+            }
+            Ok(())
+        })?;
+        if self.dirty.len() > self.capacity { self.write_back() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        self.write_back()?;
+        self.inner.flush()
+    }
+}

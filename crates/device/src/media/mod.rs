@@ -1,0 +1,147 @@
+//! Media: where the blocks of a namespace are kept.
+//!
+//! [`Mem`] is here; a file lives where there are system calls, and implements [`Media`] too. [`WriteCache`] wraps any
+//! medium with a volatile cache and can have its power cut.
+
+mod cache;
+mod mem;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use cache::WriteCache;
+pub use mem::{Budget, Mem};
+
+/// Bytes at offsets, volatile until [`Media::flush`]. The controller checks ranges before it calls.
+pub trait Media: Send {
+    /// Size in bytes. Constant.
+    fn bytes(&self) -> u64;
+
+    /// Bytes that the medium really occupies; less than [`Media::bytes`] if it is sparse.
+    fn allocated(&self) -> u64 {
+        self.bytes()
+    }
+
+    /// Fills `into` from offset `at`. What was never written reads as zeroes.
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError>;
+
+    /// Stores `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on return.
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError>;
+
+    /// Makes every write that has returned durable. Once it failed, it and all later ones fail: see [`FlushLatch`].
+    fn flush(&mut self) -> Result<(), MediaError>;
+
+    /// Whether data may be lost at a power cut until they are flushed: Identify Controller VWC.
+    fn is_volatile(&self) -> bool {
+        true
+    }
+}
+
+/// A medium that a test, say, keeps a hand on while a controller uses it.
+impl<M: Media> Media for Arc<Mutex<M>> {
+    fn bytes(&self) -> u64 {
+        self.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.lock().unwrap_or_else(PoisonError::into_inner).allocated()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).read_at(at, into)
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).write_at(at, from, fua)
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.lock().unwrap_or_else(PoisonError::into_inner).is_volatile()
+    }
+}
+
+/// Why a medium refused.
+#[derive(Debug, thiserror::Error)]
+pub enum MediaError {
+    /// A sparse medium has no memory left for another block.
+    #[error("the memory budget of {limit} bytes for written blocks is used up; raise it or write to fewer blocks")]
+    Full {
+        /// The budget in bytes.
+        limit: u64,
+    },
+    /// A range beyond the end of the medium.
+    #[error("offset {at:#x}..+{len:#x} is beyond the medium's {bytes:#x} bytes")]
+    OutOfRange {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        len: u64,
+        /// Size of the medium.
+        bytes: u64,
+    },
+    /// The operating system refused.
+    #[error("{what} at offset {at:#x}: {source}")]
+    Io {
+        /// Which operation.
+        what: Access,
+        /// First byte.
+        at: u64,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// An earlier flush failed: what it should have made durable may be gone, and no later flush can bring it back.
+    #[error("an earlier flush of this medium failed, so nothing written to it since the last good flush can be trusted to be durable")]
+    FlushLost,
+}
+
+/// What was tried on a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Making durable.
+    Flush,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Read => "read",
+            Access::Write => "write",
+            Access::Flush => "flush",
+        })
+    }
+}
+
+/// Remembers that a flush failed. The kernel reports a failed write-back to one `fdatasync` and forgets it: a second
+/// call that succeeds says nothing about the lost pages. So after one failure every flush has failed.
+#[derive(Debug, Default)]
+pub struct FlushLatch {
+    lost: bool,
+}
+
+impl FlushLatch {
+    /// Runs `sync` unless one failed before.
+    pub fn flush(&mut self, sync: impl FnOnce() -> Result<(), MediaError>) -> Result<(), MediaError> {
+        if self.lost {
+            return Err(MediaError::FlushLost);
+        }
+        let done = sync();
+        self.lost = done.is_err();
+        done
+    }
+
+    /// Whether a flush has failed.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests;

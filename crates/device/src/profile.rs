@@ -1,0 +1,214 @@
+//! Service-time profiles: how long a device takes, how much it does at once, and what it hides.
+
+use std::str::FromStr;
+
+use units::{Nanos, Op};
+
+/// The timing of a device. A plain value: a file format maps onto it one to one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// How the profile is called in reports.
+    pub name: String,
+    /// Time on a channel of a Read, without its transfer.
+    pub read: Service,
+    /// Time on a channel of a Write, without its transfer.
+    pub write: Service,
+    /// Time on a channel of a Flush.
+    pub flush: Service,
+    /// Commands served at once; the others queue. 0: all of them.
+    pub channels: u32,
+    /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no limit.
+    pub bandwidth: u64,
+    /// Commands per second that the device starts at most, as a token bucket. 0: no limit.
+    pub iops: u64,
+    /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket. At least 1.
+    pub iops_burst: u32,
+    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the host's buffer as it is.
+    pub moves_data: bool,
+    /// Interrupt coalescing that feature 08h does not show.
+    pub hidden: Hidden,
+}
+
+/// The distribution of one operation's time on a channel: `base`, plus exponential jitter of mean `jitter`, plus for
+/// some commands `tail`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Time that every command takes.
+    pub base: Nanos,
+    /// Mean of the exponentially distributed time on top.
+    pub jitter: Nanos,
+    /// How many of a million commands take `tail` longer.
+    pub tail_ppm: u32,
+    /// The extra time of those.
+    pub tail: Nanos,
+    /// They come in runs of this many commands, regularly, so that the device alternates between phases. 0: each
+    /// command throws its own dice.
+    pub tail_run: u32,
+}
+
+/// Interrupt coalescing that the device keeps to itself: the Interrupt Coalescing feature reads zero. All zero: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// Entries per vector before a message.
+    pub entries: u32,
+    /// Longest wait for them, from the first one.
+    pub time: Nanos,
+    /// Rate, in entries per second and vector, at which messages may announce entries, as a token bucket: a message
+    /// waits until the entries announced before it are paid for. 0: no limit. Entries that the host takes by itself,
+    /// before a message announced them, are free.
+    pub announced_per_s: u64,
+    /// Depth of that bucket in entries.
+    pub announced_burst: u32,
+    /// Messages per second of the whole controller at most. 0: no limit.
+    pub messages_per_s: u64,
+}
+
+impl Hidden {
+    /// Whether anything is held back.
+    pub fn is_on(&self) -> bool {
+        *self != Hidden::default()
+    }
+}
+
+impl Service {
+    const fn fixed(base: Nanos) -> Service {
+        Service { base, jitter: Nanos::ZERO, tail_ppm: 0, tail: Nanos::ZERO, tail_run: 0 }
+    }
+
+    /// Whether every command takes no time at all.
+    pub fn is_zero(&self) -> bool {
+        self.mean() == Nanos::ZERO
+    }
+
+    /// The mean time.
+    pub fn mean(&self) -> Nanos {
+        let tail = u128::from(self.tail.0) * u128::from(self.tail_ppm.min(1_000_000)) / 1_000_000;
+        self.base + self.jitter + Nanos(tail as u64)
+    }
+}
+
+impl Profile {
+    /// The names that [`Profile::from_str`] knows.
+    pub const NAMES: [&'static str; 5] = ["null", "optane", "tlc", "bimodal", "cloud"];
+
+    /// No time and no data: what the rings alone cost.
+    pub fn null() -> Profile {
+        let none = Service::default();
+        Profile {
+            name: "null".into(),
+            read: none,
+            write: none,
+            flush: none,
+            channels: 0,
+            bandwidth: 0,
+            iops: 0,
+            iops_burst: 1,
+            moves_data: false,
+            hidden: Hidden::default(),
+        }
+    }
+
+    /// A drive without flash translation: about 10 µs, hardly any spread.
+    pub fn optane() -> Profile {
+        let read = Service { jitter: Nanos(400), tail_ppm: 100, tail: Nanos::from_micros(20), ..Service::fixed(Nanos(8_000)) };
+        Profile {
+            name: "optane".into(),
+            read,
+            write: read,
+            flush: Service::fixed(Nanos(1_000)),
+            channels: 16,
+            bandwidth: 2_500_000_000,
+            moves_data: true,
+            ..Profile::null()
+        }
+    }
+
+    /// A flash drive: about 80 µs with a tail; writes land in its buffer.
+    pub fn tlc() -> Profile {
+        let tail = Service { tail_ppm: 2_000, tail: Nanos::from_micros(900), ..Service::default() };
+        Profile {
+            name: "tlc".into(),
+            read: Service { base: Nanos::from_micros(70), jitter: Nanos::from_micros(7), ..tail },
+            write: Service { base: Nanos::from_micros(15), jitter: Nanos::from_micros(5), ..tail },
+            flush: Service { base: Nanos::from_micros(300), jitter: Nanos::from_micros(200), ..Service::default() },
+            channels: 64,
+            bandwidth: 3_500_000_000,
+            moves_data: true,
+            ..Profile::null()
+        }
+    }
+
+    /// Phases of 900 commands of 10 µs and 100 of 500 µs: whoever predicts from a mean is always wrong.
+    pub fn bimodal() -> Profile {
+        let both = Service { tail_ppm: 100_000, tail: Nanos::from_micros(490), tail_run: 100, ..Service::fixed(Nanos::from_micros(10)) };
+        Profile {
+            name: "bimodal".into(),
+            read: both,
+            write: both,
+            flush: Service::fixed(Nanos::from_micros(10)),
+            channels: 128,
+            moves_data: true,
+            ..Profile::null()
+        }
+    }
+
+    /// The virtual drive of SOURCES, post 000, which holds its interrupts back and does not say so.
+    pub fn cloud() -> Profile {
+        let both = Service { jitter: Nanos(1_000), ..Service::fixed(Nanos(7_000)) };
+        Profile {
+            name: "cloud".into(),
+            read: both,
+            write: both,
+            flush: Service::fixed(Nanos::from_micros(20)),
+            channels: 64,
+            bandwidth: 0,
+            iops: 400_000,
+            iops_burst: 256,
+            moves_data: true,
+            hidden: Hidden {
+                entries: 8,
+                time: Nanos::from_micros(100),
+                announced_per_s: 131_000,
+                announced_burst: 32,
+                messages_per_s: 45_000,
+            },
+        }
+    }
+
+    /// The time that one operation takes on a channel.
+    pub fn service(&self, op: Op) -> &Service {
+        match op {
+            Op::Read => &self.read,
+            Op::Write => &self.write,
+            Op::Flush => &self.flush,
+        }
+    }
+
+    /// Whether every command is done the moment it is fetched.
+    pub fn is_instant(&self) -> bool {
+        self.read.is_zero() && self.write.is_zero() && self.flush.is_zero() && self.bandwidth == 0 && self.iops == 0
+    }
+}
+
+/// A name that is no profile's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no profile is called `{0}`; there are null, optane, tlc, bimodal and cloud")]
+pub struct UnknownProfile(pub String);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
+        Ok(match name {
+            "null" => Profile::null(),
+            "optane" => Profile::optane(),
+            "tlc" => Profile::tlc(),
+            "bimodal" => Profile::bimodal(),
+            "cloud" => Profile::cloud(),
+            _ => return Err(UnknownProfile(name.into())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::page::page;
+
 /// Feature identifiers (Base 5.1.25, figure "Feature Identifiers").
 pub mod fid {
     /// Arbitration → [`super::Arbitration`].
@@ -199,13 +201,4 @@ pub struct HostBehavior {
     reserved6: [u8; 506],
 }
 
-impl HostBehavior {
-    /// Bytes.
-    pub const LEN: usize = 512;
-}
-
-impl Default for HostBehavior {
-    fn default() -> HostBehavior {
-        HostBehavior { acre: 0, etdas: 0, lbafee: 0, hdisns: 0, cdfe: 0, reserved6: [0; 506] }
-    }
-}
+page!(HostBehavior, 512);

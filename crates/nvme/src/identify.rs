@@ -1,1 +1,12 @@
-//! Identify data structures.
+//! Identify data structures: 4096 bytes each (Base 5.1.13.2, NVM 4.1.5).
+
+mod controller;
+mod lists;
+mod namespace;
+
+pub use controller::{Controller, VolatileCache};
+pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
+pub use namespace::{LbaFormat, Namespace, NvmController, NvmNamespace};
+
+#[cfg(test)]
+mod tests;

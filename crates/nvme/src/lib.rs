@@ -13,6 +13,7 @@ mod ids;
 pub mod io;
 pub mod log;
 pub mod opcode;
+mod page;
 pub mod prp;
 pub mod regs;
 mod ring;
@@ -20,6 +21,7 @@ mod status;
 
 pub use entry::{Cqe, Sqe};
 pub use ids::{Cid, Lba, Nsid, QueueId, Vector};
+pub use page::{Page, Text, TooShort};
 pub use ring::{Consumer, CqSlots, Doorbells, Producer, Registers, SqSlots};
 pub use status::Status;
 

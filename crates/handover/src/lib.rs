@@ -1,8 +1,30 @@
 //! Who looks, who sleeps, who is told: the few hand-overs between threads, each half in the host and half in the
-//! device or in another thread of the host, each with its loom model and a broken twin that the model must catch.
+//! device or in another thread of the host.
+//!
+//! | unit | hand-over |
+//! | --- | --- |
+//! | [`Bell`] | one side goes to sleep, the other has something to tell |
+//! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
+//! | [`LookLock`] | the right to look at a completion queue |
+//! | [`LookRole`] | the duty to look at it, among threads that sleep |
+//! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
+//!
+//! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
+//! in `docs/testing.md`). Each model has broken twins, the same code less one step, that it must catch.
 #![forbid(unsafe_code)]
 
 mod bell;
+mod inbox;
+mod look;
+mod mode;
+mod role;
 pub mod sync;
 
+#[cfg(all(test, loom))]
+mod model;
+
 pub use bell::Bell;
+pub use inbox::Inbox;
+pub use look::{LookLock, Looked};
+pub use mode::ModeCell;
+pub use role::{LookRole, SleeperId};

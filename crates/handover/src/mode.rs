@@ -1,0 +1,55 @@
+//! A mode that any thread may ask for and one thread adopts.
+
+use std::marker::PhantomData;
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// The mode asked for, and the mode in force. The owner adopts a change between batches, where no plan of the old mode
+/// is under way; that costs it one relaxed load per batch.
+///
+/// The owner may be asleep under the old mode. So whoever asks rings the owner's [`Bell`](crate::Bell) afterwards, and
+/// the owner, having armed it, calls [`adopt`](ModeCell::adopt) as part of its look before it sleeps.
+#[derive(Debug)]
+pub struct ModeCell<T> {
+    asked: AtomicU32,
+    in_force: AtomicU32,
+    mode: PhantomData<fn(T) -> T>,
+}
+
+impl<T> ModeCell<T>
+where
+    T: Copy + TryFrom<u32> + Into<u32>,
+{
+    /// `mode` is in force, and nobody has asked for another.
+    pub fn new(mode: T) -> ModeCell<T> {
+        let word = mode.into();
+        ModeCell { asked: AtomicU32::new(word), in_force: AtomicU32::new(word), mode: PhantomData }
+    }
+
+    /// Any thread: asks for a mode. Of several that are asked for between two batches the last one is adopted.
+    pub fn ask(&self, mode: T) {
+        self.asked.store(mode.into(), Ordering::Relaxed);
+    }
+
+    /// Owner, between batches: the mode to change to, if another than `current` is asked for. It is then in force.
+    #[inline]
+    pub fn adopt(&self, current: T) -> Option<T> {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked == current.into() { None } else { self.change(asked) }
+    }
+
+    #[cold]
+    fn change(&self, word: u32) -> Option<T> {
+        let mode = T::try_from(word).ok()?;
+        self.in_force.store(word, Ordering::Release);
+        Some(mode)
+    }
+
+    /// Any thread: whether the owner has adopted what was asked for last.
+    pub fn settled(&self) -> bool {
+        self.in_force.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,6 @@
 
 mod map;
 mod split;
-mod sync;
 mod tags;
 
 pub use map::{MapError, QueueMap};

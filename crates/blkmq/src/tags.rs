@@ -5,8 +5,8 @@
 //! reaper returns a whole batch with one `fetch_or` per word, the taker swaps out a word at a time and then takes tags
 //! from it with plain arithmetic.
 
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handover::sync::atomic::AtomicU64;
+use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// One of a queue's command slots: below [`Tags::count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,14 +9,16 @@ use blkmq::Tag;
 use nvme::Cid;
 use units::Nanos;
 
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicU32, AtomicU64};
+use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handover::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The commands of one queue pair, by tag.
 #[derive(Debug)]
 pub struct Ledger {
     slots: Box<[Slot]>,
     tag_mask: u16,
+    /// From one generation of a slot to the next.
+    step: u16,
 }
 
 /// The right to end commands; there is one per [`Ledger`], kept under the CQ lock.
@@ -42,6 +44,8 @@ pub enum Stage {
     InFlight,
     /// In flight, and an Abort for it too: the CID stays reserved until both have completed.
     Aborting,
+    /// In flight although an Abort for it has completed.
+    Aborted,
     /// Completed; the Abort for it has not.
     Held,
 }
@@ -62,8 +66,8 @@ pub struct Command {
 pub struct Expired {
     /// The command.
     pub command: Command,
-    /// An Abort for it is in flight already.
-    pub aborting: bool,
+    /// Whether an Abort for it is in flight ([`Stage::Aborting`]) or has completed ([`Stage::Aborted`]).
+    pub stage: Stage,
 }
 
 /// Why a CID cannot be ended.
@@ -93,8 +97,14 @@ impl Stage {
             0 => Stage::Free,
             1 => Stage::InFlight,
             2 => Stage::Aborting,
+            3 => Stage::Aborted,
             _ => Stage::Held,
         }
+    }
+
+    /// Whether the controller still owes the command's completion.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Stage::InFlight | Stage::Aborting | Stage::Aborted)
     }
 }
 
@@ -102,8 +112,12 @@ impl Ledger {
     /// A table for `tags` commands (1 to 65,535), and the right to end them.
     pub fn new(tags: u32) -> (Ledger, Finisher) {
         let tag_mask = (tags.next_power_of_two() - 1) as u16;
+        Ledger::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
+    }
+
+    fn with_step(tags: u32, tag_mask: u16, step: u16) -> (Ledger, Finisher) {
         let slots = (0..tags).map(|tag| Slot { state: AtomicU32::new(Stage::Free.bits(tag as u16)), ..Slot::default() }).collect();
-        (Ledger { slots, tag_mask }, Finisher(()))
+        (Ledger { slots, tag_mask, step }, Finisher(()))
     }
 
     /// Enters a command under a tag that the caller has taken, and names it.
@@ -130,7 +144,7 @@ impl Ledger {
             slot.state.store(Stage::Free.bits(cid.0), Relaxed);
             Ok(Finished { command: slot.command(cid), tag: Some(tag) })
         } else {
-            slot.finish_aborting(right, cid, state)
+            slot.finish_aborting(right, cid, tag, state)
         }
     }
 
@@ -154,7 +168,7 @@ impl Ledger {
             return Some(Tag(cid.0 & self.tag_mask));
         }
         if state == Stage::Aborting.bits(cid.0) {
-            slot.state.store(Stage::InFlight.bits(cid.0), Relaxed);
+            slot.state.store(Stage::Aborted.bits(cid.0), Relaxed);
         }
         None
     }
@@ -163,17 +177,12 @@ impl Ledger {
     /// meanwhile may or may not be listed, but a listed one was in flight, with that token and that time.
     pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         for slot in &self.slots {
-            if let Some((command, aborting)) = slot.snapshot()
+            if let Some((command, stage)) = slot.snapshot()
                 && now - command.posted_at >= timeout
             {
-                out.push(Expired { command, aborting });
+                out.push(Expired { command, stage });
             }
         }
-    }
-
-    /// When the oldest command in flight was posted.
-    pub fn oldest(&self) -> Option<Nanos> {
-        self.slots.iter().filter_map(|slot| Some(slot.snapshot()?.0.posted_at)).min()
     }
 
     /// Ends every command, for a reset: the caller holds both locks and makes every tag free. Generations go on, so
@@ -181,7 +190,7 @@ impl Ledger {
     pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(Command)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
-            if matches!(Stage::of(state), Stage::InFlight | Stage::Aborting) {
+            if Stage::of(state).is_in_flight() {
                 each(slot.command(Cid(state as u16)));
             }
             slot.state.store(Stage::Free.bits(state as u16), Relaxed);
@@ -201,9 +210,8 @@ impl Ledger {
     /// The next generation of the same tag. FFFFh stands for "no command" (Base 5.1.12.1.2) and is passed over.
     #[inline]
     fn next_cid(&self, last: u16) -> u16 {
-        let step = self.tag_mask.wrapping_add(1);
-        match last.wrapping_add(step) {
-            u16::MAX => u16::MAX.wrapping_add(step),
+        match last.wrapping_add(self.step) {
+            u16::MAX => u16::MAX.wrapping_add(self.step),
             cid => cid,
         }
     }
@@ -216,10 +224,13 @@ impl Slot {
     }
 
     #[cold]
-    fn finish_aborting(&self, _: &mut Finisher, cid: Cid, state: u32) -> Result<Finished, Refused> {
+    fn finish_aborting(&self, _: &mut Finisher, cid: Cid, tag: Tag, state: u32) -> Result<Finished, Refused> {
         if state == Stage::Aborting.bits(cid.0) {
             self.state.store(Stage::Held.bits(cid.0), Relaxed);
             Ok(Finished { command: self.command(cid), tag: None })
+        } else if state == Stage::Aborted.bits(cid.0) {
+            self.state.store(Stage::Free.bits(cid.0), Relaxed);
+            Ok(Finished { command: self.command(cid), tag: Some(tag) })
         } else if state == Stage::Held.bits(cid.0) {
             Err(Refused::Doubled)
         } else {
@@ -228,15 +239,14 @@ impl Slot {
     }
 
     /// The command in flight, read without a lock: what was read between two equal states belongs to that state.
-    fn snapshot(&self) -> Option<(Command, bool)> {
+    fn snapshot(&self) -> Option<(Command, Stage)> {
         let state = self.state.load(Acquire);
-        let aborting = match Stage::of(state) {
-            Stage::InFlight => false,
-            Stage::Aborting => true,
-            Stage::Free | Stage::Held => return None,
-        };
+        let stage = Stage::of(state);
+        if !stage.is_in_flight() {
+            return None;
+        }
         let command = self.command(Cid(state as u16));
-        (self.state.load(Relaxed) == state).then_some((command, aborting))
+        (self.state.load(Relaxed) == state).then_some((command, stage))
     }
 }
 

@@ -5,7 +5,8 @@
 mod error;
 mod ledger;
 mod queue_pair;
-mod sync;
+#[cfg(test)]
+mod testing;
 
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use ledger::{Command, Expired, Finisher, Ledger, Stage};

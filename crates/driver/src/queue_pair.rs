@@ -5,17 +5,18 @@
 
 mod counters;
 
-use blkmq::{Returner, Tag, Tags, Taker};
+use blkmq::{Returner, Tags, Taker};
 use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
 use units::Nanos;
 
 use crate::ledger::Refused;
-use crate::sync::atomic::AtomicU64;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::{Mutex, MutexGuard};
 use crate::{Command, Expired, Finisher, Ledger, NoTag, ProtocolViolation, QueueSizeError};
 use counters::Count;
 pub use counters::Counters;
+use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use handover::sync::atomic::{AtomicU64, fence};
+use handover::sync::{Mutex, MutexGuard, lock, try_lock};
+use handover::{LookLock, Looked};
 
 /// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct QueuePair<S, C> {
     tags: Tags,
     ledger: Ledger,
     sq_side: Mutex<SqSide>,
-    cq_side: Mutex<CqSide>,
+    cq_side: LookLock<CqSide>,
     /// What the doorbell has announced since the queue was made; written under the SQ lock.
     announced: AtomicU64,
     /// What has been reaped, or abandoned, since then; written under the CQ lock.
@@ -120,7 +121,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             ledger,
             look: AtomicU64::new(look_word(&consumer)),
             sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, posted: 0, closed: false }),
-            cq_side: Mutex::new(CqSide { consumer, finisher, returner, stopped: false }),
+            cq_side: LookLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             sq_doorbells: Count::default(),
@@ -162,23 +163,23 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     /// Takes at most `budget` entries, and at most as many as `out` has room for without growing. `None`: another
-    /// thread is reaping, and will look once more after it.
+    /// thread is reaping, and looks once more after it has released the lock.
     #[inline]
     pub fn try_reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        let side = try_lock(&self.cq_side)?;
-        Some(self.reap_locked(side, bells, budget, out))
+        let Looked { found, more } = self.cq_side.try_look(|side| self.reap_locked(side, bells, budget, out), || self.pending())?;
+        Some(Reaped { more, ..found })
     }
 
     /// The same, waiting for the lock.
-    #[inline]
     pub fn reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
-        self.reap_locked(lock(&self.cq_side), bells, budget, out)
+        let found = self.reap_locked(&mut self.cq_side.lock(), bells, budget, out);
+        fence(SeqCst);
+        Reaped { more: self.pending(), ..found }
     }
 
     #[inline]
-    fn reap_locked(&self, mut guard: MutexGuard<'_, CqSide>, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+    fn reap_locked(&self, side: &mut CqSide, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
         let budget = budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX));
-        let side = &mut *guard;
         let mut reaped = Reaped::default();
         if side.stopped {
             return reaped;
@@ -213,8 +214,6 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             self.empty_looks.add(1);
         }
         self.look.store(look_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
-        drop(guard);
-        reaped.more = self.pending();
         reaped
     }
 
@@ -265,26 +264,22 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.ledger.expired(now, timeout, out);
     }
 
-    /// When the oldest command in flight was posted; for the next deadline.
-    pub fn oldest(&self) -> Option<Nanos> {
-        self.ledger.oldest()
+    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. False: the
+    /// command has completed meanwhile. Afterwards look whether an entry is [`QueuePair::pending`], as after a reap:
+    /// somebody may have found the lock busy.
+    pub fn begin_abort(&self, command: &Command) -> bool {
+        let begun = self.ledger.begin_abort(&mut self.cq_side.lock().finisher, command);
+        fence(SeqCst);
+        begun
     }
 
-    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. The first
-    /// value is false if the command has completed meanwhile; the second says, as [`Reaped::more`], that an entry came
-    /// while the lock was held: reap.
-    pub fn begin_abort(&self, command: &Command) -> (bool, bool) {
-        let begun = self.ledger.begin_abort(&mut lock(&self.cq_side).finisher, command);
-        (begun, self.pending())
-    }
-
-    /// The Abort for `cid` has completed, successfully or not. Returns [`Reaped::more`].
-    pub fn end_abort(&self, cid: Cid) -> bool {
-        let tag: Option<Tag> = self.ledger.end_abort(&mut lock(&self.cq_side).finisher, cid);
+    /// The Abort for `cid` has completed, whatever it says. Look afterwards, as after [`QueuePair::begin_abort`].
+    pub fn end_abort(&self, cid: Cid) {
+        let tag = self.ledger.end_abort(&mut self.cq_side.lock().finisher, cid);
         if let Some(tag) = tag {
             self.tags.give_back(tag);
         }
-        self.pending()
+        fence(SeqCst);
     }
 
     /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
@@ -297,7 +292,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// commands' buffers.
     pub fn abandon(&self) -> Vec<Abandoned> {
         let mut sq = lock(&self.sq_side);
-        let mut guard = lock(&self.cq_side);
+        let mut guard = self.cq_side.lock();
         let cq = &mut *guard;
         sq.closed = true;
         cq.stopped = true;
@@ -314,7 +309,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// completion entries back to phase 0.
     pub fn reopen(&self) {
         let mut sq = lock(&self.sq_side);
-        let mut cq = lock(&self.cq_side);
+        let mut cq = self.cq_side.lock();
         for slot in 0..self.sizes.cq_entries {
             self.cq.store(slot, &Cqe::default());
         }
@@ -409,21 +404,6 @@ impl QueueSizes {
 
 fn look_word(consumer: &Consumer) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
-}
-
-/// No code that holds these locks can panic half-way through a change, so a poisoned one is as good as any.
-#[inline]
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-#[inline]
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
-    }
 }
 
 #[cfg(test)]

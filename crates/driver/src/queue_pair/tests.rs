@@ -1,1 +1,212 @@
+use std::collections::HashSet;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::pair;
+
+const SIZES: QueueSizes = QueueSizes { sq_entries: 8, cq_entries: 6, tags: 5 };
+
+fn post(pair: &crate::testing::Pair, tokens: std::ops::Range<u64>) -> Vec<Result<Cid, NoTag>> {
+    let mut sq = pair.lock_sq();
+    tokens.map(|token| sq.post(Sqe { opcode: 2, ..Sqe::default() }, token, Nanos(token))).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Post(u8),
+    Commit,
+    /// The controller fetches everything and completes the n-th of what it has, or nothing.
+    Complete(prop::sample::Index),
+    Reap(u32),
+    Reset,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0u8..4).prop_map(Event::Post),
+        4 => Just(Event::Commit),
+        8 => any::<prop::sample::Index>().prop_map(Event::Complete),
+        3 => (0u32..8).prop_map(Event::Reap),
+        1 => Just(Event::Reset),
+    ];
+    prop::collection::vec(event, 0..300)
+}
+
+proptest! {
+    /// Over any sequence, resets included: every posted token comes back once, no budget is exceeded, each doorbell is
+    /// rung at most once per batch, and neither ring overruns (the controller's end panics if one does).
+    #[test]
+    fn every_token_comes_back_once_within_budgets(events in events()) {
+        let (pair, mut far, bells) = pair(SIZES);
+        let (mut next, mut back, mut fetched) = (0u64, HashSet::new(), Vec::new());
+        let (mut commits, mut reaps) = (0, 0);
+        let mut out = Vec::with_capacity(16);
+        for event in events {
+            match event {
+                Event::Post(n) => {
+                    let posted = post(&pair, next..next + u64::from(n)).iter().filter(|r| r.is_ok()).count();
+                    next += posted as u64;
+                }
+                Event::Commit => {
+                    commits += u64::from(pair.lock_sq().commit(&bells) > 0);
+                }
+                Event::Complete(n) => {
+                    fetched.extend(std::iter::from_fn(|| far.fetch()));
+                    if !fetched.is_empty() {
+                        far.complete(fetched.swap_remove(n.index(fetched.len())).cid);
+                    }
+                }
+                Event::Reap(budget) => {
+                    out.clear();
+                    let before = pair.in_flight();
+                    let reaped = pair.reap(&bells, budget, &mut out);
+                    prop_assert_eq!(reaped.violation, None);
+                    prop_assert!(reaped.found <= budget && reaped.found as usize == out.len());
+                    prop_assert_eq!(reaped.budget_used_up, reaped.found == budget);
+                    prop_assert!(reaped.budget_used_up || !reaped.more);
+                    prop_assert_eq!(pair.in_flight(), before - reaped.found);
+                    reaps += u64::from(reaped.found > 0);
+                    for completed in &out {
+                        prop_assert!(back.insert(completed.token));
+                        prop_assert_eq!(completed.posted_at, Nanos(completed.token));
+                    }
+                }
+                Event::Reset => {
+                    pair.close();
+                    for command in pair.abandon() {
+                        prop_assert!(back.insert(command.token));
+                    }
+                    prop_assert_eq!(pair.in_flight(), 0);
+                    prop_assert!(!pair.pending());
+                    prop_assert_eq!(post(&pair, 0..1), [Err(NoTag)]);
+                    pair.reopen();
+                    far.reset();
+                    fetched.clear();
+                }
+            }
+        }
+        back.extend(pair.abandon().iter().map(|c| c.token));
+        prop_assert_eq!(back.len() as u64, next);
+        let counted = pair.counters();
+        prop_assert_eq!((counted.sq_doorbells, counted.cq_doorbells), (commits, reaps));
+    }
+}
+
+#[test]
+fn one_doorbell_per_batch_and_none_for_nothing() {
+    let (pair, mut far, bells) = pair(SIZES);
+    assert_eq!(pair.lock_sq().commit(&bells), 0);
+    assert_eq!(post(&pair, 0..7).iter().filter(|r| r.is_ok()).count(), 5);
+    assert!(pair.lock_sq().exhausted());
+    assert!(far.fetch().is_none(), "nothing is announced before the commit");
+    assert_eq!(pair.lock_sq().commit(&bells), 5);
+    std::iter::from_fn(|| far.fetch()).collect::<Vec<_>>().iter().for_each(|sqe| far.complete(sqe.cid));
+    assert!(pair.pending());
+    let mut out = Vec::with_capacity(5);
+    let reaped = pair.try_reap(&bells, 3, &mut out).unwrap();
+    assert_eq!(reaped, Reaped { found: 3, budget_used_up: true, more: true, violation: None });
+    // No room in `out` is a budget, too: it never grows.
+    assert_eq!(pair.reap(&bells, 100, &mut out).found, 2);
+    assert_eq!((out.len(), out.capacity(), pair.reap(&bells, 9, &mut out).budget_used_up), (5, 5, true));
+    let counted = pair.counters();
+    assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.empty_looks), (1, 2, 1));
+}
+
+/// What a wrong controller posts is reported once, with what was seen; then the queue yields nothing until a reset.
+#[test]
+fn violations_stop_the_queue_and_say_what_was_seen() {
+    let wrong: [(fn(&mut Cqe), fn(u16) -> ProtocolViolation); 4] = [
+        (|e| e.cid ^= 0x100, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid ^ 0x100, last: cid }),
+        (|e| e.cid |= 7, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid | 7, last: u16::MAX }),
+        (|e| e.sq_id = 3, |cid| ProtocolViolation::WrongQueue { queue: QueueId(1), cid, named: 3 }),
+        (|e| e.sq_head = 8, |cid| ProtocolViolation::BadHead { queue: QueueId(1), cid, head: 8, entries: 8 }),
+    ];
+    for (spoil, expected) in wrong {
+        let (pair, mut far, bells) = pair(SIZES);
+        post(&pair, 0..1);
+        pair.lock_sq().commit(&bells);
+        let cid = far.fetch().unwrap().cid;
+        let mut entry = far.entry(cid);
+        spoil(&mut entry);
+        far.post(entry, Status::SUCCESS);
+        let mut out = Vec::with_capacity(4);
+        let reaped = pair.reap(&bells, 4, &mut out);
+        assert_eq!((reaped.found, reaped.more, reaped.violation), (0, false, Some(expected(cid))));
+        assert!(!pair.pending());
+        assert_eq!(pair.reap(&bells, 4, &mut out), Reaped::default());
+        assert_eq!(pair.in_flight(), 1);
+        assert_eq!(pair.abandon().len(), 1);
+    }
+}
+
+#[test]
+fn a_doubled_completion_is_a_violation() {
+    let (pair, mut far, bells) = pair(SIZES);
+    post(&pair, 0..2);
+    pair.lock_sq().commit(&bells);
+    let cid = far.fetch().unwrap().cid;
+    far.complete(cid);
+    far.complete(cid);
+    let mut out = Vec::with_capacity(4);
+    let reaped = pair.reap(&bells, 4, &mut out);
+    assert_eq!(reaped.found, 1);
+    assert!(matches!(reaped.violation, Some(ProtocolViolation::UnknownCommand { .. })), "{reaped:?}");
+}
+
+/// A controller cannot end what no doorbell has announced, even if it guesses the CID.
+#[test]
+fn a_completion_before_the_doorbell_is_a_violation() {
+    let (pair, mut far, bells) = pair(SIZES);
+    let cid = post(&pair, 0..1)[0].unwrap();
+    far.complete(cid.0);
+    let mut out = Vec::with_capacity(4);
+    assert_eq!(pair.reap(&bells, 4, &mut out).violation, Some(ProtocolViolation::Unannounced { queue: QueueId(1), cid: cid.0 }));
+}
+
+/// A controller that fills the whole ring with one phase, again and again, is stopped by the first entry too many.
+#[test]
+fn a_flood_of_entries_ends() {
+    let (pair, mut far, bells) = pair(SIZES);
+    post(&pair, 0..1);
+    pair.lock_sq().commit(&bells);
+    let cid = far.fetch().unwrap().cid;
+    (0..5).for_each(|_| far.complete(cid));
+    let mut out = Vec::with_capacity(64);
+    let reaped = pair.reap(&bells, 64, &mut out);
+    assert_eq!((reaped.found, out.len()), (1, 1));
+    assert!(reaped.violation.is_some() && !reaped.more);
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    let new = |sq_entries, cq_entries, tags| {
+        let sizes = QueueSizes { sq_entries, cq_entries, tags };
+        sizes.check(QueueId(7)).map_err(|e| e.to_string())
+    };
+    assert!(new(2, 2, 1).is_ok());
+    assert!(new(65_536, 65_536, 65_535).is_ok());
+    assert_eq!(new(1, 8, 1).unwrap_err(), "submission queue of queue 7 with 1 entries: a ring has 2 to 65536");
+    assert_eq!(new(8, 8, 8).unwrap_err(), "queue 7 with 8 tags: a ring of N entries holds N-1, so 7 is the most and 1 the least");
+    assert!(new(8, 65_537, 7).is_err());
+    assert!(new(8, 8, 0).is_err());
+}
+
+/// While an Abort is out, its command's tag is not used again, not even after the command has completed.
+#[test]
+fn an_abort_holds_the_tag() {
+    let (pair, mut far, bells) = pair(QueueSizes { tags: 1, ..SIZES });
+    post(&pair, 0..1);
+    pair.lock_sq().commit(&bells);
+    let mut expired = Vec::new();
+    pair.expired(Nanos(10), Nanos(10), &mut expired);
+    assert!(pair.begin_abort(&expired[0].command));
+    let cid = far.fetch().unwrap().cid;
+    far.post(far.entry(cid), Status::ABORT_REQUESTED);
+    let mut out = Vec::with_capacity(4);
+    assert_eq!(pair.reap(&bells, 4, &mut out).found, 1);
+    assert_eq!(out[0].status, Status::ABORT_REQUESTED);
+    assert_eq!(post(&pair, 1..2), [Err(NoTag)]);
+    pair.end_abort(Cid(cid));
+    assert!(post(&pair, 1..2)[0].is_ok());
+}

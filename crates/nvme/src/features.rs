@@ -198,7 +198,11 @@ pub struct HostBehavior {
     pub hdisns: u8,
     /// CDFE: copy descriptor formats 2 to 4, one bit each.
     pub cdfe: u16,
-    reserved6: [u8; 506],
+    #[doc(hidden)]
+    pub reserved6: [u8; 506],
 }
 
 page!(HostBehavior, 512);
+
+#[cfg(test)]
+mod tests;

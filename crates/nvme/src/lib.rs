@@ -18,6 +18,8 @@ pub mod prp;
 pub mod regs;
 mod ring;
 mod status;
+#[cfg(test)]
+mod testing;
 
 pub use entry::{Cqe, Sqe};
 pub use ids::{Cid, Lba, Nsid, QueueId, Vector};

@@ -51,7 +51,8 @@ pub struct ErrorEntry {
     pub command_info: u64,
     /// TTSI, 41:40. Transport type specific information.
     pub transport_info: u16,
-    reserved42: [u8; 21],
+    #[doc(hidden)]
+    pub reserved42: [u8; 21],
     /// LPVER, 63. 1: CSI and OPC are set.
     pub version: u8,
 }
@@ -89,7 +90,8 @@ pub struct Smart {
     pub percentage_used: u8,
     /// EGCWS, 6. Critical warnings of endurance groups.
     pub endurance_group_warning: u8,
-    reserved7: [u8; 25],
+    #[doc(hidden)]
+    pub reserved7: [u8; 25],
     /// DUR, 47:32. Data read, in thousands of 512-byte units, rounded up.
     pub data_units_read: U128,
     /// DUW, 63:48. Data written, in thousands of 512-byte units, rounded up.
@@ -120,7 +122,8 @@ pub struct Smart {
     pub thermal_transitions: [u32; 2],
     /// TTTMT1 and TTTMT2, 231:224. Seconds in thermal management.
     pub thermal_seconds: [u32; 2],
-    reserved232: [u8; 280],
+    #[doc(hidden)]
+    pub reserved232: [u8; 280],
 }
 
 page!(Smart, 512);
@@ -151,10 +154,12 @@ pub struct CriticalWarning {
 pub struct FirmwareSlots {
     /// AFI, 0. Bits 2:0 the slot that runs, 6:4 the slot that runs after the next reset, 0 if that is the vendor's choice.
     pub active: u8,
-    reserved1: [u8; 7],
+    #[doc(hidden)]
+    pub reserved1: [u8; 7],
     /// FRS1 to FRS7, 63:8. Firmware revision in each slot; zeroes: none.
     pub revisions: [Text<8>; 7],
-    reserved64: [u8; 448],
+    #[doc(hidden)]
+    pub reserved64: [u8; 448],
 }
 
 page!(FirmwareSlots, 512);

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// A structure whose every bit pattern is a value: Identify data, log pages, feature data.
 ///
 /// Each is as long in memory as in the specification ([`Page::LEN`]) and has every field in its place, so that
-/// reading copies and checks only the length.
+/// reading copies and checks only the length. Reserved fields are public but hidden, so that `..Default::default()` works.
 pub trait Page: FromBytes + IntoBytes + Immutable + Sized {
     /// Bytes.
     const LEN: usize = size_of::<Self>();

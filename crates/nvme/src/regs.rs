@@ -289,3 +289,6 @@ pub struct Crto {
     /// CRIMT: until ready independent of media.
     pub crimt: u16,
 }
+
+#[cfg(test)]
+mod tests;

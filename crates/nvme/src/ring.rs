@@ -139,3 +139,6 @@ pub trait Registers {
         self.write32(offset + 4, (value >> 32) as u32);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,7 @@ macro_rules! statuses {
         }
 
         #[cfg(test)]
-        pub(crate) const ALL: &[Status] = &[$(Status::$constant),*];
+        const ALL: &[Status] = &[$(Status::$constant),*];
     };
 }
 

@@ -49,10 +49,12 @@ pub struct Controller {
     pub rrls: u16,
     /// BPCAP, 102. Boot partition capabilities.
     pub bpcap: u8,
-    reserved103: u8,
+    #[doc(hidden)]
+    pub reserved103: u8,
     /// NSSL, 107:104. NVM subsystem shutdown latency, in µs.
     pub nssl: u32,
-    reserved108: [u8; 2],
+    #[doc(hidden)]
+    pub reserved108: [u8; 2],
     /// PLSI, 110. Power loss signaling.
     pub plsi: u8,
     /// CNTRLTYPE, 111. Controller type; see [`Controller::TYPE_IO`].
@@ -63,7 +65,8 @@ pub struct Controller {
     pub crdt: [u16; 3],
     /// CRCAP, 134. Controller reachability.
     pub crcap: u8,
-    reserved135: [u8; 118],
+    #[doc(hidden)]
+    pub reserved135: [u8; 118],
     /// NVMSR, 253. Whether the subsystem is a storage device, an enclosure, or both.
     pub nvmsr: u8,
     /// VWCI, 254. VPD write cycles.
@@ -142,18 +145,22 @@ pub struct Controller {
     pub did: u16,
     /// KPIOC, 358. Key per I/O.
     pub kpioc: u8,
-    reserved359: u8,
+    #[doc(hidden)]
+    pub reserved359: u8,
     /// MPTFAWR, 361:360. Longest firmware activation without reset, in units of 100 ms.
     pub mptfawr: u16,
-    reserved362: [u8; 6],
+    #[doc(hidden)]
+    pub reserved362: [u8; 6],
     /// MEGCAP, 383:368. Largest endurance group, in bytes.
     pub megcap: U128,
     /// TMPTHHA, 384. Temperature threshold hysteresis.
     pub tmpthha: u8,
-    reserved385: u8,
+    #[doc(hidden)]
+    pub reserved385: u8,
     /// CQT, 387:386. Command quiesce time, in ms.
     pub cqt: u16,
-    reserved388: [u8; 124],
+    #[doc(hidden)]
+    pub reserved388: [u8; 124],
     /// SQES, 512. Submission queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
     pub sqes: u8,
     /// CQES, 513. Completion queue entry sizes: 3:0 smallest, 7:4 largest, powers of two.
@@ -192,10 +199,12 @@ pub struct Controller {
     pub maxcna: u32,
     /// OAQD, 567:564. Optimal aggregated queue depth.
     pub oaqd: u32,
-    reserved568: [u8; 200],
+    #[doc(hidden)]
+    pub reserved568: [u8; 200],
     /// SUBNQN, 1023:768. NVMe Qualified Name of the subsystem.
     pub subnqn: Text<256>,
-    reserved1024: [u8; 768],
+    #[doc(hidden)]
+    pub reserved1024: [u8; 768],
     /// 2047:1792. For fabrics.
     pub fabrics: [u8; 256],
     /// PSD0 to PSD31, 3071:2048. Power state descriptors.

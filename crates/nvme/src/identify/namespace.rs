@@ -74,13 +74,16 @@ pub struct Namespace {
     pub kpios: u8,
     /// NULBAF, 82. LBA formats with attributes of their own.
     pub nulbaf: u8,
-    reserved83: u8,
+    #[doc(hidden)]
+    pub reserved83: u8,
     /// KPIODAAG, 87:84. Key per I/O data access alignment and granularity.
     pub kpiodaag: u32,
-    reserved88: [u8; 4],
+    #[doc(hidden)]
+    pub reserved88: [u8; 4],
     /// ANAGRPID, 95:92. ANA group; 0: none.
     pub anagrpid: u32,
-    reserved96: [u8; 3],
+    #[doc(hidden)]
+    pub reserved96: [u8; 3],
     /// NSATTR, 99. Bit 0: write protected.
     pub nsattr: u8,
     /// NVMSETID, 101:100. NVM set; 0: none.
@@ -161,7 +164,8 @@ pub struct NvmNamespace {
     pub pic: u8,
     /// PIFA, 9. Protection information format attributes.
     pub pifa: u8,
-    reserved10: [u8; 2],
+    #[doc(hidden)]
+    pub reserved10: [u8; 2],
     /// ELBAF0 to ELBAF63, 267:12. Extended LBA formats: 6:0 storage tag size, 8:7 protection information format.
     pub elbaf: [u32; 64],
     /// NPDGL, 271:268. Preferred deallocate granularity, large.
@@ -174,7 +178,8 @@ pub struct NvmNamespace {
     pub nors: u32,
     /// NPDAL, 287:284. Preferred deallocate alignment, large.
     pub npdal: u32,
-    reserved288: [u8; 3808],
+    #[doc(hidden)]
+    pub reserved288: [u8; 3808],
 }
 
 page!(NvmNamespace, 4096);
@@ -196,7 +201,8 @@ pub struct NvmController {
     pub dmrsl: u32,
     /// DMSL, 15:8. Dataset Management: blocks in a command.
     pub dmsl: u64,
-    reserved16: [u8; 4080],
+    #[doc(hidden)]
+    pub reserved16: [u8; 4080],
 }
 
 page!(NvmController, 4096);

@@ -1,1 +1,189 @@
+use std::mem::offset_of;
+
+use proptest::prelude::*;
+
 use super::*;
+use crate::regs::Cap;
+use crate::testing::counterexample;
+use crate::{Nsid, Page, Text};
+
+#[test]
+fn identify_controller_fields_are_at_their_offsets() {
+    let at = [
+        (offset_of!(Controller, sn), 4),
+        (offset_of!(Controller, mn), 24),
+        (offset_of!(Controller, fr), 64),
+        (offset_of!(Controller, mdts), 77),
+        (offset_of!(Controller, cntlid), 78),
+        (offset_of!(Controller, ver), 80),
+        (offset_of!(Controller, rtd3e), 88),
+        (offset_of!(Controller, oaes), 92),
+        (offset_of!(Controller, ctratt), 96),
+        (offset_of!(Controller, cntrltype), 111),
+        (offset_of!(Controller, crdt), 128),
+        (offset_of!(Controller, nvmsr), 253),
+        (offset_of!(Controller, oacs), 256),
+        (offset_of!(Controller, acl), 258),
+        (offset_of!(Controller, aerl), 259),
+        (offset_of!(Controller, lpa), 261),
+        (offset_of!(Controller, elpe), 262),
+        (offset_of!(Controller, wctemp), 266),
+        (offset_of!(Controller, tnvmcap), 280),
+        (offset_of!(Controller, kas), 320),
+        (offset_of!(Controller, sanicap), 328),
+        (offset_of!(Controller, anatt), 342),
+        (offset_of!(Controller, pels), 352),
+        (offset_of!(Controller, megcap), 368),
+        (offset_of!(Controller, cqt), 386),
+        (offset_of!(Controller, sqes), 512),
+        (offset_of!(Controller, cqes), 513),
+        (offset_of!(Controller, maxcmd), 514),
+        (offset_of!(Controller, nn), 516),
+        (offset_of!(Controller, oncs), 520),
+        (offset_of!(Controller, vwc), 525),
+        (offset_of!(Controller, awun), 526),
+        (offset_of!(Controller, sgls), 536),
+        (offset_of!(Controller, mnan), 540),
+        (offset_of!(Controller, oaqd), 564),
+        (offset_of!(Controller, subnqn), 768),
+        (offset_of!(Controller, fabrics), 1792),
+        (offset_of!(Controller, psd), 2048),
+        (offset_of!(Controller, vs), 3072),
+    ];
+    for (is, should_be) in at {
+        assert_eq!(is, should_be);
+    }
+}
+
+#[test]
+fn identify_namespace_fields_are_at_their_offsets() {
+    let at = [
+        (offset_of!(Namespace, nuse), 16),
+        (offset_of!(Namespace, nlbaf), 25),
+        (offset_of!(Namespace, flbas), 26),
+        (offset_of!(Namespace, dps), 29),
+        (offset_of!(Namespace, dlfeat), 33),
+        (offset_of!(Namespace, nawun), 34),
+        (offset_of!(Namespace, noiob), 46),
+        (offset_of!(Namespace, nvmcap), 48),
+        (offset_of!(Namespace, npwg), 64),
+        (offset_of!(Namespace, mssrl), 74),
+        (offset_of!(Namespace, nulbaf), 82),
+        (offset_of!(Namespace, anagrpid), 92),
+        (offset_of!(Namespace, nsattr), 99),
+        (offset_of!(Namespace, nguid), 104),
+        (offset_of!(Namespace, eui64), 120),
+        (offset_of!(Namespace, lbaf), 128),
+        (offset_of!(Namespace, vs), 384),
+        (offset_of!(NvmNamespace, elbaf), 12),
+        (offset_of!(NvmNamespace, npdgl), 268),
+        (offset_of!(NvmController, dmrsl), 4),
+        (offset_of!(NvmController, dmsl), 8),
+    ];
+    for (is, should_be) in at {
+        assert_eq!(is, should_be);
+    }
+}
+
+#[test]
+fn the_transfer_limit_is_in_units_of_the_smallest_page() {
+    let limit = |mdts, mpsmin| Controller { mdts, ..Controller::default() }.max_transfer(Cap::new().with_mpsmin(mpsmin));
+    assert_eq!([limit(0, 0), limit(5, 0), limit(5, 2)], [None, Some(128 << 10), Some(512 << 10)]);
+    assert_eq!(limit(255, 15), None);
+    assert_eq!(limit(51, 0), Some(1 << 63));
+    assert_eq!(limit(52, 0), None);
+}
+
+#[test]
+fn entry_sizes_are_a_range() {
+    let controller = Controller { sqes: 0x66, cqes: 0x54, ..Controller::default() };
+    assert!(controller.supports_sqes(6) && !controller.supports_sqes(5) && !controller.supports_sqes(7));
+    assert!(controller.supports_cqes(4) && controller.supports_cqes(5) && !controller.supports_cqes(6));
+    let backwards = Controller { sqes: 0x46, ..Controller::default() };
+    assert!((0..16).all(|log2| !backwards.supports_sqes(log2)));
+}
+
+#[test]
+fn a_controller_is_shown_by_what_people_know_it_by() {
+    let controller = Controller { mn: Text::ascii("Reap"), sn: Text::ascii("1"), ..Controller::default() };
+    assert_eq!(format!("{controller:?}"), r#"Controller { mn: "Reap", sn: "1", fr: "", .. }"#);
+}
+
+#[test]
+fn the_format_index_has_its_upper_bits_only_with_many_formats() {
+    let namespace = |nlbaf, flbas| Namespace { nlbaf, flbas, ..Namespace::default() };
+    assert_eq!(namespace(15, 0b0110_0011).format_index(), 3);
+    assert_eq!(namespace(16, 0b0110_0011).format_index(), 0x33);
+    assert_eq!(namespace(0, Namespace::FLBAS_EXTENDED).format_index(), 0);
+}
+
+#[test]
+fn block_sizes_are_those_that_can_be_used() {
+    let size = |lbads| LbaFormat::new().with_lbads(lbads).block_size();
+    assert_eq!([0, 8, 9, 12, 31, 32, 255].map(size), [None, None, Some(512), Some(4096), Some(1 << 31), None, None]);
+    assert_eq!(LbaFormat::from_bits(0x010c_0008), LbaFormat::new().with_ms(8).with_lbads(12).with_rp(1));
+}
+
+#[test]
+fn namespace_lists_end_at_the_first_zero() {
+    let law = |ids: &Vec<u32>| {
+        let list = NamespaceList::of(ids.iter().map(|&id| Nsid(id)));
+        let read = NamespaceList::from_page(list.as_page()).expect("it is whole");
+        let expected = ids.iter().take(NamespaceList::CAPACITY).take_while(|&&id| id != 0).map(|&id| Nsid(id));
+        read.iter().eq(expected)
+    };
+    assert_eq!(counterexample(300, proptest::collection::vec(0..5000u32, 0..1100), law), None);
+    assert!(NamespaceList::too_many().is_too_many() && !NamespaceList::default().is_too_many());
+}
+
+#[test]
+fn identifiers_come_back_in_order_and_what_does_not_fit_is_refused() {
+    let law = |ids: &Vec<(u8, Vec<u8>)>| {
+        let mut list = DescriptorList::default();
+        let mut room = 4096;
+        let mut kept = Vec::new();
+        for (kind, id) in ids {
+            let fits = !id.is_empty() && id.len() <= 255 && 4 + id.len() <= room;
+            if list.push(*kind, id) != fits {
+                return false;
+            }
+            if fits {
+                room -= 4 + id.len();
+                kept.push((*kind, &id[..]));
+            }
+        }
+        let read = DescriptorList::from_page(list.as_page()).expect("it is whole");
+        read.iter().map(|d| (d.kind, d.id)).eq(kept)
+    };
+    let ids = proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..270)), 0..30);
+    assert_eq!(counterexample(300, ids, law), None);
+}
+
+#[test]
+fn a_descriptor_is_found_by_kind() {
+    let mut list = DescriptorList::default();
+    assert!(list.push(descriptor::UUID, &[7; 16]) && list.push(descriptor::CSI, &[0]));
+    assert_eq!((list.find(descriptor::UUID), list.find(descriptor::CSI)), (Some(&[7; 16][..]), Some(&[0][..])));
+    assert_eq!(list.find(descriptor::NGUID), None);
+}
+
+#[test]
+fn any_page_is_read_without_a_panic() {
+    let law = |bytes: &Vec<u8>| {
+        let controller = Controller::from_page(bytes).expect("it is whole");
+        let namespace = Namespace::from_page(bytes).expect("it is whole");
+        let list = NamespaceList::from_page(bytes).expect("it is whole");
+        let descriptors = DescriptorList::from_page(bytes).expect("it is whole");
+        let _ = format!("{controller:?} {namespace:?} {list:?}");
+        let _ = (controller.max_transfer(Cap::from_bits(u64::MAX)), controller.supports_sqes(6), controller.supports_cqes(4));
+        let _ = (controller.abort_limit(), controller.async_event_limit(), namespace.protection_type());
+        let _ = (namespace.format().block_size(), list.is_too_many());
+        namespace.format_index() < 64
+            && list.iter().count() <= NamespaceList::CAPACITY
+            && descriptors.iter().map(|d| 4 + d.id.len()).sum::<usize>() <= 4096
+            && NvmController::from_page(bytes).is_ok()
+            && NvmNamespace::from_page(bytes).is_ok()
+            && controller.as_page() == bytes
+    };
+    assert_eq!(counterexample(200, proptest::collection::vec(any::<u8>(), 4096), law), None);
+}

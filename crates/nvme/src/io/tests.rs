@@ -1,1 +1,78 @@
+use proptest::prelude::*;
+
 use super::*;
+use crate::testing::counterexample;
+
+type Fields = (u32, u64, u32, (u64, u64), u32);
+
+fn fields() -> impl Strategy<Value = Fields> {
+    (any::<u32>(), any::<u64>(), 1..=MAX_BLOCKS, any::<(u64, u64)>(), 0..4u32)
+}
+
+/// What the controller decodes is what the host said, for a decoder `decode`.
+fn round_trips(&(nsid, lba, blocks, (prp1, prp2), flags): &Fields, decode: impl Fn(&Sqe) -> Transfer) -> bool {
+    let (data, flags) = (Dptr { prp1, prp2 }, Flags(flags << 30));
+    [(read as fn(_, _, _, _, _) -> _, opcode::io::READ), (write, opcode::io::WRITE)].into_iter().all(|(command, opcode)| {
+        let sqe: Sqe = command(Nsid(nsid), Lba(lba), blocks, data, flags);
+        (sqe.opcode, sqe.nsid(), sqe.dptr()) == (opcode, Nsid(nsid), data)
+            && decode(&sqe) == Transfer { lba: Lba(lba), blocks, flags, prinfo: 0 }
+    })
+}
+
+#[test]
+fn reads_and_writes_round_trip() {
+    assert_eq!(counterexample(1000, fields(), |f| round_trips(f, Transfer::from_sqe)), None);
+}
+
+#[test]
+fn a_decoder_that_forgets_an_edge_is_caught() {
+    let not_zeroes_based = |sqe: &Sqe| Transfer { blocks: sqe.cdw12 & 0xffff, ..Transfer::from_sqe(sqe) };
+    let low_half_of_lba = |sqe: &Sqe| Transfer { lba: Lba(u64::from(sqe.cdw10)), ..Transfer::from_sqe(sqe) };
+    assert!(counterexample(1000, fields(), |f| round_trips(f, not_zeroes_based)).is_some());
+    assert!(counterexample(1000, fields(), |f| round_trips(f, low_half_of_lba)).is_some());
+}
+
+#[test]
+fn a_write_has_the_bytes_of_the_specification() {
+    let data = Dptr { prp1: 0x1000, prp2: 0x2000 };
+    let sqe = write(Nsid(1), Lba(0x1_0000_0002), 8, data, Flags::FUA).with_cid(crate::Cid(0x1234));
+    assert_eq!(sqe.to_words(), [0x1_1234_0001, 0, 0, 0x1000, 0x2000, 0x1_0000_0002, 1 << 30 | 7, 0]);
+    assert!(Transfer::from_sqe(&sqe).flags.contains(Flags::FUA) && !Transfer::from_sqe(&sqe).flags.contains(Flags::LIMITED_RETRY));
+}
+
+#[test]
+fn a_flush_carries_nothing_but_its_namespace() {
+    assert_eq!(flush(Nsid::ALL), Sqe { opcode: 0, nsid: u32::MAX, ..Sqe::default() });
+    assert_eq!(flush(Nsid(1)).check_flags(), Ok(()));
+}
+
+#[test]
+fn what_fits_a_namespace_is_decided_without_overflow() {
+    let law = |&(lba, blocks, size): &(u64, u32, u64)| {
+        let transfer = Transfer { lba: Lba(lba), blocks, flags: Flags::NONE, prinfo: 0 };
+        transfer.fits(size) == (u128::from(lba) + u128::from(blocks) <= u128::from(size))
+    };
+    let near = |around: u64| around.saturating_sub(70_000)..=around.saturating_add(70_000);
+    assert_eq!(counterexample(1000, (near(u64::MAX), 1..=MAX_BLOCKS, near(u64::MAX)), law), None);
+    assert_eq!(counterexample(1000, (near(1 << 20), 1..=MAX_BLOCKS, near(1 << 20)), law), None);
+    assert_eq!(counterexample(100, (near(0), 1..=MAX_BLOCKS, near(0)), law), None);
+}
+
+#[test]
+fn any_entry_decodes() {
+    let law = |words: &[u64; 8]| {
+        let sqe = Sqe::from_words(*words);
+        let transfer = Transfer::from_sqe(&sqe);
+        let _ = transfer.fits(words[0]);
+        (1..=MAX_BLOCKS).contains(&transfer.blocks) && sqe.to_words() == *words
+    };
+    assert_eq!(counterexample(1000, any::<[u64; 8]>(), law), None);
+}
+
+#[test]
+fn fused_commands_and_sgls_are_refused() {
+    for flags in 0..=u8::MAX {
+        let refused = Sqe { flags, ..Sqe::default() }.check_flags() == Err(crate::Status::INVALID_FIELD.with_dnr());
+        assert_eq!(refused, flags & 0b1100_0011 != 0);
+    }
+}

@@ -1,0 +1,42 @@
+use super::*;
+use crate::Page;
+
+#[test]
+fn features_are_where_the_specification_has_them() {
+    assert_eq!(Arbitration::new().with_ab(3).with_lpw(1).with_mpw(2).with_hpw(4).into_bits(), 0x0402_0103);
+    assert_eq!(InterruptCoalescing::new().with_thr(7).with_time(2).into_bits(), 0x0207);
+    assert_eq!(VectorConfig::new().with_iv(5).with_cd(true).into_bits(), 0x0001_0005);
+    assert_eq!(VolatileWriteCache::new().with_wce(true).into_bits(), 1);
+    let events = AsyncEventConfig::new().with_smart(0x3f).with_namespace_attribute(true).with_firmware_activation(true);
+    assert_eq!(events.with_ana_change(true).into_bits(), 0x0b3f);
+    assert_eq!(Capabilities::new().with_changeable(true).into_bits(), 0b100);
+}
+
+#[test]
+fn arbitration_bursts_are_powers_of_two_up_to_no_limit() {
+    let bursts = [0, 3, 6, 7].map(|ab| Arbitration::new().with_ab(ab).burst());
+    assert_eq!(bursts, [Some(1), Some(8), Some(64), None]);
+}
+
+#[test]
+fn numbers_of_queues_are_zeroes_based() {
+    let eight = NumberOfQueues::of(8, 4);
+    assert_eq!((eight.into_bits(), eight.submission(), eight.completion()), (0x0003_0007, 8, 4));
+    assert_eq!((NumberOfQueues::of(0, 1 << 20).submission(), NumberOfQueues::of(0, 1 << 20).completion()), (1, 65_535));
+    assert!(NumberOfQueues::of(1 << 20, 1 << 20).is_valid_request());
+    assert!(!NumberOfQueues::from_bits(0xffff).is_valid_request() && !NumberOfQueues::from_bits(0xffff_0000).is_valid_request());
+}
+
+#[test]
+fn coalescing_needs_both_a_threshold_and_a_time() {
+    let on = InterruptCoalescing::new().with_thr(7).with_time(2);
+    assert_eq!((on.threshold(), on.time_us(), on.is_on()), (8, 200, true));
+    assert!(!on.with_time(0).is_on() && !on.with_thr(0).is_on());
+}
+
+#[test]
+fn host_behavior_is_a_page() {
+    let behavior = HostBehavior { acre: 1, ..HostBehavior::default() };
+    let read = HostBehavior::from_page(behavior.as_page()).expect("it is whole");
+    assert_eq!((read, behavior.as_page()[0], HostBehavior::LEN), (behavior, 1, 512));
+}

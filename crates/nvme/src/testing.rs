@@ -1,0 +1,21 @@
+//! How the tests state a law: a predicate over generated values, which must hold, and which a broken twin must break.
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+/// The smallest value found for which `law` does not hold, as text; `None` if it held for all `cases`. The values are
+/// the same in every run.
+pub(crate) fn counterexample<S>(cases: u32, values: S, law: impl Fn(&S::Value) -> bool) -> Option<String>
+where
+    S: Strategy,
+{
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let result = runner
+        .run(&values, |value| if law(&value) { Ok(()) } else { Err(proptest::test_runner::TestCaseError::fail("the law does not hold")) });
+    match result {
+        Ok(()) => None,
+        Err(TestError::Fail(why, value)) => Some(format!("{why}: {value:?}")),
+        Err(TestError::Abort(why)) => panic!("no values were generated: {why}"),
+    }
+}

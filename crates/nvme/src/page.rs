@@ -56,8 +56,8 @@ macro_rules! page {
 }
 pub(crate) use page;
 
-/// Text in a fixed field: serial number, model, firmware revision, NQN (Base 1.4.2: ASCII is left justified and
-/// padded with spaces; NQNs end with a NUL).
+/// Text in a fixed field: serial number, model, firmware revision, NQN (ASCII, left justified and
+/// padded with spaces: Base 4.5.2; NQNs end with a NUL: Base 4.7).
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Text<const N: usize>(pub [u8; N]);

@@ -35,12 +35,18 @@ impl Dptr {
     /// they touch more, or are nothing that [`build`] accepts either.
     #[inline]
     pub fn short(addr: u64, len: u64, page: PageSize) -> Option<Dptr> {
-        let last = addr.checked_add(len.wrapping_sub(1))?;
-        let crossed = page.number(last) - page.number(addr);
-        if crossed > 1 || addr & 3 != 0 {
-            return None;
+        let in_first = page.left_in_page(addr);
+        // Less one, so that an empty buffer is the longest of all.
+        let last = len.wrapping_sub(1);
+        if addr & 3 != 0 {
+            None
+        } else if last < in_first {
+            Some(Dptr { prp1: addr, prp2: 0 })
+        } else if last - in_first < page.bytes() {
+            Some(Dptr { prp1: addr, prp2: addr.checked_add(in_first)? })
+        } else {
+            None
         }
-        Some(Dptr { prp1: addr, prp2: if crossed == 0 { 0 } else { last & !page.mask() } })
     }
 
     /// An otherwise empty entry with this data pointer.
@@ -53,41 +59,41 @@ impl Dptr {
 /// The memory page size that CC.MPS sets: a power of two from 4 KiB to 128 MiB (Base 3.1.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
-    log2: u8,
+    bytes: u64,
 }
 
 impl PageSize {
     /// 4 KiB: CC.MPS = 0.
-    pub const MIN: PageSize = PageSize { log2: 12 };
+    pub const MIN: PageSize = PageSize { bytes: 4096 };
 
     /// The page size for a value of CC.MPS, CAP.MPSMIN or CAP.MPSMAX (4 bits).
     #[inline]
     pub const fn from_mps(mps: u8) -> PageSize {
-        PageSize { log2: 12 + (mps & 0xf) }
+        PageSize { bytes: 4096 << (mps & 0xf) }
     }
 
     /// Bytes.
     #[inline]
     pub const fn bytes(self) -> u64 {
-        1 << self.log2
+        self.bytes
     }
 
     /// The bits of an address that are the offset in a page.
     #[inline]
     const fn mask(self) -> u64 {
-        self.bytes() - 1
+        self.bytes - 1
     }
 
     /// Which page an address is in.
     #[inline]
     const fn number(self, addr: u64) -> u64 {
-        addr >> self.log2
+        addr >> self.bytes.trailing_zeros()
     }
 
     /// From an address to the end of its page.
     #[inline]
     const fn left_in_page(self, addr: u64) -> u64 {
-        self.bytes() - (addr & self.mask())
+        self.bytes - (addr & self.mask())
     }
 }
 

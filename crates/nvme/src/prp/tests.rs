@@ -57,7 +57,7 @@ fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory) -> Result<Vec<Se
     match pages {
         1 => {}
         2 => entries.push(dptr.prp2),
-        _ if dptr.prp2 % 8 != 0 => return Err(Status::PRP_OFFSET_INVALID),
+        _ if !dptr.prp2.is_multiple_of(8) => return Err(Status::PRP_OFFSET_INVALID),
         _ => gather(dptr.prp2, pages - 1, size, memory, &mut entries)?,
     }
     if entries[0] % 4 != 0 || entries[1..].iter().any(|entry| entry % size != 0) {
@@ -111,7 +111,7 @@ fn twin(buffer: Segment, page: PageSize, list: Segment, put: &mut dyn FnMut(u64,
     let first = buffer.addr - buffer.addr % page.bytes();
     let mut slot = list.addr;
     for number in 1..pages {
-        if (slot + 8) % page.bytes() == 0 && pointer(pages - number) {
+        if (slot + 8).is_multiple_of(page.bytes()) && pointer(pages - number) {
             put(slot, slot + 8);
             slot += 8;
         }

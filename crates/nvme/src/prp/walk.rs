@@ -24,9 +24,9 @@ pub struct Walker {
 /// Where the pages after the first are.
 #[derive(Clone, Debug)]
 enum Rest {
-    /// PRP2 is the second page, if there is one.
-    Second(u64),
-    /// PRP2 was a list.
+    /// As PRP2 says: unused, the second page, or a list of which nothing has been fetched.
+    Prp2(u64),
+    /// As the list says that PRP2 points to.
     List(List),
 }
 
@@ -52,9 +52,7 @@ impl Walker {
         if dptr.prp1 & 3 != 0 || (left > 0 && prp2_offset != 0) {
             return Err(Status::PRP_OFFSET_INVALID.with_dnr());
         }
-        let rest =
-            if list { Rest::List(List { at: dptr.prp2, entries: [0; FETCH], taken: 0, fetched: 0 }) } else { Rest::Second(dptr.prp2) };
-        Ok(Walker { page, pending: Segment { addr: dptr.prp1, len: first }, left, rest })
+        Ok(Walker { page, pending: Segment { addr: dptr.prp1, len: first }, left, rest: Rest::Prp2(dptr.prp2) })
     }
 
     /// The next segment, `None` after the last. `fetch(addr, into)` reads a piece of a PRP list, which never crosses a
@@ -72,9 +70,14 @@ impl Walker {
 
     /// Adds pages to `segment` as long as they follow it; the first that does not becomes pending.
     fn grow<E>(&mut self, mut segment: Segment, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Segment, Status> {
+        if let Rest::Prp2(list) = self.rest
+            && self.left > self.page.bytes()
+        {
+            self.rest = Rest::List(List { at: list, entries: [0; FETCH], taken: 0, fetched: 0 });
+        }
         while self.left > 0 {
             let entry = match &mut self.rest {
-                Rest::Second(addr) => Ok(*addr),
+                Rest::Prp2(second) => Ok(*second),
                 Rest::List(list) => list.next(self.left, self.page, &mut fetch),
             };
             let addr = entry.inspect_err(|_| self.left = 0)?;

@@ -21,7 +21,7 @@ fn is_a_queue(entries: u32, steps: &[bool], advance: impl Fn(&mut Producer)) -> 
         } else if !produce {
             let (found, phase) = slots[consumer.slot() as usize];
             let is_new = phase == consumer.phase();
-            if is_new != !queue.is_empty() || (is_new && queue.pop_front() != Some(found)) {
+            if is_new == queue.is_empty() || (is_new && queue.pop_front() != Some(found)) {
                 return false;
             }
             if is_new {

@@ -57,7 +57,9 @@ impl Bell {
     /// Teller, after publishing: whether to signal, masking the bell if so. One signal per sleep, whoever tells.
     #[inline]
     pub fn ring_once(&self) -> bool {
-        self.rings() && self.armed.swap(false, Ordering::Relaxed)
+        // Not a swap: of several tellers only the one who signals writes, so that the mask is never written by somebody who
+        // has nothing to show for it.
+        self.rings() && self.armed.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// [`Bell::arm`] without its fence: for the broken twin.

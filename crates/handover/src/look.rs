@@ -38,11 +38,16 @@ impl<T> LookLock<T> {
     /// after the release.
     #[inline]
     pub fn try_look<R>(&self, look: impl FnOnce(&mut T) -> R, pending: impl FnOnce() -> bool) -> Option<Looked<R>> {
-        let mut guard = try_lock(&self.0)?;
-        let found = look(&mut guard);
-        drop(guard);
+        let found = self.try_release(look)?;
         fence(Ordering::SeqCst);
         Some(Looked { found, more: pending() })
+    }
+
+    /// [`LookLock::try_look`] without what follows the release: for the broken twins.
+    #[inline]
+    pub(crate) fn try_release<R>(&self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut guard = try_lock(&self.0)?;
+        Some(look(&mut guard))
     }
 
     /// Waits for the lock: not for the data path, but for a reset, say. The second look is the caller's business.

@@ -1,1 +1,107 @@
+use super::*;
 
+#[cfg(not(loom))]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn a_bell_is_masked_until_armed_and_rings_for_each_thing_told() {
+        let bell = Bell::new();
+        assert!(!bell.rings() && !bell.ring_once());
+        bell.arm();
+        assert!(bell.rings() && bell.rings() && bell.is_armed());
+        bell.mask();
+        assert!(!bell.rings());
+    }
+
+    #[test]
+    fn ring_once_is_one_signal_per_sleep() {
+        let bell = Bell::new();
+        bell.arm();
+        assert!(bell.ring_once());
+        assert!(!bell.ring_once());
+    }
+}
+
+/// Arm, look, sleep against post, fence, read the mask.
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use crate::model::{EventFds, fails, holds};
+    use crate::sync::atomic::AtomicU64;
+    use crate::sync::{Arc, thread};
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Omit {
+        Nothing,
+        SleepersFence,
+        SecondLook,
+        TellersFence,
+    }
+
+    /// One sleeper waits for `entries` entries that another thread publishes one by one. The sleeper masks while awake.
+    fn arm_look_sleep(entries: u64, once: bool, omit: Omit) -> bool {
+        let bell = Arc::new(Bell::new());
+        let published = Arc::new(AtomicU64::new(0));
+        let eventfds = EventFds::new(1, 2);
+
+        let teller = {
+            let (bell, published, eventfds) = (bell.clone(), published.clone(), eventfds.clone());
+            thread::spawn(move || {
+                for entry in 1..=entries {
+                    published.store(entry, Ordering::Release);
+                    let rings = match omit {
+                        Omit::TellersFence => bell.is_armed(),
+                        _ if once => bell.ring_once(),
+                        _ => bell.rings(),
+                    };
+                    if rings {
+                        eventfds.signal(0);
+                    }
+                }
+                eventfds.end();
+            })
+        };
+
+        let seen = || published.load(Ordering::Acquire) == entries;
+        let mut told = true;
+        while told && !seen() {
+            match omit {
+                Omit::SleepersFence => bell.set_armed(),
+                _ => bell.arm(),
+            }
+            if omit == Omit::SecondLook || !seen() {
+                told = eventfds.block(&[0]).is_ok();
+            }
+            bell.mask();
+        }
+        eventfds.end();
+        teller.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        holds(3, || arm_look_sleep(2, false, Omit::Nothing));
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_at_one_signal_per_sleep() {
+        holds(3, || arm_look_sleep(2, true, Omit::Nothing));
+    }
+
+    #[test]
+    fn without_the_sleepers_fence_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::SleepersFence));
+    }
+
+    #[test]
+    fn without_the_tellers_fence_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::TellersFence));
+    }
+
+    #[test]
+    fn without_the_second_look_one_is_lost() {
+        fails(3, || arm_look_sleep(1, false, Omit::SecondLook));
+    }
+}

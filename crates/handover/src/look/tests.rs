@@ -1,0 +1,81 @@
+#[cfg(not(loom))]
+mod unit {
+    use super::super::*;
+
+    #[test]
+    fn one_looks_at_a_time_and_says_what_came_after() {
+        let lock = LookLock::new(7);
+        let looked = lock.try_look(
+            |inner| {
+                assert_eq!(lock.try_look(|_| (), || false), None);
+                *inner
+            },
+            || true,
+        );
+        assert_eq!(looked, Some(Looked { found: 7, more: true }));
+        assert_eq!(*lock.lock(), 7);
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_take_the_queue_away() {
+        let lock = LookLock::new(1);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.try_look(|_| panic!("on purpose"), || false)));
+        assert!(panicked.is_err());
+        assert!(lock.try_look(|_| (), || false).is_some());
+    }
+}
+
+/// One thread looks and leaves while the owner of the entry goes to sleep.
+#[cfg(loom)]
+mod models {
+    use crate::model::{Omit, Queue, fails, holds};
+    use crate::sync::thread;
+
+    const SLEEPER: usize = 0;
+    const PASSER: usize = 1;
+
+    fn try_lock_reap(omit: Omit) -> bool {
+        let queue = Queue::new(1, 3, omit);
+        let device = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[SLEEPER]))
+        };
+        let passer = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                while queue.reap(PASSER, usize::MAX) == Some(true) {}
+                queue.fds.end();
+            })
+        };
+        let told = queue.wait(SLEEPER).is_ok();
+        queue.fds.end();
+        device.join().unwrap();
+        passer.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn whoever_passes_leaves_nothing_behind() {
+        holds(3, || try_lock_reap(Omit::Nothing));
+    }
+
+    #[test]
+    fn without_the_look_after_the_release_an_entry_is_left() {
+        fails(3, || try_lock_reap(Omit::LookAfterRelease));
+    }
+
+    #[test]
+    fn without_the_fence_after_the_release_an_entry_is_left() {
+        fails(3, || try_lock_reap(Omit::FenceAfterRelease));
+    }
+
+    #[test]
+    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+        fails(3, || try_lock_reap(Omit::WakeWhoseEntry));
+    }
+
+    #[test]
+    fn without_the_look_before_the_sleep_it_sleeps_on() {
+        fails(3, || try_lock_reap(Omit::LookBeforeSleep));
+    }
+}

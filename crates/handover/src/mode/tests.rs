@@ -1,0 +1,136 @@
+use super::*;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Interrupt,
+    Poll,
+}
+
+impl From<Mode> for u32 {
+    fn from(mode: Mode) -> u32 {
+        mode as u32
+    }
+}
+
+impl TryFrom<u32> for Mode {
+    type Error = ();
+    fn try_from(word: u32) -> Result<Mode, ()> {
+        [Mode::Interrupt, Mode::Poll].into_iter().find(|mode| *mode as u32 == word).ok_or(())
+    }
+}
+
+#[cfg(not(loom))]
+#[test]
+fn the_last_mode_asked_for_is_adopted_once() {
+    let cell = ModeCell::new(Mode::Interrupt);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (None, true));
+    cell.ask(Mode::Poll);
+    assert!(!cell.settled());
+    cell.ask(Mode::Interrupt);
+    assert_eq!(cell.adopt(Mode::Interrupt), None);
+    cell.ask(Mode::Poll);
+    assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (Some(Mode::Poll), true));
+    assert_eq!(cell.adopt(Mode::Poll), None);
+}
+
+/// A thread asks for another mode while a command is in flight and its owner sleeps, or is about to.
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use crate::Bell;
+    use crate::model::{EventFds, fails, holds};
+    use crate::sync::atomic::AtomicBool;
+    use crate::sync::{Arc, thread};
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Omit {
+        Nothing,
+        /// Waking the owner after asking.
+        Wake,
+        /// Looking for another mode between arming and blocking.
+        LookAtMode,
+        /// Looking for entries between arming and blocking.
+        LookAtQueue,
+    }
+
+    /// The owner ends when its command has completed *and* the change is in force.
+    fn switch(from: Mode, to: Mode, omit: Omit) -> bool {
+        let cell = Arc::new(ModeCell::new(from));
+        let (own, vector) = (Arc::new(Bell::new()), Arc::new(Bell::new()));
+        let posted = Arc::new(AtomicBool::new(false));
+        let eventfds = EventFds::new(2, 3);
+        let device = {
+            let (vector, posted, eventfds) = (vector.clone(), posted.clone(), eventfds.clone());
+            thread::spawn(move || {
+                posted.store(true, Ordering::Release);
+                if vector.rings() {
+                    eventfds.signal(1);
+                }
+                eventfds.end();
+            })
+        };
+        let asker = {
+            let (cell, own, eventfds) = (cell.clone(), own.clone(), eventfds.clone());
+            thread::spawn(move || {
+                cell.ask(to);
+                if omit != Omit::Wake && own.ring_once() {
+                    eventfds.signal(0);
+                }
+                eventfds.end();
+            })
+        };
+
+        let (mut mode, mut taken, mut told) = (from, false, true);
+        let pending = || posted.load(Ordering::Acquire);
+        while told {
+            mode = cell.adopt(mode).unwrap_or(mode);
+            taken |= pending();
+            if taken && mode == to {
+                break;
+            }
+            if mode == Mode::Poll {
+                thread::yield_now();
+                continue;
+            }
+            own.arm();
+            vector.arm();
+            let adopted = if omit == Omit::LookAtMode { None } else { cell.adopt(mode) };
+            mode = adopted.unwrap_or(mode);
+            let found = omit != Omit::LookAtQueue && !taken && pending();
+            if adopted.is_none() && !found {
+                told = eventfds.block(&[0, 1]).is_ok();
+            }
+            own.mask();
+            vector.mask();
+        }
+        eventfds.end();
+        device.join().unwrap();
+        asker.join().unwrap();
+        told && cell.settled()
+    }
+
+    #[test]
+    fn a_sleeper_learns_that_it_is_to_poll() {
+        holds(3, || switch(Mode::Interrupt, Mode::Poll, Omit::Nothing));
+    }
+
+    #[test]
+    fn a_poller_that_is_to_sleep_misses_no_entry() {
+        holds(3, || switch(Mode::Poll, Mode::Interrupt, Omit::Nothing));
+    }
+
+    #[test]
+    fn a_sleeper_that_is_not_woken_keeps_its_mode() {
+        fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::Wake));
+    }
+
+    #[test]
+    fn a_sleeper_that_does_not_look_at_the_mode_keeps_it() {
+        fails(2, || switch(Mode::Interrupt, Mode::Poll, Omit::LookAtMode));
+    }
+
+    #[test]
+    fn a_poller_that_sleeps_without_a_look_misses_the_entry() {
+        fails(2, || switch(Mode::Poll, Mode::Interrupt, Omit::LookAtQueue));
+    }
+}

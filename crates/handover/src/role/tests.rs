@@ -1,0 +1,179 @@
+#[cfg(not(loom))]
+mod unit {
+    use proptest::prelude::*;
+
+    use super::super::*;
+
+    const A: SleeperId = SleeperId(0);
+    const B: SleeperId = SleeperId(1);
+    const C: SleeperId = SleeperId(2);
+
+    #[test]
+    fn the_first_owns_and_hands_on_in_the_order_of_arrival() {
+        let role = LookRole::new(3);
+        assert!(role.try_take(A));
+        assert!(!role.try_take(B));
+        assert!(!role.try_take(C));
+        assert!(!role.try_take(B));
+        assert_eq!(role.release(A), Some(B));
+        assert_eq!(role.owner(), Some(B));
+        assert!(role.try_take(B));
+        assert_eq!(role.release(B), Some(C));
+        assert_eq!(role.release(C), None);
+        assert_eq!(role.owner(), None);
+    }
+
+    #[test]
+    fn an_heir_that_leaves_before_it_wakes_hands_on() {
+        let role = LookRole::new(3);
+        assert!(role.try_take(A) && !role.try_take(B) && !role.try_take(C));
+        assert_eq!(role.release(A), Some(B));
+        assert_eq!(role.release(B), Some(C));
+    }
+
+    #[test]
+    fn one_that_only_waits_is_struck_off() {
+        let role = LookRole::new(2);
+        assert!(role.try_take(A) && !role.try_take(B));
+        assert_eq!(role.release(B), None);
+        assert_eq!(role.release(A), None);
+    }
+
+    /// How a release may go wrong.
+    #[derive(Clone, Copy)]
+    enum Twin {
+        Sound,
+        /// The owner leaves without handing on.
+        Abandons,
+    }
+
+    /// While anybody is registered exactly one of them owns the role, and whoever is named owns it.
+    fn one_owner(steps: &[(bool, u32)], twin: Twin) -> Result<(), String> {
+        let role = LookRole::new(8);
+        let mut registered = Vec::new();
+        for &(sleeps, id) in steps {
+            let me = SleeperId(id);
+            if sleeps {
+                let owns = role.try_take(me);
+                if !registered.contains(&me) {
+                    registered.push(me);
+                }
+                if owns != (role.owner() == Some(me)) {
+                    return Err(format!("{me:?} was told {owns}"));
+                }
+            } else {
+                registered.retain(|other| *other != me);
+                let abandons = matches!(twin, Twin::Abandons) && role.owner() == Some(me);
+                let heir = if abandons { None } else { role.release(me) };
+                if heir.is_some() && heir != role.owner() {
+                    return Err(format!("{heir:?} was named but does not own the role"));
+                }
+            }
+            match role.owner() {
+                None if registered.is_empty() => {}
+                Some(owner) if registered.contains(&owner) => {}
+                owner => return Err(format!("{owner:?} owns the role of {registered:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(bool, u32)>> {
+        prop::collection::vec((any::<bool>(), 0..5u32), 1..40)
+    }
+
+    proptest! {
+        #[test]
+        fn while_anybody_sleeps_exactly_one_owns(steps in steps()) {
+            prop_assert_eq!(one_owner(&steps, Twin::Sound), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_owner_that_abandons_the_role_is_noticed() {
+        assert!(one_owner(&[(true, 0), (true, 1), (false, 0)], Twin::Abandons).is_err());
+    }
+}
+
+/// Two threads that share a queue, each with one command in flight, sleep until theirs has completed.
+#[cfg(loom)]
+mod models {
+    use crate::model::{HOSTS, Omit, Queue, fails, holds};
+    use crate::sync::thread;
+
+    fn two_sleepers(order: &'static [usize; HOSTS], omit: Omit) -> bool {
+        let queue = Queue::new(HOSTS, HOSTS + 1, omit);
+        let device = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(order))
+        };
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let told = queue.wait(1).is_ok();
+                queue.fds.end();
+                told
+            })
+        };
+        let told = queue.wait(0).is_ok();
+        queue.fds.end();
+        device.join().unwrap();
+        other.join().unwrap() && told
+    }
+
+    #[test]
+    fn both_are_told_in_either_order() {
+        holds(2, || two_sleepers(&[0, 1], Omit::Nothing));
+    }
+
+    #[test]
+    fn an_owner_that_leaves_without_handing_on_strands_the_other() {
+        fails(2, || two_sleepers(&[0, 1], Omit::HandOn));
+    }
+
+    #[test]
+    fn an_heir_that_is_not_woken_sleeps_on() {
+        fails(2, || two_sleepers(&[0, 1], Omit::WakeHeir));
+    }
+
+    #[test]
+    fn a_bell_armed_after_registering_misses_the_hand_over() {
+        fails(2, || two_sleepers(&[0, 1], Omit::ArmFirst));
+    }
+
+    #[test]
+    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+        fails(2, || two_sleepers(&[0, 1], Omit::WakeWhoseEntry));
+    }
+
+    /// A submitter takes one of two entries and leaves, while the one who waits for the other goes to sleep.
+    fn passer_with_a_budget(omit: Omit) -> bool {
+        let queue = Queue::new(2, 3, omit);
+        let device = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[1, 0]))
+        };
+        let passer = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.check(1, 1);
+                queue.fds.end();
+            })
+        };
+        let told = queue.wait(0).is_ok();
+        queue.fds.end();
+        device.join().unwrap();
+        passer.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn whoever_leaves_entries_behind_wakes_the_owner() {
+        holds(2, || passer_with_a_budget(Omit::Nothing));
+    }
+
+    #[test]
+    fn without_waking_the_owner_they_are_left() {
+        fails(2, || passer_with_a_budget(Omit::WakeOwner));
+    }
+}

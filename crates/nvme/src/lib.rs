@@ -2,7 +2,14 @@
 //!
 //! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command Set Specification*
 //! 1.1 ("NVM"). Values that come from the other side are newtypes over integers, never Rust `enum`s: an unknown value
-//! is data.
+//! is data. Decoding never panics and never refuses; whoever decodes judges the values.
+//!
+//! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`Producer`] and [`Consumer`]: the arithmetic of both
+//!   sides; [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the seams behind which the memory lies.
+//! - [`regs`]: properties and doorbell offsets. [`opcode`]: opcodes and their names.
+//! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
+//! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
+//! - [`prp`]: where a command's data are.
 #![forbid(unsafe_code)]
 
 pub mod admin;

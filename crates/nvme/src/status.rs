@@ -107,8 +107,8 @@ macro_rules! statuses {
     };
 }
 
-// Generic: Base 4.2.3.1; the codes from 80h on are those of the NVM command set (NVM 3.1 and Base 4.2.3.1).
-// Command specific: Base 4.2.3.2; from 80h on NVM. Media and data integrity: Base 4.2.3.3. Path related: Base 4.2.3.4.
+// Generic: Base 4.2.3.1, the codes from 80h on being those of I/O command sets.
+// Command specific: Base 4.2.3.2, from 80h on those of I/O commands. Media and data integrity: Base 4.2.3.3. Path related: Base 4.2.3.4.
 statuses! {
     SUCCESS = GENERIC, 0x00, "Successful Completion";
     INVALID_OPCODE = GENERIC, 0x01, "Invalid Command Opcode";

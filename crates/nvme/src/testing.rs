@@ -19,3 +19,11 @@ where
         Err(TestError::Abort(why)) => panic!("no values were generated: {why}"),
     }
 }
+
+/// Checks that fields are at their byte offsets: `offsets!(Type: field 0, other 4)`.
+macro_rules! offsets {
+    ($type:ty: $($field:ident $offset:literal),*) => {
+        $(assert_eq!(std::mem::offset_of!($type, $field), $offset, "{}", stringify!($type.$field));)*
+    };
+}
+pub(crate) use offsets;

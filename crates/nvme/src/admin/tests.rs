@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::counterexample;
+use crate::{QueueId, Vector};
 
 fn data() -> impl Strategy<Value = Dptr> {
     any::<(u64, u64)>().prop_map(|(prp1, prp2)| Dptr { prp1, prp2 })

@@ -1,88 +1,20 @@
-use std::mem::offset_of;
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::regs::Cap;
-use crate::testing::counterexample;
+use crate::testing::{counterexample, offsets};
 use crate::{Nsid, Page, Text};
 
 #[test]
 fn identify_controller_fields_are_at_their_offsets() {
-    let at = [
-        (offset_of!(Controller, sn), 4),
-        (offset_of!(Controller, mn), 24),
-        (offset_of!(Controller, fr), 64),
-        (offset_of!(Controller, mdts), 77),
-        (offset_of!(Controller, cntlid), 78),
-        (offset_of!(Controller, ver), 80),
-        (offset_of!(Controller, rtd3e), 88),
-        (offset_of!(Controller, oaes), 92),
-        (offset_of!(Controller, ctratt), 96),
-        (offset_of!(Controller, cntrltype), 111),
-        (offset_of!(Controller, crdt), 128),
-        (offset_of!(Controller, nvmsr), 253),
-        (offset_of!(Controller, oacs), 256),
-        (offset_of!(Controller, acl), 258),
-        (offset_of!(Controller, aerl), 259),
-        (offset_of!(Controller, lpa), 261),
-        (offset_of!(Controller, elpe), 262),
-        (offset_of!(Controller, wctemp), 266),
-        (offset_of!(Controller, tnvmcap), 280),
-        (offset_of!(Controller, kas), 320),
-        (offset_of!(Controller, sanicap), 328),
-        (offset_of!(Controller, anatt), 342),
-        (offset_of!(Controller, pels), 352),
-        (offset_of!(Controller, megcap), 368),
-        (offset_of!(Controller, cqt), 386),
-        (offset_of!(Controller, sqes), 512),
-        (offset_of!(Controller, cqes), 513),
-        (offset_of!(Controller, maxcmd), 514),
-        (offset_of!(Controller, nn), 516),
-        (offset_of!(Controller, oncs), 520),
-        (offset_of!(Controller, vwc), 525),
-        (offset_of!(Controller, awun), 526),
-        (offset_of!(Controller, sgls), 536),
-        (offset_of!(Controller, mnan), 540),
-        (offset_of!(Controller, oaqd), 564),
-        (offset_of!(Controller, subnqn), 768),
-        (offset_of!(Controller, fabrics), 1792),
-        (offset_of!(Controller, psd), 2048),
-        (offset_of!(Controller, vs), 3072),
-    ];
-    for (is, should_be) in at {
-        assert_eq!(is, should_be);
-    }
+    offsets!(Controller: sn 4, mn 24, fr 64, mdts 77, cntlid 78, ver 80, rtd3e 88, oaes 92, ctratt 96, cntrltype 111, crdt 128, nvmsr 253, oacs 256, acl 258, aerl 259, lpa 261, elpe 262, wctemp 266, tnvmcap 280, kas 320, sanicap 328, anatt 342, pels 352, megcap 368, cqt 386, sqes 512, cqes 513, maxcmd 514, nn 516, oncs 520, vwc 525, awun 526, sgls 536, mnan 540, oaqd 564, subnqn 768, fabrics 1792, psd 2048, vs 3072);
 }
 
 #[test]
 fn identify_namespace_fields_are_at_their_offsets() {
-    let at = [
-        (offset_of!(Namespace, nuse), 16),
-        (offset_of!(Namespace, nlbaf), 25),
-        (offset_of!(Namespace, flbas), 26),
-        (offset_of!(Namespace, dps), 29),
-        (offset_of!(Namespace, dlfeat), 33),
-        (offset_of!(Namespace, nawun), 34),
-        (offset_of!(Namespace, noiob), 46),
-        (offset_of!(Namespace, nvmcap), 48),
-        (offset_of!(Namespace, npwg), 64),
-        (offset_of!(Namespace, mssrl), 74),
-        (offset_of!(Namespace, nulbaf), 82),
-        (offset_of!(Namespace, anagrpid), 92),
-        (offset_of!(Namespace, nsattr), 99),
-        (offset_of!(Namespace, nguid), 104),
-        (offset_of!(Namespace, eui64), 120),
-        (offset_of!(Namespace, lbaf), 128),
-        (offset_of!(Namespace, vs), 384),
-        (offset_of!(NvmNamespace, elbaf), 12),
-        (offset_of!(NvmNamespace, npdgl), 268),
-        (offset_of!(NvmController, dmrsl), 4),
-        (offset_of!(NvmController, dmsl), 8),
-    ];
-    for (is, should_be) in at {
-        assert_eq!(is, should_be);
-    }
+    offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
+    offsets!(NvmNamespace: elbaf 12, npdgl 268);
+    offsets!(NvmController: dmrsl 4, dmsl 8);
 }
 
 #[test]

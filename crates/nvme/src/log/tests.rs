@@ -1,33 +1,14 @@
-use std::mem::offset_of;
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::Page;
-use crate::testing::counterexample;
+use crate::testing::{counterexample, offsets};
 
 #[test]
 fn log_fields_are_at_their_offsets() {
-    let at = [
-        (offset_of!(ErrorEntry, status_and_phase), 12),
-        (offset_of!(ErrorEntry, lba), 16),
-        (offset_of!(ErrorEntry, vendor_log), 28),
-        (offset_of!(ErrorEntry, command_info), 32),
-        (offset_of!(ErrorEntry, transport_info), 40),
-        (offset_of!(ErrorEntry, version), 63),
-        (offset_of!(Smart, temperature), 1),
-        (offset_of!(Smart, percentage_used), 5),
-        (offset_of!(Smart, data_units_read), 32),
-        (offset_of!(Smart, host_reads), 64),
-        (offset_of!(Smart, unsafe_shutdowns), 144),
-        (offset_of!(Smart, error_log_entries), 176),
-        (offset_of!(Smart, temperature_sensors), 200),
-        (offset_of!(Smart, thermal_transitions), 216),
-        (offset_of!(FirmwareSlots, revisions), 8),
-    ];
-    for (is, should_be) in at {
-        assert_eq!(is, should_be);
-    }
+    offsets!(ErrorEntry: status_and_phase 12, lba 16, vendor_log 28, command_info 32, transport_info 40, version 63);
+    offsets!(Smart: temperature 1, percentage_used 5, data_units_read 32, host_reads 64, unsafe_shutdowns 144, error_log_entries 176, temperature_sensors 200, thermal_transitions 216);
+    offsets!(FirmwareSlots: revisions 8);
 }
 
 #[test]

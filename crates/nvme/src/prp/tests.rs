@@ -32,22 +32,21 @@ impl Memory {
     }
 }
 
-/// A walk as the specification tells it, without thought of speed: all the entries first, then what they mean.
-fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory) -> Result<Vec<Segment>, Status> {
-    fn gather(list: u64, wanted: u64, page: u64, memory: &Memory, entries: &mut Vec<u64>) -> Result<(), Status> {
-        let slots: Vec<u64> = (0..(page - list % page) / 8).map(|i| memory.entry(list + 8 * i)).collect();
-        if wanted <= slots.len() as u64 {
-            entries.extend(&slots[..wanted as usize]);
-            return Ok(());
-        }
-        let (&next, data) = slots.split_last().expect("a page has slots after a qword aligned address");
-        entries.extend(data);
-        if next % page != 0 {
-            return Err(Status::PRP_OFFSET_INVALID);
-        }
-        gather(next, wanted - data.len() as u64, page, memory, entries)
-    }
+/// The rules of a list, each of which a broken twin leaves out.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// A list may begin within a page.
+    list_has_offset: bool,
+    /// The last slot of a page holds the last entry, if it is the last.
+    last_slot_may_hold_data: bool,
+    /// No entry but the first has an offset.
+    offsets_are_checked: bool,
+}
 
+const RULES: Rules = Rules { list_has_offset: true, last_slot_may_hold_data: true, offsets_are_checked: true };
+
+/// A walk as the specification tells it, without thought of speed: all the entries first, then what they mean.
+fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory, rules: Rules) -> Result<Vec<Segment>, Status> {
     if len == 0 {
         return Ok(Vec::new());
     }
@@ -58,20 +57,35 @@ fn naive(dptr: Dptr, len: u64, page: PageSize, memory: &Memory) -> Result<Vec<Se
         1 => {}
         2 => entries.push(dptr.prp2),
         _ if !dptr.prp2.is_multiple_of(8) => return Err(Status::PRP_OFFSET_INVALID),
-        _ => gather(dptr.prp2, pages - 1, size, memory, &mut entries)?,
+        _ => gather(dptr.prp2, pages - 1, size, memory, rules, &mut entries)?,
     }
-    if entries[0] % 4 != 0 || entries[1..].iter().any(|entry| entry % size != 0) {
+    let has_offset = |entry: &u64| rules.offsets_are_checked && !entry.is_multiple_of(size);
+    if entries[0] % 4 != 0 || entries[1..].iter().any(has_offset) {
         return Err(Status::PRP_OFFSET_INVALID);
     }
     let mut left = len;
-    Ok(entries
-        .into_iter()
-        .map(|addr| {
-            let len = left.min(size - addr % size);
-            left -= len;
-            Segment { addr, len }
-        })
-        .collect())
+    let segments = entries.into_iter().map(|addr| {
+        let len = left.min(size - addr % size);
+        left -= len;
+        Segment { addr, len }
+    });
+    Ok(segments.collect())
+}
+
+/// The entries of a list from its page at `list` on.
+fn gather(list: u64, wanted: u64, page: u64, memory: &Memory, rules: Rules, entries: &mut Vec<u64>) -> Result<(), Status> {
+    let list = if rules.list_has_offset { list } else { list - list % page };
+    let slots: Vec<u64> = (0..(page - list % page) / 8).map(|i| memory.entry(list + 8 * i)).collect();
+    if wanted < slots.len() as u64 || (wanted == slots.len() as u64 && rules.last_slot_may_hold_data) {
+        entries.extend(&slots[..wanted as usize]);
+        return Ok(());
+    }
+    let (&next, data) = slots.split_last().expect("a page has slots after a qword aligned address");
+    entries.extend(data);
+    if !next.is_multiple_of(page) {
+        return Err(Status::PRP_OFFSET_INVALID);
+    }
+    gather(next, wanted - data.len() as u64, page, memory, rules, entries)
 }
 
 /// The same memory in as few segments as possible.
@@ -147,7 +161,7 @@ fn means_the_buffer(page: PageSize, &(buffer, list): &(Segment, Segment), builde
     memory.salt = 1;
     memory.offset_mask = 7;
     inside
-        && naive(dptr, buffer.len, page, &memory).map(joined) == Ok(vec![buffer])
+        && naive(dptr, buffer.len, page, &memory, RULES).map(joined) == Ok(vec![buffer])
         && walk(dptr, buffer.len, page, &memory) == Ok(vec![buffer])
 }
 
@@ -228,33 +242,50 @@ fn means_the_buffer_at_the_end(buffer: Segment) -> bool {
     stored.get() == 3 && walked == Ok(Ok(vec![buffer]))
 }
 
-/// PRPs as a careless or malicious host may write them.
+/// PRPs as a careless or malicious host may write them, below 2^63: the naive walker does not look for overflow.
 fn hostile() -> impl Strategy<Value = (Dptr, u64, u8, Memory)> {
-    let offset_masks = prop_oneof![4 => Just(!0xfff), 1 => Just(!0xff8), 1 => Just(!0)];
-    let prp1 = (any::<u64>(), prop_oneof![4 => Just(!3u64), 1 => Just(!0)]).prop_map(|(addr, mask)| addr & mask & !(1 << 63));
-    let prp2 =
-        (any::<u64>(), prop_oneof![3 => Just(!0xfffu64), 3 => Just(!7), 1 => Just(!0)]).prop_map(|(addr, mask)| addr & mask & !(1 << 63));
-    let len = prop_oneof![0..0x4000u64, 0..6 * MIB];
-    (prp1, prp2, len, 0..3u8, any::<u64>(), offset_masks).prop_map(|(prp1, prp2, len, mps, salt, mask)| {
-        // Far from the end of the address space, where the naive walker would overflow.
-        let memory = Memory { stored: HashMap::new(), salt, offset_mask: mask & !(1 << 63) & !0x3000 };
-        (Dptr { prp1, prp2 }, len, mps, memory)
+    const LOW: u64 = !(1 << 63);
+    let masked = |masks| (any::<u64>(), masks).prop_map(|(addr, mask): (u64, u64)| addr & mask & LOW);
+    let prp1 = masked(prop_oneof![4 => Just(!3), 1 => Just(!0)].boxed());
+    // Lists at the start, near the end and anywhere in a page; addresses that are not even aligned.
+    let aligned = masked(prop_oneof![3 => Just(!0xfff), 3 => Just(!7), 1 => Just(!0)].boxed());
+    let near_end = (any::<u64>(), 1..40u64).prop_map(|(addr, slots)| ((addr & LOW | 0x3fff) + 1 - 8 * slots) & LOW);
+    let prp2 = prop_oneof![2 => aligned, 1 => near_end];
+    let len = prop_oneof![0..0x4000u64, 0..40 * 4096u64, 0..6 * MIB];
+    let offset_masks = prop_oneof![4 => Just(!0x3fff & LOW), 1 => Just(!0x3ff8 & LOW), 1 => Just(LOW)];
+    (prp1, prp2, len, 0..3u8, any::<u64>(), offset_masks).prop_map(|(prp1, prp2, len, mps, salt, offset_mask)| {
+        (Dptr { prp1, prp2 }, len, mps, Memory { stored: HashMap::new(), salt, offset_mask })
     })
+}
+
+fn agrees_with_naive((dptr, len, mps, memory): &(Dptr, u64, u8, Memory), rules: Rules) -> bool {
+    let page = PageSize::from_mps(*mps);
+    walk(*dptr, *len, page, memory).map_err(Status::kind) == naive(*dptr, *len, page, memory, rules).map(joined)
 }
 
 #[test]
 fn whatever_the_host_wrote_both_walkers_agree() {
     let outcomes = (Cell::new(0), Cell::new(0));
-    let law = |(dptr, len, mps, memory): &(Dptr, u64, u8, Memory)| {
-        let page = PageSize::from_mps(*mps);
-        let expected = naive(*dptr, *len, page, memory).map(joined);
-        let walked = walk(*dptr, *len, page, memory);
+    let law = |case: &(Dptr, u64, u8, Memory)| {
+        let walked = walk(case.0, case.1, PageSize::from_mps(case.2), &case.3);
         let outcome = if walked.is_ok() { &outcomes.0 } else { &outcomes.1 };
         outcome.set(outcome.get() + 1);
-        walked.map_err(Status::kind) == expected
+        agrees_with_naive(case, RULES)
     };
-    assert_eq!(counterexample(2000, hostile(), law), None);
-    assert!(outcomes.0.get() > 200 && outcomes.1.get() > 200, "one-sided cases: {outcomes:?}");
+    assert_eq!(counterexample(3000, hostile(), law), None);
+    assert!(outcomes.0.get() > 300 && outcomes.1.get() > 300, "one-sided cases: {outcomes:?}");
+}
+
+#[test]
+fn a_walker_that_leaves_out_a_rule_is_caught() {
+    let twins = [
+        Rules { list_has_offset: false, ..RULES },
+        Rules { last_slot_may_hold_data: false, ..RULES },
+        Rules { offsets_are_checked: false, ..RULES },
+    ];
+    for rules in twins {
+        assert!(counterexample(3000, hostile(), |case| agrees_with_naive(case, rules)).is_some());
+    }
 }
 
 #[test]

@@ -1,1 +1,22 @@
+//! *What* I/O to do, pure: fio job files, the operations of each job thread, pacing, verification, latencies, results.
+//!
+//! - [`fio`] reads job files into [`Job`]s, and says what is wrong with them;
+//! - [`plan`] turns jobs into threads, groups, targets and CPUs;
+//! - [`Generator`] says what a job thread does next, and measures it;
+//! - [`report`] prints what came of it, as fio does.
+//!
+//! No clock, no thread, no file: time and files come in.
 #![forbid(unsafe_code)]
+
+pub mod fio;
+mod generator;
+mod job;
+pub mod plan;
+mod stats;
+
+pub use generator::{BadBlock, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, VERIFY_HEADER};
+pub use job::{
+    Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate,
+    RateProcess, Verify,
+};
+pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

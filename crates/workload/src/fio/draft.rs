@@ -1,0 +1,109 @@
+//! A section being read: options in any order become a [`Job`] once all are known.
+
+use super::values::Bad;
+use crate::job::{BlockSizes, Job, PerOp, Rate};
+
+/// The options of a section as far as they were read, on top of the `[global]` ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    /// What needs no second thought.
+    pub job: Job,
+    /// `bs`.
+    pub bs: PerOp<Option<u64>>,
+    /// `bsrange`: stands above `bs`, whichever came first.
+    pub range: PerOp<Option<(u64, u64)>>,
+    /// `bssplit`: stands above both.
+    pub split: PerOp<Option<Vec<(u64, u32)>>>,
+    /// `rate`, in bytes per second; 0 is none.
+    pub rate: PerOp<u64>,
+    /// `rate_iops`.
+    pub rate_iops: PerOp<u64>,
+    /// `verify`.
+    pub verify: bool,
+    /// `verify_interval`.
+    pub verify_interval: Option<u64>,
+    /// `verify_fatal`.
+    pub verify_fatal: bool,
+    /// `do_verify=0`.
+    pub no_verify_phase: bool,
+}
+
+/// What is wrong, or odd, about the options taken together.
+#[derive(Debug, Default)]
+pub(super) struct Remarks {
+    pub errors: Vec<Bad>,
+    pub warnings: Vec<String>,
+}
+
+impl Draft {
+    /// The job of section `name`.
+    pub fn finish(self, name: &str) -> (Job, Remarks) {
+        let mut remarks = Remarks::default();
+        let mut job = self.job;
+        if job.name.is_empty() {
+            job.name = name.to_owned();
+        }
+        job.block = PerOp {
+            read: sizes(self.bs.read, self.range.read, self.split.read),
+            write: sizes(self.bs.write, self.range.write, self.split.write),
+        };
+        job.rate = PerOp { read: rate(self.rate.read, self.rate_iops.read), write: rate(self.rate.write, self.rate_iops.write) };
+        if (self.rate.read | self.rate.write) != 0 && (self.rate_iops.read | self.rate_iops.write) != 0 {
+            remarks.errors.push("rate and rate_iops exclude each other".into());
+        }
+        if self.verify {
+            job.verify =
+                Some(crate::job::Verify { interval: self.verify_interval, fatal: self.verify_fatal, after_write: !self.no_verify_phase });
+        }
+        consistent(&mut job, &mut remarks);
+        (job, remarks)
+    }
+}
+
+/// What fio checks when it has read a section.
+fn consistent(job: &mut Job, remarks: &mut Remarks) {
+    if job.time_based && job.runtime.is_none() {
+        job.time_based = false;
+        remarks.warnings.push("time_based needs a runtime; it is ignored".into());
+    }
+    let least = match (job.pattern.reads(), job.pattern.writes()) {
+        (true, true) => job.block.read.min.min(job.block.write.min),
+        (true, false) => job.block.read.min,
+        _ => job.block.write.min,
+    };
+    if let Some(crate::job::Amount::Bytes(size)) = job.size
+        && size < least
+    {
+        remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
+    }
+    if let Some(verify) = job.verify
+        && job.pattern.writes()
+        && verify.after_write
+    {
+        if job.numjobs > 1 && job.offset_increment == crate::job::Amount::Bytes(0) {
+            remarks.warnings.push("several writers on the same blocks: verification may find what another one wrote".into());
+        }
+        if job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {
+            remarks.warnings.push("the writing may take all of the runtime, so that verification never starts".into());
+        }
+    }
+}
+
+fn sizes(bs: Option<u64>, range: Option<(u64, u64)>, split: Option<Vec<(u64, u32)>>) -> BlockSizes {
+    match (bs, range, split) {
+        (_, _, Some(split)) if !split.is_empty() => {
+            let (least, most) = split.iter().fold((u64::MAX, 0), |(a, b), (bytes, _)| (a.min(*bytes), b.max(*bytes)));
+            BlockSizes { min: least, max: most, split }
+        }
+        (_, Some((min, max)), _) => BlockSizes { min, max, split: Vec::new() },
+        (bs, ..) => BlockSizes::fixed(bs.unwrap_or(4096)),
+    }
+}
+
+fn rate(bytes: u64, iops: u64) -> Option<Rate> {
+    match (bytes, iops) {
+        (0, 0) => None,
+        (0, iops) => Some(Rate::Iops(iops)),
+        (bytes, _) => Some(Rate::Bytes(bytes)),
+    }
+}

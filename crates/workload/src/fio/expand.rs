@@ -1,0 +1,38 @@
+//! `${VARIABLE}` and fio's `$keywords` in options.
+
+use super::Outside;
+
+/// The keywords of fio that stand for a property of the machine.
+const KEYWORDS: [&str; 3] = ["$pagesize", "$mb_memory", "$ncpus"];
+
+/// A line with its variables replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Expanded {
+    pub text: String,
+    /// Variables that are not set: they became empty, as in fio.
+    pub unset: Vec<String>,
+}
+
+/// Replaces each `${NAME}`, once: what a variable holds is not looked at again. `${` without `}` stays.
+pub(super) fn expand(line: &str, outside: &dyn Outside) -> Expanded {
+    let mut out = Expanded { text: String::with_capacity(line.len()), unset: Vec::new() };
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        out.text.push_str(before);
+        match outside.variable(name) {
+            Some(value) => out.text.push_str(&value),
+            None => out.unset.push(name.to_owned()),
+        }
+        rest = behind;
+    }
+    out.text.push_str(rest);
+    for keyword in KEYWORDS {
+        if out.text.contains(keyword)
+            && let Some(value) = outside.keyword(&keyword[1..])
+        {
+            out.text = out.text.replace(keyword, &value.to_string());
+        }
+    }
+    out
+}

@@ -1,0 +1,156 @@
+//! From text to sections of options: lines, comments, `[sections]`, `include`.
+
+use super::diagnostic::{Diagnostic, Location};
+use super::{Input, Outside};
+use std::sync::Arc;
+
+/// Includes within includes.
+const MAX_DEPTH: usize = 16;
+/// Files and bytes read by `include` in all: a chain that doubles at each step ends here.
+const MAX_FILES: usize = 1000;
+const MAX_BYTES: usize = 16 << 20;
+
+/// One line of a section: an option as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub location: Location,
+    /// Without comment and surrounding blanks; not empty.
+    pub text: String,
+}
+
+/// One `[section]` with its lines, those of included files in their place.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub name: String,
+    pub location: Location,
+    pub lines: Vec<Line>,
+}
+
+/// Reads one job file, `include`s included.
+pub(super) fn sections(input: &Input<'_>, outside: &dyn Outside, errors: &mut Vec<Diagnostic>) -> Vec<Section> {
+    let mut reader = Reader { outside, errors, open: Vec::new(), files: 0, bytes: 0 };
+    let mut sections: Vec<Section> = Vec::new();
+    let file: Arc<str> = input.name.into();
+    reader.open.push(file.to_string());
+    let mut orphans = false;
+    for line in reader.lines(&file, input.text) {
+        if line.text.starts_with('[') {
+            sections.push(reader.section(line));
+        } else if let Some(section) = sections.last_mut() {
+            reader.option(line, &mut section.lines);
+        } else if !orphans {
+            // One error for all of them: they share one cause.
+            orphans = true;
+            let error = Diagnostic::at(&line.location, format!("'{}' stands before the first [section]", shorten(&line.text)));
+            reader.errors.push(error.help("start with [global] or with the name of a job in brackets"));
+        }
+    }
+    sections
+}
+
+struct Reader<'a> {
+    outside: &'a dyn Outside,
+    errors: &'a mut Vec<Diagnostic>,
+    /// Names of the files being read, outermost first.
+    open: Vec<String>,
+    files: usize,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    /// The lines of a file that say something, without comments and blanks.
+    fn lines(&mut self, file: &Arc<str>, text: &[u8]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        for (number, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
+            let mut location = Location { file: file.clone(), line: number as u32 + 1, column: 1 };
+            let whole = match std::str::from_utf8(bytes) {
+                Ok(line) => line,
+                Err(error) => {
+                    let before = bytes.get(..error.valid_up_to()).and_then(|b| std::str::from_utf8(b).ok()).unwrap_or("");
+                    // What is wrong in a comment is no concern of ours.
+                    if !before.contains([';', '#']) {
+                        location.column = before.chars().count() as u32 + 1;
+                        self.errors.push(Diagnostic::at(&location, "this is not UTF-8 text"));
+                        continue;
+                    }
+                    before
+                }
+            };
+            let line = whole.split([';', '#']).next().unwrap_or("");
+            let blank = |c: char| c.is_whitespace() || c.is_control();
+            let text = line.trim_start_matches(blank);
+            location.column = line.chars().count() as u32 - text.chars().count() as u32 + 1;
+            let text = text.trim_end_matches(blank);
+            if !text.is_empty() {
+                lines.push(Line { location, text: text.to_owned() });
+            }
+        }
+        lines
+    }
+
+    fn section(&mut self, line: Line) -> Section {
+        let name = line.text.strip_prefix('[').unwrap_or(&line.text);
+        let name = match name.strip_suffix(']') {
+            Some(name) => name,
+            None => {
+                self.errors.push(Diagnostic::at(&line.location, format!("the section '{}' has no closing ]", shorten(&line.text))));
+                name
+            }
+        };
+        Section { name: name.to_owned(), location: line.location, lines: Vec::new() }
+    }
+
+    /// An option, or the options of the file that `include` names.
+    fn option(&mut self, line: Line, into: &mut Vec<Line>) {
+        let path = match line.text.strip_prefix("include") {
+            Some(rest) if rest.starts_with([' ', '\t', '=']) => rest.trim_start_matches([' ', '\t', '=']),
+            _ => return into.push(line),
+        };
+        if let Err(message) = self.include(path, &line, into) {
+            self.errors.push(Diagnostic::at(&line.location, message));
+        }
+    }
+
+    fn include(&mut self, path: &str, line: &Line, into: &mut Vec<Line>) -> Result<(), String> {
+        if path.is_empty() {
+            return Err("include names no file".into());
+        }
+        if self.open.len() > MAX_DEPTH {
+            return Err(format!("include '{}' is the {MAX_DEPTH}th within another", shorten(path)));
+        }
+        self.files += 1;
+        if self.files > MAX_FILES {
+            // Said once, not once for each further include.
+            return if self.files == MAX_FILES + 1 { Err(format!("more than {MAX_FILES} includes")) } else { Ok(()) };
+        }
+        let (name, text) =
+            self.outside.include(&line.location.file, path).map_err(|reason| format!("cannot include '{}': {reason}", shorten(path)))?;
+        if self.open.contains(&name) {
+            return Err(format!("'{}' includes itself: {}", shorten(&name), self.open.join(" → ")));
+        }
+        self.bytes += text.len();
+        if self.bytes > MAX_BYTES {
+            return Err(format!("the included files have more than {MAX_BYTES} bytes"));
+        }
+        self.open.push(name.clone());
+        for line in self.lines(&name.into(), &text) {
+            if line.text.starts_with('[') {
+                let error = Diagnostic::at(&line.location, format!("'{}': an included file holds options only", shorten(&line.text)));
+                self.errors.push(error.help("sections belong into the file that includes it"));
+                break;
+            }
+            self.option(line, into);
+        }
+        self.open.pop();
+        Ok(())
+    }
+}
+
+/// At most 60 characters of what the user wrote, for messages.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

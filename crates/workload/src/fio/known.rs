@@ -1,0 +1,67 @@
+//! What fio knows: names only, as data. Gathered from fio 3.33's `--cmdhelp` and `--enghelp` and the manual of later
+//! releases.
+
+/// Options of fio, its engines' included, that Reap does not have yet: a warning, not an error.
+#[rustfmt::skip]
+pub(super) static OPTIONS: &[&str] = &[
+    "allow_file_create", "allow_mounted_write", "apptag", "apptag_mask", "arguments", "atomic", "ba", "bindname",
+    "block_error_percentiles", "blockalign", "blocksize_unaligned", "brick", "bs_is_seq_rand", "bs_unaligned", "buffer_compress_chunk",
+    "buffer_compress_percentage", "buffer_pattern", "busy_poll", "bwavgtime", "cdb_len", "cgroup", "cgroup_nodelete", "cgroup_weight",
+    "chunck_size", "chunk_size", "clientname", "clocksource", "clustername", "cmd_type", "cmdprio", "cmdprio_bssplit", "cmdprio_class",
+    "cmdprio_hint", "cmdprio_percentage", "comm", "conf", "cont", "continue_on_error", "cpuchunks", "cpuload", "cpumask", "cpumode",
+    "create_fsync", "create_on_open", "create_only", "create_serialize", "cuda_io", "data_placement", "dataplacement", "deac",
+    "dedupe_global", "dedupe_mode", "dedupe_percentage", "dedupe_working_set_percentage", "directory", "disable_bw",
+    "disable_bw_measurement", "disk_util", "donorname", "dp_scheme", "end_fsync", "end_syncfs", "error_dump", "exec_postrun",
+    "exec_prerun", "exit_on_io_done", "exit_what", "exitall_on_error", "experimental_verify", "fadvise_hint", "fallocate", "fdatasync",
+    "fdp", "fdp_pli", "fdp_pli_select", "file_append", "file_service_type", "filename_format", "filesize", "filetype", "fill_device",
+    "fill_fs", "fixedbufs", "flow", "flow_id", "flow_sleep", "flow_watermark", "force_async", "fsync", "fsync_on_close", "gid",
+    "gpu_dev_id", "gpu_dev_ids", "grace_time", "gtod_cpu", "hdfs_use_direct", "hdfsdirectory", "hipri", "hipri_percentage", "hostname",
+    "http_host", "http_mode", "http_object_mode", "http_pass", "http_s3_key", "http_s3_keyid", "http_s3_region", "http_s3_security_token",
+    "http_s3_sse_customer_algorithm", "http_s3_sse_customer_key", "http_s3_storage_class", "http_swift_auth_token", "http_user",
+    "http_verbose", "https", "hugepage-size", "ignore_error", "ignore_zone_limits", "initiator", "inplace", "interface", "invalidate",
+    "io_submit_mode", "iomem", "iomem_align", "iopsavgtime", "ioscheduler", "job_max_open_zones", "job_start_clock_id",
+    "latency_percentile", "latency_run", "latency_target", "latency_window", "libaio_vectored", "libblkio_driver",
+    "libblkio_force_enable_completion_eventfd", "libblkio_num_entries", "libblkio_path", "libblkio_pre_connect_props",
+    "libblkio_pre_start_props", "libblkio_queue_size", "libblkio_vectored", "libblkio_wait_mode", "libblkio_write_zeroes_on_trim",
+    "listen", "lockfile", "lockmem", "log_alternate_epoch", "log_alternate_epoch_clock_id", "log_avg_msec", "log_compression",
+    "log_compression_cpus", "log_entries", "log_hist_coarseness", "log_hist_msec", "log_issue_time", "log_max_value", "log_offset",
+    "log_prio", "log_store_compressed", "log_unix_epoch", "log_window_value", "max_latency", "max_open_zones", "md_per_io_size", "mem",
+    "mem_align", "merge_blktrace_file", "merge_blktrace_iters", "merge_blktrace_scalars", "mss", "namenode", "nfs_url", "nice",
+    "no_completion_thread", "nodelay", "nonvectored", "nowait", "nr_files", "nrfiles", "num_range", "numa_cpu_nodes", "numa_mem_policy",
+    "object_class", "offset_align", "opendir", "openfiles", "overwrite", "per_job_logs", "percentage_random", "percentage_sequential",
+    "pi_act", "pi_chk", "pingpong", "plid_select", "plids", "pool", "port", "pre_read", "prio", "prioclass", "priohint", "profile",
+    "program", "proto", "protocol", "ramp_size", "random_sequence_stride", "rate_cycle", "rate_ignore_thinktime", "rate_iops_min",
+    "rate_min", "ratecycle", "ratemin", "rbd_encryption_format", "rbd_encryption_passphrase", "rbdname", "read_beyond_wp", "read_iolog",
+    "read_iolog_chunked", "read_mode", "readfua", "recover_zbd_write_error", "refill_buffers", "registerfiles", "replay_align",
+    "replay_no_stall", "replay_redirect", "replay_scale", "replay_skip", "replay_time_scale", "rocm_io", "rw_sequencer", "rwmixcycle",
+    "scramble_buffers", "serialize_overlap", "sg_write_mode", "significant_figures", "single-instance", "single_instance", "skip_bad",
+    "softrandommap", "spr_cs", "spr_num_regions", "spr_op", "sprandom", "sqthread_poll", "sqthread_poll_cpu", "ss", "ss_dur",
+    "ss_interval", "ss_ramp", "stat_type", "stats", "std_redirect", "steadystate", "steadystate_check_interval", "steadystate_duration",
+    "steadystate_ramp_time", "stream_id", "svcl", "sync", "sync_file_range", "thinkcycles", "thinktime", "thinktime_blocks",
+    "thinktime_blocks_type", "thinktime_iotime", "thinktime_spin", "thp", "touch_objects", "trim_backlog", "trim_backlog_batch",
+    "trim_percentage", "trim_verify_zero", "ttl", "uid", "uncached", "unified_rw_reporting", "unique_filename", "unit_base", "unlink",
+    "unlink_each_loop", "uri", "userspace_reap", "verb", "verify_async", "verify_async_cpus", "verify_backlog", "verify_backlog_batch",
+    "verify_bytchk", "verify_dump", "verify_header_seed", "verify_mode", "verify_offset", "verify_only", "verify_pattern",
+    "verify_pattern_interval", "verify_policy", "verify_state_load", "verify_state_save", "verify_write_sequence", "verifysort",
+    "verifysort_nr", "volume", "wait_for", "window_size", "write_barrier", "write_bw_log", "write_hint", "write_hist_log", "write_iolog",
+    "write_iops_log", "write_lat_log", "write_mode", "write_zone_remainder", "writefua", "xnvme_admin", "xnvme_async", "xnvme_be",
+    "xnvme_dev_nsid", "xnvme_dev_subnqn", "xnvme_iovec", "xnvme_mem", "xnvme_sync", "zero_buffers", "zone_reset_frequency",
+    "zone_reset_threshold", "zonecapacity", "zonemode", "zonerange", "zonesize", "zoneskip",
+];
+
+/// Its I/O engines.
+#[rustfmt::skip]
+pub(super) static ENGINES: &[&str] = &[
+    "cpuio", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "net", "netsplice", "ftruncate", "filecreate", "filestat",
+    "filedelete", "dircreate", "dirstat", "dirdelete", "exec", "posixaio", "falloc", "e4defrag", "splice", "gfapi", "gfapi_async", "mtd",
+    "sg", "io_uring", "io_uring_cmd", "nbd", "libaio", "rdma", "rados", "rbd", "http", "pmemblk", "dev-dax", "libpmem", "libiscsi",
+    "libzbc", "libhdfs", "libcufile", "libhipfile", "libblkio", "libnfs", "nfs", "dfs", "ime_psync", "ime_psyncv", "ime_aio",
+    "windowsaio", "solarisaio", "guasi", "xnvme", "binject", "syslet-rw", "page_fault",
+];
+
+/// What it verifies with.
+#[rustfmt::skip]
+pub(super) static CHECKSUMS: &[&str] = &[
+    "md5", "crc64", "crc32", "crc32c", "crc32c-intel", "crc16", "crc7", "sha1", "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384",
+    "sha3-512", "xxhash", "meta", "pattern", "pattern_hdr", "null",
+];

@@ -1,0 +1,254 @@
+//! fio job files, read as fio reads them.
+//!
+//! Lines become sections ([`ini`]), variables are replaced ([`expand`]), values are read ([`values`]) into the options
+//! that Reap knows ([`options`]) or that at least fio knows ([`known`]). One pass finds all errors it can.
+//!
+//! Where fio silently misreads a value, this is an error: trailing rubbish (`4kfoo` is 4 KiB to fio), fractions
+//! (`1.5k` is one byte), unknown units of time (`1min` is a microsecond), a section without `]`.
+
+mod diagnostic;
+mod draft;
+mod expand;
+mod ini;
+mod known;
+mod options;
+mod values;
+
+pub use diagnostic::{Diagnostic, Location, ParseErrors};
+
+use crate::job::Job;
+use draft::Draft;
+use expand::expand;
+use ini::{Line, Section, shorten};
+use options::Takes;
+use std::collections::BTreeSet;
+
+/// A job file, in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Its name, for messages and for relative includes.
+    pub name: &'a str,
+    /// Its bytes.
+    pub text: &'a [u8],
+}
+
+/// What reading a job file needs of the world.
+pub trait Outside {
+    /// The file that `from` includes as `path`: its name (one per file, however it was spelled, so that circles are
+    /// seen) and its bytes; or why there is none. fio looks in the working directory, then beside `from`.
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String>;
+
+    /// The value of an environment variable.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// The value of fio's keywords `pagesize`, `mb_memory`, `ncpus`, if known.
+    fn keyword(&self, name: &str) -> Option<u64> {
+        let _ = name;
+        None
+    }
+}
+
+/// A world without files and variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nothing;
+
+impl Outside for Nothing {
+    fn include(&self, _from: &str, _path: &str) -> Result<(String, Vec<u8>), String> {
+        Err("there are no files here".into())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What the job files say.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    /// The jobs in order; never empty.
+    pub jobs: Vec<Job>,
+    /// The options of all `[global]` sections, for the results.
+    pub global_options: Vec<(String, String)>,
+    /// What the user should know: options that Reap does not have yet (one for each), and what contradicts itself.
+    pub warnings: Vec<Diagnostic>,
+    /// What the user may want to know: that the device decides, not `ioengine`.
+    pub notes: Vec<Diagnostic>,
+}
+
+/// Reads job files as given on one command line: `[global]` options hold on from file to file, and each file's first job
+/// waits for the jobs of the files before it.
+pub fn parse(files: &[Input<'_>], outside: &dyn Outside) -> Result<Parsed, ParseErrors> {
+    let mut parser = Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new() };
+    for (index, file) in files.iter().enumerate() {
+        let mut wall = index > 0;
+        for section in ini::sections(file, outside, &mut parser.errors) {
+            wall &= !parser.section(section, wall);
+        }
+    }
+    parser.finish()
+}
+
+struct Parser<'a> {
+    outside: &'a dyn Outside,
+    parsed: Parsed,
+    errors: Vec<Diagnostic>,
+    globals: Draft,
+    /// Names that were warned about.
+    told: BTreeSet<String>,
+}
+
+/// A line taken apart.
+struct Assignment {
+    location: Location,
+    name: String,
+    value: Option<String>,
+    /// Column of the value.
+    value_at: Location,
+    unset: Vec<String>,
+}
+
+impl Parser<'_> {
+    /// Reads one section; `wall`: its job waits for all earlier ones. Whether it was a job.
+    fn section(&mut self, section: Section, wall: bool) -> bool {
+        // Not only [global]: fio looks at the first six letters.
+        let global = section.name.starts_with("global");
+        let assignments: Vec<Assignment> = section.lines.into_iter().filter_map(|line| self.take_apart(line)).collect();
+        let mut draft = self.globals.clone();
+        let mut own = Vec::new();
+        let (first, rest): (Vec<_>, Vec<_>) = assignments.iter().partition(|a| options::goes_first(&a.name));
+        for assignment in first.into_iter().chain(rest) {
+            self.apply(assignment, &mut draft);
+        }
+        for assignment in assignments {
+            if let Some(value) = assignment.value {
+                own.push((assignment.name, value));
+            }
+        }
+        if global {
+            self.globals = draft;
+            self.parsed.global_options.extend(own);
+            return false;
+        }
+        let (mut job, remarks) = draft.finish(&section.name);
+        let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
+        self.errors.extend(remarks.errors.into_iter().map(on));
+        self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
+        job.stonewall |= wall;
+        job.options = own;
+        self.parsed.jobs.push(job);
+        true
+    }
+
+    fn take_apart(&mut self, line: Line) -> Option<Assignment> {
+        let expanded = expand(&line.text, self.outside);
+        let (name, value) = match expanded.text.split_once('=') {
+            Some((name, value)) => (name.trim_end(), Some(value.trim().to_owned())),
+            None => (expanded.text.as_str(), None),
+        };
+        if name.is_empty() {
+            let help = if expanded.unset.is_empty() { None } else { Some(not_set(&expanded.unset)) };
+            self.errors.push(Diagnostic { help, ..Diagnostic::at(&line.location, "an option without a name") });
+            return None;
+        }
+        let before = line.text.split_once('=').map_or(0, |(name, value)| name.len() + 1 + value.len() - value.trim_start().len());
+        let columns = line.text.get(..before).map_or(0, |text| text.chars().count()) as u32;
+        let value_at = Location { column: line.location.column + columns, ..line.location.clone() };
+        Some(Assignment { name: name.to_owned(), value, value_at, location: line.location, unset: expanded.unset })
+    }
+
+    fn apply(&mut self, assignment: &Assignment, draft: &mut Draft) {
+        let Assignment { name, value, .. } = assignment;
+        let Some(option) = options::find(name) else { return self.unknown(assignment) };
+        let text = match (value.as_deref(), option.takes) {
+            (Some(""), _) => Err("needs a value".to_owned()),
+            (Some(text), _) => Ok(text),
+            (None, Takes::Flag) => Ok("1"),
+            (None, Takes::Bool) => Err("needs a value, 0 or 1".to_owned()),
+            (None, Takes::Value) => Err("needs a value".to_owned()),
+        };
+        if let Err(bad) = text.and_then(|text| (option.set)(draft, text)) {
+            let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten_message(&bad)));
+            self.errors.push(match assignment.unset.as_slice() {
+                [] => error,
+                unset => error.help(not_set(unset)),
+            });
+        } else if name == "ioengine" && self.told.insert(name.clone()) {
+            let note = Diagnostic::at(&assignment.location, "ioengine is noted for the results only: the device URI decides");
+            self.parsed.notes.push(note);
+        }
+    }
+
+    fn unknown(&mut self, assignment: &Assignment) {
+        let name = &assignment.name;
+        if known::OPTIONS.contains(&name.as_str()) {
+            if self.told.insert(name.clone()) {
+                let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' is not supported yet; it is ignored"));
+                self.parsed.warnings.push(warning);
+            }
+            return;
+        }
+        let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name)));
+        self.errors.push(match nearest(name, options::names()) {
+            Some(near) => error.help(format!("did you mean '{near}'?")),
+            None => error,
+        });
+    }
+
+    fn finish(mut self) -> Result<Parsed, ParseErrors> {
+        let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        if threads > options::MOST_JOBS {
+            let message = format!("{threads} job threads in all; the most is {}", options::MOST_JOBS);
+            self.errors.push(Diagnostic { location: None, message, help: None });
+        }
+        if self.errors.is_empty() && self.parsed.jobs.is_empty() {
+            let message = "there is no job: each section but [global] is one".to_owned();
+            self.errors.push(Diagnostic { location: None, message, help: None });
+        }
+        if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
+    }
+}
+
+fn not_set(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("${{{}}}", shorten(name))).collect();
+    format!("{} not set", names.join(", ")) + if names.len() == 1 { ": it is empty" } else { ": they are empty" }
+}
+
+/// Keeps a message readable whatever it quotes.
+fn shorten_message(message: &str) -> String {
+    match message.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+/// The name most like `name`, if any is like it at all.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Whoever writes more than this did not mistype an option.
+    if name.len() > 64 {
+        return None;
+    }
+    let limit = name.chars().count().div_ceil(3).min(4);
+    names.map(|candidate| (distance(name, candidate), candidate)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, near)| near)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.chars().collect());
+    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
+    for i in 1..=a.len() {
+        rows[2][0] = i;
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[1][j - 1] + same).min(rows[1][j] + 1).min(rows[2][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[0][j - 2] + 1);
+            }
+            rows[2][j] = best;
+        }
+        rows.rotate_left(1);
+    }
+    rows[1][b.len()]
+}
+
+#[cfg(test)]
+mod tests;

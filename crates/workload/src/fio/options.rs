@@ -1,0 +1,296 @@
+//! The options that Reap knows: their names, what they take, what they set.
+
+use super::draft::Draft;
+use super::known;
+use super::values::{self, Bad};
+use crate::job::{CpuPolicy, Direction, Distribution, Measure, Pattern, PerOp, RandomGenerator, RateProcess};
+use units::Nanos;
+
+/// What may follow the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// A value.
+    Value,
+    /// 0 or 1.
+    Bool,
+    /// Nothing, which means 1; or a number.
+    Flag,
+}
+
+/// An option.
+pub(super) struct Opt {
+    /// Its name and its synonyms.
+    pub names: &'static [&'static str],
+    pub takes: Takes,
+    /// Applies a value.
+    pub set: fn(&mut Draft, &str) -> Result<(), Bad>,
+}
+
+/// Which of a line's options decide how the others are read: they are applied first.
+pub(super) fn goes_first(name: &str) -> bool {
+    name == "kb_base"
+}
+
+/// The option of that name.
+pub(super) fn find(name: &str) -> Option<&'static Opt> {
+    OPTIONS.iter().find(|option| option.names.contains(&name))
+}
+
+/// Everything that fio itself knows, for the nearest name.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().flat_map(|option| option.names).copied().chain(known::OPTIONS.iter().copied())
+}
+
+const fn value(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
+    Opt { names, takes: Takes::Value, set }
+}
+
+const fn boolean(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
+    Opt { names, takes: Takes::Bool, set }
+}
+
+const fn flag(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
+    Opt { names, takes: Takes::Flag, set }
+}
+
+/// More threads than fio starts.
+pub(super) const MOST_JOBS: u64 = 4096;
+/// More commands than an NVMe queue holds.
+const MOST_DEPTH: u64 = 65_535;
+
+/// Assigns the result of a parser to a place.
+macro_rules! set {
+    ($($place:ident).+ = $parse:expr) => {
+        |draft, text| {
+            let parse: fn(&Draft, &str) -> Result<_, Bad> = $parse;
+            draft.$($place).+ = parse(draft, text)?;
+            Ok(())
+        }
+    };
+}
+
+static OPTIONS: &[Opt] = &[
+    value(&["name"], set!(job.name = |_, v| Ok(v.to_owned()))),
+    value(&["description"], set!(job.description = |_, v| Ok(Some(v.to_owned())))),
+    value(&["kb_base"], set!(job.kb_base = kb_base)),
+    value(&["ioengine"], set!(job.ioengine = ioengine)),
+    // What I/O.
+    value(&["rw", "readwrite"], set!(job.pattern = pattern)),
+    value(&["rwmixread"], set!(job.read_percent = |d, v| Ok(values::within(v, d.job.kb_base, 0, 100)? as u32))),
+    value(&["rwmixwrite"], set!(job.read_percent = |d, v| Ok(100 - values::within(v, d.job.kb_base, 0, 100)? as u32))),
+    value(&["bs", "blocksize"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge(&mut d.bs, values::per_op(v, separators(v), |v| values::within(v, kb_base, 1, u64::MAX))?);
+        Ok(())
+    }),
+    value(&["bsrange", "blocksize_range"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge(&mut d.range, values::per_op(v, &[','], |v| values::range(v, kb_base))?);
+        Ok(())
+    }),
+    value(&["bssplit"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge(&mut d.split, values::per_op(v, &[','], |v| values::split(v, kb_base))?);
+        Ok(())
+    }),
+    // Where.
+    value(&["filename"], set!(job.filenames = |_, v| values::filenames(v))),
+    value(&["size"], set!(job.size = |d, v| values::amount(v, d.job.kb_base).map(Some))),
+    value(&["offset", "fileoffset"], set!(job.offset = |d, v| values::amount(v, d.job.kb_base))),
+    value(&["offset_increment"], set!(job.offset_increment = |d, v| values::amount(v, d.job.kb_base))),
+    value(&["io_size", "io_limit"], set!(job.io_size = |d, v| values::amount(v, d.job.kb_base).map(Some))),
+    value(&["number_ios"], set!(job.number_ios = |d, v| values::number(v, d.job.kb_base).map(|n| (n > 0).then_some(n)))),
+    value(&["loops"], set!(job.loops = |d, v| Ok(values::number(v, d.job.kb_base)?.max(1)))),
+    boolean(&["direct"], set!(job.direct = |_, v| values::flag(v))),
+    boolean(&["buffered"], set!(job.direct = |_, v| values::flag(v).map(|buffered| !buffered))),
+    flag(&["thread"], set!(job.thread = |_, v| values::flag(v))),
+    // How many at once.
+    value(&["iodepth"], set!(job.iodepth = |d, v| Ok(values::within(v, d.job.kb_base, 1, MOST_DEPTH)? as u32))),
+    value(&["iodepth_low"], set!(job.iodepth_low = depth)),
+    value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = depth)),
+    value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = depth)),
+    value(&["iodepth_batch_complete_max"], set!(job.complete_max = depth)),
+    // How long.
+    value(&["numjobs"], set!(job.numjobs = |d, v| Ok(values::within(v, d.job.kb_base, 1, MOST_JOBS)? as u32))),
+    value(&["runtime", "timeout"], set!(job.runtime = |_, v| Ok(Some(values::time(v)?).filter(|t| *t > Nanos::ZERO)))),
+    flag(&["time_based"], set!(job.time_based = |_, v| values::flag(v))),
+    value(&["ramp_time"], set!(job.ramp_time = |_, v| values::time(v))),
+    value(&["startdelay"], set!(job.start_delay = start_delay)),
+    // Random numbers.
+    flag(&["norandommap"], set!(job.random_map = |_, v| values::flag(v).map(|off| !off))),
+    value(&["random_generator"], set!(job.random_generator = random_generator)),
+    value(&["random_distribution"], set!(job.distribution = distribution)),
+    boolean(&["randrepeat", "allrandrepeat"], set!(job.repeatable = |_, v| values::flag(v))),
+    value(&["randseed"], set!(job.seed = |d, v| values::number(v, d.job.kb_base).map(Some))),
+    // Rates.
+    value(&["rate"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge_plain(&mut d.rate, values::per_op(v, separators(v), |v| values::number(v, kb_base))?);
+        Ok(())
+    }),
+    value(&["rate_iops"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge_plain(&mut d.rate_iops, values::per_op(v, separators(v), |v| values::number(v, kb_base))?);
+        Ok(())
+    }),
+    value(&["rate_process"], set!(job.rate_process = |_, v| choose(v, &RATE_PROCESSES))),
+    // Threads, groups, order.
+    value(&["cpus_allowed"], set!(job.cpus_allowed = |_, v| values::cpus(v).map(Some))),
+    value(&["cpus_allowed_policy"], set!(job.cpus_policy = |_, v| choose(v, &CPU_POLICIES))),
+    flag(&["group_reporting"], set!(job.group_reporting = |_, v| values::flag(v))),
+    flag(&["new_group"], set!(job.new_group = |_, v| values::flag(v))),
+    flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = |_, v| values::flag(v))),
+    flag(&["exitall"], set!(job.exitall = |_, v| values::flag(v))),
+    // Verification.
+    value(&["verify"], set!(verify = verify)),
+    value(&["verify_interval"], set!(verify_interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),
+    boolean(&["verify_fatal"], set!(verify_fatal = |_, v| values::flag(v))),
+    boolean(&["do_verify"], set!(no_verify_phase = |_, v| values::flag(v).map(|on| !on))),
+    // Measurement.
+    boolean(&["gtod_reduce"], |d, v| {
+        let reduce = values::flag(v)?;
+        d.job.measure = Measure { slat: !reduce, clat: !reduce, lat: !reduce, ..d.job.measure };
+        Ok(())
+    }),
+    boolean(&["disable_lat"], set!(job.measure.lat = |_, v| values::flag(v).map(|off| !off))),
+    boolean(&["disable_clat"], set!(job.measure.clat = |_, v| values::flag(v).map(|off| !off))),
+    boolean(&["disable_slat"], set!(job.measure.slat = |_, v| values::flag(v).map(|off| !off))),
+    boolean(&["lat_percentiles"], set!(job.measure.lat_percentiles = |_, v| values::flag(v))),
+    boolean(&["clat_percentiles"], set!(job.measure.clat_percentiles = |_, v| values::flag(v))),
+    boolean(&["slat_percentiles"], set!(job.measure.slat_percentiles = |_, v| values::flag(v))),
+    value(&["percentile_list"], |d, v| {
+        (d.job.percentiles, d.job.percentile_precision) = values::percentiles(v)?;
+        Ok(())
+    }),
+];
+
+const RATE_PROCESSES: [(&str, RateProcess); 2] = [("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)];
+const CPU_POLICIES: [(&str, CpuPolicy); 2] = [("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)];
+
+/// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
+fn separators(text: &str) -> &'static [char] {
+    if text.contains(',') { &[','] } else { &[':', '-'] }
+}
+
+fn merge<T>(place: &mut PerOp<Option<T>>, (read, write): (Option<T>, Option<T>)) {
+    if read.is_some() {
+        place.read = read;
+    }
+    if write.is_some() {
+        place.write = write;
+    }
+}
+
+fn merge_plain(place: &mut PerOp<u64>, (read, write): (Option<u64>, Option<u64>)) {
+    place.read = read.unwrap_or(place.read);
+    place.write = write.unwrap_or(place.write);
+}
+
+fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
+    choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        format!("'{text}' is none of {}", names.join(", "))
+    })
+}
+
+fn depth(draft: &Draft, text: &str) -> Result<u32, Bad> {
+    Ok(values::within(text, draft.job.kb_base, 0, MOST_DEPTH)? as u32)
+}
+
+fn kb_base(_: &Draft, text: &str) -> Result<u64, Bad> {
+    choose(text, &[("1000", 1000), ("1024", 1024)])
+}
+
+fn ioengine(_: &Draft, text: &str) -> Result<Option<String>, Bad> {
+    let name = text.split([',', ':']).next().unwrap_or(text);
+    if name == "external" || known::ENGINES.contains(&name) {
+        return Ok(Some(text.to_owned()));
+    }
+    Err(match super::nearest(name, known::ENGINES.iter().copied()) {
+        Some(near) => format!("'{text}' is no I/O engine of fio; did you mean '{near}'?"),
+        None => format!("'{text}' is no I/O engine of fio"),
+    })
+}
+
+/// `rw`: a name, and perhaps a number after a colon.
+fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
+    let (name, step) = match text.split_once(':') {
+        Some((name, step)) => (name.trim(), Some(step.trim())),
+        None => (text, None),
+    };
+    let (direction, random) = match name {
+        "read" => (Direction::Read, false),
+        "write" => (Direction::Write, false),
+        "rw" | "readwrite" => (Direction::Mixed, false),
+        "randread" => (Direction::Read, true),
+        "randwrite" => (Direction::Write, true),
+        "randrw" => (Direction::Mixed, true),
+        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => return Err(format!("'{name}': Reap does not trim yet")),
+        _ => {
+            let names = ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
+            return Err(match super::nearest(name, names.into_iter()) {
+                Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
+                None => format!("'{name}' is none of {}", names.join(", ")),
+            });
+        }
+    };
+    let step = match step {
+        None => i64::from(random),
+        Some(step) if random => values::within(step, draft.job.kb_base, 1, u64::from(u32::MAX))? as i64,
+        Some(step) => match step.strip_prefix('-') {
+            Some(back) => -(values::within(back, draft.job.kb_base, 0, 1 << 62)? as i64),
+            None => values::within(step, draft.job.kb_base, 0, 1 << 62)? as i64,
+        },
+    };
+    Ok(Pattern { direction, random, step })
+}
+
+/// `startdelay`: a time, or a range of times.
+fn start_delay(_: &Draft, text: &str) -> Result<(Nanos, Nanos), Bad> {
+    match text.split_once([',', '-', ':']) {
+        Some((a, b)) => {
+            let (a, b) = (values::time(a.trim())?, values::time(b.trim())?);
+            Ok((a.min(b), a.max(b)))
+        }
+        None => values::time(text).map(|t| (t, t)),
+    }
+}
+
+fn random_generator(_: &Draft, text: &str) -> Result<RandomGenerator, Bad> {
+    choose(
+        text,
+        &[("tausworthe", RandomGenerator::Tausworthe), ("lfsr", RandomGenerator::Lfsr), ("tausworthe64", RandomGenerator::Tausworthe64)],
+    )
+}
+
+/// `random_distribution`: a name, and for zipf its exponent after a colon.
+fn distribution(_: &Draft, text: &str) -> Result<Distribution, Bad> {
+    let (name, theta) = match text.split_once(':') {
+        Some((name, theta)) => (name.trim(), Some(theta.trim())),
+        None => (text, None),
+    };
+    match name {
+        "random" => Ok(Distribution::Uniform),
+        "zipf" => {
+            // What fio takes if none is given.
+            let theta = theta.unwrap_or("1.2");
+            match theta.parse::<f64>() {
+                Ok(1.0) => Err("the exponent of zipf must not be 1".into()),
+                Ok(theta) if theta.is_finite() && theta > 0.0 && theta <= 100.0 => Ok(Distribution::Zipf { theta }),
+                _ => Err(format!("'{theta}' is no exponent for zipf: a number above 0, at most 100")),
+            }
+        }
+        "pareto" | "normal" | "zoned" | "zoned_abs" => Err(format!("'{name}': Reap has random and zipf so far")),
+        _ => Err(format!("'{name}' is none of random, zipf")),
+    }
+}
+
+/// `verify`: whether to verify.
+fn verify(_: &Draft, text: &str) -> Result<bool, Bad> {
+    match text {
+        "0" => Ok(false),
+        "crc32c" | "crc32c-intel" => Ok(true),
+        _ if known::CHECKSUMS.contains(&text) => Err(format!("'{text}': Reap verifies with crc32c only")),
+        _ => Err(format!("'{text}' is no way to verify; Reap has crc32c")),
+    }
+}

@@ -1,0 +1,236 @@
+//! Numbers with units, times, ranges, lists: the values of options.
+
+use crate::job::Amount;
+use units::Nanos;
+
+/// Why a value is bad, in words that follow "option: ".
+pub(super) type Bad = String;
+
+/// A number with an optional unit. With a `kb_base` of 1024 fio, for compatibility, reads `k` and `kb` as 1024 and `kib`
+/// as 1000; with a `kb_base` of 1000 it is the other way round, as the standards have it.
+pub(super) fn number(text: &str, kb_base: u64) -> Result<u64, Bad> {
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    if digits.is_empty() {
+        return Err(match text.strip_prefix('-') {
+            Some(_) => format!("'{text}' is negative"),
+            None => format!("'{text}' is not a number"),
+        });
+    }
+    if unit.starts_with('.') {
+        return Err(format!("'{text}': only whole numbers, please; use a smaller unit"));
+    }
+    let factor = unit_factor(unit, kb_base).ok_or_else(|| format!("'{text}': '{unit}' is not a unit (k, m, g, t, p; kb, kib, …)"))?;
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| format!("'{text}' is too large"))
+}
+
+fn unit_factor(unit: &str, kb_base: u64) -> Option<u64> {
+    let unit = unit.to_ascii_lowercase();
+    let other = if kb_base == 1000 { 1024 } else { 1000 };
+    let (power, base) = match unit.as_str() {
+        "" | "b" => return Some(1),
+        "k" | "kb" => (1, kb_base),
+        "m" | "mb" => (2, kb_base),
+        "g" | "gb" => (3, kb_base),
+        "t" | "tb" => (4, kb_base),
+        "p" | "pb" => (5, kb_base),
+        "kib" => (1, other),
+        "mib" => (2, other),
+        "gib" => (3, other),
+        "tib" => (4, other),
+        "pib" => (5, other),
+        _ => return None,
+    };
+    Some(u64::pow(base, power))
+}
+
+/// A number between two limits.
+pub(super) fn within(text: &str, kb_base: u64, least: u64, most: u64) -> Result<u64, Bad> {
+    match number(text, kb_base)? {
+        n if n < least => Err(format!("{n} is too small; the least is {least}")),
+        n if n > most => Err(format!("{n} is too large; the most is {most}")),
+        n => Ok(n),
+    }
+}
+
+/// Bytes, or a percentage of the device.
+pub(super) fn amount(text: &str, kb_base: u64) -> Result<Amount, Bad> {
+    match text.strip_suffix('%') {
+        Some(percent) => within(percent, kb_base, 0, 100).map(Amount::Percent),
+        None if text.ends_with('z') => Err("zones ('z') are not supported yet".into()),
+        None => number(text, kb_base).map(Amount::Bytes),
+    }
+}
+
+/// A time; without a unit in seconds.
+pub(super) fn time(text: &str) -> Result<Nanos, Bad> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    if digits.is_empty() {
+        return Err(format!("'{text}' is not a time"));
+    }
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "us" | "usec" => 1_000,
+        "ms" | "msec" => 1_000_000,
+        "" | "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return Err(format!("'{text}': '{unit}' is not a unit of time (us, ms, s, m, h, d)")),
+    };
+    let nanos = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
+    nanos.map(Nanos).ok_or_else(|| format!("'{text}' is too long"))
+}
+
+/// One to three values for reads, writes and trims. An empty place keeps what was there; missing ones at the end repeat
+/// the last one given. The trims' value is checked and dropped: the result is what reads and what writes change to.
+pub(super) fn per_op<T: Clone>(
+    text: &str,
+    separators: &[char],
+    parse: impl Fn(&str) -> Result<T, Bad>,
+) -> Result<(Option<T>, Option<T>), Bad> {
+    // A comma separates before anything else does.
+    let text = text.strip_suffix(',').unwrap_or(text);
+    let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
+    if parts.len() > 3 {
+        return Err(format!("{} values; at most three, for reads, writes and trims", parts.len()));
+    }
+    let mut values = Vec::with_capacity(parts.len());
+    for part in &parts {
+        values.push(if part.is_empty() { None } else { Some(parse(part)?) });
+    }
+    if values.iter().all(Option::is_none) {
+        return Err("no value".into());
+    }
+    let read = values.first().cloned().flatten();
+    let write = match values.get(1) {
+        Some(write) => write.clone(),
+        None => read.clone(),
+    };
+    Ok((read, write))
+}
+
+/// `least-most`, in whichever order.
+pub(super) fn range(text: &str, kb_base: u64) -> Result<(u64, u64), Bad> {
+    let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
+    let (a, b) = (number(a.trim(), kb_base)?, number(b.trim(), kb_base)?);
+    match (a.min(b), a.max(b)) {
+        (0, _) => Err("a block has at least one byte".into()),
+        range => Ok(range),
+    }
+}
+
+/// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share what the others leave; if
+/// there are none, the last size gets it.
+pub(super) fn split(text: &str, kb_base: u64) -> Result<Vec<(u64, u32)>, Bad> {
+    let mut entries = Vec::new();
+    for entry in text.split(':') {
+        let (size, share) = match entry.split_once('/') {
+            Some((size, "")) => (size, None),
+            Some((size, share)) => (size, Some(within(share.trim_end_matches('%'), kb_base, 0, 100)? as u32)),
+            None => (entry, None),
+        };
+        entries.push((within(size.trim(), kb_base, 1, u64::MAX)?, share));
+        if entries.len() > 64 {
+            return Err("more than 64 sizes".into());
+        }
+    }
+    let given: u32 = entries.iter().filter_map(|(_, share)| *share).sum();
+    let open = entries.iter().filter(|(_, share)| share.is_none()).count() as u32;
+    if given > 100 {
+        return Err(format!("the percentages add up to {given}, which is more than 100"));
+    }
+    // What does not divide evenly goes to the last of them.
+    let left = 100 - given;
+    let (each, mut extra) = (left.checked_div(open).unwrap_or(0), left.checked_rem(open).unwrap_or(left));
+    let mut shares = Vec::with_capacity(entries.len());
+    for (size, share) in entries.into_iter().rev() {
+        let share = match share {
+            Some(share) if open > 0 => share,
+            Some(share) => share + std::mem::take(&mut extra),
+            None => each + std::mem::take(&mut extra),
+        };
+        shares.push((size, share));
+    }
+    shares.reverse();
+    Ok(shares)
+}
+
+/// Percentages, `a:b:c`, ascending; and the digits after the point that the most precise one has.
+pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), Bad> {
+    let (mut list, mut precision) = (Vec::new(), 0);
+    for part in text.split(':').map(str::trim) {
+        let value: f64 = part.parse().map_err(|_| format!("'{part}' is not a number"))?;
+        if !(0.0..=100.0).contains(&value) {
+            return Err(format!("'{part}' is not between 0 and 100"));
+        }
+        precision = precision.max(part.split_once('.').map_or(0, |(_, digits)| digits.len().min(6)));
+        list.push(value);
+    }
+    if list.len() > 20 {
+        return Err(format!("{} percentiles; at most 20", list.len()));
+    }
+    list.sort_by(f64::total_cmp);
+    Ok((list, precision))
+}
+
+/// `0-3,8,10-11`: ascending, no doubles.
+pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Bad> {
+    /// More than any machine has.
+    const MOST: u32 = 4096;
+    let mut cpus = std::collections::BTreeSet::new();
+    let cpu = |text: &str| match text.trim().parse::<u32>() {
+        Ok(n) if n < MOST => Ok(n),
+        Ok(n) => Err(format!("CPU {n} is too large; the most is {}", MOST - 1)),
+        Err(_) => Err(format!("'{}' is not the number of a CPU", text.trim())),
+    };
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => {
+                let (first, last) = (cpu(first)?, cpu(last)?);
+                if first > last {
+                    return Err(format!("'{part}' is not a range of CPUs: it ends before it starts"));
+                }
+                cpus.extend(first..=last);
+            }
+            None => {
+                cpus.insert(cpu(part)?);
+            }
+        }
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// 0 or 1.
+pub(super) fn flag(text: &str) -> Result<bool, Bad> {
+    match number(text, 1024) {
+        Ok(0) => Ok(false),
+        Ok(1) => Ok(true),
+        _ => Err(format!("'{text}' is neither 0 nor 1")),
+    }
+}
+
+/// `filename`: names separated by colons; `\:` is a colon within a name.
+pub(super) fn filenames(text: &str) -> Result<Vec<String>, Bad> {
+    let (mut names, mut name, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if chars.peek() == Some(&':') => name.extend(chars.next()),
+            ':' => names.push(std::mem::take(&mut name)),
+            _ => name.push(c),
+        }
+    }
+    names.push(name);
+    names.retain(|name| !name.is_empty());
+    match names.len() {
+        0 => Err("no name".into()),
+        1..=1024 => Ok(names),
+        n => Err(format!("{n} names; at most 1024")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

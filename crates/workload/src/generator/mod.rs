@@ -1,0 +1,525 @@
+//! What a job thread does next: a state machine without a clock, a thread or a device.
+//!
+//! Whoever runs it (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
+//!
+//! ```text
+//! loop {
+//!     match generator.next(now) {
+//!         Issue(io)        => { fill(&io, buffer) if it writes; post; generator.issued(&io, now) }
+//!         Commit           => { ring the doorbell; read the clock; generator.committed(now) }
+//!         Reap { min, .. } => { wait for min completions; for each: generator.completed(io, now, result, buffer) }
+//!         Wait { until }   => { take completions as they come, until then; then ask again }
+//!         Done             => break,
+//!     }
+//! }
+//! ```
+//!
+//! `now` may be the same for a whole batch: nothing here reads a clock. Completions may be handed in at any time, more
+//! or fewer than asked for; after each batch of them, ask again.
+
+mod error;
+mod offsets;
+mod pacing;
+mod verify;
+
+pub use error::{ErrorCode, Failure};
+pub use offsets::{Misfit, Region, Target};
+pub use verify::{BadBlock, Fault, HEADER as VERIFY_HEADER};
+
+use crate::job::{BlockSizes, Job};
+use crate::stats::{Histogram, Stats};
+use offsets::{Place, Stream};
+use pacing::Pacing;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::SplitMix64;
+use units::{Nanos, Op};
+
+/// One I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
+    pub slot: u32,
+    /// Read or write.
+    pub op: Op,
+    /// Index of the target it goes to.
+    pub target: u16,
+    /// First byte on that target.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Post this I/O, then call [`Generator::issued`].
+    Issue(Io),
+    /// Announce what was posted, then call [`Generator::committed`].
+    Commit,
+    /// Wait until at least `min` I/Os completed; hand them to [`Generator::completed`].
+    Reap {
+        /// Completions to wait for, at least 1.
+        min: u32,
+        /// Completions that the job wants to take at once, at least `min`. More may be handed in.
+        max: u32,
+    },
+    /// Nothing to issue before `until`. What completes meanwhile is handed in as it comes.
+    Wait {
+        /// When to ask again.
+        until: Nanos,
+    },
+    /// The job is over; nothing is in flight.
+    Done,
+}
+
+/// Which thread of a job this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Number among all threads of the run, from 1. Threads of the same job differ in their random numbers by it.
+    pub number: u32,
+    /// Number among the job's threads, from 0.
+    pub subjob: u32,
+    /// From outside, different in each run: seeds jobs without `randrepeat`, and marks the data that is written for
+    /// verification, so that an earlier run's data is told from this one's.
+    pub entropy: u64,
+}
+
+impl Default for Seat {
+    /// The first thread of the first job, without any entropy.
+    fn default() -> Self {
+        Seat { number: 1, subjob: 0, entropy: 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not asked yet.
+    New,
+    /// Waiting out `startdelay`.
+    Delay,
+    /// Issuing.
+    Run,
+    /// Reading back what the pass wrote.
+    Verify,
+    /// Waiting for what is in flight, then going on.
+    Drain,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    busy: bool,
+    /// This read is to be checked.
+    check: bool,
+    start: Nanos,
+    committed: Nanos,
+    intended: Nanos,
+    /// Of a write, or of the write that a verification read looks for.
+    sequence: u64,
+}
+
+/// One pass over the job's bytes, as far as verification needs it.
+#[derive(Debug)]
+struct Pass {
+    /// The stream as it was at the start of the pass.
+    replay: Stream,
+    first_sequence: u64,
+    ios: u64,
+    bytes: u64,
+    writes: u64,
+}
+
+/// The state machine of one job thread.
+#[derive(Debug)]
+pub struct Generator {
+    phase: Phase,
+    in_flight: u32,
+    /// I/Os are issued while fewer than this are in flight: `depth`, or less while completions are waited for.
+    limit: u32,
+    depth: u32,
+    low: u32,
+    queued: u32,
+    batch: u32,
+    complete_min: u32,
+    complete_max: u32,
+    /// Completions since the last question.
+    reaped: u32,
+    /// Before this instant nothing but I/O happens.
+    event: Nanos,
+    bytes_left: u64,
+    ios_left: u64,
+    /// Single I/Os are timed at all.
+    timed: bool,
+    paced: bool,
+    verifies: bool,
+    stream: Stream,
+    /// An I/O that waits for its time.
+    held: Option<Place>,
+    pacing: Option<Box<Pacing>>,
+    free: Vec<u32>,
+    slots: Box<[Slot]>,
+    /// Slots posted and not committed.
+    batched: Vec<u32>,
+    stats: Stats,
+    clock: Clock,
+    checks: Checks,
+    failure: Option<Failure>,
+    stopping: bool,
+    goal: Goal,
+}
+
+/// The job's instants.
+#[derive(Debug)]
+struct Clock {
+    delay: Nanos,
+    ramp: Nanos,
+    runtime: Option<Nanos>,
+    /// When the measured part began; `None`: in the ramp.
+    epoch: Option<Nanos>,
+    ramp_end: Nanos,
+    /// When the current phase began to be measured.
+    phase_start: Nanos,
+    sample: Sample,
+}
+
+/// The last sample of bandwidth and IOPS.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: Nanos,
+    /// Bytes and I/Os of reads and of writes by then.
+    read: (u64, u64),
+    write: (u64, u64),
+}
+
+/// How much to do.
+#[derive(Debug)]
+struct Goal {
+    bytes: u64,
+    ios: u64,
+    passes_left: u64,
+    time_based: bool,
+    /// Passes end by a verification, so that they are told apart.
+    pass: Option<Pass>,
+}
+
+/// What verification needs and found.
+#[derive(Debug)]
+struct Checks {
+    interval: u32,
+    fatal: bool,
+    /// Reads of the running phase are checked: a job that only reads.
+    reads: bool,
+    generation: u64,
+    sequence: u64,
+    /// The verification phase: writes still to be read back, and whether a block was written once only.
+    left: u64,
+    exact: bool,
+    bad: Vec<BadBlock>,
+    count: u64,
+}
+
+/// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
+const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
+/// Bad blocks that are kept for the report; the others are counted.
+const BAD_KEPT: usize = 16;
+/// fio's default seed.
+const DEFAULT_SEED: u64 = 0x89;
+
+impl Generator {
+    /// A job thread on `targets`: one per filename of the job, or one.
+    pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
+        let base = match (job.seed, job.repeatable) {
+            (Some(seed), _) => seed,
+            (None, true) => DEFAULT_SEED,
+            (None, false) => seat.entropy,
+        };
+        let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
+        let stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
+        let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
+        let depth = job.iodepth.max(1);
+        let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
+        let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
+        let checks = Checks::new(job, seat)?;
+        let extent = stream.extent();
+        let whole = targets.iter().map(|t| t.bytes).sum();
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or(extent);
+        let passes = job.loops.max(1);
+        let separate = job.verify.is_some_and(|v| v.after_write) && job.pattern.writes();
+        let goal = Goal {
+            bytes: if separate { bytes } else { bytes.saturating_mul(passes) },
+            ios: job.number_ios.filter(|n| *n > 0).map_or(u64::MAX, |n| if separate { n } else { n.saturating_mul(passes) }),
+            passes_left: if separate { passes } else { 1 },
+            time_based: job.time_based && job.runtime.is_some(),
+            pass: separate.then(|| Pass { replay: stream.clone(), first_sequence: 0, ios: 0, bytes: 0, writes: 0 }),
+        };
+        let mut generator = Generator {
+            phase: Phase::New,
+            in_flight: 0,
+            limit: depth,
+            depth,
+            low: if job.iodepth_low == 0 { depth } else { job.iodepth_low.min(depth) },
+            queued: 0,
+            batch: if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) },
+            complete_min: job.complete_min.clamp(1, depth),
+            complete_max: job.complete_max.max(job.complete_min).max(1),
+            reaped: 0,
+            event: Nanos::ZERO,
+            bytes_left: 0,
+            ios_left: 0,
+            timed: job.measure.slat || job.measure.clat || job.measure.lat,
+            paced: pacing.is_some(),
+            verifies: job.verify.is_some(),
+            stream,
+            held: None,
+            pacing,
+            free: (0..depth).rev().collect(),
+            slots: vec![Slot::default(); depth as usize].into(),
+            batched: Vec::with_capacity(depth as usize),
+            stats: Stats::default(),
+            clock: Clock {
+                delay,
+                ramp: job.ramp_time,
+                runtime: job.runtime,
+                epoch: None,
+                ramp_end: Nanos::ZERO,
+                phase_start: Nanos::ZERO,
+                sample: Sample::default(),
+            },
+            checks,
+            failure: None,
+            stopping: false,
+            goal,
+        };
+        generator.prepare_stats(job);
+        generator.refill_goal();
+        Ok(generator)
+    }
+
+    fn prepare_stats(&mut self, job: &Job) {
+        let on = |wanted: bool| wanted.then(Histogram::default);
+        let measure = &job.measure;
+        for stats in [&mut self.stats.read, &mut self.stats.write] {
+            stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
+            // Also for the lines that say how the latencies are distributed.
+            stats.clat.histogram = on(measure.clat);
+            stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
+            stats.intended.histogram = on(self.timed && self.paced);
+        }
+        self.stats.measure = job.measure;
+    }
+
+    /// What to do next, at `now`.
+    #[inline]
+    pub fn next(&mut self, now: Nanos) -> Next {
+        if self.reaped > 0 {
+            self.stats.complete.add_batch(self.reaped);
+            self.reaped = 0;
+        }
+        loop {
+            if now >= self.event {
+                self.on_event(now);
+            }
+            if self.queued >= self.batch {
+                return Next::Commit;
+            }
+            if self.in_flight >= self.limit {
+                return self.full();
+            }
+            if self.limit < self.depth {
+                // Enough completed; go on issuing, unless the low-water mark asks for more.
+                self.limit = self.depth;
+                if self.in_flight > self.low {
+                    return self.reap(self.complete_min.min(self.in_flight));
+                }
+            }
+            match self.phase {
+                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => return self.issue(now),
+                Phase::Verify if self.checks.left > 0 => return self.issue_check(now),
+                _ => {
+                    if let Some(next) = self.turn(now) {
+                        return next;
+                    }
+                }
+            }
+        }
+    }
+
+    /// No more may be in flight: commit what is posted, then wait.
+    #[inline]
+    fn full(&mut self) -> Next {
+        if self.queued > 0 {
+            return Next::Commit;
+        }
+        if self.limit == self.depth {
+            return self.reap(self.complete_min.min(self.in_flight));
+        }
+        Next::Reap { min: self.in_flight + 1 - self.limit, max: self.complete_max.max(self.in_flight + 1 - self.limit) }
+    }
+
+    /// Waits until `min` of what is in flight completed.
+    #[inline]
+    fn reap(&mut self, min: u32) -> Next {
+        if self.queued > 0 {
+            return Next::Commit;
+        }
+        self.limit = self.in_flight + 1 - min;
+        Next::Reap { min, max: self.complete_max.max(min) }
+    }
+
+    /// The next I/O of the stream, if its time has come.
+    #[inline]
+    fn issue(&mut self, now: Nanos) -> Next {
+        let place = match self.held.take() {
+            Some(place) => place,
+            None => self.stream.next(),
+        };
+        let mut intended = now;
+        if let Some(pacing) = &mut self.pacing {
+            if let Some(due) = pacing.due(place.op) {
+                if due > now {
+                    self.held = Some(place);
+                    return if self.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
+                }
+                intended = due;
+            }
+            pacing.issued(place.op, place.len);
+        }
+        self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
+        self.ios_left -= 1;
+        let mut sequence = 0;
+        if self.verifies {
+            sequence = self.checks.sequence;
+            self.checks.sequence += u64::from(place.op == Op::Write);
+            if let Some(pass) = &mut self.goal.pass {
+                pass.ios += 1;
+                pass.bytes += u64::from(place.len);
+                pass.writes += u64::from(place.op == Op::Write);
+            }
+        }
+        let check = self.checks.reads && place.op == Op::Read;
+        self.occupy(place, Slot { busy: true, check, start: now, committed: now, intended, sequence })
+    }
+
+    /// The next write of the pass, as a read.
+    fn issue_check(&mut self, now: Nanos) -> Next {
+        let Some(pass) = &mut self.goal.pass else {
+            self.checks.left = 0;
+            return Next::Wait { until: now };
+        };
+        let place = loop {
+            let place = pass.replay.next();
+            if place.op == Op::Write {
+                break Place { op: Op::Read, ..place };
+            }
+        };
+        let sequence = pass.first_sequence + pass.writes - self.checks.left;
+        self.checks.left -= 1;
+        self.occupy(place, Slot { busy: true, check: true, start: now, committed: now, intended: now, sequence })
+    }
+
+    #[inline]
+    fn occupy(&mut self, place: Place, state: Slot) -> Next {
+        // One slot per I/O below the depth, and fewer than the depth are in flight.
+        let Some(slot) = self.free.pop() else { return Next::Wait { until: state.start } };
+        self.slots[slot as usize] = state;
+        self.in_flight += 1;
+        let Place { op, target, offset, len } = place;
+        Next::Issue(Io { slot, op, target, offset, len })
+    }
+
+    /// `io` was posted at `now`; nothing was announced yet.
+    #[inline]
+    pub fn issued(&mut self, io: &Io, now: Nanos) {
+        self.queued += 1;
+        self.stats.depth.add_depth(self.in_flight);
+        self.stats.op_mut(io.op).issued += 1;
+        if self.timed {
+            if let Some(slot) = self.slots.get_mut(io.slot as usize) {
+                slot.committed = now;
+            }
+            self.batched.push(io.slot << 1 | u32::from(io.op == Op::Write));
+        }
+    }
+
+    /// What was posted was announced at `now`.
+    #[inline]
+    pub fn committed(&mut self, now: Nanos) {
+        if self.queued > 0 {
+            self.stats.submit.add_batch(self.queued);
+            self.queued = 0;
+        }
+        if !self.timed {
+            return;
+        }
+        // Most I/Os of a batch share operation and start: their submission latency is counted at once.
+        let (mut run, mut n) = ((Op::Read, Nanos::ZERO), 0);
+        for tagged in self.batched.drain(..) {
+            let op = if tagged & 1 == 1 { Op::Write } else { Op::Read };
+            let slot = &mut self.slots[(tagged >> 1) as usize];
+            if !slot.busy {
+                continue;
+            }
+            slot.committed = now;
+            if run != (op, slot.start) {
+                self.stats.add_slat(run.0, now - run.1, n);
+                (run, n) = ((op, slot.start), 0);
+            }
+            n += 1;
+        }
+        self.stats.add_slat(run.0, now - run.1, n);
+    }
+
+    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if a read is to be verified.
+    #[inline]
+    pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
+        let Some(state) = self.slots.get_mut(io.slot as usize).filter(|slot| slot.busy) else { return };
+        state.busy = false;
+        let slot = *state;
+        self.free.push(io.slot);
+        self.in_flight -= 1;
+        self.reaped += 1;
+        if let Err(code) = result {
+            return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });
+        }
+        let stats = self.stats.op_mut(io.op);
+        stats.ios += 1;
+        stats.bytes += u64::from(io.len);
+        if self.timed {
+            stats.clat.add(now - slot.committed);
+            stats.lat.add(now - slot.start);
+            if self.paced {
+                stats.intended.add(now - slot.intended);
+            }
+        }
+        if slot.check {
+            self.check(&io, slot.sequence, buf);
+        }
+    }
+
+    /// Whether written buffers must be filled: [`Generator::fill`] does something.
+    #[inline]
+    pub fn needs_fill(&self) -> bool {
+        self.verifies
+    }
+
+    /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
+    #[inline]
+    pub fn fill(&self, io: &Io, buf: &mut [u8]) {
+        if self.verifies
+            && let Some(slot) = self.slots.get(io.slot as usize)
+        {
+            verify::fill(io, self.checks.interval, self.checks.generation, slot.sequence, buf);
+        }
+    }
+
+    /// Stops as soon as what is in flight has completed: Ctrl-C, `exitall`, an error elsewhere.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.event = Nanos::ZERO;
+    }
+}
+
+mod phases;
+
+#[cfg(test)]
+mod tests;

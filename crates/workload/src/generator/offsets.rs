@@ -1,0 +1,349 @@
+//! Where the next I/O goes and how long it is: the stream of a job thread. It never looks at the clock or at what
+//! completes, so a clone of it replays the same I/Os, which is how written blocks are found again for verification.
+
+mod cover;
+
+use crate::job::{Amount, BlockSizes, Direction, Distribution, Job, PerOp, RandomGenerator};
+use cover::{Bitmap, Shuffle};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::Op;
+
+/// The part of one target that a job thread uses, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub len: u64,
+}
+
+/// Why a job cannot run on the devices it is given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// No device at all.
+    #[error("job '{job}' has no device to run on")]
+    NoTarget {
+        /// The job's name.
+        job: String,
+    },
+    /// The region has no room for one block.
+    #[error(
+        "job '{job}': from offset {offset} on, {room} bytes of a device of {device} bytes may be used: not even one block of {block} bytes"
+    )]
+    NoRoom {
+        /// The job's name.
+        job: String,
+        /// Where the region starts.
+        offset: u64,
+        /// Bytes of the region.
+        room: u64,
+        /// Bytes of the device.
+        device: u64,
+        /// Smallest I/O in bytes.
+        block: u64,
+    },
+    /// A size or offset is no multiple of the device's block.
+    #[error("job '{job}': {what} {bytes} is not a multiple of the device's block of {unit} bytes")]
+    Unaligned {
+        /// The job's name.
+        job: String,
+        /// The option.
+        what: &'static str,
+        /// Its value in bytes.
+        bytes: u64,
+        /// The device's block in bytes.
+        unit: u32,
+    },
+    /// A single I/O is longer than 2 GiB.
+    #[error("job '{job}': an I/O of {bytes} bytes is more than the 2 GiB that one may have")]
+    TooLong {
+        /// The job's name.
+        job: String,
+        /// The size in bytes.
+        bytes: u64,
+    },
+    /// The header of a verified block does not fit.
+    #[error(
+        "job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes and must divide every size that is written"
+    )]
+    VerifyInterval {
+        /// The job's name.
+        job: String,
+        /// Bytes per header.
+        bytes: u64,
+        /// Bytes of a header.
+        header: usize,
+    },
+}
+
+/// A device that a job runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its logical block in bytes; every offset and length is a multiple.
+    pub block: u32,
+}
+
+/// Where and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub op: Op,
+    pub target: u16,
+    pub offset: u64,
+    pub len: u32,
+}
+
+/// How random offsets are chosen within a target.
+#[derive(Clone, Debug)]
+enum Choice {
+    /// Each block once per pass; all I/Os are one block.
+    Shuffle(Shuffle),
+    /// Each block once per pass; I/Os of several blocks.
+    Bitmap(Bitmap),
+    /// Any block at any time.
+    Any,
+    /// Popular blocks and others; the shuffle says which.
+    Zipf(Zipf<f64>, Shuffle),
+}
+
+#[derive(Clone, Debug)]
+struct Walk {
+    region: Region,
+    /// Whole blocks of each operation's smallest size.
+    blocks: PerOp<u64>,
+    choice: Choice,
+    /// Sequential: where each operation goes next, relative to the region.
+    next: PerOp<u64>,
+}
+
+/// The stream of one job thread's I/Os.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    rng: Xoshiro256PlusPlus,
+    walks: Vec<Walk>,
+    turn: usize,
+    direction: Direction,
+    /// A random number below this means a read.
+    read_below: u32,
+    random: bool,
+    step: i64,
+    /// Random with a step: I/Os until the next new offset.
+    run_left: u64,
+    block: PerOp<BlockSizes>,
+    unit: u64,
+}
+
+impl Stream {
+    /// The stream of thread `subjob` (0 is the first) of `job`.
+    pub fn new(job: &Job, subjob: u32, targets: &[Target], seed: u64) -> Result<Stream, Misfit> {
+        let block = job.block.clone();
+        let unit = match job.pattern.direction {
+            Direction::Read => block.read.min,
+            Direction::Write => block.write.min,
+            Direction::Mixed => block.read.min.min(block.write.min),
+        };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut walks = Vec::with_capacity(targets.len());
+        for target in targets {
+            let region = region(job, subjob, targets.len() as u64, *target, unit)?;
+            let choice = choice(job, &block, region.len / unit, &mut rng);
+            let blocks = PerOp { read: (region.len / block.read.min).max(1), write: (region.len / block.write.min).max(1) };
+            walks.push(Walk { region, blocks, choice, next: PerOp::both(0) });
+        }
+        if walks.is_empty() {
+            return Err(Misfit::NoTarget { job: job.name.clone() });
+        }
+        // A per cent of 2^32, so that 0 never reads and 100 always does.
+        let read_below = (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32;
+        Ok(Stream {
+            rng,
+            walks,
+            turn: 0,
+            direction: job.pattern.direction,
+            read_below,
+            random: job.pattern.random,
+            step: job.pattern.step,
+            run_left: 0,
+            block,
+            unit,
+        })
+    }
+
+    /// Bytes of all regions.
+    pub fn extent(&self) -> u64 {
+        self.walks.iter().map(|w| w.region.len).sum()
+    }
+
+    /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
+    pub fn touches_once(&self, ios: u64, bytes: u64) -> bool {
+        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_));
+        let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
+        let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
+        let longest = self.block.read.max.max(self.block.write.max);
+        ordered
+            && match self.walks.as_slice() {
+                [only] => bytes <= room(only),
+                several => several.iter().all(|walk| ios.div_ceil(several.len() as u64).saturating_mul(longest) <= room(walk)),
+            }
+    }
+
+    /// Starts the sequential walks over: what a new pass does.
+    pub fn rewind(&mut self) {
+        for walk in &mut self.walks {
+            walk.next = PerOp::both(0);
+        }
+    }
+
+    /// The next I/O.
+    #[inline]
+    pub fn next(&mut self) -> Place {
+        let op = match self.direction {
+            Direction::Read => Op::Read,
+            Direction::Write => Op::Write,
+            Direction::Mixed if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
+            Direction::Mixed => Op::Write,
+        };
+        let sizes = self.block.get(op);
+        let wanted = if sizes.min == sizes.max { sizes.min } else { varied(sizes, &mut self.rng) };
+        let index = self.turn;
+        self.turn = if index + 1 >= self.walks.len() { 0 } else { index + 1 };
+        let walk = &mut self.walks[index];
+        let (offset, len) = if !self.random {
+            walk.sequential(op, wanted, sizes.min, self.step)
+        } else if self.step > 1 && self.run_left > 0 {
+            self.run_left -= 1;
+            walk.sequential(op, wanted, sizes.min, 0)
+        } else {
+            self.run_left = self.step.max(1) as u64 - 1;
+            let (offset, len) = walk.random(op, wanted, sizes.min, self.unit, &mut self.rng);
+            *walk.next.get_mut(op) = offset + len;
+            (offset, len)
+        };
+        Place { op, target: index as u16, offset: walk.region.start + offset, len: len as u32 }
+    }
+}
+
+impl Walk {
+    /// The next place in order; around the end of the region if nothing of `min` bytes is left before it.
+    #[inline]
+    fn sequential(&mut self, op: Op, wanted: u64, min: u64, skip: i64) -> (u64, u64) {
+        let len = self.region.len;
+        let next = self.next.get_mut(op);
+        if len.saturating_sub(*next) < min {
+            *next = 0;
+        }
+        let offset = *next;
+        let left = len - offset;
+        let bytes = if wanted <= left { wanted } else { left - left % min };
+        let end = offset + bytes;
+        *next = if skip == 0 { end } else { skipped(end, skip, len) };
+        (offset, bytes)
+    }
+
+    /// A random place; shorter than wanted where the region ends, or the next blocks have been visited in this pass.
+    #[inline]
+    fn random(&mut self, op: Op, wanted: u64, min: u64, unit: u64, rng: &mut Xoshiro256PlusPlus) -> (u64, u64) {
+        let (offset, most) = match &mut self.choice {
+            Choice::Shuffle(shuffle) => return (shuffle.next() * unit, unit),
+            Choice::Any => (below(rng, *self.blocks.get(op)) * min, wanted),
+            Choice::Zipf(zipf, scatter) => {
+                let rank = (zipf.sample(rng) as u64).clamp(1, scatter.len()) - 1;
+                let offset = scatter.at(rank) * unit;
+                (offset - offset % min, wanted)
+            }
+            Choice::Bitmap(map) => {
+                let (block, blocks) = map.take(below(rng, map.len()), wanted / unit);
+                (block * unit, blocks * unit)
+            }
+        };
+        (offset, wanted.min(self.region.len - offset).min(most))
+    }
+}
+
+/// A number below `n`, each as likely up to 2^-64.
+#[inline]
+fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
+}
+
+/// `end + skip`, around the region's ends.
+fn skipped(end: u64, skip: i64, len: u64) -> u64 {
+    (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64
+}
+
+/// A size of a job whose sizes vary.
+fn varied(sizes: &BlockSizes, rng: &mut Xoshiro256PlusPlus) -> u64 {
+    if sizes.split.is_empty() {
+        return sizes.min * (1 + below(rng, sizes.max / sizes.min));
+    }
+    let mut percent = rng.random_range(0..100);
+    for (bytes, share) in &sizes.split {
+        if percent < *share {
+            return *bytes;
+        }
+        percent -= share;
+    }
+    sizes.max
+}
+
+/// The region of one target, checked against the device.
+fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Result<Region, Misfit> {
+    let aligned = |what, bytes: u64| match bytes % u64::from(target.block.max(1)) {
+        0 => Ok(()),
+        _ => Err(Misfit::Unaligned { job: job.name.clone(), what, bytes, unit: target.block }),
+    };
+    for op in [Op::Read, Op::Write] {
+        let used = if op == Op::Read { job.pattern.reads() } else { job.pattern.writes() };
+        let sizes = job.block.get(op);
+        for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]).filter(|_| used) {
+            aligned("block size", bytes)?;
+            if bytes > 1 << 31 {
+                return Err(Misfit::TooLong { job: job.name.clone(), bytes });
+            }
+        }
+    }
+    let step = job.offset_increment.on(target.bytes).saturating_mul(u64::from(subjob));
+    let start = job.offset.on(target.bytes).saturating_add(step);
+    // A percentage lands anywhere: fio rounds it down to a block, and so do we. Bytes are what the user wrote.
+    let start = if matches!(job.offset, Amount::Percent(_)) { start / unit * unit } else { start };
+    aligned("offset", start)?;
+    let room = target.bytes.saturating_sub(start);
+    let size = job.size.map_or(room, |size| match size {
+        Amount::Bytes(all) => all / targets,
+        Amount::Percent(_) => size.on(target.bytes),
+    });
+    let block = u64::from(target.block.max(1));
+    let len = size.min(room) / block * block;
+    if len < unit {
+        return Err(Misfit::NoRoom { job: job.name.clone(), offset: start, room: len, device: target.bytes, block: unit });
+    }
+    if !job.pattern.random && job.pattern.step != 0 {
+        aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;
+    }
+    Ok(Region { start, len })
+}
+
+/// How random offsets are chosen among `blocks` blocks.
+fn choice(job: &Job, block: &PerOp<BlockSizes>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Choice {
+    if !job.pattern.random {
+        return Choice::Any;
+    }
+    if let Distribution::Zipf { theta } = job.distribution {
+        return match Zipf::new(blocks as f64, theta) {
+            Ok(zipf) => Choice::Zipf(zipf, Shuffle::new(blocks, rng.next_u64())),
+            Err(_) => Choice::Any,
+        };
+    }
+    if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
+        return Choice::Any;
+    }
+    let fixed = match job.pattern.direction {
+        Direction::Read => block.read.is_fixed(),
+        Direction::Write => block.write.is_fixed(),
+        Direction::Mixed => block.read.is_fixed() && block.write.is_fixed() && block.read.min == block.write.min,
+    };
+    if fixed { Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())) } else { Choice::Bitmap(Bitmap::new(blocks)) }
+}

@@ -1,0 +1,74 @@
+//! When the next I/O of a rate-limited job is meant to start. The schedule depends on nothing that completes: whoever
+//! falls behind it catches up, and the delay shows in the latency from the intended start.
+
+use crate::job::{Job, PerOp, Rate, RateProcess};
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::{Nanos, Op};
+
+/// The schedule of one operation.
+#[derive(Clone, Debug)]
+struct Line {
+    rate: Rate,
+    /// Bytes or I/Os issued so far.
+    units: u64,
+    /// From the start of the job to the next intended start.
+    next: Nanos,
+}
+
+/// The schedules of a job thread. The rate is the thread's own, as in fio.
+#[derive(Clone, Debug)]
+pub(super) struct Pacing {
+    lines: PerOp<Option<Line>>,
+    process: RateProcess,
+    start: Nanos,
+    rng: Xoshiro256PlusPlus,
+}
+
+impl Pacing {
+    /// The job's schedules, or `None` if it has no rate.
+    pub fn new(job: &Job, seed: u64) -> Option<Pacing> {
+        let line = |rate: Option<Rate>| rate.map(|rate| Line { rate, units: 0, next: Nanos::ZERO });
+        let used = |rate, used: bool| if used { rate } else { None };
+        let lines = PerOp { read: line(used(job.rate.read, job.pattern.reads())), write: line(used(job.rate.write, job.pattern.writes())) };
+        (lines.read.is_some() || lines.write.is_some()).then(|| Pacing {
+            lines,
+            process: job.rate_process,
+            start: Nanos::ZERO,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        })
+    }
+
+    /// The job starts at `now`.
+    pub fn start(&mut self, now: Nanos) {
+        self.start = now;
+    }
+
+    /// When the next I/O of `op` is meant to start; `None`: whenever it can.
+    pub fn due(&self, op: Op) -> Option<Nanos> {
+        self.lines.get(op).as_ref().map(|line| self.start + line.next)
+    }
+
+    /// An I/O of `op` and `bytes` was issued: moves its schedule on.
+    pub fn issued(&mut self, op: Op, bytes: u32) {
+        let Some(line) = self.lines.get_mut(op) else { return };
+        let (per_second, step) = match line.rate {
+            Rate::Bytes(n) => (n, u64::from(bytes)),
+            Rate::Iops(n) => (n, 1),
+        };
+        line.units += step;
+        // From the total, not from the last start: rounding does not add up.
+        let nanos = |units: u64| u128::from(units) * 1_000_000_000 / u128::from(per_second.max(1));
+        line.next = match self.process {
+            RateProcess::Linear => Nanos(nanos(line.units).min(u128::from(u64::MAX)) as u64),
+            RateProcess::Poisson => {
+                let gap: f64 = Exp1.sample(&mut self.rng);
+                line.next + Nanos((gap * nanos(step) as f64) as u64)
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! From phase to phase: start delay, ramp, passes, verification, the end; and what happens at instants.
+
+use super::*;
+use crate::stats::OpStats;
+
+impl Checks {
+    pub(super) fn new(job: &Job, seat: Seat) -> Result<Checks, Misfit> {
+        let mut checks = Checks {
+            interval: 0,
+            fatal: false,
+            reads: false,
+            generation: SplitMix64::seed_from_u64(seat.entropy ^ u64::from(seat.number)).next_u64(),
+            sequence: 0,
+            left: 0,
+            exact: false,
+            bad: Vec::new(),
+            count: 0,
+        };
+        let Some(verify) = job.verify else { return Ok(checks) };
+        let BlockSizes { min, max, split } = &job.block.write;
+        let mut interval = verify.interval.unwrap_or(*min).min(*min);
+        if job.pattern.reads() {
+            interval = interval.min(job.block.read.min);
+        }
+        let divides = |bytes: &u64| interval > 0 && bytes.is_multiple_of(interval);
+        let mut sizes = split.iter().map(|(bytes, _)| bytes).chain([min, max]);
+        if interval < verify::HEADER as u64 || (job.pattern.writes() && !sizes.all(divides)) || interval > 1 << 31 {
+            return Err(Misfit::VerifyInterval { job: job.name.clone(), bytes: interval, header: verify::HEADER });
+        }
+        checks.interval = interval as u32;
+        checks.fatal = verify.fatal;
+        checks.reads = !job.pattern.writes();
+        Ok(checks)
+    }
+}
+
+impl Generator {
+    /// What the job did while it was measured.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The I/O that ended the job, if one did.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// The errno that the results show: of the failed I/O, of a failed verification, or 0.
+    pub fn error(&self) -> i32 {
+        match &self.failure {
+            Some(failure) => failure.code.0,
+            None if self.checks.count > 0 => ErrorCode::EILSEQ.0,
+            None => 0,
+        }
+    }
+
+    /// The first blocks that were not what had been written.
+    pub fn bad_blocks(&self) -> &[BadBlock] {
+        &self.checks.bad
+    }
+
+    /// How many blocks were not what had been written.
+    pub fn bad_count(&self) -> u64 {
+        self.checks.count
+    }
+
+    /// I/Os in flight, posted ones included.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether the job is past its end: [`Next::Done`] was or will be the answer.
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// What of the job's work or time is done, from 0 to 1, for a progress line.
+    pub fn progress(&self, now: Nanos) -> f64 {
+        let ratio = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+        let by_time = match (self.clock.runtime, self.clock.epoch) {
+            (Some(runtime), Some(epoch)) => ratio((now - epoch).0, runtime.0),
+            _ => 0.0,
+        };
+        let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
+        let by_ios = if self.goal.ios == u64::MAX { 0.0 } else { ratio(self.goal.ios - self.ios_left, self.goal.ios) };
+        match self.phase {
+            Phase::Done => 1.0,
+            _ if self.goal.time_based => by_time.min(1.0),
+            _ => by_time.max(by_bytes).max(by_ios).min(1.0),
+        }
+    }
+
+    /// Something is due at `now`, or a stop was asked for.
+    #[cold]
+    pub(super) fn on_event(&mut self, now: Nanos) {
+        if self.stopping && !matches!(self.phase, Phase::Drain | Phase::Done) {
+            self.drain();
+        }
+        match self.phase {
+            Phase::New => {
+                self.clock.delay = now + self.clock.delay;
+                self.phase = Phase::Delay;
+            }
+            Phase::Delay if now >= self.clock.delay => self.begin(now),
+            Phase::Run | Phase::Verify => {
+                if self.clock.epoch.is_none() && now >= self.clock.ramp_end {
+                    self.stats.clear();
+                    self.measure_from(now);
+                }
+                if now >= self.clock.sample.at + SAMPLE_EVERY {
+                    self.sample(now);
+                }
+                if self.run_out(now) {
+                    self.stopping = true;
+                    self.drain();
+                }
+            }
+            _ => {}
+        }
+        self.event = self.next_event();
+    }
+
+    fn next_event(&self) -> Nanos {
+        let clock = &self.clock;
+        match self.phase {
+            Phase::New => Nanos::ZERO,
+            Phase::Delay => clock.delay,
+            Phase::Run | Phase::Verify => {
+                let sample = clock.sample.at + SAMPLE_EVERY;
+                let end = match (clock.epoch, clock.runtime) {
+                    (None, _) => clock.ramp_end,
+                    (Some(epoch), Some(runtime)) => epoch + runtime,
+                    (Some(_), None) => Nanos::MAX,
+                };
+                sample.min(end)
+            }
+            Phase::Drain | Phase::Done => Nanos::MAX,
+        }
+    }
+
+    fn run_out(&self, now: Nanos) -> bool {
+        match (self.clock.epoch, self.clock.runtime) {
+            (Some(epoch), Some(runtime)) => now >= epoch + runtime,
+            _ => false,
+        }
+    }
+
+    fn begin(&mut self, now: Nanos) {
+        self.phase = Phase::Run;
+        self.clock.ramp_end = now + self.clock.ramp;
+        if let Some(pacing) = &mut self.pacing {
+            pacing.start(now);
+        }
+        if self.clock.ramp == Nanos::ZERO {
+            self.measure_from(now);
+        } else {
+            self.clock.sample = Sample { at: now, ..Sample::default() };
+        }
+    }
+
+    fn measure_from(&mut self, now: Nanos) {
+        self.clock.epoch = Some(now);
+        self.clock.phase_start = now;
+        self.clock.sample = Sample { at: now, ..Sample::default() };
+    }
+
+    fn drain(&mut self) {
+        self.phase = Phase::Drain;
+        self.held = None;
+        self.limit = self.depth;
+    }
+
+    /// Nothing is left to issue in this phase: waits for what is in flight, then goes on. `None`: ask again.
+    pub(super) fn turn(&mut self, now: Nanos) -> Option<Next> {
+        match self.phase {
+            Phase::Done => return Some(Next::Done),
+            Phase::New => return None,
+            Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
+            _ => {}
+        }
+        if self.queued > 0 {
+            return Some(Next::Commit);
+        }
+        if self.phase == Phase::Run && self.goal.time_based && self.goal.pass.is_none() && !self.stopping {
+            self.refill_goal();
+            return None;
+        }
+        if self.in_flight > 0 {
+            return Some(Next::Reap { min: self.in_flight, max: self.complete_max.max(self.in_flight) });
+        }
+        self.account(now);
+        match self.phase {
+            _ if self.stopping => self.finish(),
+            Phase::Run => self.after_run(),
+            Phase::Verify => self.after_verify(),
+            _ => self.finish(),
+        }
+        self.event = self.next_event();
+        None
+    }
+
+    fn after_run(&mut self) {
+        match &mut self.goal.pass {
+            Some(pass) if pass.writes > 0 => {
+                self.checks.left = pass.writes;
+                self.checks.exact = pass.replay.touches_once(pass.ios, pass.bytes);
+                self.phase = Phase::Verify;
+            }
+            _ => self.finish(),
+        }
+    }
+
+    fn after_verify(&mut self) {
+        self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
+        if self.checks.count > 0 || (self.goal.passes_left == 0 && !self.goal.time_based) {
+            return self.finish();
+        }
+        self.stream.rewind();
+        self.goal.pass = Some(Pass { replay: self.stream.clone(), first_sequence: self.checks.sequence, ios: 0, bytes: 0, writes: 0 });
+        self.refill_goal();
+        self.phase = Phase::Run;
+    }
+
+    pub(super) fn refill_goal(&mut self) {
+        self.bytes_left = self.goal.bytes;
+        self.ios_left = self.goal.ios;
+    }
+
+    fn finish(&mut self) {
+        self.phase = Phase::Done;
+        if self.clock.epoch.is_none() {
+            // Over before the ramp was: nothing was measured.
+            self.stats.clear();
+        }
+    }
+
+    /// Adds the time of the phase that ends to the operations that it issued.
+    fn account(&mut self, now: Nanos) {
+        if self.clock.epoch.is_none() {
+            return;
+        }
+        let span = now - self.clock.phase_start;
+        self.clock.phase_start = now;
+        for stats in [&mut self.stats.read, &mut self.stats.write] {
+            // Whatever was idle in this phase has the same count as when the last one ended.
+            if stats.ios != stats.accounted {
+                stats.runtime += span;
+                stats.accounted = stats.ios;
+            }
+        }
+    }
+
+    fn sample(&mut self, now: Nanos) {
+        let sample = &mut self.clock.sample;
+        let span = (now - sample.at).as_secs_f64();
+        let take = |stats: &mut OpStats, last: (u64, u64)| {
+            let (bytes, ios) = (stats.bytes.saturating_sub(last.0), stats.ios.saturating_sub(last.1));
+            if ios > 0 && span > 0.0 {
+                stats.bw.add((bytes as f64 / 1024.0 / span) as u64);
+                stats.iops.add((ios as f64 / span) as u64);
+            }
+            (stats.bytes, stats.ios)
+        };
+        sample.at = now;
+        sample.read = take(&mut self.stats.read, sample.read);
+        sample.write = take(&mut self.stats.write, sample.write);
+    }
+
+    #[cold]
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        self.stop();
+    }
+
+    pub(super) fn check(&mut self, io: &Io, sequence: u64, buf: &[u8]) {
+        let own = self.phase == Phase::Verify || self.goal.pass.is_some();
+        let expected = verify::Expected {
+            generation: own.then_some(self.checks.generation),
+            sequence: (own && self.checks.exact).then_some(sequence),
+        };
+        let checks = &mut self.checks;
+        verify::check(io, checks.interval, expected, buf, |bad| {
+            checks.count += 1;
+            if checks.bad.len() < BAD_KEPT {
+                checks.bad.push(bad);
+            }
+        });
+        if checks.fatal && checks.count > 0 {
+            self.stop();
+        }
+    }
+}

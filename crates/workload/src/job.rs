@@ -1,0 +1,376 @@
+//! A job: what one section of a job file asks for, typed, with its units.
+
+use units::{Nanos, Op};
+
+/// One value for reads and one for writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerOp<T> {
+    /// For reads.
+    pub read: T,
+    /// For writes.
+    pub write: T,
+}
+
+impl<T> PerOp<T> {
+    /// The same for both.
+    pub fn both(value: T) -> PerOp<T>
+    where
+        T: Clone,
+    {
+        PerOp { read: value.clone(), write: value }
+    }
+
+    /// The value for `op`; a flush counts as a write.
+    #[inline]
+    pub fn get(&self, op: Op) -> &T {
+        match op {
+            Op::Read => &self.read,
+            Op::Write | Op::Flush => &self.write,
+        }
+    }
+
+    /// The value for `op`, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, op: Op) -> &mut T {
+        match op {
+            Op::Read => &mut self.read,
+            Op::Write | Op::Flush => &mut self.write,
+        }
+    }
+}
+
+/// Which operations a job issues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Reads only.
+    #[default]
+    Read,
+    /// Writes only.
+    Write,
+    /// Reads and writes, mixed by `rwmixread`.
+    Mixed,
+}
+
+/// `rw`: the direction, and whether offsets are random.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pattern {
+    /// Reads, writes, or both.
+    pub direction: Direction,
+    /// Random offsets; else sequential ones.
+    pub random: bool,
+    /// The number after the colon. Random: I/Os from one new offset to the next (1: each I/O has its own). Sequential:
+    /// bytes skipped after each I/O, which may be negative.
+    pub step: i64,
+}
+
+impl Pattern {
+    /// Whether the job reads (verification reads aside).
+    pub fn reads(&self) -> bool {
+        self.direction != Direction::Write
+    }
+
+    /// Whether the job writes.
+    pub fn writes(&self) -> bool {
+        self.direction != Direction::Read
+    }
+
+    /// fio's name of the pattern, as its results print it.
+    pub fn name(&self) -> &'static str {
+        match (self.direction, self.random) {
+            (Direction::Read, false) => "read",
+            (Direction::Write, false) => "write",
+            (Direction::Mixed, false) => "rw",
+            (Direction::Read, true) => "randread",
+            (Direction::Write, true) => "randwrite",
+            (Direction::Mixed, true) => "randrw",
+        }
+    }
+}
+
+/// The sizes of one operation's I/Os, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// Smallest; also the unit that random offsets are multiples of. Never 0.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+    /// `bssplit`: size and percentage, adding up to 100. Empty: evenly between `min` and `max`, in steps of `min`.
+    pub split: Vec<(u64, u32)>,
+}
+
+impl BlockSizes {
+    /// Every I/O is `bytes` long.
+    pub fn fixed(bytes: u64) -> BlockSizes {
+        BlockSizes { min: bytes, max: bytes, split: Vec::new() }
+    }
+
+    /// Whether every I/O has the same length.
+    pub fn is_fixed(&self) -> bool {
+        self.min == self.max
+    }
+}
+
+/// A place or an extent on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many per cent of the device.
+    Percent(u64),
+}
+
+impl Amount {
+    /// In bytes, on a device of `device` bytes.
+    pub fn on(self, device: u64) -> u64 {
+        match self {
+            Amount::Bytes(n) => n,
+            Amount::Percent(p) => (u128::from(device) * u128::from(p) / 100).min(u128::from(u64::MAX)) as u64,
+        }
+    }
+}
+
+/// How random offsets are distributed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Distribution {
+    /// Each block as likely as any other.
+    #[default]
+    Uniform,
+    /// Zipf's law with this exponent; which blocks are the popular ones is itself scattered.
+    Zipf {
+        /// The exponent, above 0 and not 1.
+        theta: f64,
+    },
+}
+
+/// `random_generator`: fio's names. All are accepted; what they change here is told with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RandomGenerator {
+    /// The default of fio. Here the same as `Tausworthe64`: there is no device too large for it.
+    #[default]
+    Tausworthe,
+    /// Each block once per pass, as with the random map, even if `norandommap` is given.
+    Lfsr,
+    /// 64-bit offsets.
+    Tausworthe64,
+}
+
+/// A limit on how fast a job issues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Bytes per second, never 0.
+    Bytes(u64),
+    /// I/Os per second, never 0.
+    Iops(u64),
+}
+
+/// How the issue times of a rate-limited job are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateProcess {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// As a Poisson process: exponential gaps, independent of what completes when.
+    Poisson,
+}
+
+/// What several threads of a job do with the CPUs they are allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuPolicy {
+    /// Each thread may use all of them.
+    #[default]
+    Shared,
+    /// Each thread gets one, round-robin.
+    Split,
+}
+
+/// Checksums in what is written, checked in what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verify {
+    /// Bytes that each header covers, itself included; `None`: the smallest write size.
+    pub interval: Option<u64>,
+    /// Stop at the first block that is wrong; else check on and count them.
+    pub fatal: bool,
+    /// `do_verify`: read back what was written once the writing is done.
+    pub after_write: bool,
+}
+
+/// Which latencies are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// From the decision to issue to the doorbell.
+    pub slat: bool,
+    /// From the doorbell to the completion.
+    pub clat: bool,
+    /// Both together.
+    pub lat: bool,
+    /// A table of percentiles of slat.
+    pub slat_percentiles: bool,
+    /// A table of percentiles of clat.
+    pub clat_percentiles: bool,
+    /// A table of percentiles of lat.
+    pub lat_percentiles: bool,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Measure { slat: true, clat: true, lat: true, clat_percentiles: true, slat_percentiles: false, lat_percentiles: false }
+    }
+}
+
+/// What one section of a job file asks for. `numjobs` is not expanded yet: see [`crate::plan`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// The section's name, or `name=`.
+    pub name: String,
+    /// `description`.
+    pub description: Option<String>,
+    /// The section's own options as written, in order, for the results.
+    pub options: Vec<(String, String)>,
+    /// The I/O engine asked for. Only for the results: the device decides.
+    pub ioengine: Option<String>,
+
+    /// `rw`.
+    pub pattern: Pattern,
+    /// `rwmixread`: per cent of reads in a mixed pattern.
+    pub read_percent: u32,
+    /// `bs`, `bsrange`, `bssplit`.
+    pub block: PerOp<BlockSizes>,
+
+    /// `filename`, split at colons. Empty: the one device that the command line names.
+    pub filenames: Vec<String>,
+    /// `size`: extent of the device that is used, over all files; `None`: all from `offset` on.
+    pub size: Option<Amount>,
+    /// `offset`: where that extent starts.
+    pub offset: Amount,
+    /// `offset_increment`: added to `offset` once for each earlier thread of the job.
+    pub offset_increment: Amount,
+    /// `io_size`: bytes to issue; `None`: `size`.
+    pub io_size: Option<Amount>,
+    /// `number_ios`: I/Os to issue at most.
+    pub number_ios: Option<u64>,
+    /// `loops`: times to do all of it.
+    pub loops: u64,
+    /// `direct`: accepted; there is no page cache on Reap's way.
+    pub direct: bool,
+    /// `thread`: accepted; jobs are always threads.
+    pub thread: bool,
+
+    /// `iodepth`: I/Os in flight at most.
+    pub iodepth: u32,
+    /// `iodepth_low`: once the depth is reached, completions are taken until so many are left. 0: `iodepth`.
+    pub iodepth_low: u32,
+    /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
+    pub batch_submit: u32,
+    /// `iodepth_batch_complete_min`: completions to wait for at once.
+    pub complete_min: u32,
+    /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
+    pub complete_max: u32,
+
+    /// `numjobs`: identical threads.
+    pub numjobs: u32,
+    /// `runtime`: when to stop, from the end of `ramp_time`; `None`: when all is issued.
+    pub runtime: Option<Nanos>,
+    /// `time_based`: run for all of `runtime`, over and over.
+    pub time_based: bool,
+    /// `ramp_time`: run so long before anything is measured.
+    pub ramp_time: Nanos,
+    /// `startdelay`: shortest and longest wait before the start.
+    pub start_delay: (Nanos, Nanos),
+
+    /// Random offsets visit each block once per pass; not so with `norandommap`.
+    pub random_map: bool,
+    /// `random_generator`.
+    pub random_generator: RandomGenerator,
+    /// `random_distribution`.
+    pub distribution: Distribution,
+    /// `randrepeat`: the same offsets in each run.
+    pub repeatable: bool,
+    /// `randseed`; overrides `randrepeat`.
+    pub seed: Option<u64>,
+
+    /// `rate`, `rate_iops`.
+    pub rate: PerOp<Option<Rate>>,
+    /// `rate_process`.
+    pub rate_process: RateProcess,
+
+    /// `cpus_allowed`: ascending, no doubles. `None`: any.
+    pub cpus_allowed: Option<Vec<u32>>,
+    /// `cpus_allowed_policy`.
+    pub cpus_policy: CpuPolicy,
+    /// `group_reporting`.
+    pub group_reporting: bool,
+    /// `new_group`: starts a group of its own in the results.
+    pub new_group: bool,
+    /// `stonewall`: starts when all earlier jobs are done.
+    pub stonewall: bool,
+    /// `exitall`: once a job is done, the others of its group stop.
+    pub exitall: bool,
+
+    /// `verify=crc32c`.
+    pub verify: Option<Verify>,
+
+    /// Which latencies are measured.
+    pub measure: Measure,
+    /// `percentile_list`: ascending, above 0, at most 100.
+    pub percentiles: Vec<f64>,
+    /// Digits after the point in that list, as given.
+    pub percentile_precision: usize,
+    /// `kb_base`: 1000 or 1024.
+    pub kb_base: u64,
+}
+
+/// The percentiles that fio reports if none are asked for.
+pub const DEFAULT_PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+impl Default for Job {
+    /// What fio does without any option: 4 KiB sequential reads, one at a time.
+    fn default() -> Self {
+        Job {
+            name: String::new(),
+            description: None,
+            options: Vec::new(),
+            ioengine: None,
+            pattern: Pattern::default(),
+            read_percent: 50,
+            block: PerOp::both(BlockSizes::fixed(4096)),
+            filenames: Vec::new(),
+            size: None,
+            offset: Amount::Bytes(0),
+            offset_increment: Amount::Bytes(0),
+            io_size: None,
+            number_ios: None,
+            loops: 1,
+            direct: false,
+            thread: false,
+            iodepth: 1,
+            iodepth_low: 0,
+            batch_submit: 1,
+            complete_min: 1,
+            complete_max: 0,
+            numjobs: 1,
+            runtime: None,
+            time_based: false,
+            ramp_time: Nanos::ZERO,
+            start_delay: (Nanos::ZERO, Nanos::ZERO),
+            random_map: true,
+            random_generator: RandomGenerator::default(),
+            distribution: Distribution::default(),
+            repeatable: true,
+            seed: None,
+            rate: PerOp::both(None),
+            rate_process: RateProcess::default(),
+            cpus_allowed: None,
+            cpus_policy: CpuPolicy::default(),
+            group_reporting: false,
+            new_group: false,
+            stonewall: false,
+            exitall: false,
+            verify: None,
+            measure: Measure::default(),
+            percentiles: DEFAULT_PERCENTILES.to_vec(),
+            percentile_precision: 2,
+            kb_base: 1024,
+        }
+    }
+}

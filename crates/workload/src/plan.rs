@@ -1,0 +1,168 @@
+//! From jobs to threads: `numjobs`, who waits for whom, who is reported with whom, on which CPUs, on which devices.
+
+use crate::generator::Seat;
+use crate::job::{CpuPolicy, Job};
+
+/// One thread of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Index of its job.
+    pub job: usize,
+    /// Number among all threads, from 1.
+    pub number: u32,
+    /// Number among the job's threads, from 0.
+    pub subjob: u32,
+    /// It starts when all threads of lower stages are done (`stonewall`).
+    pub stage: u32,
+    /// fio's groupid: `stonewall` and `new_group` start a new one; `exitall` stops one's own.
+    pub group: u32,
+    /// Index of the entry in the results that it belongs to.
+    pub report: usize,
+    /// CPUs it may use, ascending; empty: any.
+    pub cpus: Vec<u32>,
+    /// Indices of the targets it uses; never empty.
+    pub targets: Vec<usize>,
+}
+
+impl Thread {
+    /// The thread's seat; `entropy` differs from run to run.
+    pub fn seat(&self, entropy: u64) -> Seat {
+        Seat { number: self.number, subjob: self.subjob, entropy }
+    }
+}
+
+/// What the threads of a run are and how they belong together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// All threads, in order.
+    pub threads: Vec<Thread>,
+    /// The distinct devices: each `filename` once; `None` is the one device of jobs without any.
+    pub targets: Vec<Option<String>>,
+    /// Entries in the results: with `group_reporting` one for all threads of a group.
+    pub reports: usize,
+    /// Stages: one more than `stonewall`s that had something to wait for.
+    pub stages: u32,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The most threads that run at the same time.
+    pub fn most_at_once(&self) -> usize {
+        (0..self.stages).map(|stage| self.threads.iter().filter(|t| t.stage == stage).count()).max().unwrap_or(0)
+    }
+}
+
+/// Plans `jobs` on a machine with these CPUs.
+pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
+    let mut plan = Plan::default();
+    let mut missing = Vec::new();
+    let (mut stage, mut group, mut in_group) = (0, 0, 0u32);
+    for (index, job) in jobs.iter().enumerate() {
+        if job.stonewall && !plan.threads.is_empty() {
+            stage += 1;
+        }
+        if (job.stonewall || job.new_group) && in_group > 0 {
+            group += 1;
+            in_group = 0;
+        }
+        let targets = targets(job, &mut plan.targets);
+        for subjob in 0..job.numjobs.max(1) {
+            let number = plan.threads.len() as u32 + 1;
+            // fio keeps an entry going for as long as the group does and jobs ask for it.
+            let joins = job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
+            if !joins {
+                plan.reports += 1;
+            }
+            let cpus = cpus(job, number, available, &mut missing);
+            plan.threads.push(Thread {
+                job: index,
+                number,
+                subjob,
+                stage,
+                group,
+                report: plan.reports - 1,
+                cpus,
+                targets: targets.clone(),
+            });
+            in_group += 1;
+        }
+    }
+    plan.stages = if plan.threads.is_empty() { 0 } else { stage + 1 };
+    missing.sort_unstable();
+    missing.dedup();
+    if !missing.is_empty() {
+        plan.warnings.push(format!(
+            "cpus_allowed names {} that this machine does not have: {}; mapped round-robin to {}",
+            if missing.len() == 1 { "a CPU" } else { "CPUs" },
+            ranges(&missing),
+            ranges(available)
+        ));
+    }
+    plan
+}
+
+/// The indices of a job's targets; new ones are added to `known`.
+fn targets(job: &Job, known: &mut Vec<Option<String>>) -> Vec<usize> {
+    let mut index_of = |name: Option<&String>| match known.iter().position(|k| k.as_ref() == name) {
+        Some(index) => index,
+        None => {
+            known.push(name.cloned());
+            known.len() - 1
+        }
+    };
+    if job.filenames.is_empty() {
+        return vec![index_of(None)];
+    }
+    job.filenames.iter().map(|name| index_of(Some(name))).collect()
+}
+
+/// The CPUs of thread `number`; those that the machine lacks are noted in `missing`.
+fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Vec<u32> {
+    let Some(allowed) = job.cpus_allowed.as_deref().filter(|cpus| !cpus.is_empty()) else { return Vec::new() };
+    if available.is_empty() {
+        return Vec::new();
+    }
+    let chosen = match job.cpus_policy {
+        CpuPolicy::Shared => allowed,
+        // As fio: by the number among all threads, not among the job's.
+        CpuPolicy::Split => {
+            let index = (number as usize - 1) % allowed.len();
+            &allowed[index..=index]
+        }
+    };
+    let mut cpus: Vec<u32> = Vec::with_capacity(chosen.len());
+    for cpu in chosen {
+        cpus.push(match available.contains(cpu) {
+            true => *cpu,
+            false => {
+                missing.push(*cpu);
+                available[*cpu as usize % available.len()]
+            }
+        });
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// `0-3,8`.
+fn ranges(cpus: &[u32]) -> String {
+    let mut text = String::new();
+    let mut rest = cpus;
+    while let [first, ..] = rest {
+        let run = rest.iter().zip(*first..).take_while(|(cpu, wanted)| **cpu == *wanted).count();
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text += &first.to_string();
+        if run > 1 {
+            text += &format!("-{}", rest[run - 1]);
+        }
+        rest = &rest[run.max(1)..];
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

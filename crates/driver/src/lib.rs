@@ -2,12 +2,26 @@
 //! recovery. No clock, no thread, no I/O: time, registers and ring memory come from the caller.
 #![forbid(unsafe_code)]
 
+mod admin;
+mod bringup;
 mod error;
 mod ledger;
+mod limits;
 mod queue_pair;
+mod recovery;
+mod shutdown;
+mod stop;
 #[cfg(test)]
 mod testing;
 
+pub use admin::{AdminCommand, AdminReply, Purpose};
+pub use bringup::{
+    Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, WantedQueues,
+};
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use ledger::{Command, Expired, Finisher, Ledger, Stage};
+pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
 pub use queue_pair::{Abandoned, Completed, Counters, QueuePair, QueueSizes, Reaped, SqGuard};
+pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch};
+pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};
+pub use stop::RegisterValues;

@@ -287,36 +287,34 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         lock(&self.sq_side).closed = true;
     }
 
-    /// Ends every command without an answer and returns what they were posted with. The queue is closed and empty
-    /// until [`QueuePair::reopen`]. Only after the controller has provably stopped (CSTS.RDY = 0) may anybody touch the
-    /// commands' buffers.
+    /// Ends every command without an answer, returns what they were posted with, and empties both rings, the completion
+    /// entries back at phase 0. The queue stays closed until [`QueuePair::reopen`]. Only after the controller has
+    /// provably stopped (CSTS.RDY = 0) may anybody touch the commands' buffers, or the rings be given to it again.
     pub fn abandon(&self) -> Vec<Abandoned> {
         let mut sq = lock(&self.sq_side);
         let mut guard = self.cq_side.lock();
         let cq = &mut *guard;
-        sq.closed = true;
-        cq.stopped = true;
+        (sq.closed, cq.stopped) = (true, true);
         self.look.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
         sq.taker.reset(&self.tags);
         sq.posted = 0;
+        sq.producer = Producer::new(self.sizes.sq_entries);
+        cq.consumer = Consumer::new(self.sizes.cq_entries);
+        for slot in 0..self.sizes.cq_entries {
+            self.cq.store(slot, &Cqe::default());
+        }
         self.finished.store(self.announced.load(Relaxed), Release);
         abandoned
     }
 
-    /// Starts afresh after [`QueuePair::abandon`], before the queues are created again: both rings empty, the
-    /// completion entries back to phase 0.
+    /// Opens it again after [`QueuePair::abandon`]: for the admin queue before the controller is enabled, for an I/O queue
+    /// once it has been created again.
     pub fn reopen(&self) {
         let mut sq = lock(&self.sq_side);
         let mut cq = self.cq_side.lock();
-        for slot in 0..self.sizes.cq_entries {
-            self.cq.store(slot, &Cqe::default());
-        }
-        sq.producer = Producer::new(self.sizes.sq_entries);
-        sq.closed = false;
-        cq.consumer = Consumer::new(self.sizes.cq_entries);
-        cq.stopped = false;
+        (sq.closed, cq.stopped) = (false, false);
         self.look.store(look_word(&cq.consumer), Release);
     }
 

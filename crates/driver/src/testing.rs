@@ -1,5 +1,10 @@
 //! Rings, doorbells and the controller's end of them in plain memory, for this crate's tests.
 
+#[cfg(not(loom))]
+pub mod controller;
+#[cfg(not(loom))]
+pub mod host;
+
 use std::sync::Arc;
 
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};

@@ -51,7 +51,7 @@ proptest! {
         let done: Vec<_> = results.iter().map(|&r| parts.complete(r)).collect();
         let (last, others) = done.split_last().unwrap();
         prop_assert!(others.iter().all(Option::is_none));
-        prop_assert_eq!(last.clone(), Some(first));
+        prop_assert_eq!(*last, Some(first));
         prop_assert_eq!(parts.complete(Err(0)), None);
     }
 }

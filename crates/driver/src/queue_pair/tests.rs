@@ -116,7 +116,8 @@ fn one_doorbell_per_batch_and_none_for_nothing() {
 /// What a wrong controller posts is reported once, with what was seen; then the queue yields nothing until a reset.
 #[test]
 fn violations_stop_the_queue_and_say_what_was_seen() {
-    let wrong: [(fn(&mut Cqe), fn(u16) -> ProtocolViolation); 4] = [
+    type Wrong = (fn(&mut Cqe), fn(u16) -> ProtocolViolation);
+    let wrong: [Wrong; 4] = [
         (|e| e.cid ^= 0x100, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid ^ 0x100, last: cid }),
         (|e| e.cid |= 7, |cid| ProtocolViolation::UnknownCommand { queue: QueueId(1), cid: cid | 7, last: u16::MAX }),
         (|e| e.sq_id = 3, |cid| ProtocolViolation::WrongQueue { queue: QueueId(1), cid, named: 3 }),

@@ -1,0 +1,341 @@
+//! Bring-up: from whatever state a controller is in to one whose namespaces are known and whose I/O queues exist, by the
+//! sequence of the specification (Base 3.5.1). A state machine without I/O: it is stepped with the time and the
+//! registers, and asks its executor for everything else.
+
+mod inventory;
+mod outcome;
+
+use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns};
+use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
+use nvme::prp::Dptr;
+use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::{Cqe, Nsid, QueueId, Registers, Sqe, Vector};
+use units::Nanos;
+
+use crate::stop::{Patience, RegisterValues, Stop, Stopping, ready_timeout};
+use crate::{AdminCommand, AdminReply, Limits, QueueSizes};
+pub use inventory::{Inventory, Model};
+pub use outcome::{BringupCause, BringupError, BringupPhase};
+
+/// What bring-up is to make of a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BringupConfig {
+    /// Bus address of the admin submission queue.
+    pub admin_sq: u64,
+    /// Bus address of the admin completion queue, zeroed.
+    pub admin_cq: u64,
+    /// Sizes of the admin queue pair: at most 4096 entries each (Base 3.1.4.8).
+    pub admin_sizes: QueueSizes,
+    /// The I/O queue pairs wanted.
+    pub queues: WantedQueues,
+    /// How long an admin command may take.
+    pub admin_timeout: Nanos,
+}
+
+/// The I/O queue pairs wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedQueues {
+    /// New ones, as far as the controller grants them.
+    New {
+        /// Commands in flight on each, as far as the controller allows.
+        depth: u32,
+        /// One for each queue pair: the vector that its completions raise, or `None` for a queue that is only polled.
+        vectors: Vec<Option<Vector>>,
+    },
+    /// After a reset: the ones that there were, with the same memory. If the controller now grants less, that is an error.
+    Again(Vec<QueueLayout>),
+}
+
+/// An I/O queue pair as it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLayout {
+    /// Identifier of both queues.
+    pub id: QueueId,
+    /// Sizes.
+    pub sizes: QueueSizes,
+    /// Bus address of the submission queue.
+    pub sq: u64,
+    /// Bus address of the completion queue, zeroed.
+    pub cq: u64,
+    /// The vector that completions raise.
+    pub vector: Option<Vector>,
+}
+
+/// What bring-up asks of its executor. Each is to be carried out before the next step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BringupAsk {
+    /// Step again when the reply has come, and at `until` at the latest.
+    Wait {
+        /// When.
+        until: Nanos,
+    },
+    /// Post this on the admin queue, and hand the answer to [`Bringup::completed`].
+    Admin(AdminCommand),
+    /// Make the memory of this queue pair, and hand its addresses to [`Bringup::rings`].
+    Rings {
+        /// The queue.
+        id: QueueId,
+        /// Its sizes.
+        sizes: QueueSizes,
+    },
+    /// The controller is ready. Said from now on.
+    Ready(Box<Inventory>),
+    /// It is not, and will not be. Said from now on.
+    Failed(BringupError),
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Bringup {
+    config: BringupConfig,
+    state: State,
+    ready_timeout: Nanos,
+    inventory: Inventory,
+    /// Namespaces to ask about.
+    found: Vec<Nsid>,
+    registers: RegisterValues,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Start,
+    Stopping(Stop),
+    Enabled(Patience),
+    /// To be posted, then waiting for the reply.
+    Command {
+        command: Command,
+        deadline: Option<Nanos>,
+    },
+    /// Waiting for the addresses of the n-th queue pair.
+    Rings(usize),
+    Ready,
+    Failed(BringupError),
+}
+
+/// The admin commands of bring-up; the numbers count namespaces and queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Controller,
+    NvmController,
+    ActiveNamespaces { after: Nsid },
+    Namespace(usize),
+    Descriptors(usize),
+    NumberOfQueues,
+    AsyncEvents,
+    CreateCq(usize),
+    CreateSq(usize),
+}
+
+/// More namespaces than any controller has: a list that goes on for ever has to end somewhere.
+const MOST_NAMESPACES: usize = 16_384;
+
+impl Bringup {
+    /// From the start.
+    pub fn new(config: BringupConfig) -> Bringup {
+        let registers = RegisterValues::default();
+        Bringup { config, state: State::Start, ready_timeout: Nanos::ZERO, inventory: Inventory::default(), found: Vec::new(), registers }
+    }
+
+    /// Goes on as far as it can.
+    pub fn step(&mut self, now: Nanos, registers: &impl Registers) -> BringupAsk {
+        loop {
+            let asked = self.advance(now, registers);
+            if let State::Failed(error) = &self.state {
+                return BringupAsk::Failed(error.clone());
+            }
+            if let Some(ask) = asked {
+                return ask;
+            }
+        }
+    }
+
+    /// One transition; an answer if the executor has something to do.
+    fn advance(&mut self, now: Nanos, registers: &impl Registers) -> Option<BringupAsk> {
+        match &mut self.state {
+            State::Start => self.start(now, registers),
+            State::Stopping(stop) => match stop.step(now, registers) {
+                Stopping::Wait(until) => return Some(BringupAsk::Wait { until }),
+                Stopping::Stopped => self.enable(now, registers),
+                Stopping::Stuck(waited) => self.fail(registers, BringupCause::NotStopped { waited }),
+                Stopping::Gone => self.fail(registers, BringupCause::Gone),
+            },
+            State::Enabled(patience) => {
+                let csts = Csts::from_bits(registers.read32(regs::CSTS));
+                match (csts.is_gone(), csts.cfs(), csts.rdy()) {
+                    (true, ..) => self.fail(registers, BringupCause::Gone),
+                    (_, true, _) => self.fail(registers, BringupCause::Fatal),
+                    (_, _, true) => self.state = State::Command { command: Command::Controller, deadline: None },
+                    _ => match patience.next(now) {
+                        Ok(until) => return Some(BringupAsk::Wait { until }),
+                        Err(waited) => self.fail(registers, BringupCause::NotReady { waited }),
+                    },
+                }
+            }
+            State::Command { command, deadline: deadline @ None } => {
+                let command = *command;
+                *deadline = Some(now + self.config.admin_timeout);
+                self.registers = RegisterValues::read(registers);
+                return Some(BringupAsk::Admin(self.build(command)));
+            }
+            State::Command { deadline: Some(deadline), .. } => {
+                let (deadline, csts) = (*deadline, Csts::from_bits(registers.read32(regs::CSTS)));
+                self.registers = RegisterValues::read(registers);
+                if csts.is_gone() {
+                    self.fail(registers, BringupCause::Gone);
+                } else if csts.cfs() {
+                    self.fail(registers, BringupCause::Fatal);
+                } else if now >= deadline {
+                    self.fail(registers, BringupCause::NoReply { waited: self.config.admin_timeout });
+                } else {
+                    return Some(BringupAsk::Wait { until: deadline });
+                }
+            }
+            State::Rings(n) => {
+                let n = *n;
+                match self.inventory.queues.get(n) {
+                    Some(layout) => return Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes }),
+                    None => self.state = State::Ready,
+                }
+            }
+            State::Ready => return Some(BringupAsk::Ready(Box::new(self.inventory.clone()))),
+            State::Failed(_) => {}
+        }
+        None
+    }
+
+    fn start(&mut self, now: Nanos, registers: &impl Registers) {
+        let cap = Cap::from_bits(registers.read64(regs::CAP));
+        if cap.into_bits() == u64::MAX || Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {
+            return self.fail(registers, BringupCause::Gone);
+        }
+        if let Err(unusable) = Limits::check_cap(cap) {
+            return self.fail(registers, BringupCause::Unusable(unusable));
+        }
+        if self.config.admin_sizes.sq_entries.max(self.config.admin_sizes.cq_entries) > Aqa::MAX_ENTRIES {
+            return self.fail(registers, BringupCause::AdminQueueTooLarge { most: Aqa::MAX_ENTRIES });
+        }
+        self.inventory = Inventory { cap, version: Version::from_bits(registers.read32(regs::VS)), ..Inventory::default() };
+        self.ready_timeout = ready_timeout(registers, cap);
+        self.state = State::Stopping(Stop::new(now, self.ready_timeout));
+    }
+
+    fn enable(&mut self, now: Nanos, registers: &impl Registers) {
+        let sizes = self.config.admin_sizes;
+        registers.write32(regs::AQA, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits());
+        registers.write64(regs::ASQ, self.config.admin_sq);
+        registers.write64(regs::ACQ, self.config.admin_cq);
+        let css = if self.inventory.cap.css() & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
+        let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
+        let cc = cc.with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
+        // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
+        registers.write32(regs::CC, cc.into_bits());
+        registers.write32(regs::CC, cc.with_en(true).into_bits());
+        self.state = State::Enabled(Patience::new(now, self.ready_timeout));
+    }
+
+    fn build(&self, command: Command) -> AdminCommand {
+        let identify = |cns, nsid| AdminCommand { sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(), page: true };
+        let plain = |sqe| AdminCommand { sqe, page: false };
+        let layout = |n: usize| self.inventory.queues.get(n).copied();
+        let nsid = |n: usize| self.found.get(n).copied().unwrap_or_default();
+        match command {
+            Command::Controller => identify(cns::CONTROLLER, Nsid(0)),
+            Command::NvmController => identify(cns::COMMAND_SET_CONTROLLER, Nsid(0)),
+            Command::ActiveNamespaces { after } => identify(cns::ACTIVE_NAMESPACES, after),
+            Command::Namespace(n) => identify(cns::NAMESPACE, nsid(n)),
+            Command::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, nsid(n)),
+            Command::NumberOfQueues => {
+                let queues = self.wanted_queues() as u32;
+                plain(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues)).to_sqe())
+            }
+            Command::AsyncEvents => {
+                let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
+                let wanted = AsyncEventConfig::new().with_smart(0x1f).with_namespace_attribute(offered.namespace_attribute());
+                plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
+            }
+            Command::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
+            Command::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
+        }
+    }
+
+    /// The answer to the command that was asked for last. One that comes when none is awaited is ignored.
+    pub fn completed(&mut self, reply: &AdminReply) {
+        let State::Command { command, deadline: Some(_) } = self.state else { return };
+        let next = if reply.status.is_success() { self.learn(command, reply) } else { self.refused(command, reply.status) };
+        match next {
+            Ok(state) => self.state = state,
+            Err(cause) => self.state = State::Failed(self.error(cause)),
+        }
+    }
+
+    /// The memory of the queue pair that was asked for.
+    pub fn rings(&mut self, sq: u64, cq: u64) {
+        if let State::Rings(n) = self.state
+            && let Some(layout) = self.inventory.queues.get_mut(n)
+        {
+            (layout.sq, layout.cq) = (sq, cq);
+            self.state = to_post(Command::CreateCq(n));
+        }
+    }
+
+    fn wanted_queues(&self) -> usize {
+        match &self.config.queues {
+            WantedQueues::New { vectors, .. } => vectors.len(),
+            WantedQueues::Again(layouts) => layouts.len(),
+        }
+    }
+
+    /// Whatever is wrong: where, what, and what the registers said.
+    fn fail(&mut self, registers: &impl Registers, cause: BringupCause) {
+        self.registers = RegisterValues::read(registers);
+        self.state = State::Failed(self.error(cause));
+    }
+
+    fn error(&self, cause: BringupCause) -> BringupError {
+        BringupError { phase: self.phase(), cause, registers: self.registers }
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> BringupPhase {
+        match &self.state {
+            State::Start => BringupPhase::Capabilities,
+            State::Stopping(_) => BringupPhase::Disable,
+            State::Enabled(_) => BringupPhase::Enable,
+            State::Command { command, .. } => match *command {
+                Command::Controller => BringupPhase::IdentifyController,
+                Command::NvmController => BringupPhase::IdentifyCommandSet,
+                Command::ActiveNamespaces { .. } => BringupPhase::ActiveNamespaces,
+                Command::Namespace(n) => BringupPhase::IdentifyNamespace(self.found.get(n).copied().unwrap_or_default()),
+                Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.found.get(n).copied().unwrap_or_default()),
+                Command::NumberOfQueues => BringupPhase::NumberOfQueues,
+                Command::AsyncEvents => BringupPhase::AsyncEvents,
+                Command::CreateCq(n) => BringupPhase::CreateCq(self.queue_id(n)),
+                Command::CreateSq(n) => BringupPhase::CreateSq(self.queue_id(n)),
+            },
+            State::Rings(n) => BringupPhase::CreateCq(self.queue_id(*n)),
+            State::Ready => BringupPhase::Ready,
+            State::Failed(error) => error.phase,
+        }
+    }
+
+    fn queue_id(&self, n: usize) -> QueueId {
+        self.inventory.queues.get(n).map_or(QueueId::ADMIN, |layout| layout.id)
+    }
+}
+
+fn to_post(command: Command) -> State {
+    State::Command { command, deadline: None }
+}
+
+fn create_cq(layout: &QueueLayout) -> Sqe {
+    let QueueLayout { id, sizes, cq, vector, .. } = *layout;
+    CreateCq { queue: id, entries: sizes.cq_entries, addr: cq, contiguous: true, vector }.to_sqe()
+}
+
+fn create_sq(layout: &QueueLayout) -> Sqe {
+    let QueueLayout { id, sizes, sq, .. } = *layout;
+    CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id, nvm_set: 0 }.to_sqe()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use nvme::identify::{DescriptorList, NamespaceList};
+use nvme::opcode::admin;
+use nvme::regs::{self, Cap, Cc, Csts};
+use nvme::{Nsid, Status};
+
+use super::*;
+use crate::testing::controller::{Controller, Script, namespace};
+use crate::testing::host::Host;
+use crate::{RefusedFormat, ShutdownError};
+
+fn attempt(script: Script) -> (Host, Result<Inventory, BringupError>) {
+    let (mut host, config) = Host::new(Controller::new(script));
+    let result = host.bring_up(config);
+    (host, result)
+}
+
+fn fails(script: Script) -> (BringupPhase, BringupCause) {
+    let (host, result) = attempt(script);
+    let error = result.unwrap_err();
+    // Every wait has a deadline, and none of them is longer than an admin command or CAP.TO (1 s each), twice.
+    assert!(host.now <= Nanos::from_secs(103), "{error}");
+    (error.phase, error.cause)
+}
+
+#[test]
+fn a_controller_comes_up_by_the_sequence_of_the_specification() {
+    let (mut host, result) = attempt(Script::default());
+    let inventory = result.unwrap();
+    let (identify, create) = (admin::IDENTIFY, |opcode| (opcode, 0));
+    let mut expected = vec![(identify, 1), (identify, 6), (identify, 2)];
+    expected.extend([(identify, 0), (identify, 3)].repeat(2));
+    expected.extend([(admin::SET_FEATURES, 0x07), (admin::SET_FEATURES, 0x0b)]);
+    expected.extend([create(admin::CREATE_CQ), create(admin::CREATE_SQ)].repeat(2));
+    assert_eq!(host.controller.asked, expected);
+
+    assert_eq!(inventory.model.model, "Scripted");
+    assert_eq!(inventory.namespaces.iter().map(|n| (n.nsid.0, n.block_log2)).collect::<Vec<_>>(), [(1, 9), (3, 12)]);
+    assert_eq!(
+        inventory.queues.iter().map(|q| (q.id.0, q.sizes.tags, q.vector)).collect::<Vec<_>>(),
+        [(1, 8, Some(Vector(1))), (2, 8, None)]
+    );
+    let cc = Cc::from_bits(host.controller.registers.read32(regs::CC));
+    assert!(cc.en() && cc.iosqes() == 6 && cc.iocqes() == 4);
+
+    // And its queues work.
+    assert!(host.submit(1) && host.submit(2));
+    host.controller.step(host.now);
+    host.reap();
+    assert_eq!(host.ended.len(), 2);
+    assert_eq!(host.shut_down(&inventory), Ok(()));
+    assert_eq!(
+        host.controller.asked[expected.len()..],
+        [(admin::DELETE_SQ, 0), (admin::DELETE_SQ, 0), (admin::DELETE_CQ, 0), (admin::DELETE_CQ, 0)]
+    );
+    assert!(!host.controller.csts().rdy());
+}
+
+/// Whatever somebody else left behind: enabled, fatal, or about to become ready.
+#[test]
+fn a_controller_in_use_is_disabled_first() {
+    for (csts, ready) in [(Csts::new().with_rdy(true), true), (Csts::new().with_cfs(true).with_rdy(true), true), (Csts::new(), false)] {
+        let (mut host, config) = Host::new(Controller::new(Script::default()));
+        let (asq, acq, ..) = host.controller.memory.rings(config.admin_sizes);
+        host.controller.registers.write32(regs::AQA, Aqa::of(16, 16).into_bits());
+        host.controller.registers.write64(regs::ASQ, asq);
+        host.controller.registers.write64(regs::ACQ, acq);
+        host.controller.registers.write32(regs::CC, Cc::new().with_en(true).into_bits());
+        if ready {
+            host.controller.registers.write32(regs::CSTS, csts.into_bits());
+        }
+        assert!(host.bring_up(config).is_ok());
+    }
+}
+
+#[test]
+fn slow_is_waited_for_and_never_is_an_error() {
+    let slow = Script { ready_after: Nanos::from_millis(900), ..Script::default() };
+    assert!(attempt(slow).1.is_ok());
+    let never = Script { ready_after: Nanos::MAX, ..Script::default() };
+    let (phase, cause) = fails(never);
+    assert_eq!(phase, BringupPhase::Enable);
+    assert!(matches!(cause, BringupCause::NotReady { waited } if waited >= Nanos::from_secs(1)), "{cause:?}");
+
+    let (mut host, config) = Host::new(Controller::new(Script { stop_after: Nanos::MAX, ..Script::default() }));
+    let inventory = host.bring_up(config.clone()).unwrap();
+    assert!(matches!(host.shut_down(&inventory), Err(ShutdownError::NotStopped { .. })));
+    let error = host.bring_up(config).unwrap_err();
+    assert!(matches!(error, BringupError { phase: BringupPhase::Disable, cause: BringupCause::NotStopped { .. }, .. }), "{error}");
+}
+
+#[test]
+fn each_refusal_names_its_step_and_status() {
+    let needed = [
+        ((admin::IDENTIFY, 1), BringupPhase::IdentifyController),
+        ((admin::IDENTIFY, 2), BringupPhase::ActiveNamespaces),
+        ((admin::IDENTIFY, 0), BringupPhase::IdentifyNamespace(Nsid(1))),
+        ((admin::SET_FEATURES, 0x07), BringupPhase::NumberOfQueues),
+        ((admin::CREATE_CQ, 0), BringupPhase::CreateCq(QueueId(1))),
+        ((admin::CREATE_SQ, 0), BringupPhase::CreateSq(QueueId(1))),
+    ];
+    for (key, phase) in needed {
+        let status = Status::INTERNAL_ERROR;
+        let refuse = Script { refuse: [(key, status)].into(), ..Script::default() };
+        assert_eq!(fails(refuse), (phase, BringupCause::Rejected { status }));
+        let silent = Script { silent: vec![key], ..Script::default() };
+        assert!(matches!(fails(silent), (p, BringupCause::NoReply { .. }) if p == phase));
+    }
+    // Not needed: an older controller refuses them.
+    for key in [(admin::IDENTIFY, 6), (admin::IDENTIFY, 3), (admin::SET_FEATURES, 0x0b)] {
+        let refuse = Script { refuse: [(key, Status::INVALID_FIELD)].into(), ..Script::default() };
+        assert!(attempt(refuse).1.is_ok());
+    }
+}
+
+#[test]
+fn errors_say_what_the_registers_said() {
+    let refuse = Script { refuse: [((admin::CREATE_CQ, 0), Status::INVALID_QUEUE_SIZE)].into(), ..Script::default() };
+    let error = attempt(refuse).1.unwrap_err().to_string();
+    let expected = "the controller cannot be brought up; Create I/O Completion Queue 1: the controller answered Invalid Queue Size (01h/02h) \
+                    (CAP 0x000000200201003f, CC 0x00460001, CSTS 0x00000001)";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn fewer_queues_than_asked_for_are_taken() {
+    let (_, result) = attempt(Script { queues: 1, ..Script::default() });
+    let inventory = result.unwrap();
+    assert_eq!((inventory.granted, inventory.queues.len()), ((1, 1), 1));
+}
+
+#[test]
+fn unusable_namespaces_are_listed_and_the_others_work() {
+    let mut script = Script::default();
+    script.namespaces[0].1.lbaf[0].set_ms(8);
+    script.namespaces.push((Nsid(7), namespace(0, 9), DescriptorList::default()));
+    let inventory = attempt(script).1.unwrap();
+    assert_eq!(inventory.namespaces.len(), 1);
+    assert!(matches!(inventory.refused[..], [RefusedFormat::Metadata { nsid: Nsid(1), .. }, RefusedFormat::Inactive { nsid: Nsid(7) }]));
+}
+
+#[test]
+fn long_namespace_lists_are_read_to_their_end() {
+    let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
+    let inventory = attempt(Script { namespaces, ..Script::default() }).1.unwrap();
+    assert_eq!(inventory.namespaces.len(), 1500);
+}
+
+/// A list that repeats itself would be read for ever; one out of order is as wrong.
+#[test]
+fn wrong_namespace_lists_are_refused() {
+    let full = NamespaceList::of((1..=1024).map(Nsid));
+    let (phase, cause) = fails(Script { list: Some(full), ..Script::default() });
+    assert_eq!((phase, cause), (BringupPhase::ActiveNamespaces, BringupCause::BadNamespaceList { nsid: Nsid(1), after: Nsid(1024) }));
+    let (_, cause) = fails(Script { list: Some(NamespaceList::of([Nsid(2), Nsid(2)])), ..Script::default() });
+    assert_eq!(cause, BringupCause::BadNamespaceList { nsid: Nsid(2), after: Nsid(2) });
+}
+
+#[test]
+fn a_controller_that_is_gone_or_cannot_be_used_is_refused_at_once() {
+    let mut gone = Controller::new(Script::default());
+    gone.remove();
+    let (mut host, config) = Host::new(gone);
+    let error = host.bring_up(config).unwrap_err();
+    assert_eq!((error.phase, error.cause), (BringupPhase::Capabilities, BringupCause::Gone));
+    let cap = Script::default().cap.with_css(Cap::CSS_ADMIN_ONLY);
+    assert!(matches!(fails(Script { cap, ..Script::default() }), (BringupPhase::Capabilities, BringupCause::Unusable(_))));
+}

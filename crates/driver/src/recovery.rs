@@ -1,0 +1,345 @@
+//! Recovery: what happens when a command does not come back, or the controller breaks. A state machine like bring-up,
+//! stepped for as long as the controller is in use.
+//!
+//! A command past its time-out is aborted, best effort. One that is still not back after a grace, a controller that is
+//! fatal or breaks the protocol, and an admin queue that does not answer all lead to a reset: the queues are closed, the
+//! controller is stopped, every command is taken back, and the controller is brought up again. Buffers return only once
+//! CSTS.RDY = 0 has been seen; otherwise they are leaked. Every wait has a deadline.
+
+mod retry;
+mod watch;
+
+use nvme::regs::{self, Csts};
+use nvme::{QueueId, Registers, Sqe, admin};
+use units::Nanos;
+
+use crate::stop::{Stop, Stopping, ready_timeout};
+use crate::{
+    AdminCommand, AdminReply, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, ProtocolViolation, QueueSizes, Stage,
+};
+pub use retry::{Fate, RetryPolicy};
+pub use watch::Watch;
+
+/// How patient to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// An I/O command older than this is aborted.
+    pub command_timeout: Nanos,
+    /// One that is older by this much more leads to a reset. So does an admin command of this age.
+    pub grace: Nanos,
+    /// How often bring-up is tried after a reset before the controller is given up.
+    pub attempts: u32,
+    /// The longest between two looks at CSTS.
+    pub health_interval: Nanos,
+}
+
+/// Why the controller is reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResetCause {
+    /// A command did not come back, aborted or not.
+    #[error("command {} on queue {queue} did not complete for {waited}", command.cid)]
+    Unanswered {
+        /// Its queue.
+        queue: QueueId,
+        /// The command.
+        command: Command,
+        /// Its age.
+        waited: Nanos,
+    },
+    /// CSTS.CFS.
+    #[error("the controller reports a fatal error (CSTS.CFS, CSTS {csts:#010x})")]
+    Fatal {
+        /// CSTS.
+        csts: u32,
+    },
+    /// The registers read as all ones.
+    #[error("the controller is gone: its registers read as all ones")]
+    Gone,
+    /// CC.EN or CSTS.RDY became 0 although nobody asked for it.
+    #[error("the controller stopped by itself (CSTS {csts:#010x})")]
+    Stopped {
+        /// CSTS.
+        csts: u32,
+    },
+    /// The controller broke the protocol.
+    #[error(transparent)]
+    Violation(#[from] ProtocolViolation),
+    /// Somebody asked for it.
+    #[error("a reset was asked for")]
+    Asked,
+}
+
+/// The controller is given up. Every command has been taken back; whatever waits is to fail with this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Dead {
+    /// It was removed.
+    #[error("the controller is gone: its registers read as all ones")]
+    Gone,
+    /// It could not be stopped. The buffers of its commands are leaked, because it may still write to them.
+    #[error("the controller does not stop: CSTS.RDY is still 1 after {waited} (reset because: {cause})")]
+    NotStopped {
+        /// For how long.
+        waited: Nanos,
+        /// Why it was to be stopped.
+        cause: ResetCause,
+    },
+    /// It stopped, but did not come up again.
+    #[error("the controller does not come up again after a reset (reset because: {cause}): {error}")]
+    NotBroughtUp {
+        /// Why it was reset.
+        cause: ResetCause,
+        /// What the last attempt said.
+        error: BringupError,
+    },
+}
+
+/// What becomes of the buffers of the commands that a reset takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// The controller has provably stopped: they are the host's again.
+    Returned,
+    /// It may still write to them: they have to be leaked, and counted.
+    Leaked,
+}
+
+/// What recovery asks of its executor. Each is to be carried out before the next step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RecoveryAsk {
+    /// Step again when something happened, and at `until` at the latest.
+    Wait {
+        /// When.
+        until: Nanos,
+    },
+    /// [`crate::QueuePair::begin_abort`] this command; if that says true, post `sqe` on the admin queue as
+    /// [`crate::Purpose::Abort`]. When that has completed call [`crate::QueuePair::end_abort`] and
+    /// [`Recovery::abort_ended`]. If it says false, or no admin tag is free, only the latter two, at once.
+    Abort {
+        /// The queue of the command.
+        queue: QueueId,
+        /// The command.
+        command: Command,
+        /// The Abort.
+        sqe: Sqe,
+    },
+    /// [`crate::QueuePair::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
+    Close(ResetCause),
+    /// [`crate::QueuePair::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
+    /// or `Dead`. If the buffers are returned, [`crate::QueuePair::reopen`] the admin pair for the bring-up that follows.
+    Abandon(Buffers),
+    /// As [`BringupAsk::Admin`].
+    Admin(AdminCommand),
+    /// As [`BringupAsk::Rings`]; only when bring-up was configured to make new queues.
+    Rings {
+        /// The queue.
+        id: QueueId,
+        /// Its sizes.
+        sizes: QueueSizes,
+    },
+    /// The controller is up again: [`crate::QueuePair::reopen`] the I/O pairs, and post again what [`RetryPolicy`] says.
+    Restored(Box<Inventory>),
+    /// The controller is given up. Said from now on.
+    Dead(Dead),
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    config: RecoveryConfig,
+    bringup: BringupConfig,
+    state: State,
+    aborts_allowed: u32,
+    aborts: u32,
+    /// Attempts at bringing up since the last success.
+    attempts: u32,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Watching,
+    /// A reset is due; closing comes first.
+    Due(ResetCause),
+    Stopping {
+        cause: ResetCause,
+        stop: Stop,
+    },
+    /// Stopped, and the commands have been taken back.
+    Emptied {
+        cause: ResetCause,
+    },
+    BringingUp {
+        cause: ResetCause,
+        bringup: Box<Bringup>,
+    },
+    /// Bring-up failed; stop again.
+    Again {
+        cause: ResetCause,
+        error: BringupError,
+    },
+    /// To be said once everything has been taken back.
+    Dead(Dead),
+}
+
+impl Recovery {
+    /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
+    pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
+        let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
+        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, attempts: 0 }
+    }
+
+    /// Goes on as far as it can. `watch` has looked at every queue pair just now.
+    pub fn step(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> RecoveryAsk {
+        loop {
+            if let Some(ask) = self.advance(now, registers, watch) {
+                return ask;
+            }
+        }
+    }
+
+    /// The controller broke the protocol: what [`crate::Reaped::violation`] said.
+    pub fn violated(&mut self, violation: ProtocolViolation) {
+        self.due(ResetCause::Violation(violation));
+    }
+
+    /// Resets the controller at the next step.
+    pub fn reset(&mut self) {
+        self.due(ResetCause::Asked);
+    }
+
+    fn due(&mut self, cause: ResetCause) {
+        match &self.state {
+            State::Watching => self.state = State::Due(cause),
+            // The queues that bring-up uses are broken, too: its command will not be answered, and it will fail.
+            State::BringingUp { .. }
+            | State::Due(_)
+            | State::Stopping { .. }
+            | State::Emptied { .. }
+            | State::Again { .. }
+            | State::Dead(_) => {}
+        }
+    }
+
+    /// An Abort that was asked for has completed, or was not posted.
+    pub fn abort_ended(&mut self) {
+        self.aborts = self.aborts.saturating_sub(1);
+    }
+
+    /// The answer to an admin command that was asked for.
+    pub fn completed(&mut self, reply: &AdminReply) {
+        if let State::BringingUp { bringup, .. } = &mut self.state {
+            bringup.completed(reply);
+        }
+    }
+
+    /// The memory of a queue pair that was asked for.
+    pub fn rings(&mut self, sq: u64, cq: u64) {
+        if let State::BringingUp { bringup, .. } = &mut self.state {
+            bringup.rings(sq, cq);
+        }
+    }
+
+    /// Whether the controller is in use: neither being reset nor given up.
+    pub fn is_watching(&self) -> bool {
+        matches!(self.state, State::Watching)
+    }
+
+    fn advance(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> Option<RecoveryAsk> {
+        // Each arm puts back the state that is next.
+        match std::mem::replace(&mut self.state, State::Watching) {
+            State::Watching => return self.watch(now, registers, watch),
+            State::Due(cause) => {
+                let cap = regs::Cap::from_bits(registers.read64(regs::CAP));
+                let stop = Stop::new(now, ready_timeout(registers, cap));
+                self.state = State::Stopping { cause: cause.clone(), stop };
+                return Some(RecoveryAsk::Close(cause));
+            }
+            State::Stopping { cause, mut stop } => match stop.step(now, registers) {
+                Stopping::Wait(until) => {
+                    self.state = State::Stopping { cause, stop };
+                    return Some(RecoveryAsk::Wait { until });
+                }
+                Stopping::Stopped => {
+                    self.aborts = 0;
+                    self.state = State::Emptied { cause };
+                    return Some(RecoveryAsk::Abandon(Buffers::Returned));
+                }
+                Stopping::Stuck(waited) => return Some(self.give_up(Dead::NotStopped { waited, cause })),
+                Stopping::Gone => return Some(self.give_up(Dead::Gone)),
+            },
+            State::Emptied { cause } => {
+                self.attempts += 1;
+                self.state = State::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
+            }
+            State::BringingUp { cause, mut bringup } => {
+                let asked = bringup.step(now, registers);
+                self.state = State::BringingUp { cause: cause.clone(), bringup };
+                return self.brought_up(asked, cause);
+            }
+            State::Again { cause, error } => {
+                if self.attempts >= self.config.attempts {
+                    self.state = State::Dead(Dead::NotBroughtUp { cause, error });
+                } else {
+                    self.state = State::Due(cause);
+                }
+            }
+            State::Dead(dead) => {
+                self.state = State::Dead(dead.clone());
+                return Some(RecoveryAsk::Dead(dead));
+            }
+        }
+        None
+    }
+
+    fn brought_up(&mut self, asked: BringupAsk, cause: ResetCause) -> Option<RecoveryAsk> {
+        match asked {
+            BringupAsk::Wait { until } => Some(RecoveryAsk::Wait { until }),
+            BringupAsk::Admin(command) => Some(RecoveryAsk::Admin(command)),
+            BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
+            BringupAsk::Ready(inventory) => {
+                self.attempts = 0;
+                self.state = State::Watching;
+                Some(RecoveryAsk::Restored(inventory))
+            }
+            BringupAsk::Failed(error) => {
+                self.state = State::Again { cause, error };
+                None
+            }
+        }
+    }
+
+    /// Nobody can say whether the controller still writes to memory.
+    fn give_up(&mut self, dead: Dead) -> RecoveryAsk {
+        self.aborts = 0;
+        self.state = State::Dead(dead);
+        RecoveryAsk::Abandon(Buffers::Leaked)
+    }
+
+    fn watch(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> Option<RecoveryAsk> {
+        let csts = Csts::from_bits(registers.read32(regs::CSTS));
+        let bits = csts.into_bits();
+        if csts.is_gone() {
+            self.state = State::Due(ResetCause::Gone);
+        } else if csts.cfs() {
+            self.state = State::Due(ResetCause::Fatal { csts: bits });
+        } else if !csts.rdy() {
+            self.state = State::Due(ResetCause::Stopped { csts: bits });
+        } else if let Some((queue, command)) = watch.overdue(now, &self.config) {
+            self.state = State::Due(ResetCause::Unanswered { queue, command, waited: now - command.posted_at });
+        }
+        if !self.is_watching() {
+            return None;
+        }
+        let to_abort = watch.expired().find(|(queue, expired)| *queue != QueueId::ADMIN && expired.stage == Stage::InFlight);
+        if let Some((queue, expired)) = to_abort
+            && self.aborts < self.aborts_allowed
+        {
+            self.aborts += 1;
+            let sqe = admin::Abort { sq: *queue, cid: expired.command.cid }.to_sqe();
+            return Some(RecoveryAsk::Abort { queue: *queue, command: expired.command, sqe });
+        }
+        let until = watch.next_event(now, &self.config).min(now + self.config.health_interval);
+        Some(RecoveryAsk::Wait { until })
+    }
+}
+
+#[cfg(test)]
+mod tests;

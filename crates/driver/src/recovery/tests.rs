@@ -1,0 +1,251 @@
+use nvme::opcode::admin;
+use nvme::regs::Cc;
+use nvme::{Status, regs};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::controller::{Controller, MemRegisters, Script};
+use crate::testing::host::{End, Host};
+
+fn up(script: Script) -> Host {
+    let (mut host, config) = Host::new(Controller::new(script));
+    host.bring_up(config).unwrap();
+    host
+}
+
+fn after(host: &Host, millis: u64) -> Nanos {
+    host.now + Nanos::from_millis(millis)
+}
+
+#[test]
+fn nothing_happens_while_all_is_well() {
+    let mut host = up(Script::default());
+    (0..8).for_each(|token| assert!(host.submit(token)));
+    host.run_until(after(&host, 10_000));
+    assert_eq!((host.ended.len(), host.aborts, host.causes.len()), (8, 0, 0));
+}
+
+/// A silent command is aborted after its time-out; aborted commands are posted again, and then fail with their status.
+#[test]
+fn a_command_past_its_time_out_is_aborted() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.run_until(after(&host, 1_400));
+    assert_eq!((host.aborts, host.ended.len()), (1, 0));
+    assert_eq!(host.waiting[&1], 1, "posted again");
+    host.run_until(after(&host, 5_000));
+    assert_eq!(host.ended[&1], [End::Done(Status::ABORT_REQUESTED)]);
+    assert!(host.causes.is_empty());
+}
+
+/// ACL + 1 is 2 here: of eight silent commands no more than two are aborted at a time, if Aborts are not answered.
+#[test]
+fn aborts_keep_to_the_limit_and_unanswered_ones_lead_to_a_reset() {
+    let mut host = up(Script { silent: vec![(admin::ABORT, 0)], ..Script::default() });
+    host.controller.io_silent = true;
+    (0..8).for_each(|token| assert!(host.submit(token)));
+    host.run_until(after(&host, 1_450));
+    assert_eq!((host.aborts, host.causes.len()), (2, 0));
+    host.controller.io_silent = false;
+    host.run_until(after(&host, 1_000));
+    assert!(matches!(host.causes[..], [ResetCause::Unanswered { .. }]), "{:?}", host.causes);
+    assert!((0..8).all(|token| host.ended[&token] == [End::Done(Status::SUCCESS)]));
+}
+
+#[test]
+fn asynchronous_event_requests_have_no_time_out() {
+    let mut host = up(Script::default());
+    let mut sq = host.admin.lock_sq();
+    sq.post(nvme::admin::async_event_request(), crate::Purpose::AsyncEvent.to_token(), host.now).unwrap();
+    sq.commit(&host.controller.bells);
+    drop(sq);
+    host.run_until(after(&host, 100_000));
+    assert!(host.causes.is_empty());
+    // Any other admin command does.
+    host.controller.script.silent = vec![(admin::KEEP_ALIVE, 0)];
+    let mut sq = host.admin.lock_sq();
+    sq.post(nvme::admin::keep_alive(), crate::Purpose::KeepAlive.to_token(), host.now).unwrap();
+    sq.commit(&host.controller.bells);
+    drop(sq);
+    host.run_until(after(&host, 2_000));
+    assert!(matches!(host.causes[..], [ResetCause::Unanswered { queue: QueueId::ADMIN, .. }]));
+}
+
+#[test]
+fn a_fatal_controller_is_reset_and_its_commands_posted_again() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1) && host.submit(2));
+    host.controller.step(host.now);
+    host.controller.break_down();
+    host.controller.io_silent = false;
+    host.run_until(after(&host, 2_000));
+    assert!(matches!(host.causes[..], [ResetCause::Fatal { .. }]));
+    assert_eq!((host.ended[&1][..].len(), &host.ended[&2][..]), (1, &[End::Done(Status::SUCCESS)][..]));
+}
+
+#[test]
+fn a_protocol_violation_leads_to_a_reset_at_once() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.step(host.now);
+    host.controller.post(QueueId(2), 0x7777, Status::SUCCESS);
+    host.controller.io_silent = false;
+    host.run_until(after(&host, 100));
+    assert!(matches!(host.causes[..], [ResetCause::Violation(_)]), "{:?}", host.causes);
+    assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
+}
+
+#[test]
+fn retries_are_limited() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    for _ in 0..3 {
+        host.controller.break_down();
+        host.run_until(after(&host, 1_050));
+    }
+    assert_eq!(host.ended[&1], [End::Lost { leaked: false }]);
+}
+
+#[test]
+fn a_removed_controller_leaks_its_buffers_and_is_given_up() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.remove();
+    host.run_until(after(&host, 5_000));
+    assert_eq!(host.dead, Some(Dead::Gone));
+    assert_eq!(host.ended[&1], [End::Lost { leaked: true }]);
+    assert!(!host.submit(2), "a dead controller takes nothing");
+}
+
+#[test]
+fn a_controller_that_does_not_stop_leaks_its_buffers_and_is_given_up() {
+    let mut host = up(Script { stop_after: Nanos::MAX, ..Script::default() });
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.break_down();
+    host.run_until(after(&host, 5_000));
+    assert!(matches!(host.dead, Some(Dead::NotStopped { .. })), "{:?}", host.dead);
+    assert_eq!(host.ended[&1], [End::Lost { leaked: true }]);
+}
+
+#[test]
+fn a_controller_that_stays_down_is_given_up_after_some_attempts() {
+    let mut host = up(Script::default());
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.break_down();
+    host.controller.script.ready_after = Nanos::MAX;
+    host.run_until(after(&host, 60_000));
+    assert!(matches!(host.dead, Some(Dead::NotBroughtUp { .. })), "{:?}", host.dead);
+    assert_eq!(host.causes.len(), 3);
+    assert_eq!(host.ended[&1], [End::Lost { leaked: false }]);
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    Silence(bool),
+    SilentAborts(bool),
+    Fatal,
+    Remove,
+    Stray(u16),
+    Doubled,
+    Status(u16),
+    Late,
+    NeverStops,
+    NeverReady(bool),
+}
+
+fn faults() -> impl Strategy<Value = Vec<(u8, u16, Option<Fault>)>> {
+    let fault = prop_oneof![
+        4 => any::<bool>().prop_map(Fault::Silence),
+        2 => any::<bool>().prop_map(Fault::SilentAborts),
+        2 => Just(Fault::Fatal),
+        1 => Just(Fault::Remove),
+        1 => any::<u16>().prop_map(Fault::Stray),
+        1 => Just(Fault::Doubled),
+        2 => any::<u16>().prop_map(Fault::Status),
+        2 => Just(Fault::Late),
+        1 => Just(Fault::NeverStops),
+        1 => any::<bool>().prop_map(Fault::NeverReady),
+    ];
+    prop::collection::vec((0u8..6, 0u16..1500, prop::option::of(fault)), 1..25)
+}
+
+fn inflict(host: &mut Host, fault: Fault) {
+    let controller = &mut host.controller;
+    match fault {
+        Fault::Silence(silent) => controller.io_silent = silent,
+        Fault::SilentAborts(silent) => controller.script.silent = if silent { vec![(admin::ABORT, 0)] } else { vec![] },
+        Fault::Fatal if controller.csts().rdy() => controller.break_down(),
+        Fault::Remove => controller.remove(),
+        Fault::Stray(cid) => controller.post(QueueId(1), cid, Status::SUCCESS),
+        Fault::Doubled => {
+            if let Some((queue, sqe)) = controller.held.first().copied() {
+                controller.complete(0, Status::SUCCESS);
+                controller.post(queue, sqe.cid, Status::SUCCESS);
+            }
+        }
+        Fault::Status(status) if !controller.held.is_empty() => controller.complete(0, Status(status & 0x7fff)),
+        Fault::Late if !controller.held.is_empty() => controller.complete(controller.held.len() - 1, Status::SUCCESS),
+        Fault::NeverStops => controller.script.stop_after = Nanos::MAX,
+        Fault::NeverReady(never) => controller.script.ready_after = if never { Nanos::MAX } else { Nanos::from_millis(1) },
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Across any sequence of faults every request ends once; buffers are leaked only when the controller did not
+    /// provably stop (the executor asserts that they return only after it did); and time always goes on.
+    #[test]
+    fn every_request_ends_once_across_faults(script in faults()) {
+        let mut host = up(Script::default());
+        let mut posted = 0;
+        for (requests, millis, fault) in script {
+            posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
+            host.controller.step(host.now);
+            fault.into_iter().for_each(|fault| inflict(&mut host, fault));
+            host.run_until(after(&host, millis.into()));
+        }
+        host.controller.io_silent = false;
+        host.run_until(after(&host, 60_000));
+        for token in 0..posted {
+            let ends = host.ended.get(&token).map_or(&[][..], |ends| ends);
+            prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
+            let leaked = matches!(ends[0], End::Lost { leaked: true });
+            prop_assert!(!leaked || matches!(host.dead, Some(Dead::Gone | Dead::NotStopped { .. })), "leaked");
+        }
+    }
+}
+
+/// Registers on which a controller seems to stop at once: to recovery, its own twin that does not wait for RDY = 0.
+struct Impatient(MemRegisters);
+
+impl Registers for Impatient {
+    fn read32(&self, offset: u32) -> u32 {
+        let disabled = !Cc::from_bits(self.0.read32(regs::CC)).en();
+        match offset {
+            regs::CSTS if disabled => 0,
+            _ => self.0.read32(offset),
+        }
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.0.write32(offset, value);
+    }
+}
+
+#[test]
+#[should_panic(expected = "buffers returned although the controller runs")]
+fn a_recovery_that_does_not_wait_for_the_controller_to_stop_is_caught() {
+    let mut host = up(Script::default());
+    host.controller.break_down();
+    let registers = Impatient(host.registers());
+    host.run_until_with(after(&host, 2_000), &registers);
+}

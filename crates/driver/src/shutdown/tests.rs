@@ -1,0 +1,38 @@
+use nvme::opcode::admin;
+
+use super::*;
+use crate::testing::controller::{Controller, Script};
+use crate::testing::host::Host;
+
+fn up(script: Script) -> (Host, Inventory) {
+    let (mut host, config) = Host::new(Controller::new(script));
+    let inventory = host.bring_up(config).unwrap();
+    (host, inventory)
+}
+
+/// However it refuses to cooperate, a controller that can be stopped is stopped, in bounded time.
+#[test]
+fn whatever_goes_wrong_before_the_stop_is_no_error() {
+    let scripts = [
+        Script { silent: vec![(admin::DELETE_SQ, 0)], ..Script::default() },
+        Script { shutdown_after: Nanos::MAX, ..Script::default() },
+        Script { refuse: [((admin::DELETE_CQ, 0), nvme::Status::INVALID_QUEUE_ID)].into(), ..Script::default() },
+    ];
+    for script in scripts {
+        let (mut host, inventory) = up(script);
+        let start = host.now;
+        assert_eq!(host.shut_down(&inventory), Ok(()));
+        assert!(!host.controller.csts().rdy());
+        assert!(host.now <= start + Nanos::from_secs(7));
+    }
+    let (mut host, inventory) = up(Script::default());
+    host.controller.break_down();
+    assert_eq!(host.shut_down(&inventory), Ok(()));
+}
+
+#[test]
+fn a_controller_that_is_gone_cannot_be_shut_down() {
+    let (mut host, inventory) = up(Script::default());
+    host.controller.remove();
+    assert_eq!(host.shut_down(&inventory), Err(ShutdownError::Gone));
+}

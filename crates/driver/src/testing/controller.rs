@@ -1,0 +1,324 @@
+//! A controller that follows a script: right by default, and wrong exactly where a test says.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use nvme::admin::{Abort, CreateCq, CreateSq, Identify, SetFeatures, cns};
+use nvme::features::{NumberOfQueues, fid};
+use nvme::identify::{self, DescriptorList, LbaFormat, NamespaceList};
+use nvme::opcode::admin;
+use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::{Cqe, Nsid, Page, QueueId, Registers, Sqe, Status, Text};
+use units::Nanos;
+
+use super::{Bells, Far, MemCq, MemSq, Slots};
+use crate::QueueSizes;
+
+/// Registers that both sides see.
+#[derive(Clone, Debug)]
+pub struct MemRegisters(Rc<RefCell<HashMap<u32, u32>>>);
+
+impl Registers for MemRegisters {
+    fn read32(&self, offset: u32) -> u32 {
+        self.0.borrow().get(&offset).copied().unwrap_or(0)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.0.borrow_mut().insert(offset, value);
+    }
+}
+
+/// The host's memory: rings and pages by address.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Rc<RefCell<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    next: u64,
+    sqs: HashMap<u64, MemSq>,
+    cqs: HashMap<u64, MemCq>,
+    pages: HashMap<u64, Vec<u8>>,
+}
+
+impl Memory {
+    fn address(&self) -> u64 {
+        self.0.borrow_mut().next += 4096;
+        self.0.borrow().next
+    }
+
+    pub fn rings(&self, sizes: QueueSizes) -> (u64, u64, MemSq, MemCq) {
+        let (sq_at, cq_at, sq, cq) = (self.address(), self.address(), Slots::new(sizes.sq_entries), Slots::new(sizes.cq_entries));
+        self.0.borrow_mut().sqs.insert(sq_at, sq.clone());
+        self.0.borrow_mut().cqs.insert(cq_at, cq.clone());
+        (sq_at, cq_at, sq, cq)
+    }
+
+    pub fn page(&self) -> u64 {
+        self.address()
+    }
+
+    pub fn read(&self, address: u64) -> Vec<u8> {
+        self.0.borrow().pages.get(&address).cloned().unwrap_or_default()
+    }
+}
+
+/// What the controller is, and where it goes wrong.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub cap: Cap,
+    pub version: Version,
+    pub identify: identify::Controller,
+    pub namespaces: Vec<(Nsid, identify::Namespace, DescriptorList)>,
+    /// I/O queues of each kind that it grants.
+    pub queues: u32,
+    /// From CC.EN to CSTS.RDY; `MAX` is never.
+    pub ready_after: Nanos,
+    pub stop_after: Nanos,
+    pub shutdown_after: Nanos,
+    /// Admin commands (opcode, and CNS of Identify or FID of Set Features) that get this status, or no answer at all.
+    pub refuse: HashMap<(u8, u8), Status>,
+    pub silent: Vec<(u8, u8)>,
+    /// Replaces the answer to CNS 02h.
+    pub list: Option<NamespaceList>,
+}
+
+impl Default for Script {
+    fn default() -> Script {
+        let mut identify = identify::Controller::default();
+        (identify.mn, identify.sn) = (Text::ascii("Scripted"), Text::ascii("1"));
+        (identify.sqes, identify.cqes, identify.mdts) = (0x66, 0x44, 5);
+        (identify.acl, identify.aerl, identify.nn) = (1, 3, 8);
+        identify.cntrltype = identify::Controller::TYPE_IO;
+        let namespaces = [(1, 9), (3, 12)].map(|(id, log2)| (Nsid(id), namespace(1 << 20, log2), DescriptorList::default()));
+        Script {
+            cap: Cap::new().with_mqes(63).with_to(2).with_css(Cap::CSS_NVM).with_cqr(true),
+            version: Version::V2_1,
+            identify,
+            namespaces: namespaces.into(),
+            queues: 4,
+            ready_after: Nanos::from_micros(300),
+            stop_after: Nanos::from_micros(200),
+            shutdown_after: Nanos::from_micros(500),
+            refuse: HashMap::new(),
+            silent: Vec::new(),
+            list: None,
+        }
+    }
+}
+
+pub fn namespace(blocks: u64, log2: u8) -> identify::Namespace {
+    let mut namespace = identify::Namespace::default();
+    (namespace.nsze, namespace.ncap) = (blocks, blocks);
+    namespace.lbaf[0] = LbaFormat::new().with_lbads(log2);
+    namespace
+}
+
+#[derive(Debug)]
+pub struct Controller {
+    pub script: Script,
+    pub registers: MemRegisters,
+    pub memory: Memory,
+    pub bells: Bells,
+    /// I/O commands fetched and not completed.
+    pub held: Vec<(QueueId, Sqe)>,
+    /// I/O commands are fetched, and never completed by `step`.
+    pub io_silent: bool,
+    /// Everything it was asked on the admin queue, in order: opcode, and CNS or FID.
+    pub asked: Vec<(u8, u8)>,
+    cq_memory: HashMap<QueueId, (u32, MemCq)>,
+    queues: HashMap<QueueId, Far>,
+    was: Cc,
+    until: Nanos,
+}
+
+impl Controller {
+    pub fn new(script: Script) -> Controller {
+        let registers = MemRegisters(Rc::default());
+        registers.write64(regs::CAP, script.cap.into_bits());
+        registers.write32(regs::VS, script.version.into_bits());
+        Controller {
+            script,
+            registers,
+            memory: Memory::default(),
+            bells: Bells::new(8),
+            held: Vec::new(),
+            io_silent: false,
+            asked: Vec::new(),
+            cq_memory: HashMap::new(),
+            queues: HashMap::new(),
+            was: Cc::new(),
+            until: Nanos::ZERO,
+        }
+    }
+
+    pub fn csts(&self) -> Csts {
+        Csts::from_bits(self.registers.read32(regs::CSTS))
+    }
+
+    fn set(&self, csts: Csts) {
+        self.registers.write32(regs::CSTS, csts.into_bits());
+    }
+
+    /// Fatal: it does nothing more until a reset.
+    pub fn break_down(&mut self) {
+        self.set(self.csts().with_cfs(true));
+    }
+
+    /// Pulled out: every read is all ones, for good.
+    pub fn remove(&mut self) {
+        for register in [regs::CAP, regs::CAP + 4, regs::VS, regs::CC, regs::CSTS] {
+            self.registers.write32(register, u32::MAX);
+        }
+    }
+
+    pub fn step(&mut self, now: Nanos) {
+        if self.csts().is_gone() {
+            return;
+        }
+        let cc = Cc::from_bits(self.registers.read32(regs::CC));
+        if cc.en() != self.was.en() {
+            self.until = now + if cc.en() { self.script.ready_after } else { self.script.stop_after };
+        } else if cc.shn() != self.was.shn() && cc.shn() != Cc::SHN_NONE {
+            self.until = now + self.script.shutdown_after;
+        }
+        self.was = cc;
+        if now >= self.until && self.until < Nanos::MAX {
+            if cc.en() && !self.csts().rdy() {
+                self.enable();
+            } else if !cc.en() && self.csts().rdy() {
+                self.stop();
+            } else if cc.en() && cc.shn() != Cc::SHN_NONE {
+                self.set(self.csts().with_shst(Csts::SHST_COMPLETE));
+            }
+        }
+        if self.csts().rdy() && !self.csts().cfs() {
+            self.admin();
+            self.io();
+        }
+    }
+
+    fn enable(&mut self) {
+        let aqa = Aqa::from_bits(self.registers.read32(regs::AQA));
+        let (asq, acq) = (self.registers.read64(regs::ASQ), self.registers.read64(regs::ACQ));
+        let sizes = QueueSizes { sq_entries: aqa.sq_entries(), cq_entries: aqa.cq_entries(), tags: 1 };
+        let contents = self.memory.0.borrow();
+        let mut far = Far::new(QueueId::ADMIN, sizes, contents.sqs[&asq].clone(), contents.cqs[&acq].clone(), self.bells.clone());
+        far.reset();
+        drop(contents);
+        self.queues.insert(QueueId::ADMIN, far);
+        self.set(Csts::new().with_rdy(true));
+    }
+
+    fn stop(&mut self) {
+        self.queues.clear();
+        self.held.clear();
+        self.set(Csts::new());
+    }
+
+    fn admin(&mut self) {
+        while let Some(sqe) = self.queues.get_mut(&QueueId::ADMIN).and_then(Far::fetch) {
+            let key = match sqe.opcode {
+                admin::IDENTIFY | admin::SET_FEATURES => (sqe.opcode, sqe.cdw10 as u8),
+                opcode => (opcode, 0),
+            };
+            self.asked.push(key);
+            if self.script.silent.contains(&key) || key.0 == admin::ASYNC_EVENT_REQUEST {
+                continue;
+            }
+            let (status, result) = match self.script.refuse.get(&key) {
+                Some(&status) => (status, 0),
+                None => self.execute(&sqe),
+            };
+            if let Some(far) = self.queues.get_mut(&QueueId::ADMIN) {
+                far.post(Cqe { result, ..far.entry(sqe.cid) }, status);
+            }
+        }
+    }
+
+    fn execute(&mut self, sqe: &Sqe) -> (Status, u32) {
+        let mut result = 0;
+        let status = match sqe.opcode {
+            admin::IDENTIFY => match self.page(&Identify::from_sqe(sqe)) {
+                Some(page) => {
+                    self.memory.0.borrow_mut().pages.insert(sqe.prp1, page);
+                    Status::SUCCESS
+                }
+                None => Status::INVALID_FIELD,
+            },
+            admin::SET_FEATURES if SetFeatures::from_sqe(sqe).fid == fid::NUMBER_OF_QUEUES => {
+                result = NumberOfQueues::of(self.script.queues, self.script.queues).into_bits();
+                Status::SUCCESS
+            }
+            admin::CREATE_CQ => {
+                let create = CreateCq::from_sqe(sqe);
+                let memory = self.memory.0.borrow().cqs.get(&create.addr).cloned();
+                memory.map_or(Status::INVALID_FIELD, |memory| {
+                    self.cq_memory.insert(create.queue, (create.entries, memory));
+                    Status::SUCCESS
+                })
+            }
+            admin::CREATE_SQ => self.create_sq(&CreateSq::from_sqe(sqe)),
+            admin::ABORT => {
+                let abort = Abort::from_sqe(sqe);
+                let held = self.held.iter().position(|(queue, sqe)| *queue == abort.sq && sqe.cid() == abort.cid);
+                result = held.map_or(Abort::NOT_ABORTED, |n| {
+                    self.complete(n, Status::ABORT_REQUESTED);
+                    Abort::ABORTED
+                });
+                Status::SUCCESS
+            }
+            _ => Status::SUCCESS,
+        };
+        (status, result)
+    }
+
+    fn page(&self, identify: &Identify) -> Option<Vec<u8>> {
+        let find = || self.script.namespaces.iter().find(|(nsid, ..)| *nsid == identify.nsid);
+        Some(match identify.cns {
+            cns::CONTROLLER => self.script.identify.as_page().into(),
+            cns::COMMAND_SET_CONTROLLER => vec![0; 4096],
+            cns::ACTIVE_NAMESPACES => {
+                let above = self.script.namespaces.iter().map(|(nsid, ..)| *nsid).filter(|nsid| *nsid > identify.nsid);
+                self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()
+            }
+            cns::NAMESPACE => find()?.1.as_page().into(),
+            cns::NAMESPACE_DESCRIPTORS => find()?.2.as_page().into(),
+            _ => return None,
+        })
+    }
+
+    fn create_sq(&mut self, create: &CreateSq) -> Status {
+        let sq = self.memory.0.borrow().sqs.get(&create.addr).cloned();
+        let (Some(sq), Some((cq_entries, cq))) = (sq, self.cq_memory.get(&create.cq).cloned()) else { return Status::INVALID_FIELD };
+        let sizes = QueueSizes { sq_entries: create.entries, cq_entries, tags: 1 };
+        let mut far = Far::new(create.queue, sizes, sq, cq, self.bells.clone());
+        far.reset();
+        self.queues.insert(create.queue, far);
+        Status::SUCCESS
+    }
+
+    fn io(&mut self) {
+        for (&id, far) in &mut self.queues {
+            if id != QueueId::ADMIN {
+                self.held.extend(std::iter::from_fn(|| far.fetch()).map(|sqe| (id, sqe)));
+            }
+        }
+        while !self.io_silent && !self.held.is_empty() {
+            self.complete(0, Status::SUCCESS);
+        }
+    }
+
+    /// Completes the n-th command that it holds.
+    pub fn complete(&mut self, n: usize, status: Status) {
+        let (queue, sqe) = self.held.remove(n);
+        self.post(queue, sqe.cid, status);
+    }
+
+    /// Posts an entry for any CID.
+    pub fn post(&mut self, queue: QueueId, cid: u16, status: Status) {
+        if let Some(far) = self.queues.get_mut(&queue) {
+            far.post(far.entry(cid), status);
+        }
+    }
+}

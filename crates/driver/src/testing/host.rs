@@ -1,0 +1,284 @@
+//! The executor of this crate's state machines, as small as it can be: what an engine does, in virtual time.
+
+use std::collections::{BTreeMap, HashMap};
+
+use nvme::{QueueId, Registers, Sqe, Status, Vector};
+use units::Nanos;
+
+use super::Pair;
+use super::controller::{Controller, MemRegisters};
+use crate::*;
+
+pub const SECOND: Nanos = Nanos::from_secs(1);
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Done(Status),
+    Lost { leaked: bool },
+}
+
+#[derive(Debug)]
+pub struct Host {
+    pub controller: Controller,
+    pub now: Nanos,
+    pub admin: Pair,
+    pub io: BTreeMap<QueueId, Pair>,
+    pub recovery: Option<Recovery>,
+    /// How often each request was posted again.
+    pub waiting: HashMap<u64, u8>,
+    pub ended: HashMap<u64, Vec<End>>,
+    pub causes: Vec<ResetCause>,
+    pub aborts: u32,
+    pub dead: Option<Dead>,
+    pub policy: RetryPolicy,
+    taken_back: Vec<(u64, Buffers)>,
+    page: u64,
+    config: RecoveryConfig,
+}
+
+pub fn admin_sizes() -> QueueSizes {
+    QueueSizes { sq_entries: 16, cq_entries: 16, tags: 15 }
+}
+
+pub fn recovery_config() -> RecoveryConfig {
+    RecoveryConfig { command_timeout: SECOND, grace: Nanos::from_millis(500), attempts: 3, health_interval: SECOND }
+}
+
+impl Host {
+    pub fn new(controller: Controller) -> (Host, BringupConfig) {
+        let (sq_at, cq_at, sq, cq) = controller.memory.rings(admin_sizes());
+        let admin = QueuePair::new(QueueId::ADMIN, admin_sizes(), sq, cq).unwrap();
+        let config = BringupConfig {
+            admin_sq: sq_at,
+            admin_cq: cq_at,
+            admin_sizes: admin_sizes(),
+            queues: WantedQueues::New { depth: 8, vectors: vec![Some(Vector(1)), None] },
+            admin_timeout: SECOND,
+        };
+        let page = controller.memory.page();
+        let host = Host {
+            controller,
+            now: Nanos::from_secs(100),
+            admin,
+            io: BTreeMap::new(),
+            recovery: None,
+            waiting: HashMap::new(),
+            ended: HashMap::new(),
+            causes: Vec::new(),
+            aborts: 0,
+            dead: None,
+            policy: RetryPolicy { limit: 2 },
+            taken_back: Vec::new(),
+            page,
+            config: recovery_config(),
+        };
+        (host, config)
+    }
+
+    pub fn registers(&self) -> MemRegisters {
+        self.controller.registers.clone()
+    }
+
+    fn post_admin(&self, command: AdminCommand) {
+        let mut sqe = command.sqe;
+        sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
+        let mut sq = self.admin.lock_sq();
+        sq.post(sqe, Purpose::Sequence.to_token(), self.now).expect("an admin tag");
+        sq.commit(&self.controller.bells);
+    }
+
+    /// Lets time pass until `until`, or until the controller has answered something on the admin queue.
+    fn sleep(&mut self, until: Nanos) -> Vec<Completed> {
+        let mut out = Vec::with_capacity(32);
+        let mut tick = Nanos::from_micros(50);
+        loop {
+            self.controller.step(self.now);
+            let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
+            assert_eq!(reaped.violation, None, "the scripted admin queue is correct");
+            if !out.is_empty() || self.now >= until {
+                return out;
+            }
+            self.now = (self.now + tick).min(until);
+            tick = (tick + tick).min(Nanos::from_millis(100));
+        }
+    }
+
+    fn reply<'a>(completed: &Completed, page: &'a [u8]) -> AdminReply<'a> {
+        AdminReply { status: completed.status, result: completed.result, page }
+    }
+
+    pub fn bring_up(&mut self, config: BringupConfig) -> Result<Inventory, BringupError> {
+        let mut bringup = Bringup::new(config.clone());
+        let registers = self.registers();
+        for _ in 0..10_000 {
+            match bringup.step(self.now, &registers) {
+                BringupAsk::Wait { until } => {
+                    for completed in self.sleep(until) {
+                        bringup.completed(&Host::reply(&completed, &self.controller.memory.read(self.page)));
+                    }
+                }
+                BringupAsk::Admin(command) => self.post_admin(command),
+                BringupAsk::Rings { id, sizes } => {
+                    let (sq_at, cq_at, sq, cq) = self.controller.memory.rings(sizes);
+                    self.io.insert(id, QueuePair::new(id, sizes, sq, cq).unwrap());
+                    bringup.rings(sq_at, cq_at);
+                }
+                BringupAsk::Ready(inventory) => {
+                    let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..config };
+                    self.recovery = Some(Recovery::new(self.config, again, &inventory));
+                    return Ok(*inventory);
+                }
+                BringupAsk::Failed(error) => return Err(error),
+            }
+        }
+        panic!("bring-up does not end: {:?}", bringup.phase());
+    }
+
+    pub fn shut_down(&mut self, inventory: &Inventory) -> Result<(), ShutdownError> {
+        let mut shutdown = Shutdown::new(inventory, SECOND);
+        let registers = self.registers();
+        for _ in 0..10_000 {
+            match shutdown.step(self.now, &registers) {
+                ShutdownAsk::Wait { until } => {
+                    for completed in self.sleep(until) {
+                        shutdown.completed(&Host::reply(&completed, &[]));
+                    }
+                }
+                ShutdownAsk::Admin(command) => self.post_admin(command),
+                ShutdownAsk::Stopped => return Ok(()),
+                ShutdownAsk::Failed(error) => return Err(error),
+            }
+        }
+        panic!("shutdown does not end");
+    }
+
+    /// Posts a request, or posts it again. False: no tag.
+    pub fn submit(&mut self, token: u64) -> bool {
+        let queue = QueueId(1 + token as u16 % self.io.len() as u16);
+        let mut sq = self.io[&queue].lock_sq();
+        let posted = sq.post(Sqe { opcode: nvme::opcode::io::READ, ..Sqe::default() }, token, self.now).is_ok();
+        sq.commit(&self.controller.bells);
+        posted
+    }
+
+    pub fn reap(&mut self) {
+        let mut out = Vec::with_capacity(64);
+        for pair in self.io.values() {
+            if let Some(violation) = pair.reap(&self.controller.bells, 64, &mut out).violation
+                && let Some(recovery) = &mut self.recovery
+            {
+                recovery.violated(violation);
+            }
+        }
+        for completed in out {
+            let retries = self.waiting.get(&completed.token).copied().unwrap_or(0);
+            let again = !completed.status.is_success() && self.policy.after_status(completed.status, retries, true) == Fate::Again;
+            if !(again && self.try_again(completed.token, retries)) {
+                self.end(completed.token, End::Done(completed.status));
+            }
+        }
+    }
+
+    fn try_again(&mut self, token: u64, retries: u8) -> bool {
+        self.waiting.insert(token, retries + 1);
+        self.submit(token)
+    }
+
+    pub fn end(&mut self, token: u64, end: End) {
+        self.waiting.remove(&token);
+        self.ended.entry(token).or_default().push(end);
+    }
+
+    /// One round of housekeeping; time passes only if there is nothing else to do, and until `limit` at most.
+    pub fn housekeep(&mut self, registers: &impl Registers, limit: Nanos) {
+        self.controller.step(self.now);
+        self.reap();
+        let mut watch = Watch::new();
+        watch.look(&self.admin, self.now, &self.config);
+        self.io.values().for_each(|pair| watch.look(pair, self.now, &self.config));
+        let Some(recovery) = &mut self.recovery else { return };
+        match recovery.step(self.now, registers, &watch) {
+            RecoveryAsk::Wait { until } => {
+                for completed in self.sleep(until.min(limit)) {
+                    self.answered(&completed);
+                }
+            }
+            RecoveryAsk::Abort { queue, command, sqe } => {
+                self.aborts += 1;
+                let token = Purpose::Abort { queue, cid: command.cid }.to_token();
+                let posted = self.io[&queue].begin_abort(&command) && {
+                    let mut sq = self.admin.lock_sq();
+                    let posted = sq.post(sqe, token, self.now).is_ok();
+                    sq.commit(&self.controller.bells);
+                    posted
+                };
+                if !posted {
+                    self.io[&queue].end_abort(command.cid);
+                    recovery.abort_ended();
+                }
+            }
+            RecoveryAsk::Close(cause) => {
+                self.causes.push(cause);
+                self.io.values().chain([&self.admin]).for_each(Pair::close);
+            }
+            RecoveryAsk::Abandon(buffers) => {
+                for pair in self.io.values() {
+                    self.taken_back.extend(pair.abandon().iter().map(|command| (command.token, buffers)));
+                }
+                self.admin.abandon();
+                self.admin.reopen();
+                if buffers == Buffers::Returned {
+                    assert!(!self.controller.csts().rdy(), "buffers returned although the controller runs");
+                }
+            }
+            RecoveryAsk::Admin(command) => self.post_admin(command),
+            RecoveryAsk::Rings { .. } => unreachable!("the queues are known"),
+            RecoveryAsk::Restored(_) => {
+                self.io.values().for_each(Pair::reopen);
+                for (token, buffers) in std::mem::take(&mut self.taken_back) {
+                    let retries = self.waiting.get(&token).copied().unwrap_or(0);
+                    let again = self.policy.after_reset(buffers, retries, true) == Fate::Again;
+                    if !(again && self.try_again(token, retries)) {
+                        self.end(token, End::Lost { leaked: false });
+                    }
+                }
+            }
+            RecoveryAsk::Dead(dead) => {
+                self.dead = Some(dead);
+                for (token, buffers) in std::mem::take(&mut self.taken_back) {
+                    self.end(token, End::Lost { leaked: buffers == Buffers::Leaked });
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, completed: &Completed) {
+        let Some(recovery) = &mut self.recovery else { return };
+        match Purpose::from_token(completed.token) {
+            Purpose::Abort { queue, cid } => {
+                self.io[&queue].end_abort(cid);
+                recovery.abort_ended();
+            }
+            Purpose::Sequence => recovery.completed(&Host::reply(completed, &self.controller.memory.read(self.page))),
+            _ => {}
+        }
+    }
+
+    /// Runs until the time has come, or the controller is dead.
+    pub fn run_until(&mut self, until: Nanos) {
+        let registers = self.registers();
+        self.run_until_with(until, &registers);
+    }
+
+    /// The same with other registers than the controller's.
+    pub fn run_until_with(&mut self, until: Nanos, registers: &impl Registers) {
+        for _ in 0..200_000 {
+            if self.now >= until || self.dead.is_some() {
+                return;
+            }
+            self.housekeep(registers, until);
+        }
+        panic!("recovery does not let time pass");
+    }
+}

@@ -1,4 +1,4 @@
-//! CPUs: where a thread runs, how urgently, and how long it had to wait for one.
+//! The machine: where a thread runs, how urgently, how long it had to wait for a CPU, and how much memory there is.
 
 use std::fs::File;
 use std::io;
@@ -48,6 +48,12 @@ pub fn sched_idle() -> io::Result<()> {
 /// the kernel keeps no scheduler statistics. Opens a file; to ask often, keep a [`RunDelay`].
 pub fn run_delay() -> Nanos {
     RunDelay::of_current().map_or(Nanos::ZERO, |delay| delay.read())
+}
+
+/// Bytes of main memory that the machine has.
+pub fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 /// The run delay of one thread, kept open.

@@ -153,6 +153,17 @@ impl DmaPool {
         Ok(DmaBuf { data, len, addr: self.0.base + offset, pool: self.0.clone() })
     }
 
+    /// A buffer of no bytes, for when there is none to give back. The device cannot reach it.
+    pub fn empty(&self) -> DmaBuf {
+        DmaBuf { data: NonNull::dangling(), len: 0, addr: self.0.base, pool: self.0.clone() }
+    }
+
+    /// Whether `buf` is from this pool.
+    #[inline]
+    pub fn owns(&self, buf: &DmaBuf) -> bool {
+        Arc::ptr_eq(&self.0, &buf.pool)
+    }
+
     /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
     /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
     ///
@@ -342,7 +353,9 @@ impl DerefMut for DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        self.pool.give_back(self.offset(), self.len);
+        if self.len > 0 {
+            self.pool.give_back(self.offset(), self.len);
+        }
     }
 }
 

@@ -1,1 +1,56 @@
+//! Reap: a user-space NVMe stack whose CPU use follows the load.
+//!
+//! Open a [`Device`] by URI, take a [`Queue`] for each thread, and submit [`Request`]s, one at a time as futures or in
+//! batches without async. How completions are found (by spinning, by interrupts, by something in between) is the
+//! queue's [`Mode`], which may be changed at any time.
+//!
+//! ```
+//! let device = reap::Device::open("mem:64M?profile=null")?;
+//! let queue = device.queue()?;
+//! let ns = device.namespaces()[0];
+//! let mut buf = device.buffer(4096)?;
+//! buf.fill(7);
+//! let (result, buf) = queue.block_on(queue.write(&ns, 0, buf))?;
+//! result?;
+//! let (result, buf) = queue.block_on(queue.read(&ns, 0, buf))?;
+//! result?;
+//! assert_eq!(buf.len(), 4096);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod admin;
+mod control;
+mod device;
+mod engine;
+mod error;
+mod events;
+mod executor;
+mod future;
+mod group;
+mod housekeeping;
+mod hw_queue;
+mod link;
+mod looker;
+mod namespace;
+mod prp_table;
+mod queue;
+mod reactor;
+mod request;
+mod uri;
+
+pub use completion::{Mode, ModeError};
+pub use control::Health;
+pub use device::{Description, Device, DeviceCounters, OpenOptions};
+pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
+pub use future::{FlushFuture, IoFuture, Pending};
+pub use group::Group;
+pub use hw::{DmaBuf, now};
+pub use link::Measured;
+pub use looker::Counters;
+pub use namespace::Namespace;
+pub use queue::{Queue, Turned};
+pub use reactor::{Reactor, Submitted};
+pub use request::{Completion, Request};
+pub use units::Nanos;
+pub use uri::{Backing, DeviceUri, UriError};

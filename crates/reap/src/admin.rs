@@ -1,0 +1,116 @@
+//! The admin queue, as its one owner uses it: the housekeeping thread.
+
+use driver::{AdminCommand, Completed, Purpose, QueuePair, QueueSizes};
+use hw::{DmaBuf, Lent, RingMemory};
+use nvme::QueueId;
+use units::Nanos;
+
+use crate::error::OpenError;
+use crate::hw_queue::Pair;
+use crate::link::Link;
+
+/// Bytes that an Identify or Get Log Page command returns.
+const PAGE: usize = 4096;
+
+/// Ring memory of a queue pair. The controller may use it for as long as this lives.
+pub(crate) struct Rings {
+    sq: RingMemory,
+    cq: RingMemory,
+}
+
+impl Rings {
+    /// Memory for rings of these sizes.
+    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::PoolFull> {
+        let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
+        let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
+        Ok(Rings { sq, cq })
+    }
+
+    /// Bus addresses of submission and completion queue.
+    pub(crate) fn addrs(&self) -> (u64, u64) {
+        (self.sq.addr(), self.cq.addr())
+    }
+
+    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
+    pub(crate) fn pair(&self, link: &Link, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
+        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
+        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
+        QueuePair::new(id, sizes, sq, cq).ok()
+    }
+}
+
+/// A page that a command fills, and whether the command is still out.
+enum Page {
+    Here(DmaBuf),
+    Lent(Lent),
+    Gone,
+}
+
+/// The admin queue pair with its memory.
+pub(crate) struct Admin {
+    pub pair: Pair,
+    pub rings: Rings,
+    page: Page,
+    taken: Vec<Completed>,
+}
+
+impl Admin {
+    /// Commands in flight on the admin queue: Aborts, event requests, keep-alive, and the sequence at work.
+    pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
+
+    pub(crate) fn new(link: &Link, pool_bytes: u64) -> Result<Admin, OpenError> {
+        let small = |_| OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 };
+        let rings = Rings::new(link, Admin::SIZES).map_err(small)?;
+        let page = link.pool().alloc(PAGE).map_err(small)?;
+        let pair = rings.pair(link, QueueId::ADMIN, Admin::SIZES).ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
+        Ok(Admin { pair, rings, page: Page::Here(page), taken: Vec::with_capacity(64) })
+    }
+
+    /// Posts a command and rings the doorbell. False: there is no tag, or the page is in use; ask again later.
+    pub(crate) fn post(&mut self, link: &Link, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
+        let mut sqe = command.sqe;
+        if command.page {
+            match std::mem::replace(&mut self.page, Page::Gone) {
+                Page::Here(buf) => {
+                    let lent = buf.lend();
+                    sqe.prp1 = lent.addr();
+                    self.page = Page::Lent(lent);
+                }
+                busy => {
+                    self.page = busy;
+                    return false;
+                }
+            }
+        }
+        let mut sq = self.pair.lock_sq();
+        let posted = sq.post(sqe, purpose.to_token(), now).is_ok();
+        sq.commit(link.doorbells());
+        drop(sq);
+        if !posted && command.page {
+            self.take_page();
+        }
+        posted
+    }
+
+    /// What has completed. Valid until the next call.
+    pub(crate) fn reap(&mut self, link: &Link) -> Option<driver::ProtocolViolation> {
+        self.taken.clear();
+        self.pair.reap(link.doorbells(), 64, &mut self.taken).violation
+    }
+
+    /// What the last [`Admin::reap`] found.
+    pub(crate) fn taken(&self) -> Vec<Completed> {
+        self.taken.clone()
+    }
+
+    /// The page that the last command filled; the command has completed, or the controller has stopped.
+    pub(crate) fn take_page(&mut self) -> &[u8] {
+        if let Page::Lent(lent) = std::mem::replace(&mut self.page, Page::Gone) {
+            self.page = Page::Here(lent.take_back());
+        }
+        match &self.page {
+            Page::Here(buf) => buf,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! A controller's life after it is attached: bring-up, use, recovery, shutdown. `driver`'s state machines say what is to
+//! be done, in this order; here it is done.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blkmq::QueueMap;
+use completion::{Mode, Policy};
+use driver::{
+    Abandoned, AdminCommand, AdminReply, Bringup, BringupAsk, BringupConfig, Buffers, Inventory, ProtocolViolation, Purpose, Recovery,
+    RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+};
+use hw::EventFd;
+use nvme::{QueueId, Vector};
+use units::Nanos;
+
+use crate::admin::{Admin, Rings};
+use crate::device::{Description, OpenOptions};
+use crate::error::OpenError;
+use crate::events::Events;
+use crate::housekeeping::Housekeeper;
+use crate::hw_queue::{HwQueue, MOST_SOFT, Soft};
+use crate::link::Link;
+use crate::looker::Looker;
+use crate::namespace::Namespace;
+use crate::prp_table::PrpTable;
+use crate::request::{How, Outcome, Token};
+
+/// How often abandoned software queues are looked at while something of theirs is in flight.
+const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
+
+/// Between two looks at CSTS of a controller that does nothing.
+const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
+
+/// An admin command that takes longer is not answered any more.
+const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// Whether the controller works, and what has happened to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Resets so far.
+    pub resets: u32,
+    /// Commands that were aborted because they took too long.
+    pub aborts: u32,
+    /// Why the controller was last reset.
+    pub last_reset: Option<String>,
+    /// Why the controller was given up; every request fails.
+    pub dead: Option<String>,
+    /// Asynchronous events so far, by what they said.
+    pub events: Vec<String>,
+}
+
+/// What a new device is made of.
+pub(crate) struct Opened {
+    pub queues: Vec<Arc<HwQueue>>,
+    pub namespaces: Vec<Namespace>,
+    pub control: Control,
+    pub description: Description,
+}
+
+/// The handle by which others reach a controller's keeper. Dropping the last one of a device closes it.
+pub(crate) struct Control(Arc<Asks>);
+
+struct Asks {
+    housekeeper: Arc<Housekeeper>,
+    health: Mutex<Health>,
+    reset: AtomicBool,
+    closing: AtomicBool,
+    violations: Mutex<Vec<ProtocolViolation>>,
+    orphans: Mutex<Vec<(Arc<HwQueue>, u8)>>,
+}
+
+/// The part of [`Control`] that queues hold: it reports, and keeps nothing open.
+#[derive(Clone)]
+pub(crate) struct Reporter(Arc<Asks>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    pub(crate) fn new(housekeeper: Arc<Housekeeper>) -> Control {
+        Control(Arc::new(Asks {
+            housekeeper,
+            health: Mutex::default(),
+            reset: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            violations: Mutex::default(),
+            orphans: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        lock(&self.0.health).clone()
+    }
+
+    pub(crate) fn ask_reset(&self) {
+        self.0.reset.store(true, Release);
+        self.0.housekeeper.kick();
+    }
+
+    /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
+    pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
+        if queue.softs[usize::from(me)].requests().open() > 0 {
+            lock(&self.0.orphans).push((queue.clone(), me));
+            self.0.housekeeper.kick();
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.0.closing.store(true, Release);
+        self.0.housekeeper.kick();
+    }
+}
+
+impl Reporter {
+    /// The controller broke the protocol on some queue.
+    #[cold]
+    pub(crate) fn violated(&self, violation: ProtocolViolation) {
+        lock(&self.0.violations).push(violation);
+        self.0.housekeeper.kick();
+    }
+}
+
+/// What a turn ended with.
+pub(crate) enum Turn {
+    /// Nothing to do until then.
+    Until(Nanos),
+    /// The controller has been shut down, or was never up.
+    Ended,
+}
+
+enum Life {
+    BringingUp(Box<Bringup>, SyncSender<Result<Opened, OpenError>>, Option<Control>),
+    Live(Box<Recovery>),
+    ShuttingDown(Box<Shutdown>),
+    Ended,
+}
+
+/// Owns a controller's admin queue and carries out what its state machines ask.
+pub(crate) struct Keeper {
+    link: Arc<Link>,
+    options: OpenOptions,
+    asks: Arc<Asks>,
+    admin: Admin,
+    rings: Vec<Rings>,
+    queues: Vec<Arc<HwQueue>>,
+    inventory: Inventory,
+    life: Life,
+    watch: Watch,
+    events: Events,
+    /// Taken back by a reset, until it is known what becomes of them.
+    abandoned: Vec<(usize, Vec<Abandoned>)>,
+    orphans: Vec<(Arc<HwQueue>, Looker)>,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        options: &OpenOptions,
+        control: Control,
+        tell: SyncSender<Result<Opened, OpenError>>,
+    ) -> Result<Keeper, OpenError> {
+        let admin = Admin::new(&link, options.pool_bytes)?;
+        let wanted = options.hardware_queues.clamp(1, options.software_queues.max(1));
+        let vectors = (0..wanted).map(|n| Some(vector_of(&link, n, wanted).0)).collect();
+        let config = bringup_config(&admin, WantedQueues::New { depth: options.depth, vectors });
+        if let Some(bell) = link.vectors().bell(Vector(0)) {
+            bell.arm();
+        }
+        Ok(Keeper {
+            link,
+            options: options.clone(),
+            asks: control.0.clone(),
+            admin,
+            rings: Vec::new(),
+            queues: Vec::new(),
+            inventory: Inventory::default(),
+            life: Life::BringingUp(Box::new(Bringup::new(config)), tell, Some(control)),
+            watch: Watch::new(),
+            events: Events::default(),
+            abandoned: Vec::new(),
+            orphans: Vec::new(),
+        })
+    }
+
+    /// What the admin vector's messages signal.
+    pub(crate) fn vector(&self) -> Option<&EventFd> {
+        self.link.vectors().eventfd(Vector(0))
+    }
+
+    /// The controller cannot be looked after.
+    pub(crate) fn refuse(&mut self, error: OpenError) {
+        if let Life::BringingUp(_, tell, _) = &self.life {
+            _ = tell.send(Err(error));
+        }
+        self.life = Life::Ended;
+    }
+
+    /// Takes what the admin queue has and steps the state machine at work.
+    pub(crate) fn turn(&mut self, now: Nanos) -> Turn {
+        self.take_replies(now);
+        let until = match self.life {
+            Life::BringingUp(..) => self.bring_up(now),
+            Life::Live(_) => self.live(now),
+            Life::ShuttingDown(_) => self.shut_down(now),
+            Life::Ended => return Turn::Ended,
+        };
+        match self.life {
+            Life::Ended => Turn::Ended,
+            _ => Turn::Until(until),
+        }
+    }
+
+    fn take_replies(&mut self, now: Nanos) {
+        let violation = self.admin.reap(&self.link);
+        for completed in self.admin.taken() {
+            match Purpose::from_token(completed.token) {
+                Purpose::Sequence => {
+                    let page = self.admin.take_page();
+                    let reply = AdminReply { status: completed.status, result: completed.result, page };
+                    match &mut self.life {
+                        Life::BringingUp(bringup, ..) => bringup.completed(&reply),
+                        Life::Live(recovery) => recovery.completed(&reply),
+                        Life::ShuttingDown(shutdown) => shutdown.completed(&reply),
+                        Life::Ended => {}
+                    }
+                }
+                Purpose::Abort { queue, cid } => {
+                    if let Some(queue) = self.queue(queue) {
+                        queue.pair.end_abort(cid);
+                        queue.serve_line(now);
+                    }
+                    if let Life::Live(recovery) = &mut self.life {
+                        recovery.abort_ended();
+                    }
+                }
+                Purpose::AsyncEvent => self.events.happened(completed.status, completed.result),
+                Purpose::Own(_) => {
+                    self.admin.take_page();
+                    self.events.log_read();
+                }
+                Purpose::KeepAlive => {}
+            }
+        }
+        if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
+            recovery.violated(violation);
+        }
+    }
+
+    fn queue(&self, id: QueueId) -> Option<&Arc<HwQueue>> {
+        self.queues.iter().find(|queue| queue.pair.id() == id)
+    }
+
+    fn post(&mut self, command: AdminCommand, now: Nanos) {
+        // A sequence has one command out at a time; if it cannot be posted its deadline passes, and says so.
+        if !self.admin.post(&self.link, command, Purpose::Sequence, now) {
+            tracing::warn!("an admin command could not be posted");
+        }
+    }
+
+    fn bring_up(&mut self, now: Nanos) -> Nanos {
+        loop {
+            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
+            match bringup.step(now, self.link.registers()) {
+                BringupAsk::Wait { until } => return until,
+                BringupAsk::Admin(command) => self.post(command, now),
+                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
+                    Ok(rings) => {
+                        let (sq, cq) = rings.addrs();
+                        self.rings.push(rings);
+                        if let Life::BringingUp(bringup, ..) = &mut self.life {
+                            bringup.rings(sq, cq);
+                        }
+                    }
+                    Err(_) => {
+                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
+                        self.refuse(OpenError::PoolTooSmall { bytes, queues });
+                        return now;
+                    }
+                },
+                BringupAsk::Ready(inventory) => {
+                    self.open(*inventory);
+                    return now;
+                }
+                BringupAsk::Failed(error) => {
+                    self.refuse(OpenError::Bringup(error));
+                    return now;
+                }
+            }
+        }
+    }
+
+    /// The controller is up: makes the hardware queues and hands them to whoever opened it.
+    fn open(&mut self, inventory: Inventory) {
+        let Life::BringingUp(_, tell, control) = &mut self.life else { return };
+        let (tell, control) = (tell.clone(), control.take());
+        self.inventory = inventory;
+        let result = self.make_queues().and_then(|()| {
+            let namespaces = self.namespaces()?;
+            let recovery = Recovery::new(self.recovery_config(), self.again(), &self.inventory);
+            self.life = Life::Live(Box::new(recovery));
+            self.events = Events::new(&self.inventory);
+            let control = control.ok_or_else(|| OpenError::Options("the device was closed".into()))?;
+            Ok(Opened { queues: self.queues.clone(), namespaces, control, description: self.description() })
+        });
+        if result.is_err() {
+            self.life = Life::Ended;
+        }
+        // If nobody waits any more the control is dropped, which closes the device.
+        _ = tell.send(result);
+    }
+
+    fn make_queues(&mut self) -> Result<(), OpenError> {
+        let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
+        let map = QueueMap::new(self.options.software_queues, self.inventory.queues.len()).map_err(|e| options(&e))?;
+        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
+        let prp = Arc::new(PrpTable::new(self.link.pool()).map_err(|_| too_small())?);
+        for (n, (layout, rings)) in self.inventory.queues.iter().zip(&self.rings).enumerate() {
+            let sharing = map.software_of(n).len();
+            if sharing > MOST_SOFT {
+                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
+            }
+            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode);
+            let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
+            let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
+            let vector = vector_of(&self.link, n, self.inventory.queues.len());
+            let reporter = Reporter(self.asks.clone());
+            self.queues.push(Arc::new(HwQueue::new(pair, vector, self.link.clone(), prp.clone(), softs, reporter)));
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
+        let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
+        let usable = |ns: &driver::Namespace| {
+            let splitter = ns.splitter(&limits, PrpTable::MAX_BYTES.into()).map_err(|e| OpenError::Options(e.to_string()))?;
+            Ok(Namespace::new(ns.nsid, splitter, ns.blocks))
+        };
+        self.inventory.namespaces.iter().map(usable).collect()
+    }
+
+    fn description(&self) -> Description {
+        let model = &self.inventory.model;
+        Description {
+            uri: String::new(),
+            model: model.model.clone(),
+            serial: model.serial.clone(),
+            firmware: model.firmware.clone(),
+            version: self.inventory.version.to_string(),
+            hardware_queues: self.queues.len(),
+            depth: self.queues.first().map_or(0, |queue| queue.pair.sizes().tags),
+            refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn recovery_config(&self) -> RecoveryConfig {
+        let command_timeout = self.options.timeout;
+        RecoveryConfig { command_timeout, grace: command_timeout.min(ADMIN_TIMEOUT), attempts: 3, health_interval: HEALTH_EVERY }
+    }
+
+    /// How to bring the controller up again: with the queues that there are.
+    fn again(&self) -> BringupConfig {
+        bringup_config(&self.admin, WantedQueues::Again(self.inventory.queues.clone()))
+    }
+
+    fn live(&mut self, now: Nanos) -> Nanos {
+        let Life::Live(recovery) = &mut self.life else { return now };
+        if self.asks.reset.swap(false, Relaxed) {
+            recovery.reset();
+        }
+        for violation in lock(&self.asks.violations).drain(..) {
+            tracing::warn!(%violation, "protocol violation");
+            recovery.violated(violation);
+        }
+        let mut until = self.sweep(now);
+        loop {
+            self.watch.clear();
+            self.watch.look(&self.admin.pair, now, &self.recovery_config());
+            for queue in &self.queues {
+                self.watch.look(&queue.pair, now, &self.recovery_config());
+            }
+            let Life::Live(recovery) = &mut self.life else { return now };
+            let ask = recovery.step(now, self.link.registers(), &self.watch);
+            match ask {
+                RecoveryAsk::Wait { until: next } => {
+                    let watching = recovery.is_watching();
+                    until = until.min(next);
+                    if watching {
+                        self.look_after_events(now);
+                        if self.may_shut_down() {
+                            self.life = Life::ShuttingDown(Box::new(Shutdown::new(&self.inventory, ADMIN_TIMEOUT)));
+                            return self.shut_down(now);
+                        }
+                    }
+                    return until;
+                }
+                RecoveryAsk::Dead(dead) => {
+                    self.give_up(&dead.to_string(), now);
+                    return until.min(now + SWEEP_EVERY);
+                }
+                ask => self.recover(ask, now),
+            }
+        }
+    }
+
+    fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
+        match ask {
+            RecoveryAsk::Abort { queue, command, sqe } => {
+                let Some(pair) = self.queue(queue).cloned() else { return };
+                let begun = pair.pair.begin_abort(&command);
+                let purpose = Purpose::Abort { queue, cid: command.cid };
+                let posted = begun && self.admin.post(&self.link, AdminCommand { sqe, page: false }, purpose, now);
+                if posted {
+                    lock(&self.asks.health).aborts += 1;
+                } else {
+                    pair.pair.end_abort(command.cid);
+                    if let Life::Live(recovery) = &mut self.life {
+                        recovery.abort_ended();
+                    }
+                }
+                if pair.pair.pending() {
+                    pair.softs.iter().for_each(Soft::tell);
+                }
+            }
+            RecoveryAsk::Close(cause) => {
+                tracing::warn!(%cause, "resetting the controller");
+                let mut health = lock(&self.asks.health);
+                health.resets += 1;
+                health.last_reset = Some(cause.to_string());
+                drop(health);
+                self.admin.pair.close();
+                self.queues.iter().for_each(|queue| queue.pair.close());
+            }
+            RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
+            RecoveryAsk::Admin(command) => self.post(command, now),
+            RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
+            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
+        }
+    }
+
+    fn abandon(&mut self, buffers: Buffers) {
+        self.admin.pair.abandon();
+        self.events.forget();
+        for (n, queue) in self.queues.iter().enumerate() {
+            self.abandoned.push((n, queue.pair.abandon()));
+        }
+        if buffers == Buffers::Returned {
+            self.admin.take_page();
+            self.admin.pair.reopen();
+        } else {
+            self.return_abandoned(How::Lost);
+        }
+    }
+
+    /// Everything that the reset took back goes to its owner, who posts it again or fails it.
+    fn return_abandoned(&mut self, how: How) {
+        for (n, commands) in self.abandoned.drain(..) {
+            let Some(queue) = self.queues.get(n) else { continue };
+            for command in &commands {
+                let token = Token(command.token);
+                queue.give(token.soft(), Outcome { token, posted_at: command.posted_at, how });
+            }
+            queue.softs.iter().for_each(Soft::tell);
+        }
+    }
+
+    fn restore(&mut self, inventory: Inventory, now: Nanos) {
+        self.events = Events::new(&inventory);
+        self.inventory = inventory;
+        tracing::info!("the controller is up again");
+        for queue in &self.queues {
+            queue.pair.reopen();
+        }
+        self.return_abandoned(How::Requeue);
+        for queue in &self.queues {
+            queue.serve_line(now);
+        }
+    }
+
+    /// The controller is lost: whatever waits or is yet to come fails.
+    fn give_up(&mut self, why: &str, now: Nanos) {
+        let mut health = lock(&self.asks.health);
+        if health.dead.is_none() {
+            tracing::error!(why, "the controller is given up");
+            health.dead = Some(why.to_owned());
+        }
+        drop(health);
+        // After a stop the buffers are the host's again.
+        self.return_abandoned(How::Dead);
+        for queue in &self.queues {
+            queue.fail();
+        }
+        if self.asks.closing.load(Acquire) && self.sweep(now) == Nanos::MAX {
+            self.life = Life::Ended;
+        }
+    }
+
+    fn look_after_events(&mut self, now: Nanos) {
+        while let Some((command, purpose)) = self.events.next() {
+            if !self.admin.post(&self.link, command, purpose, now) {
+                self.events.not_posted(purpose);
+                break;
+            }
+        }
+        let mut health = lock(&self.asks.health);
+        self.events.tell(&mut health.events);
+    }
+
+    /// Reaps for software queues that have no thread. When to come again.
+    fn sweep(&mut self, now: Nanos) -> Nanos {
+        for (queue, me) in lock(&self.asks.orphans).drain(..) {
+            self.orphans.push((queue, Looker::new(me, Policy::new(Mode::POLL))));
+        }
+        if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
+            // Futures may have outlived every queue.
+            for queue in &self.queues {
+                for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].requests().open() > 0) {
+                    self.orphans.push((queue.clone(), Looker::new(me as u8, Policy::new(Mode::POLL))));
+                }
+            }
+        }
+        self.orphans.retain_mut(|(queue, looker)| {
+            let soft = looker.soft_of(queue);
+            looker.look(queue, soft, u32::MAX);
+            looker.take_wakers().into_iter().for_each(std::task::Waker::wake);
+            soft.requests().open() > 0
+        });
+        if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
+    }
+
+    fn may_shut_down(&self) -> bool {
+        self.asks.closing.load(Acquire) && self.orphans.is_empty() && self.queues.iter().all(|queue| queue.pair.in_flight() == 0)
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        loop {
+            let Life::ShuttingDown(shutdown) = &mut self.life else { return now };
+            match shutdown.step(now, self.link.registers()) {
+                ShutdownAsk::Wait { until } => return until,
+                ShutdownAsk::Admin(command) => self.post(command, now),
+                ShutdownAsk::Stopped => self.life = Life::Ended,
+                ShutdownAsk::Failed(error) => {
+                    tracing::error!(%error, "the controller did not shut down; its rings are leaked");
+                    std::mem::forget(std::mem::take(&mut self.rings));
+                    self.life = Life::Ended;
+                }
+            }
+        }
+    }
+}
+
+fn bringup_config(admin: &Admin, queues: WantedQueues) -> BringupConfig {
+    let (admin_sq, admin_cq) = admin.rings.addrs();
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT }
+}
+
+/// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
+/// Vector 0 is the admin queue's, and shared only if there is no other.
+fn vector_of(link: &Link, n: usize, queues: usize) -> (Vector, bool) {
+    match usize::from(link.vectors().len()).saturating_sub(1) {
+        0 => (Vector(0), false),
+        io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        for queue in &self.queues {
+            queue.fail();
+        }
+    }
+}

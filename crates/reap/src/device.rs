@@ -1,0 +1,256 @@
+//! Devices: opened by URI, shared by threads, each of which takes a software queue.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blkmq::QueueMap;
+use completion::Mode;
+use hw::{DmaBuf, DmaPool, PoolFull};
+use units::Nanos;
+
+use crate::control::{Control, Health};
+use crate::error::{OpenError, QueueError, Refused};
+use crate::housekeeping::Housekeeper;
+use crate::hw_queue::HwQueue;
+use crate::link::{Link, Measured};
+use crate::namespace::Namespace;
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::uri::DeviceUri;
+
+/// How a device is opened. Start from `OpenOptions::default()`.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Software queues: how many threads will use the device at once, 1 to 256.
+    pub software_queues: usize,
+    /// Hardware queues that they share; no more than there are software queues, and no more than the controller grants.
+    pub hardware_queues: usize,
+    /// Commands in flight on each hardware queue, as far as the controller allows.
+    pub depth: u32,
+    /// The completion mode that queues start with.
+    pub mode: Mode,
+    /// After this long without an answer a command is aborted, then the controller reset.
+    pub timeout: Nanos,
+    /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched.
+    pub pool_bytes: u64,
+    /// The CPU of the embedded device's thread; counts for the first device of a process.
+    pub device_cpu: Option<usize>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            software_queues: 1,
+            hardware_queues: 1,
+            depth: 256,
+            mode: Mode::INTERRUPT,
+            timeout: Nanos::from_secs(30),
+            pool_bytes: 256 << 20,
+            device_cpu: None,
+        }
+    }
+}
+
+/// An open device. Cheap to clone; the controller is shut down when the last clone and the last queue are gone.
+#[derive(Clone)]
+pub struct Device(Arc<Shared>);
+
+/// What queues, the device and the housekeeping thread share.
+pub(crate) struct Shared {
+    link: Arc<Link>,
+    queues: Vec<Arc<HwQueue>>,
+    namespaces: Vec<Namespace>,
+    /// Software queues that nobody has: hardware queue and place in it, in descending order.
+    free: Mutex<Vec<(usize, u8)>>,
+    mode: AtomicU32,
+    control: Control,
+    description: Description,
+}
+
+/// Which controller it is, and how the host uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The URI it was opened with.
+    pub uri: String,
+    /// Identify Controller MN.
+    pub model: String,
+    /// Identify Controller SN.
+    pub serial: String,
+    /// Identify Controller FR.
+    pub firmware: String,
+    /// Version that it complies with, such as `2.1`.
+    pub version: String,
+    /// Hardware queues in use.
+    pub hardware_queues: usize,
+    /// Commands in flight on each.
+    pub depth: u32,
+    /// Namespaces that cannot be used, and why.
+    pub refused: Vec<String>,
+}
+
+/// What the device has counted, over all queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Messages that the I/O vectors have sent.
+    pub messages: u64,
+    /// Time that sending them took the device.
+    pub notify: Nanos,
+    /// Writes to submission queue doorbells.
+    pub sq_doorbells: u64,
+    /// Writes to completion queue doorbells.
+    pub cq_doorbells: u64,
+    /// Bytes of buffers that a lost controller may still write to.
+    pub leaked_bytes: u64,
+}
+
+impl Device {
+    /// Opens the device of `uri` with one software queue.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(uri: &str) -> Result<Device, OpenError> {
+        Device::open_with(uri, &OpenOptions::default())
+    }
+
+    /// Opens the device of `uri`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+        let parsed: DeviceUri = uri.parse()?;
+        let link = Arc::new(Link::embedded(&parsed, options)?);
+        let opened = Housekeeper::shared()?.open(link.clone(), options)?;
+        let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
+        let place = |software: usize| {
+            let hardware = map.hardware_of(software);
+            (hardware, (software - map.software_of(hardware).start) as u8)
+        };
+        let description = Description { uri: uri.to_owned(), ..opened.description };
+        Ok(Device(Arc::new(Shared {
+            link,
+            queues: opened.queues,
+            namespaces: opened.namespaces,
+            free: Mutex::new((0..options.software_queues).rev().map(place).collect()),
+            mode: AtomicU32::new(options.mode.into()),
+            control: opened.control,
+            description,
+        })))
+    }
+
+    /// A software queue for one thread.
+    ///
+    /// # Errors
+    /// All of them are taken, or the system is out of descriptors.
+    pub fn queue(&self) -> Result<Queue, QueueError> {
+        let (hardware, me) = self.0.free().pop().ok_or(QueueError::AllTaken { queues: self.0.software_queues() })?;
+        Queue::new(self.0.clone(), self.0.queues[hardware].clone(), me).inspect_err(|_| self.0.free().push((hardware, me)))
+    }
+
+    /// The namespaces that can be used.
+    pub fn namespaces(&self) -> &[Namespace] {
+        self.0.namespaces()
+    }
+
+    /// A buffer that the device can reach, of `len` bytes.
+    ///
+    /// # Errors
+    /// The pool has no piece of that size left.
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+        self.0.pool().alloc(len)
+    }
+
+    /// Changes the completion mode of every queue, with requests in flight or without.
+    pub fn set_mode(&self, mode: Mode) {
+        self.0.mode.store(mode.into(), Relaxed);
+        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
+            soft.mode.ask(mode);
+            soft.tell();
+        }
+    }
+
+    /// Which controller it is.
+    pub fn description(&self) -> &Description {
+        &self.0.description
+    }
+
+    /// Whether the controller works, and what has happened to it.
+    pub fn health(&self) -> Health {
+        self.0.control.health()
+    }
+
+    /// What has been counted since it was opened.
+    pub fn counters(&self) -> DeviceCounters {
+        let mut sum =
+            DeviceCounters { notify: self.0.link.notify_time(), leaked_bytes: self.0.pool().leaked(), ..DeviceCounters::default() };
+        let mut vectors = Vec::new();
+        for queue in &self.0.queues {
+            let counters = queue.pair.counters();
+            sum.sq_doorbells += counters.sq_doorbells;
+            sum.cq_doorbells += counters.cq_doorbells;
+            if !vectors.contains(&queue.vector) {
+                vectors.push(queue.vector);
+                sum.messages += self.0.link.messages(queue.vector);
+            }
+        }
+        sum
+    }
+
+    /// Keeps the embedded device's thread from sleeping, and counts its gaps, for as long as the guard lives.
+    pub fn measure(&self) -> Measured {
+        Measured::new(self.0.link.runner())
+    }
+
+    /// The CPU that the embedded device's thread is pinned to.
+    pub fn device_cpu(&self) -> Option<usize> {
+        self.0.link.runner().cpu()
+    }
+
+    /// Resets the controller now. Requests in flight are posted again.
+    pub fn reset(&self) {
+        self.0.control.ask_reset();
+    }
+}
+
+impl Shared {
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::try_from(self.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
+    }
+
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        &self.namespaces
+    }
+
+    pub(crate) fn pool(&self) -> &DmaPool {
+        self.link.pool()
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<(usize, u8)>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn software_queues(&self) -> usize {
+        self.queues.iter().map(|queue| queue.softs.len()).sum()
+    }
+
+    /// Whether a request can be carried out on this device.
+    #[inline]
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Refused> {
+        request.check()?;
+        if !self.namespaces.contains(&request.namespace) {
+            return Err(Refused::NoNamespace(request.namespace.nsid().0));
+        }
+        match &request.buf {
+            Some(buf) if !self.pool().owns(buf) => Err(Refused::ForeignBuffer),
+            _ => Ok(()),
+        }
+    }
+
+    /// A software queue is no longer used. What it has in flight is looked after by the housekeeping thread.
+    pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
+        if let Some(hardware) = self.queues.iter().position(|q| Arc::ptr_eq(q, queue)) {
+            self.control.orphan(queue, me);
+            self.free().push((hardware, me));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The executor of plans: the one place in the library where a thread goes to sleep.
+//!
+//! Policies say *when*; this says *how*, for the queues of one thread: looks within the group's rounds, spins, and
+//! sleeps by law 1 (arm, fence, look, block). The simulator does the same in virtual time.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use completion::{Cause, Group, Plan, Round, Woke, combine};
+use handover::SleeperId;
+use hw::Poller;
+use units::Nanos;
+
+use crate::queue::Queue;
+
+/// Spins between two clock reads.
+const SPINS_PER_CLOCK: u32 = 16;
+
+/// Keys of a queue's poller.
+pub(crate) const KEY_WAKE: u64 = 0;
+/// The queue's vector has sent a message.
+pub(crate) const KEY_VECTOR: u64 = 1;
+
+/// Where the thread of some queues sleeps, and the round it is in.
+pub(crate) struct Place {
+    poller: Poller,
+    state: RefCell<State>,
+}
+
+struct State {
+    round: Round,
+    plans: Vec<Plan>,
+    events: Vec<u64>,
+}
+
+/// Why [`Place::drive`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// What the caller waits for has come.
+    Enough,
+    /// The time has come.
+    Deadline,
+    /// Nothing is in flight, so nothing will come.
+    Idle,
+}
+
+impl Place {
+    pub(crate) fn new() -> io::Result<Place> {
+        let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64) };
+        Ok(Place { poller: Poller::new()?, state: RefCell::new(state) })
+    }
+
+    pub(crate) fn poller(&self) -> &Poller {
+        &self.poller
+    }
+
+    /// Takes what the poller has to report, without waiting. Whether `key` was among it.
+    pub(crate) fn drain(&self, key: u64) -> io::Result<bool> {
+        let events = &mut self.state.borrow_mut().events;
+        self.poller.wait(Some(Nanos::ZERO), events)?;
+        Ok(events.contains(&key))
+    }
+
+    /// Looks, spins and sleeps as the queues' policies plan, until `enough`, `until`, or, unless the caller waits for
+    /// others too (`for_others`), nothing is in flight.
+    pub(crate) fn drive(&self, queues: &[Queue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) -> io::Result<Ended> {
+        let state = &mut *self.state.borrow_mut();
+        let ended = loop {
+            if enough() {
+                break Ended::Enough;
+            }
+            let now = hw::now();
+            if now >= until {
+                break Ended::Deadline;
+            }
+            state.plans.clear();
+            state.plans.extend(queues.iter().map(|queue| queue.plan(now)));
+            match combine(state.plans.iter().copied()) {
+                Plan::Look { .. } => round(state, queues, now),
+                Plan::Spin { until: end } => spin(queues, now, end.min(until), &enough),
+                Plan::Nap { until: end } | Plan::Sleep { until: end } => self.sleep(state, queues, end.min(until), &enough)?,
+                Plan::Rest if !for_others => break Ended::Idle,
+                Plan::Rest => self.sleep(state, queues, until, &enough)?,
+            }
+        };
+        for queue in queues {
+            queue.leave();
+        }
+        Ok(ended)
+    }
+
+    /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep.
+    fn sleep(&self, state: &mut State, queues: &[Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<()> {
+        for (queue, plan) in queues.iter().zip(&state.plans) {
+            queue.arm(matches!(plan, Plan::Sleep { .. }));
+        }
+        let mut found = enough();
+        for queue in queues {
+            found |= queue.look_before_sleep();
+        }
+        state.events.clear();
+        if !found {
+            let timeout = (until != Nanos::MAX).then(|| until - hw::now());
+            self.poller.wait(timeout, &mut state.events)?;
+        }
+        let woke_at = hw::now();
+        let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
+        for (at, queue) in queues.iter().enumerate() {
+            // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
+            let notified = match queues.len() {
+                1 => state.events.contains(&KEY_VECTOR),
+                _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
+            };
+            queue.woken(found, nap, notified, woke_at, until);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+/// One round: every queue that plans to look has its turn within weight, budget and time limit.
+fn round(state: &mut State, queues: &[Queue], mut now: Nanos) {
+    state.round.begin(now);
+    while let Some(turn) = state.round.turn(now, &state.plans) {
+        let (found, read) = queues[turn.queue].look(turn.budget);
+        now = read.unwrap_or(now);
+        state.round.took(found);
+        // A queue that used its budget up stays in the round; any other is asked again after it.
+        state.plans[turn.queue] = Plan::Rest;
+    }
+}
+
+/// Looks locklessly until something is there, or the time has come.
+fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) {
+    for queue in queues {
+        queue.spins();
+    }
+    loop {
+        for _ in 0..SPINS_PER_CLOCK {
+            let mut found = false;
+            for queue in queues {
+                found |= queue.look_while_spinning();
+            }
+            if found {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        now = now.max(hw::now());
+        if now >= until || enough() {
+            break;
+        }
+    }
+    for queue in queues {
+        queue.spun_in_vain(now);
+    }
+}
+
+/// What a wake-up is called: the policy is told whether its timer was late.
+pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
+    if notified {
+        Woke { cause: Cause::Notification, late: Nanos::ZERO }
+    } else if woke_at >= until {
+        Woke { cause: Cause::Timer, late: woke_at - until }
+    } else {
+        Woke { cause: Cause::Other, late: Nanos::ZERO }
+    }
+}
+
+/// A queue's number in its hardware queue, as the role knows it.
+pub(crate) fn sleeper(me: u8) -> SleeperId {
+    SleeperId(u32::from(me))
+}

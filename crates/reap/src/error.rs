@@ -1,0 +1,146 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use nvme::Status;
+use thiserror::Error;
+
+use crate::uri::UriError;
+
+/// Why a device could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The URI does not parse.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// The file behind `file:` cannot be used.
+    #[error("media file {}: {what}", path.display())]
+    Media {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what would be right.
+        what: String,
+        /// The system's error, if it was one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// `profile=` names neither a built-in profile nor a file that describes one.
+    #[error("profile `{name}`: {what}")]
+    Profile {
+        /// As given.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Memory, an eventfd or a thread could not be had.
+    #[error("cannot set up the {what}: {source}")]
+    System {
+        /// What was being set up.
+        what: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The controller did not come up.
+    #[error("the controller did not come up: {0}")]
+    Bringup(#[from] driver::BringupError),
+    /// The options do not go together.
+    #[error("the device cannot be opened so: {0}")]
+    Options(String),
+    /// The buffer pool is too small for the queues.
+    #[error("the buffer pool of {bytes} bytes is too small for {queues} queue pairs; raise `pool_bytes` or open fewer queues")]
+    PoolTooSmall {
+        /// Bytes of the pool.
+        bytes: u64,
+        /// Queue pairs wanted.
+        queues: usize,
+    },
+}
+
+/// Why a software queue could not be had.
+#[derive(Debug, Error)]
+pub enum QueueError {
+    /// Every software queue is in use.
+    #[error("all {queues} software queues of the device are in use; open it with more (`software_queues`)")]
+    AllTaken {
+        /// How many there are.
+        queues: usize,
+    },
+    /// An eventfd or epoll instance could not be had.
+    #[error("cannot set up the queue's {what}: {source}")]
+    System {
+        /// What was being set up.
+        what: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a request was not accepted. Nothing was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// The range does not lie in the namespace.
+    #[error("blocks {lba}..{end} do not lie in the namespace of {blocks} blocks")]
+    OutOfRange {
+        /// First block.
+        lba: u64,
+        /// One past the last block.
+        end: u64,
+        /// Blocks of the namespace.
+        blocks: u64,
+    },
+    /// The length is not a positive multiple of the block size, or exceeds the buffer.
+    #[error("{bytes} bytes are not whole blocks of {block} bytes within the buffer of {buffer} bytes")]
+    Length {
+        /// As asked for.
+        bytes: u32,
+        /// Bytes of a block.
+        block: u32,
+        /// Bytes of the buffer.
+        buffer: usize,
+    },
+    /// The buffer is not from this device's pool.
+    #[error("the buffer is not from this device's pool; allocate it with `Device::buffer`")]
+    ForeignBuffer,
+    /// The namespace is not one of this device's.
+    #[error("namespace {0} is not active on this device")]
+    NoNamespace(u32),
+    /// The queue has as many open requests as it can name.
+    #[error("the queue has 16,777,216 open requests; reap some first")]
+    TooMany,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum IoError {
+    /// The controller said so.
+    #[error("the controller answered: {0}")]
+    Status(Status),
+    /// It was not answered in time, and the controller was reset; the request may or may not have been carried out.
+    #[error("no answer in time; the controller was reset, and the request may or may not have been carried out")]
+    TimedOut,
+    /// The controller failed and did not come back. Buffers it may still write to are leaked, on purpose.
+    #[error("the controller failed and could not be brought back")]
+    DeviceLost,
+    /// It was never submitted.
+    #[error("not submitted: {0}")]
+    Refused(#[from] Refused),
+}
+
+impl IoError {
+    /// The number that stands for this error in fio's results: an errno.
+    pub fn errno(&self) -> i32 {
+        match self {
+            IoError::Status(_) | IoError::DeviceLost => 5,
+            IoError::TimedOut => 110,
+            IoError::Refused(_) => 22,
+        }
+    }
+}
+
+/// A call that would block was made where blocking is a deadlock: inside a future that a `block_on` of this thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("this call blocks, and the thread is already inside `block_on`; await the request instead")]
+pub struct WouldDeadlock;

@@ -1,0 +1,81 @@
+//! `block_on`: runs one future on this thread and drives its queue while it waits.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::task::{Context, Poll, Wake, Waker};
+
+use units::Nanos;
+
+use crate::error::WouldDeadlock;
+use crate::hw_queue::HwQueue;
+use crate::queue::Queue;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives the thread is inside a call that blocks.
+pub(crate) struct Inside(());
+
+/// Enters a call that blocks; an error if the thread is inside one, whose futures could then not go on.
+pub(crate) fn enter() -> Result<Inside, WouldDeadlock> {
+    if INSIDE.replace(true) { Err(WouldDeadlock) } else { Ok(Inside(())) }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Wakes the thread of a software queue.
+pub(crate) struct Signal {
+    told: AtomicBool,
+    queue: Arc<HwQueue>,
+    soft: u8,
+}
+
+impl Signal {
+    pub(crate) fn new(queue: Arc<HwQueue>, soft: u8) -> Signal {
+        Signal { told: AtomicBool::new(false), queue, soft }
+    }
+
+    /// Whether somebody has woken the thread since [`Signal::clear`].
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Acquire)
+    }
+
+    /// About to look at what others may tell of.
+    pub(crate) fn clear(&self) {
+        self.told.swap(false, AcqRel);
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.told.store(true, Release);
+        self.queue.softs[usize::from(self.soft)].tell();
+    }
+}
+
+/// Runs `future` to its end.
+pub(crate) fn block_on<F: Future>(queue: &Queue, signal: &Arc<Signal>, future: F) -> Result<F::Output, WouldDeadlock> {
+    let _inside = enter()?;
+    let waker = Waker::from(signal.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        signal.clear();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Ok(output);
+        }
+        queue.drive(Nanos::MAX, || signal.is_told());
+    }
+}

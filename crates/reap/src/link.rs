@@ -1,0 +1,131 @@
+//! Links: how a host reaches a controller.
+//!
+//! There is one so far, the embedded link: `device`'s controller in this process, over memory that both sides share,
+//! with eventfds for vectors, as VFIO gives them. The driver above cannot tell it from a PCIe device.
+
+mod embedded;
+mod media;
+mod profile;
+mod runner;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use hw::{Bar, DmaPool, Vectors};
+use nvme::{Doorbells, QueueId, Registers, Vector};
+use units::Nanos;
+
+use crate::device::OpenOptions;
+use crate::error::OpenError;
+use crate::uri::DeviceUri;
+use embedded::Attachment;
+use runner::Runner;
+
+/// log2 of the doorbell stride in units of 4 bytes (CAP.DSTRD): 64 bytes, so that no two doorbells share a cache line.
+const DSTRD: u32 = 4;
+
+/// A controller within reach: its memory, its registers and doorbells, its vectors.
+pub(crate) struct Link {
+    pool: DmaPool,
+    vectors: Arc<Vectors>,
+    bells: Bells,
+    attachment: Arc<Attachment>,
+}
+
+/// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+pub(crate) struct Bells {
+    bar: Arc<Bar>,
+    runner: Arc<Runner>,
+}
+
+impl Link {
+    /// Builds the controller that `uri` describes and sets it going.
+    pub(crate) fn embedded(uri: &DeviceUri, options: &OpenOptions) -> Result<Link, OpenError> {
+        let system = |what| move |source| OpenError::System { what, source };
+        let pool = DmaPool::new(options.pool_bytes).map_err(system("buffer pool"))?;
+        let bar = Arc::new(Bar::new(DSTRD, uri.queues + 1));
+        let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
+        let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
+        let attachment = embedded::attach(uri, options, &pool, &bar, &vectors, &runner)?;
+        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment })
+    }
+
+    /// The buffer pool that the controller reaches.
+    pub(crate) fn pool(&self) -> &DmaPool {
+        &self.pool
+    }
+
+    /// The vectors: masks, eventfds and message counts.
+    pub(crate) fn vectors(&self) -> &Vectors {
+        &self.vectors
+    }
+
+    /// Doorbells, for the host.
+    #[inline]
+    pub(crate) fn doorbells(&self) -> &Bells {
+        &self.bells
+    }
+
+    /// Registers, for the host.
+    pub(crate) fn registers(&self) -> &Bells {
+        &self.bells
+    }
+
+    /// Time that the device spent on sending messages: what the host's notifications cost somebody else.
+    pub(crate) fn notify_time(&self) -> Nanos {
+        Nanos(self.attachment.notify_ns.load(Relaxed))
+    }
+
+    /// Messages of one vector so far.
+    pub(crate) fn messages(&self, vector: Vector) -> u64 {
+        self.vectors.messages(vector)
+    }
+
+    /// While held, the device never sleeps, and gaps in its running are counted.
+    pub(crate) fn runner(&self) -> &Arc<Runner> {
+        &self.bells.runner
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.attachment.detach();
+        self.bells.runner.kick();
+    }
+}
+
+impl Doorbells for Bells {
+    #[inline]
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.bar.ring_sq(queue, tail);
+        self.runner.tell();
+    }
+
+    /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
+    /// for the head doorbell.
+    #[inline]
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.bar.ring_cq(queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.bar.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.bar.cq_head(queue)
+    }
+}
+
+impl Registers for Bells {
+    fn read32(&self, offset: u32) -> u32 {
+        self.bar.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.bar.write32(offset, value);
+        self.runner.tell();
+    }
+}
+
+pub use runner::Measured;

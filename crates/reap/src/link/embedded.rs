@@ -1,0 +1,154 @@
+//! The embedded controller's end of the link: its port over the host's memory, and how it is put together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::{BusError, Config, Controller, Mem, Namespace, Port, Step};
+use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
+use nvme::{Doorbells, Registers, Vector};
+use units::Nanos;
+
+use super::media::FileMedia;
+use super::profile;
+use super::runner::{Runner, Stepper};
+use crate::device::OpenOptions;
+use crate::error::OpenError;
+use crate::uri::{Backing, DeviceUri};
+
+/// What link and device thread share of one controller.
+#[derive(Default)]
+pub(super) struct Attachment {
+    detached: AtomicBool,
+    /// Nanoseconds spent on sending messages.
+    pub notify_ns: AtomicU64,
+}
+
+impl Attachment {
+    pub(super) fn detach(&self) {
+        self.detached.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Acquire)
+    }
+}
+
+/// The host as the controller sees it.
+struct EmbeddedPort {
+    pool: DmaPool,
+    bar: Arc<Bar>,
+    vectors: Arc<Vectors>,
+    attachment: Arc<Attachment>,
+}
+
+impl Port for EmbeddedPort {
+    type Sq = SqRing;
+    type Cq = CqRing;
+
+    fn map_sq(&self, addr: u64, entries: u32) -> Result<SqRing, BusError> {
+        self.pool.sq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Sqe::SIZE_LOG2 })
+    }
+
+    fn map_cq(&self, addr: u64, entries: u32) -> Result<CqRing, BusError> {
+        self.pool.cq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Cqe::SIZE_LOG2 })
+    }
+
+    #[inline]
+    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.pool.dma_read(addr, into).map_err(refused)
+    }
+
+    #[inline]
+    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        self.pool.dma_write(addr, from).map_err(refused)
+    }
+
+    #[inline]
+    fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
+        self.pool.check(addr, len).map_err(refused)
+    }
+
+    #[inline]
+    fn doorbells(&self) -> &impl Doorbells {
+        &*self.bar
+    }
+
+    #[inline]
+    fn registers(&self) -> &impl Registers {
+        &*self.bar
+    }
+
+    fn message(&self, vector: Vector) -> bool {
+        // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
+        let armed = self.vectors.bell(vector).is_some_and(handover::Bell::is_armed);
+        let before = if armed { hw::now() } else { Nanos::ZERO };
+        let sent = self.vectors.message(vector);
+        if armed && sent {
+            // One writer: the device thread.
+            let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
+            self.attachment.notify_ns.store(spent, Ordering::Relaxed);
+        }
+        sent
+    }
+}
+
+fn refused(error: OutOfPool) -> BusError {
+    BusError { addr: error.addr, len: error.len }
+}
+
+impl<P: Port + Send> Stepper for Controller<P>
+where
+    P::Sq: Send,
+    P::Cq: Send,
+{
+    fn step(&mut self, now: Nanos) -> Step {
+        Controller::step(self, now)
+    }
+}
+
+/// Puts together the controller of `uri` and hands it to the device thread.
+pub(super) fn attach(
+    uri: &DeviceUri,
+    options: &OpenOptions,
+    pool: &DmaPool,
+    bar: &Arc<Bar>,
+    vectors: &Arc<Vectors>,
+    runner: &Runner,
+) -> Result<Arc<Attachment>, OpenError> {
+    let mut config = Config::new(profile::load(&uri.profile)?);
+    config.seed = uri.seed;
+    config.queue_pairs = uri.queues;
+    config.queue_entries = uri.entries;
+    config.vectors = uri.vectors;
+    let namespaces = namespaces(uri)?;
+    let attachment = Arc::new(Attachment::default());
+    let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
+    let _ = options;
+    runner.attach(Box::new(Controller::new(config, namespaces, port)), attachment.clone());
+    Ok(attachment)
+}
+
+fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
+    match &uri.backing {
+        Backing::Mem { bytes } => {
+            let budget = device::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));
+            let namespace = |_| Namespace::mem(Mem::new(*bytes, budget.clone()), uri.lba_bytes).map_err(|e| bad_size(uri, e));
+            (0..uri.namespaces).map(namespace).collect()
+        }
+        Backing::File { path, bytes } => {
+            if uri.namespaces != 1 {
+                return Err(media(path, "a file holds one namespace; leave `namespaces=` out"));
+            }
+            let file = FileMedia::open(path, *bytes, uri.lba_bytes)?;
+            Ok(vec![Namespace::new(file, uri.lba_bytes).map_err(|e| media(path, &e.to_string()))?])
+        }
+    }
+}
+
+fn bad_size(uri: &DeviceUri, error: device::NamespaceError) -> OpenError {
+    OpenError::Profile { name: uri.to_string(), what: error.to_string() }
+}
+
+fn media(path: &std::path::Path, what: &str) -> OpenError {
+    OpenError::Media { path: path.to_owned(), what: what.to_owned(), source: None }
+}

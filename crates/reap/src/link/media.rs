@@ -1,0 +1,72 @@
+//! `file:` media: the blocks of a namespace in a file, durable by `fdatasync`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use device::{Access, FlushLatch, Media, MediaError};
+
+use crate::error::OpenError;
+
+/// A file as a medium. The page cache is its volatile write cache.
+pub(super) struct FileMedia {
+    file: File,
+    bytes: u64,
+    latch: FlushLatch,
+}
+
+impl FileMedia {
+    /// Opens `path` for reading and writing. With `bytes` the file is created, or extended, to that size; without, it
+    /// has the size it has, rounded down to whole blocks.
+    pub(super) fn open(path: &Path, bytes: Option<u64>, block: u32) -> Result<FileMedia, OpenError> {
+        let fail = |what: &str, source: Option<io::Error>| {
+            let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
+            OpenError::Media { path: path.to_owned(), what, source }
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(bytes.is_some())
+            .truncate(false)
+            .open(path)
+            .map_err(|e| fail("cannot open it for reading and writing (`size=` creates it)", Some(e)))?;
+        let meta = file.metadata().map_err(|e| fail("cannot examine it", Some(e)))?;
+        if !meta.is_file() {
+            return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));
+        }
+        let mut len = meta.len();
+        if let Some(bytes) = bytes.filter(|&b| b > len) {
+            file.set_len(bytes).map_err(|e| fail("cannot extend it", Some(e)))?;
+            len = bytes;
+        }
+        let usable = len / u64::from(block) * u64::from(block);
+        if usable == 0 {
+            return Err(fail(&format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"), None));
+        }
+        Ok(FileMedia { file, bytes: usable, latch: FlushLatch::default() })
+    }
+}
+
+impl Media for FileMedia {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.file.read_exact_at(into, at).map_err(|source| MediaError::Io { what: Access::Read, at, source })
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        self.file.write_all_at(from, at).map_err(|source| MediaError::Io { what: Access::Write, at, source })?;
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        let file = &self.file;
+        self.latch.flush(|| file.sync_data().map_err(|source| MediaError::Io { what: Access::Flush, at: 0, source }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

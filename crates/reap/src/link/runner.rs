@@ -1,0 +1,203 @@
+//! The device thread: steps every embedded controller of the process.
+//!
+//! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use device::Step;
+use handover::Bell;
+use hw::{EventFd, Poller};
+use units::Nanos;
+
+use super::embedded::Attachment;
+
+/// A controller that is not measured sleeps after this long without work, so that an idle process uses no CPU.
+const IDLE_AFTER: Nanos = Nanos::from_millis(100);
+
+/// A pause in the device's running that is long enough to spoil a measurement.
+const GAP: Nanos = Nanos::from_micros(50);
+
+/// A controller with its port, of whatever kind.
+pub(super) trait Stepper: Send {
+    fn step(&mut self, now: Nanos) -> Step;
+}
+
+/// What the host side knows of the device thread.
+pub(crate) struct Runner {
+    arrivals: Mutex<Vec<(Box<dyn Stepper>, Arc<Attachment>)>>,
+    news: AtomicBool,
+    /// Armed while the thread sleeps.
+    idle: Bell,
+    wake: EventFd,
+    measured: AtomicU64,
+    gaps: AtomicU64,
+    cpu: Option<usize>,
+}
+
+static CURRENT: Mutex<Weak<Runner>> = Mutex::new(Weak::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runner {
+    /// The process's device thread, started if there is none. `cpu` counts when it is started.
+    pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
+        let mut current = lock(&CURRENT);
+        if let Some(runner) = current.upgrade() {
+            return Ok(runner);
+        }
+        let runner = Arc::new(Runner {
+            arrivals: Mutex::default(),
+            news: AtomicBool::new(false),
+            idle: Bell::new(),
+            wake: EventFd::new()?,
+            measured: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            cpu,
+        });
+        let poller = Poller::new()?;
+        poller.add(&runner.wake, 0)?;
+        let worker = Worker { runner: Arc::downgrade(&runner), steppers: Vec::new(), poller, events: Vec::new() };
+        thread::Builder::new().name("reap-device".into()).spawn(move || worker.run(cpu))?;
+        *current = Arc::downgrade(&runner);
+        Ok(runner)
+    }
+
+    /// Hands a controller to the thread.
+    pub(super) fn attach(&self, stepper: Box<dyn Stepper>, attachment: Arc<Attachment>) {
+        lock(&self.arrivals).push((stepper, attachment));
+        self.kick();
+    }
+
+    /// There is something new that is no doorbell: look.
+    pub(super) fn kick(&self) {
+        self.news.store(true, Release);
+        self.tell();
+    }
+
+    /// After a doorbell or register write: wakes the thread if it sleeps.
+    #[inline]
+    pub(super) fn tell(&self) {
+        if self.idle.ring_once() {
+            self.wake.signal();
+        }
+    }
+
+    /// The CPU that the thread is pinned to.
+    pub(crate) fn cpu(&self) -> Option<usize> {
+        self.cpu
+    }
+}
+
+/// While this lives the device thread never sleeps, and gaps of more than 50 µs in its running are counted: whatever is
+/// measured meanwhile is not measured against a device that was away.
+pub struct Measured(Arc<Runner>);
+
+impl Measured {
+    pub(crate) fn new(runner: &Arc<Runner>) -> Measured {
+        runner.measured.fetch_add(1, Relaxed);
+        runner.kick();
+        Measured(runner.clone())
+    }
+
+    /// Gaps seen so far, by whoever measures.
+    pub fn gaps(&self) -> u64 {
+        self.0.gaps.load(Relaxed)
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.0.measured.fetch_sub(1, Relaxed);
+    }
+}
+
+struct Worker {
+    /// Links hold the runner; when the last is gone, so is the thread.
+    runner: Weak<Runner>,
+    steppers: Vec<(Box<dyn Stepper>, Arc<Attachment>)>,
+    poller: Poller,
+    events: Vec<u64>,
+}
+
+impl Worker {
+    fn run(mut self, cpu: Option<usize>) {
+        if let Some(cpu) = cpu
+            && let Err(error) = hw::pin(cpu)
+        {
+            tracing::warn!(cpu, %error, "the device thread is not pinned");
+        }
+        while let Some(runner) = self.runner.upgrade() {
+            self.adopt(&runner);
+            self.work(&runner);
+            self.sleep(&runner);
+        }
+    }
+
+    /// Takes in new controllers and lets go of those whose link is gone.
+    fn adopt(&mut self, runner: &Runner) {
+        runner.news.store(false, Relaxed);
+        self.steppers.append(&mut lock(&runner.arrivals));
+        self.steppers.retain(|(_, attachment)| !attachment.is_detached());
+    }
+
+    /// Steps until there is news, or for too long nothing to do.
+    fn work(&mut self, runner: &Runner) {
+        let mut last = hw::now();
+        let mut worked_at = last;
+        loop {
+            let now = hw::now();
+            if now - last > GAP {
+                runner.gaps.fetch_add(1, Relaxed);
+            }
+            last = now;
+            if self.step(now).worked {
+                worked_at = now;
+                continue;
+            }
+            if runner.news.load(Acquire) {
+                return;
+            }
+            if now - worked_at > IDLE_AFTER && runner.measured.load(Relaxed) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn step(&mut self, now: Nanos) -> Step {
+        let mut all = Step { worked: false, next: None };
+        for (stepper, _) in &mut self.steppers {
+            let step = stepper.step(now);
+            all.worked |= step.worked;
+            all.next = match (all.next, step.next) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        all
+    }
+
+    /// Arm, look, block: the device's own use of law 1.
+    fn sleep(&mut self, runner: &Runner) {
+        if runner.measured.load(Relaxed) > 0 {
+            return;
+        }
+        runner.idle.arm();
+        let now = hw::now();
+        let step = self.step(now);
+        if !step.worked && !runner.news.load(Acquire) {
+            let timeout = step.next.map(|next| next - now);
+            if let Err(error) = self.poller.wait(timeout, &mut self.events) {
+                tracing::error!(%error, "the device thread cannot sleep");
+            }
+        }
+        runner.idle.mask();
+    }
+}

@@ -1,0 +1,214 @@
+//! One thread's side of a software queue: its policy, what it saw last, and how it looks.
+//!
+//! A look takes what other threads left in the inbox, then tries the completion queue. Everything that is told to
+//! others (inboxes, wakers) is told after the locks are released.
+
+use std::task::Waker;
+
+use completion::{Batch, Cause, Check, Done, Plan, Policy, Seen, Woke};
+use driver::Completed;
+use hw::RunDelay;
+use units::Nanos;
+
+use crate::hw_queue::{HwQueue, Soft};
+use crate::request::Outcome;
+
+/// Most entries of one look, whatever a policy asks for: the room of the buffers that are allocated once.
+const MOST: usize = 256;
+
+/// The run delay is asked for at most this often.
+const DELAY_EVERY: Nanos = Nanos::from_millis(1);
+
+/// What one software queue's thread has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Looks at the completion queue.
+    pub looks: u64,
+    /// Looks that found nothing.
+    pub empty_looks: u64,
+    /// Entries taken off the completion queue, others' included.
+    pub entries: u64,
+    /// Looks that found something.
+    pub drains: u64,
+    /// Most entries of one look.
+    pub drain_max: u32,
+    /// Times the thread blocked, or found on the point of blocking that it need not.
+    pub sleeps: u64,
+    /// Times it came back because of the queue's notification.
+    pub wakeups: u64,
+    /// Of the times it blocked, those with the notification masked, on a timer.
+    pub naps: u64,
+    /// Stretches of spinning.
+    pub spins: u64,
+    /// Looks that a commit gave rise to.
+    pub submit_checks: u64,
+}
+
+pub(crate) struct Looker {
+    me: u8,
+    pub policy: Policy,
+    pub seen: Seen,
+    pub plan: Plan,
+    pub counters: Counters,
+    /// Of a shared queue: this thread sleeps on the vector, or is about to.
+    pub owner: bool,
+    /// Of a shared queue: the role knows of this thread.
+    pub registered: bool,
+    /// The vector's eventfd is in this thread's poller.
+    pub polled: bool,
+    taken: Vec<Completed>,
+    inbox: Vec<Outcome>,
+    done: Vec<Done>,
+    wakers: Vec<Waker>,
+    delay: Option<RunDelay>,
+    delay_seen: Nanos,
+    delay_at: Nanos,
+}
+
+impl Looker {
+    pub(crate) fn new(me: u8, policy: Policy) -> Looker {
+        Looker {
+            me,
+            policy,
+            seen: Seen::default(),
+            plan: Plan::Rest,
+            counters: Counters::default(),
+            owner: false,
+            registered: false,
+            polled: false,
+            taken: Vec::with_capacity(MOST),
+            inbox: Vec::with_capacity(MOST),
+            done: Vec::with_capacity(MOST),
+            wakers: Vec::with_capacity(MOST),
+            delay: None,
+            delay_seen: Nanos::ZERO,
+            delay_at: Nanos::ZERO,
+        }
+    }
+
+    /// The software queue that this looks for.
+    pub(crate) fn soft_of<'a>(&self, queue: &'a HwQueue) -> &'a Soft {
+        &queue.softs[usize::from(self.me)]
+    }
+
+    /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
+    #[inline]
+    pub(crate) fn adopt(&mut self, soft: &Soft) -> bool {
+        let Some(mode) = soft.mode.adopt(self.policy.mode()) else { return false };
+        self.policy = Policy::new(mode);
+        self.seen.woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        true
+    }
+
+    /// What to do next.
+    #[inline]
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos) -> Plan {
+        {
+            let requests = soft.requests();
+            self.seen.in_flight = requests.open();
+            self.seen.urgent_waiting = requests.urgent();
+        }
+        self.plan = self.policy.next(now, &self.seen);
+        self.plan
+    }
+
+    /// A batch has been committed: tells the policy, and looks if it says so.
+    #[inline]
+    pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) {
+        if let Check::TryLook { budget } = self.policy.submitted(now, batch)
+            && queue.pair.pending()
+        {
+            self.counters.submit_checks += 1;
+            self.look(queue, soft, budget);
+        }
+    }
+
+    /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
+    #[inline]
+    pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
+        let slept = self.seen.woke.is_some();
+        self.seen = Seen { cpu_wanted: self.seen.cpu_wanted, ..Seen::default() };
+        self.taken.clear();
+        self.counters.looks += 1;
+        match queue.pair.try_reap(queue.link.doorbells(), budget.clamp(1, MOST as u32), &mut self.taken) {
+            None => self.seen.lock_busy = true,
+            Some(reaped) => {
+                self.seen.found = reaped.found;
+                self.seen.budget_used_up = reaped.budget_used_up;
+                self.seen.pending = reaped.more;
+                if let Some(violation) = reaped.violation {
+                    queue.reporter.violated(violation);
+                }
+            }
+        }
+        let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
+        if self.taken.is_empty() && from_inbox == 0 {
+            self.counters.empty_looks += 1;
+            return None;
+        }
+        self.counters.entries += u64::from(self.seen.found);
+        self.counters.drains += 1;
+        self.counters.drain_max = self.counters.drain_max.max(self.seen.found);
+        let now = hw::now();
+        self.finish(queue, soft, now, slept);
+        Some(now)
+    }
+
+    /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
+    #[inline]
+    fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
+        if queue.is_shared() && self.taken.iter().any(|c| Outcome::answered(c).token.soft() != self.me) {
+            queue.hand_out(self.me, &self.taken);
+        }
+        let wants_done = self.policy.wants_done();
+        let mut requests = soft.requests();
+        let own = self.taken.iter().map(Outcome::answered).filter(|o| o.token.soft() == self.me);
+        for outcome in self.inbox.drain(..).chain(own) {
+            if wants_done {
+                self.done.extend(requests.record(&outcome, now, slept));
+            }
+            self.wakers.extend(requests.end(&outcome, now));
+        }
+        if requests.is_waiting() {
+            queue.post(self.me, &mut requests, now);
+            queue.commit();
+        }
+        requests.take_ended(&mut self.wakers);
+        drop(requests);
+        queue.serve_line(now);
+        if wants_done {
+            self.policy.completed(&self.done);
+            self.done.clear();
+        }
+    }
+
+    /// The wakers of what has finished, to be called when nothing is borrowed.
+    #[inline]
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        if self.wakers.is_empty() { Vec::new() } else { std::mem::take(&mut self.wakers) }
+    }
+
+    /// Gives the room of [`Looker::take_wakers`] back.
+    #[inline]
+    pub(crate) fn keep_wakers(&mut self, room: Vec<Waker>) {
+        if room.capacity() > self.wakers.capacity() {
+            self.wakers = room;
+        }
+    }
+
+    /// Somebody else wants this CPU: the thread has waited for it since this was last asked.
+    #[cold]
+    pub(crate) fn sample_delay(&mut self, now: Nanos) {
+        if now - self.delay_at < DELAY_EVERY {
+            return;
+        }
+        self.delay_at = now;
+        if self.delay.is_none() {
+            self.delay = RunDelay::of_current().ok();
+            self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        }
+        let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        self.seen.cpu_wanted = delay > self.delay_seen;
+        self.delay_seen = delay;
+    }
+}

@@ -1,0 +1,438 @@
+//! A software queue: one thread's way to a device.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use completion::{Mode, Plan, Policy};
+use hw::DmaBuf;
+use units::Nanos;
+
+use crate::device::Shared;
+use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
+use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::executor::{self, Signal};
+use crate::future::{FlushFuture, IoFuture, Pending};
+use crate::hw_queue::{HwQueue, Soft};
+use crate::looker::{Counters, Looker};
+use crate::namespace::Namespace;
+use crate::request::{Claim, Completion, Request};
+
+/// A software queue. It can be sent to another thread, and used by one at a time.
+///
+/// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] own the thread's idle time and do what the
+/// completion mode plans: spin, nap, sleep. A foreign loop waits for the queue's file descriptor ([`AsFd`]) and
+/// [`Queue::next_deadline`], and calls [`Queue::turn`], which neither blocks nor spins. A [`crate::Reactor`] drives a
+/// queue on a thread of its own.
+pub struct Queue {
+    shared: Arc<Shared>,
+    queue: Arc<HwQueue>,
+    me: u8,
+    place: Place,
+    looker: RefCell<Looker>,
+    /// Something was posted and not yet committed.
+    uncommitted: Cell<bool>,
+    signal: Arc<Signal>,
+}
+
+/// What [`Queue::turn`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Entries found.
+    pub found: u32,
+    /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
+    /// becomes readable when there is.
+    pub more: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<HwQueue>, me: u8) -> Result<Queue, QueueError> {
+        let system = |what| move |source| QueueError::System { what, source };
+        let place = Place::new().map_err(system("epoll instance"))?;
+        let soft = &queue.softs[usize::from(me)];
+        place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
+        let policy = Policy::new(shared.mode());
+        soft.mode.ask(policy.mode());
+        let mut looker = Looker::new(me, policy);
+        if !queue.is_shared() {
+            looker.owner = true;
+            watch(&queue, &place, &mut looker).map_err(system("vector"))?;
+        }
+        let signal = Arc::new(Signal::new(queue.clone(), me));
+        let queue = Queue { shared, queue, me, place, looker: RefCell::new(looker), uncommitted: Cell::new(false), signal };
+        queue.settle_mask();
+        Ok(queue)
+    }
+
+    fn soft(&self) -> &Soft {
+        &self.queue.softs[usize::from(self.me)]
+    }
+
+    /// The device's namespaces.
+    pub fn namespaces(&self) -> &[Namespace] {
+        self.shared.namespaces()
+    }
+
+    /// A buffer from the device's pool.
+    ///
+    /// # Errors
+    /// The pool has no piece of that size left.
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, hw::PoolFull> {
+        self.shared.pool().alloc(len)
+    }
+
+    /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once. `now`
+    /// is the clock read of the batch ([`crate::now`]).
+    ///
+    /// # Errors
+    /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
+    /// the iterator.
+    pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let mut refused = Ok(());
+        let batch = {
+            let mut book = self.soft().requests();
+            for request in requests {
+                if let Err(why) = self.shared.check(&request) {
+                    refused = Err((why, request));
+                    break;
+                }
+                if let Err(request) = book.enter(request, Claim::Batch, now) {
+                    refused = Err((Refused::TooMany, request));
+                    break;
+                }
+            }
+            self.queue.post(self.me, &mut book, now)
+        };
+        self.queue.commit();
+        if batch.commands > 0 {
+            self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &batch);
+            self.wake_all();
+        }
+        refused
+    }
+
+    /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
+    /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
+    pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
+        let room = (out.capacity() - out.len()).max(1);
+        let mut book = self.soft().requests();
+        let mut moved = 0;
+        while moved < room
+            && let Some(completion) = book.take_done()
+        {
+            out.push(completion);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// Finished requests that [`Queue::reap`] would move.
+    pub fn finished(&self) -> usize {
+        self.soft().requests().done()
+    }
+
+    /// Requests that are not finished.
+    pub fn in_flight(&self) -> u32 {
+        self.soft().requests().open()
+    }
+
+    /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, until `until`
+    /// ([`Nanos::MAX`]: no limit), or until nothing is in flight. Returns how many can be reaped.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] inside `block_on`: the futures of this thread could not go on.
+    pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+        let _inside = executor::enter()?;
+        self.commit();
+        let ended = self.place.drive(std::slice::from_ref(self), until, false, || self.finished() >= min);
+        report(ended);
+        Ok(self.finished())
+    }
+
+    /// Sleeps or spins until `until`, driving the queue meanwhile, even with nothing in flight.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] inside `block_on`.
+    pub fn wait_until(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+        let _inside = executor::enter()?;
+        self.commit();
+        let ended = self.place.drive(std::slice::from_ref(self), until, true, || self.finished() >= min);
+        report(ended);
+        Ok(self.finished())
+    }
+
+    /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
+    /// [`Queue::commit`].
+    pub fn start(&self, request: Request) -> Pending {
+        if let Err(why) = self.shared.check(&request) {
+            return Pending::refused(why, request);
+        }
+        let now = hw::now();
+        let mut book = self.soft().requests();
+        let pending = match book.enter(request, Claim::Future(None), now) {
+            Ok(at) => Pending::new(self.queue.clone(), self.me, at),
+            Err(request) => return Pending::refused(Refused::TooMany, request),
+        };
+        self.queue.post(self.me, &mut book, now);
+        self.uncommitted.set(true);
+        pending
+    }
+
+    /// Reads blocks from `lba` on into `buf`.
+    pub fn read(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
+        IoFuture::new(self.start(Request::read(namespace, lba, buf)), self.shared.pool().clone())
+    }
+
+    /// Writes `buf` to the blocks from `lba` on.
+    pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
+        IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.shared.pool().clone())
+    }
+
+    /// Makes every write that has completed durable.
+    pub fn flush(&self, namespace: &Namespace) -> FlushFuture {
+        FlushFuture(self.start(Request::flush(namespace)))
+    }
+
+    /// Runs a future to its end on this thread, driving the queue while it waits.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] inside another `block_on` of this thread.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, WouldDeadlock> {
+        executor::block_on(self, &self.signal, future)
+    }
+
+    /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
+    pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
+        self.commit();
+        report(self.place.drive(std::slice::from_ref(self), until, true, enough));
+    }
+
+    /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
+    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins.
+    pub fn turn(&self, budget: u32) -> Turned {
+        _ = self.drain_events();
+        self.commit();
+        self.looker.borrow_mut().adopt(self.soft());
+        let (found, _) = self.look(budget.max(1));
+        self.commit();
+        self.looker.borrow_mut().seen.leaving = true;
+        self.plan(hw::now());
+        self.arm(true);
+        let more = self.soft().requests().done() > 0 || self.look_before_sleep_always();
+        Turned { found, more }
+    }
+
+    /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        match self.looker.borrow().plan {
+            Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until } => Some(until).filter(|&u| u != Nanos::MAX),
+            Plan::Look { .. } | Plan::Rest => None,
+        }
+    }
+
+    /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
+    pub fn set_mode(&self, mode: Mode) {
+        self.soft().mode.ask(mode);
+    }
+
+    /// The completion mode in force.
+    pub fn mode(&self) -> Mode {
+        self.looker.borrow().policy.mode()
+    }
+
+    /// What this queue's thread has counted.
+    pub fn counters(&self) -> Counters {
+        self.looker.borrow().counters
+    }
+
+    /// The hardware queue that this one posts to, from 0.
+    pub fn hardware_queue(&self) -> u16 {
+        self.queue.pair.id().0 - 1
+    }
+
+    /// Rings the doorbell for what [`Queue::start`] has posted.
+    pub fn commit(&self) {
+        if self.uncommitted.replace(false) {
+            self.queue.commit();
+        }
+    }
+
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+
+    // What the engine does with a queue, in the order in which it does it.
+
+    pub(crate) fn plan(&self, now: Nanos) -> Plan {
+        self.commit();
+        let mut looker = self.looker.borrow_mut();
+        if looker.adopt(self.soft()) {
+            drop(looker);
+            self.settle_mask();
+            looker = self.looker.borrow_mut();
+        }
+        looker.next(self.soft(), now)
+    }
+
+    pub(crate) fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
+        let mut looker = self.looker.borrow_mut();
+        let read = looker.look(&self.queue, self.soft(), budget);
+        let found = looker.seen.found;
+        drop(looker);
+        self.wake_all();
+        (found, read)
+    }
+
+    /// Wakers run here, outside every lock and borrow: they may do anything with the queue.
+    #[inline]
+    fn wake_all(&self) {
+        let mut wakers = self.looker.borrow_mut().take_wakers();
+        if wakers.capacity() > 0 {
+            for waker in wakers.drain(..) {
+                waker.wake();
+            }
+            self.looker.borrow_mut().keep_wakers(wakers);
+        }
+    }
+
+    pub(crate) fn spins(&self) {
+        self.looker.borrow_mut().counters.spins += 1;
+    }
+
+    #[inline]
+    pub(crate) fn look_while_spinning(&self) -> bool {
+        let found = self.queue.pair.pending() || !self.soft().inbox.is_empty();
+        if found {
+            self.looker.borrow_mut().seen.pending = true;
+        }
+        found
+    }
+
+    pub(crate) fn spun_in_vain(&self, now: Nanos) {
+        self.looker.borrow_mut().sample_delay(now);
+    }
+
+    /// The arming half of law 1. `sleeping`: the queue's own plan is to sleep on its notification.
+    pub(crate) fn arm(&self, sleeping: bool) {
+        self.soft().bell.arm();
+        if !sleeping {
+            return;
+        }
+        let mut looker = self.looker.borrow_mut();
+        if self.queue.is_shared() {
+            looker.owner = self.queue.role.try_take(engine::sleeper(self.me));
+            looker.registered = true;
+            if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
+                tracing::error!(%error, "a queue's vector cannot be watched");
+            }
+        }
+        if looker.owner {
+            self.queue.arm_vector();
+        }
+    }
+
+    /// The look between arming and blocking. In `interrupt` mode the vector is never masked and its messages are
+    /// sticky, so that nothing can be missed and looking would only be a free poll.
+    pub(crate) fn look_before_sleep(&self) -> bool {
+        let masks = self.looker.borrow().policy.masks();
+        !self.soft().inbox.is_empty() || self.soft().mode_asked() || masks && self.look_before_sleep_always()
+    }
+
+    fn look_before_sleep_always(&self) -> bool {
+        let mut looker = self.looker.borrow_mut();
+        let found = !self.soft().inbox.is_empty() || looker.owner && self.queue.pair.pending();
+        looker.seen.pending |= found;
+        found
+    }
+
+    /// Awake again: masks what was armed, counts, and notes for the policy why.
+    pub(crate) fn woken(&self, found: bool, nap: bool, notified: bool, woke_at: Nanos, until: Nanos) {
+        self.soft().bell.mask();
+        let mut looker = self.looker.borrow_mut();
+        if looker.policy.masks() && looker.owner && self.queue.maskable {
+            self.queue.mask_vector();
+        }
+        looker.counters.sleeps += u64::from(!nap);
+        looker.counters.naps += u64::from(nap);
+        if found {
+            return;
+        }
+        looker.counters.wakeups += 1;
+        let inbox = !self.soft().inbox.is_empty();
+        if notified || inbox || looker.policy.masks() {
+            looker.seen.woke = Some(engine::cause(notified, woke_at, until));
+        }
+    }
+
+    /// The thread goes back to its caller: hands on the role of looking, if others need it.
+    pub(crate) fn leave(&self) {
+        if !self.queue.is_shared() {
+            return;
+        }
+        let mut looker = self.looker.borrow_mut();
+        if looker.registered {
+            looker.registered = false;
+            looker.owner = false;
+            if let Some(heir) = self.queue.role.release(engine::sleeper(self.me)) {
+                self.queue.softs[heir.0 as usize].tell();
+                return;
+            }
+        }
+        if looker.seen.pending
+            && let Some(owner) = self.queue.role.owner()
+        {
+            self.queue.softs[owner.0 as usize].tell();
+        }
+    }
+
+    /// Takes what the poller has to report, without waiting. Whether the vector was among it.
+    pub(crate) fn drain_events(&self) -> io::Result<bool> {
+        self.place.drain(KEY_VECTOR)
+    }
+
+    /// In a mode that never masks, the vector is armed from now on; in any other it is masked while awake.
+    fn settle_mask(&self) {
+        let looker = self.looker.borrow();
+        if !looker.policy.masks() || !self.queue.maskable {
+            self.queue.arm_vector();
+        } else if looker.owner {
+            self.queue.mask_vector();
+        }
+    }
+}
+
+/// Puts the vector into the poller of the thread that sleeps on it, and takes it out of any other's.
+fn watch(queue: &HwQueue, place: &Place, looker: &mut Looker) -> io::Result<()> {
+    let Some(eventfd) = queue.link.vectors().eventfd(queue.vector) else { return Ok(()) };
+    match (looker.owner, looker.polled) {
+        (true, false) => place.poller().add(eventfd, KEY_VECTOR)?,
+        (false, true) => place.poller().remove(eventfd)?,
+        _ => return Ok(()),
+    }
+    looker.polled = looker.owner;
+    Ok(())
+}
+
+/// The only thing that can fail while driving is the system's refusal to let a thread sleep.
+pub(crate) fn report(ended: io::Result<Ended>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "the thread cannot sleep");
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.commit();
+        self.leave();
+        self.soft().requests().disown_all();
+        self.shared.give_back(&self.queue, self.me);
+    }
+}
+
+/// Readable when [`Queue::turn`] has something to do.
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.place.as_fd()
+    }
+}

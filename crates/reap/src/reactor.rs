@@ -1,0 +1,137 @@
+//! A reactor: a thread of Reap's that drives a queue for futures on other threads.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+
+use units::Nanos;
+
+use crate::error::QueueError;
+use crate::executor::Signal;
+use crate::future::Pending;
+use crate::queue::Queue;
+use crate::request::{Completion, Request};
+
+/// A thread that drives one queue. Requests come from any thread, as futures; dropping the last handle ends the thread
+/// once what is in flight has been answered.
+#[derive(Clone)]
+pub struct Reactor(Arc<Handle>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Requests that the thread has not taken yet, each with the cell its future waits on.
+    arrivals: Mutex<Vec<(Request, Arc<Mutex<Cell>>)>>,
+    signal: Arc<Signal>,
+    closed: AtomicBool,
+}
+
+/// Where a request is, between the thread that waits and the one that drives.
+enum Cell {
+    /// The reactor has not submitted it; a waker once the future has been polled.
+    Arriving(Option<Waker>),
+    Submitted(Pending),
+    Dropped,
+}
+
+impl Reactor {
+    /// Starts a thread that drives `queue`, pinned to `cpu` if given.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(queue: Queue, cpu: Option<usize>) -> Result<Reactor, QueueError> {
+        let signal = queue.signal().clone();
+        let shared = Arc::new(Shared { arrivals: Mutex::default(), signal, closed: AtomicBool::new(false) });
+        let worker = shared.clone();
+        let spawned = std::thread::Builder::new().name("reap-reactor".into()).spawn(move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = hw::pin(cpu)
+            {
+                tracing::warn!(cpu, %error, "the reactor is not pinned");
+            }
+            worker.run(&queue);
+        });
+        let thread = spawned.map_err(|source: io::Error| QueueError::System { what: "reactor thread", source })?;
+        Ok(Reactor(Arc::new(Handle { shared, thread: Some(thread) })))
+    }
+
+    /// A request as a future, driven by the reactor's thread.
+    pub fn start_request(&self, request: Request) -> Submitted {
+        let cell = Arc::new(Mutex::new(Cell::Arriving(None)));
+        let shared = &self.0.shared;
+        lock(&shared.arrivals).push((request, cell.clone()));
+        std::task::Wake::wake_by_ref(&shared.signal);
+        Submitted(cell)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn run(&self, queue: &Queue) {
+        let mut taken = Vec::new();
+        loop {
+            self.signal.clear();
+            std::mem::swap(&mut *lock(&self.arrivals), &mut taken);
+            for (request, cell) in taken.drain(..) {
+                let pending = queue.start(request);
+                let mut cell = lock(&cell);
+                if let Cell::Arriving(Some(waker)) = std::mem::replace(&mut *cell, Cell::Submitted(pending)) {
+                    drop(cell);
+                    waker.wake();
+                }
+            }
+            if self.closed.load(Acquire) && queue.in_flight() == 0 && lock(&self.arrivals).is_empty() {
+                return;
+            }
+            let closing = self.closed.load(Acquire);
+            queue.drive(Nanos::MAX, || self.signal.is_told() || closing && queue.in_flight() == 0);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Release);
+        std::task::Wake::wake_by_ref(&self.shared.signal);
+        // Not joined: nothing blocks in a drop. The thread ends by itself once its queue is empty.
+        drop(self.thread.take());
+    }
+}
+
+/// A request that a reactor drives.
+#[must_use = "the request is on its way, but its result and its buffer come back through the future"]
+pub struct Submitted(Arc<Mutex<Cell>>);
+
+impl Future for Submitted {
+    type Output = Completion;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
+        match &mut *lock(&self.0) {
+            Cell::Arriving(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Cell::Submitted(pending) => Pin::new(pending).poll(cx),
+            Cell::Dropped => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        let mut cell = lock(&self.0);
+        if let Cell::Submitted(_) = &*cell {
+            *cell = Cell::Dropped;
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Device URIs: `mem:1G?profile=optane`, `file:PATH?size=4G&lba=4096`.
+//!
+//! A URI names one subsystem of the embedded link: what stores the data, and how the controller behaves.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// What a device URI says, checked but not yet opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceUri {
+    /// Where the data lives.
+    pub backing: Backing,
+    /// `profile=`: a name (`null`, `optane`, `tlc`, `bimodal`, `cloud`) or the path of a TOML file that ends in `.toml`.
+    pub profile: String,
+    /// `lba=`: bytes of a logical block, 512 or 4096.
+    pub lba_bytes: u32,
+    /// `namespaces=`: how many namespaces of the given size, 1 to 16.
+    pub namespaces: u32,
+    /// `queues=`: I/O queue pairs that the controller supports, 1 to 64.
+    pub queues: u16,
+    /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are shared.
+    pub vectors: u16,
+    /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
+    pub entries: u32,
+    /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
+    pub alloc_limit: Option<u64>,
+    /// `seed=`: of the profile's random service times.
+    pub seed: u64,
+}
+
+/// Where the data lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Sparse memory of this many bytes a namespace.
+    Mem {
+        /// Bytes; a multiple of the block size.
+        bytes: u64,
+    },
+    /// A file, which must exist unless `size=` is given.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// `size=`: create or extend it, sparsely, to this many bytes.
+        bytes: Option<u64>,
+    },
+}
+
+/// Why a device URI cannot be used. Columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("device URI `{uri}`, column {column}: {what}")]
+pub struct UriError {
+    /// The URI as given.
+    pub uri: String,
+    /// Where the offending part begins.
+    pub column: usize,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+const KEYS: [&str; 9] = ["profile", "lba", "namespaces", "queues", "vectors", "entries", "alloc", "seed", "size"];
+
+impl FromStr for DeviceUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<DeviceUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let Some((scheme, rest)) = uri.split_once(':') else {
+            return Err(fail(0, "expected `mem:SIZE` or `file:PATH`, such as `mem:1G?profile=optane`".into()));
+        };
+        let body_at = scheme.len() + 1;
+        let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
+        let mut parsed = DeviceUri::new(match scheme {
+            "mem" => Backing::Mem { bytes: parse_size(body).map_err(|e| fail(body_at, e))? },
+            "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
+            "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
+            other => return Err(fail(0, format!("there is no link `{other}:`; `mem:` and `file:` are built in"))),
+        });
+        let mut at = body_at + body.len() + 1;
+        for pair in query.into_iter().flat_map(|q| q.split('&')) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| fail(at, format!("`{pair}` needs a value, as in `profile=optane`")))?;
+            parsed.set(key, value).map_err(|e| fail(at, e))?;
+            at += pair.len() + 1;
+        }
+        parsed.check().map_err(|e| fail(body_at, e))?;
+        Ok(parsed)
+    }
+}
+
+impl DeviceUri {
+    fn new(backing: Backing) -> DeviceUri {
+        DeviceUri {
+            backing,
+            profile: "optane".into(),
+            lba_bytes: 512,
+            namespaces: 1,
+            queues: 64,
+            vectors: 65,
+            entries: 1024,
+            alloc_limit: None,
+            seed: 1,
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "profile" => self.profile = decode(value)?,
+            "lba" => self.lba_bytes = number(key, value, &[512, 4096], "512 or 4096")?,
+            "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
+            "queues" => self.queues = within(key, value, 1, 64)? as u16,
+            "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
+            "entries" => self.entries = within(key, value, 2, 4096)? as u32,
+            "alloc" => self.alloc_limit = Some(parse_size(value)?),
+            "seed" => self.seed = within(key, value, 0, u64::MAX)?,
+            "size" => match &mut self.backing {
+                Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
+                Backing::Mem { .. } => return Err("the size of `mem:` stands before the `?`".into()),
+            },
+            _ => {
+                let near = KEYS.iter().find(|k| k.starts_with(key.get(..2).unwrap_or(key)));
+                let hint = near.map_or_else(|| format!("known are {}", KEYS.join(", ")), |k| format!("did you mean `{k}`?"));
+                return Err(format!("there is no parameter `{key}`; {hint}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let bytes = match self.backing {
+            Backing::Mem { bytes } => Some(bytes),
+            Backing::File { bytes, .. } => bytes,
+        };
+        match bytes {
+            Some(b) if b < u64::from(self.lba_bytes) => Err(format!("{b} bytes are less than one block of {} bytes", self.lba_bytes)),
+            Some(b) if b % u64::from(self.lba_bytes) != 0 => Err(format!("{b} bytes are not whole blocks of {} bytes", self.lba_bytes)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.backing {
+            Backing::Mem { bytes } => write!(f, "mem:{}", show_size(*bytes))?,
+            Backing::File { path, .. } => write!(f, "file:{}", path.display())?,
+        }
+        write!(f, "?profile={}", self.profile)
+    }
+}
+
+/// Bytes with an optional binary suffix: `4096`, `64K`, `1G`, `2TiB`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        other => return Err(format!("`{other}` is no unit of size; use K, M, G or T (powers of 1024)")),
+    };
+    let n: u64 = digits.parse().map_err(|_| format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes"))?;
+    n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
+}
+
+/// The shortest exact form that [`parse_size`] reads.
+fn show_size(bytes: u64) -> String {
+    let unit = (bytes.trailing_zeros() / 10).min(4) as usize;
+    format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
+}
+
+fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (low..=high).contains(n))
+        .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
+}
+
+fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
+    value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
+}
+
+/// Undoes percent-encoding, so that a path may contain `?` and `&`.
+fn decode(text: &str) -> Result<String, String> {
+    percent_encoding::percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn the_default_device_parses_and_prints_as_written() {
+    let uri: DeviceUri = "mem:1G?profile=optane".parse().unwrap();
+    assert_eq!(uri.backing, Backing::Mem { bytes: 1 << 30 });
+    assert_eq!(uri.to_string(), "mem:1G?profile=optane");
+}
+
+#[test]
+fn a_path_may_hold_encoded_query_characters() {
+    let uri: DeviceUri = "file:/tmp/a%3Fb?size=1M&lba=4096".parse().unwrap();
+    assert_eq!(uri.backing, Backing::File { path: "/tmp/a?b".into(), bytes: Some(1 << 20) });
+}
+
+#[test]
+fn every_mistake_is_told_with_its_column() {
+    for (uri, column, words) in [
+        ("", 1, "expected `mem:SIZE`"),
+        ("disk:1G", 1, "no link `disk:`"),
+        ("mem:", 5, "is no size"),
+        ("mem:12X", 5, "no unit of size"),
+        ("mem:100", 5, "less than one block"),
+        ("mem:1000", 5, "not whole blocks"),
+        ("mem:99999999T", 5, "out of range"),
+        ("mem:1G?profile", 8, "needs a value"),
+        ("mem:1G?profle=null", 8, "did you mean `profile`"),
+        ("mem:1G?profile=null&queues=65", 21, "from 1 to 64"),
+        ("mem:1G?size=1G", 8, "before the `?`"),
+        ("file:", 6, "a path must follow"),
+    ] {
+        let error = uri.parse::<DeviceUri>().expect_err(uri);
+        assert_eq!(error.column, column, "{error}");
+        assert!(error.what.contains(words), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "\\PC*") {
+        let _ = text.parse::<DeviceUri>();
+        let _ = format!("mem:1G?{text}").parse::<DeviceUri>();
+        let _ = format!("file:{text}").parse::<DeviceUri>();
+    }
+}

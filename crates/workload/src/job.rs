@@ -261,7 +261,7 @@ pub struct Job {
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
     pub batch_submit: u32,
-    /// `iodepth_batch_complete_min`: completions to wait for at once.
+    /// `iodepth_batch_complete_min`: completions to wait for at once. 0: for one after each I/O, as fio does.
     pub complete_min: u32,
     /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
     pub complete_max: u32,

@@ -12,6 +12,7 @@ pub mod fio;
 mod generator;
 mod job;
 pub mod plan;
+pub mod report;
 mod stats;
 
 pub use generator::{BadBlock, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, VERIFY_HEADER};

@@ -236,7 +236,8 @@ impl Generator {
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
         let stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
-        let depth = job.iodepth.max(1);
+        // fio then waits for one completion after each I/O, whatever the depth.
+        let depth = if job.complete_min == 0 { 1 } else { job.iodepth.max(1) };
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         let checks = Checks::new(job, seat)?;
@@ -431,7 +432,6 @@ impl Generator {
     #[inline]
     pub fn issued(&mut self, io: &Io, now: Nanos) {
         self.queued += 1;
-        self.stats.depth.add_depth(self.in_flight);
         self.stats.op_mut(io.op).issued += 1;
         if self.timed {
             if let Some(slot) = self.slots.get_mut(io.slot as usize) {
@@ -446,6 +446,7 @@ impl Generator {
     pub fn committed(&mut self, now: Nanos) {
         if self.queued > 0 {
             self.stats.submit.add_batch(self.queued);
+            self.stats.depth.add_depth(self.in_flight, self.queued);
             self.queued = 0;
         }
         if !self.timed {

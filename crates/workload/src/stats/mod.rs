@@ -131,11 +131,11 @@ fn per_second(n: u64, span: Nanos) -> f64 {
 pub struct Bands(pub [u64; 7]);
 
 impl Bands {
-    /// Counts a depth: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
+    /// Counts `n` I/Os at a depth: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
     #[inline]
-    pub fn add_depth(&mut self, depth: u32) {
+    pub fn add_depth(&mut self, depth: u32, n: u32) {
         let band = (31 - (depth | 1).leading_zeros()).min(6);
-        self.0[band as usize] += 1;
+        self.0[band as usize] += u64::from(n);
     }
 
     /// Counts a batch: 0, 1–4, 5–8, 9–16, 17–32, 33–64, more than 64.
@@ -168,7 +168,7 @@ pub struct Stats {
     pub read: OpStats,
     /// Writes.
     pub write: OpStats,
-    /// I/Os in flight, as each one was issued.
+    /// I/Os in flight, as each one was announced.
     pub depth: Bands,
     /// I/Os per doorbell.
     pub submit: Bands,

@@ -14,11 +14,14 @@ pub struct Moments {
 
 impl Default for Moments {
     fn default() -> Self {
-        Moments { n: 0, min: u64::MAX, max: 0, sum: 0, squares: 0 }
+        Moments::NONE
     }
 }
 
 impl Moments {
+    /// No samples.
+    pub const NONE: Moments = Moments { n: 0, min: u64::MAX, max: 0, sum: 0, squares: 0 };
+
     /// Counts one value.
     #[inline]
     pub fn add(&mut self, value: u64) {

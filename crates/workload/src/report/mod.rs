@@ -1,0 +1,163 @@
+//! Results, laid out as fio lays them out: `normal` for people, `json` for scripts.
+
+mod distribution;
+mod json;
+mod normal;
+mod numbers;
+mod time;
+
+pub use json::json;
+pub use normal::{normal, opening};
+pub use time::ctime;
+
+use crate::generator::Generator;
+use crate::job::Job;
+use crate::plan::Thread;
+use crate::stats::Stats;
+use serde::Serialize;
+use units::Nanos;
+
+/// All results of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Name and version, `reap-0.1.0`: where fio's results say `fio-3.33`.
+    pub program: String,
+    /// When the run ended, in milliseconds since 1970 (UTC).
+    pub unix_ms: u64,
+    /// The options of the `[global]` sections.
+    pub global_options: Vec<(String, String)>,
+    /// One for each job thread, or for each group with `group_reporting`; in order.
+    pub entries: Vec<Entry>,
+}
+
+/// The results of one job thread, or of several with `group_reporting`.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// The job's name; of several jobs, the first one's.
+    pub name: String,
+    /// Its description.
+    pub description: Option<String>,
+    /// fio's groupid.
+    pub group: u32,
+    /// Threads added up here.
+    pub threads: u32,
+    /// The first errno of any of them; 0: none.
+    pub error: i32,
+    /// What went wrong, in words.
+    pub error_text: String,
+    /// The process or thread that it was.
+    pub pid: u32,
+    /// The job's own options.
+    pub options: Vec<(String, String)>,
+    /// `iodepth`.
+    pub iodepth: u32,
+    /// The percentiles to show, ascending.
+    pub percentiles: Vec<f64>,
+    /// Digits after the point in them.
+    pub percentile_precision: usize,
+    /// 1000 or 1024: which units come first.
+    pub kb_base: u64,
+    /// What was measured.
+    pub stats: Stats,
+    /// CPU and faults of its threads.
+    pub usage: Usage,
+    /// The measured time of all its threads, added up.
+    pub thread_time: Nanos,
+    /// From the start of the run to the end of the last of them.
+    pub elapsed: Nanos,
+    /// What fio does not have.
+    pub reap: Figures,
+    /// Further lines for [`normal`]: label and text.
+    pub lines: Vec<(String, String)>,
+}
+
+/// What threads cost the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub user: Nanos,
+    /// CPU time in the kernel.
+    pub system: Nanos,
+    /// Context switches, voluntary or not.
+    pub context_switches: u64,
+    /// Page faults that read from a device.
+    pub major_faults: u64,
+    /// Other page faults.
+    pub minor_faults: u64,
+}
+
+/// How completions were found, and what that cost: what fio cannot say. The object `reap` of each job in [`json`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// The completion mode.
+    pub mode: String,
+    /// CPU time of the host's threads per I/O, in nanoseconds.
+    pub cpu_ns_per_io: f64,
+    /// CPU time that the device's side spent on raising notifications, per I/O, in nanoseconds.
+    pub notify_ns_per_io: f64,
+    /// Messages that the device sent.
+    pub messages: u64,
+    /// Times that a sleeping thread woke.
+    pub wakeups: u64,
+    /// Completions per wake-up; 0 without any.
+    pub completions_per_wakeup: f64,
+    /// Looks at a completion queue that found nothing.
+    pub empty_looks: u64,
+    /// Doorbells rung for submissions.
+    pub sq_doorbells: u64,
+    /// Doorbells rung for completions.
+    pub cq_doorbells: u64,
+}
+
+impl Entry {
+    /// An entry for the threads of `job`, without results yet.
+    pub fn new(job: &Job, thread: &Thread) -> Entry {
+        Entry {
+            name: job.name.clone(),
+            description: job.description.clone(),
+            group: thread.group,
+            options: job.options.clone(),
+            iodepth: job.iodepth,
+            percentiles: job.percentiles.clone(),
+            percentile_precision: job.percentile_precision,
+            kb_base: job.kb_base,
+            ..Entry::default()
+        }
+    }
+
+    /// Adds a thread that is done.
+    pub fn add(&mut self, generator: &Generator, usage: Usage) {
+        let stats = generator.stats();
+        if self.threads == 0 {
+            self.stats = stats.clone();
+        } else {
+            self.stats.merge(stats);
+        }
+        self.threads += 1;
+        self.thread_time += stats.read.runtime.max(stats.write.runtime);
+        self.usage.user += usage.user;
+        self.usage.system += usage.system;
+        self.usage.context_switches += usage.context_switches;
+        self.usage.major_faults += usage.major_faults;
+        self.usage.minor_faults += usage.minor_faults;
+        if self.error == 0 && generator.error() != 0 {
+            self.error = generator.error();
+            self.error_text = match (generator.failure(), generator.bad_blocks().first()) {
+                (Some(failure), _) => failure.to_string(),
+                (None, Some(bad)) if generator.bad_count() > 1 => format!("{bad}, and {} more", generator.bad_count() - 1),
+                (None, Some(bad)) => bad.to_string(),
+                (None, None) => String::new(),
+            };
+        }
+    }
+
+    /// Per cent of one CPU in user mode and in the kernel.
+    fn cpu_percent(&self) -> (f64, f64) {
+        let whole = self.thread_time.0;
+        let percent = |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
+        (percent(self.usage.user), percent(self.usage.system))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,8 @@ pub fn process_cpu() -> Nanos {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// The CPU clock of one thread, readable from every thread of the process.
+/// The CPU clock of one thread, readable from every thread of the process. It names the thread by its kernel id, which a
+/// thread started after this one's end may get.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadCpuClock(libc::clockid_t);
 

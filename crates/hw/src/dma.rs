@@ -5,6 +5,10 @@
 //! moment, as an IOMMU would refuse it: neither a wrong PRP nor a stale command reaches a buffer that the application
 //! holds, free memory, or a ring.
 //!
+//! What is not checked is what no IOMMU checks either: a device must not copy into a buffer after it has completed the
+//! command that named it, nor twice at once. The embedded device is one thread that copies, then completes; a host
+//! takes a buffer back when it has seen the completion, or RDY=0.
+//!
 //! **Contents**: memory is zero when it is first used. A recycled [`DmaBuf`] holds whatever it held before; a
 //! [`RingMemory`] is zeroed each time, because a stale phase tag would be a completion.
 

@@ -2,13 +2,19 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use units::Nanos;
 
 use crate::clock::timespec;
+
+/// There is no `epoll_pwait2`, as was found out once: under valgrind, in some sandboxes.
+static NO_PWAIT2: AtomicBool = AtomicBool::new(false);
 
 /// An epoll instance, edge-triggered: a descriptor is reported once for each time that something new arrives, so one
 /// that is not drained does not spin the sleeper.
@@ -52,12 +58,35 @@ impl Poller {
     pub fn wait(&self, timeout: Option<Nanos>, out: &mut Vec<u64>) -> io::Result<()> {
         out.clear();
         let timeout = timeout.filter(|t| *t != Nanos::MAX).map(timespec);
+        if NO_PWAIT2.load(Ordering::Relaxed) {
+            return self.wait_in_two_steps(timeout.as_ref(), out);
+        }
         let mut events = [const { MaybeUninit::<Event>::uninit() }; Self::BATCH];
         match epoll::wait(&self.0, &mut events, timeout.as_ref()) {
             Ok((events, _)) => out.extend(events.iter().map(|event| event.data.u64())),
             Err(Errno::INTR) => {}
+            Err(Errno::NOSYS) => {
+                NO_PWAIT2.store(true, Ordering::Relaxed);
+                return self.wait_in_two_steps(timeout.as_ref(), out);
+            }
             Err(errno) => return Err(errno.into()),
         }
+        Ok(())
+    }
+
+    /// [`Poller::wait`] without `epoll_pwait2`.
+    #[cold]
+    fn wait_in_two_steps(&self, timeout: Option<&Timespec>, out: &mut Vec<u64>) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout) {
+            Ok(0) | Err(Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Self::BATCH];
+        // SAFETY: the descriptor is open, and `events` has room for as many as are asked for.
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as i32, 0) };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        out.extend(events[..count].iter().map(|event| event.u64));
         Ok(())
     }
 }

@@ -19,7 +19,6 @@ struct Line {
     bell: Bell,
     eventfd: EventFd,
     messages: AtomicU64,
-    suppressed: AtomicU64,
 }
 
 impl Vectors {
@@ -28,9 +27,7 @@ impl Vectors {
     /// # Errors
     /// What `eventfd` says (too many open files).
     pub fn new(count: u16) -> io::Result<Vectors> {
-        let line = || -> io::Result<Line> {
-            Ok(Line { bell: Bell::new(), eventfd: EventFd::new()?, messages: AtomicU64::new(0), suppressed: AtomicU64::new(0) })
-        };
+        let line = || -> io::Result<Line> { Ok(Line { bell: Bell::new(), eventfd: EventFd::new()?, messages: AtomicU64::new(0) }) };
         (0..count).map(|_| line()).collect::<io::Result<_>>().map(Vectors)
     }
 
@@ -60,8 +57,6 @@ impl Vectors {
         if rings {
             line.messages.fetch_add(1, Ordering::Relaxed);
             line.eventfd.signal();
-        } else {
-            line.suppressed.fetch_add(1, Ordering::Relaxed);
         }
         rings
     }
@@ -69,11 +64,6 @@ impl Vectors {
     /// Messages sent so far.
     pub fn messages(&self, vector: Vector) -> u64 {
         self.line(vector).map_or(0, |line| line.messages.load(Ordering::Relaxed))
-    }
-
-    /// Messages that the mask has held back so far.
-    pub fn suppressed(&self, vector: Vector) -> u64 {
-        self.line(vector).map_or(0, |line| line.suppressed.load(Ordering::Relaxed))
     }
 
     #[inline]

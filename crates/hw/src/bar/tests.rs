@@ -1,1 +1,44 @@
+use std::mem::{align_of, size_of};
 
+use super::*;
+
+const QUEUE: QueueId = QueueId(2);
+
+#[test]
+fn both_sides_see_the_same_doorbells() {
+    let bar = Bar::new(6, 2);
+    bar.ring_sq(QUEUE, 7);
+    bar.ring_cq(QUEUE, 9);
+    assert_eq!((bar.sq_tail(QUEUE), bar.cq_head(QUEUE), bar.sq_tail(QueueId(1))), (7, 9, 0));
+    assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
+}
+
+#[test]
+fn doorbells_are_where_the_stride_puts_them() {
+    for stride_log2 in [2, 6, 12] {
+        let bar = Bar::new(stride_log2, 2);
+        bar.ring_cq(QUEUE, 9);
+        assert_eq!(bar.read32(0x1000 + (5 << stride_log2)), 9);
+        bar.write32(0x1000 + (4 << stride_log2), 3);
+        assert_eq!(bar.sq_tail(QUEUE), 3);
+    }
+    assert_eq!(Bar::new(6, 2).read32(0x1004), u32::MAX);
+}
+
+#[test]
+fn registers_are_words_and_pairs_of_words() {
+    let bar = Bar::new(6, 1);
+    bar.write64(0x28, 0x1122_3344_5566_7788);
+    assert_eq!((bar.read32(0x28), bar.read32(0x2c), bar.read64(0x28)), (0x5566_7788, 0x1122_3344, 0x1122_3344_5566_7788));
+}
+
+#[test]
+fn where_nothing_is_reads_are_all_ones_and_writes_do_nothing() {
+    let bar = Bar::new(6, 1);
+    for offset in [0x1000 + (4 << 6), 0x10_0000, u32::MAX] {
+        bar.write32(offset, 1);
+        assert_eq!(bar.read32(offset), u32::MAX);
+    }
+    bar.ring_sq(QueueId(u16::MAX), 1);
+    assert_eq!((bar.sq_tail(QueueId(u16::MAX)), bar.cq_head(QueueId(2))), (0, 0));
+}

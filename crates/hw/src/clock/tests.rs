@@ -1,1 +1,45 @@
+use std::hint::black_box;
+use std::sync::mpsc;
+use std::thread;
 
+use super::*;
+
+fn work() {
+    let before = thread_cpu();
+    while thread_cpu() - before < Nanos::from_millis(2) {
+        black_box(());
+    }
+}
+
+#[test]
+fn work_costs_the_thread_and_the_process_cpu_time() {
+    let (process, thread) = (process_cpu(), thread_cpu());
+    work();
+    assert!(thread_cpu() - thread >= Nanos::from_millis(2));
+    assert!(process_cpu() > process);
+}
+
+#[test]
+fn the_cpu_time_of_another_thread_can_be_read_while_it_lives() {
+    let (give, take) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let worker = thread::spawn(move || {
+        work();
+        give.send((ThreadCpuClock::of_current().unwrap(), thread_cpu())).unwrap();
+        _ = ended.recv();
+    });
+    let (clock, own) = take.recv().unwrap();
+    assert!(clock.read().unwrap() >= own);
+    drop(end);
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_sleep_lasts_until_its_instant() {
+    set_timer_slack(Nanos(1)).unwrap();
+    let until = now() + Nanos::from_micros(300);
+    sleep_until(until);
+    assert!(now() >= until);
+    sleep_until(Nanos::ZERO);
+    set_timer_slack(Nanos::ZERO).unwrap();
+}

@@ -81,3 +81,6 @@ impl Buddy {
 fn order_of(size: u64) -> usize {
     (size / MIN_BLOCK).trailing_zeros() as usize
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,283 @@
+use std::sync::Barrier;
+use std::thread;
 
+use nvme::{Consumer, CqSlots, Cqe, Producer, SqSlots, Sqe, Status};
+use proptest::prelude::*;
+
+use super::*;
+
+const POOL: u64 = 2 * CHUNK;
+
+fn pool() -> DmaPool {
+    DmaPool::new(POOL).unwrap()
+}
+
+#[test]
+fn buffers_and_rings_cross_threads() {
+    fn crosses<T: Send + Sync>() {}
+    crosses::<DmaPool>();
+    crosses::<DmaBuf>();
+    crosses::<Lent>();
+    crosses::<SqRing>();
+    crosses::<CqRing>();
+}
+
+#[test]
+fn what_the_device_writes_comes_back() {
+    let pool = pool();
+    let mut buf = pool.alloc(5000).unwrap();
+    buf.fill(7);
+    let (addr, lent) = (buf.addr(), buf.lend());
+    assert_eq!((lent.addr(), lent.len()), (addr, 5000));
+    let mut seen = [0; 3];
+    pool.dma_read(addr + 4095, &mut seen).unwrap();
+    assert_eq!(seen, [7; 3]);
+    pool.dma_write(addr + 4095, &[1, 2]).unwrap();
+    let buf = lent.take_back();
+    assert_eq!((buf.addr(), &buf[4094..4098]), (addr, &[7, 1, 2, 7][..]));
+}
+
+#[test]
+fn the_device_is_refused_whatever_is_not_lent() {
+    let pool = pool();
+    let (held, small, large) = (pool.alloc(512).unwrap(), pool.alloc(512).unwrap().lend(), pool.alloc(8192).unwrap().lend());
+    let ring = pool.alloc_ring(4096).unwrap();
+    let refused = [
+        (held.addr(), 1),                        // the application holds it
+        (held.as_ptr() as u64, 1),               // a pointer is not a bus address
+        (ring.addr(), 16),                       // a ring
+        (small.addr(), 513),                     // runs into what is not lent
+        (small.addr() - 1, 2),                   // begins before
+        (large.addr() + 8191, 2),                // leaves at the end
+        (pool.base() + pool.len(), 1),           // behind the pool
+        (pool.base() + pool.len() - 1, 1),       // free
+        (pool.base() - 1, 1),                    // before the pool
+        (0, 1),                                  // null
+        (u64::MAX, u64::MAX),                    // overflows
+        (large.addr(), u64::MAX),                // overflows
+        (DmaPool::new(POOL).unwrap().base(), 1), // another pool
+    ];
+    for (addr, len) in refused {
+        assert_eq!(pool.check(addr, len), Err(OutOfPool { addr, len }), "{addr:#x}..+{len:#x}");
+    }
+    assert_eq!(pool.dma_read(held.addr(), &mut [0]), Err(OutOfPool { addr: held.addr(), len: 1 }));
+    assert_eq!(pool.dma_write(held.addr(), &[0]), Err(OutOfPool { addr: held.addr(), len: 1 }));
+    assert_eq!((pool.check(small.addr(), 512), pool.check(large.addr() + 1, 8191)), (Ok(()), Ok(())));
+    let (addr, _) = (small.addr(), (small.take_back(), large.take_back()));
+    assert!(pool.check(addr, 1).is_err());
+}
+
+#[test]
+fn neighbours_that_are_both_lent_are_one_range() {
+    let pool = pool();
+    let lent: Vec<Lent> = [512, 512, 1024, 2048, 4096].map(|len| pool.alloc(len).unwrap().lend()).into();
+    let first = lent.iter().map(Lent::addr).min().unwrap();
+    assert_eq!(pool.check(first, 8192), Ok(()));
+    let _held: Vec<DmaBuf> = lent.into_iter().map(Lent::take_back).collect();
+}
+
+#[test]
+fn a_lent_buffer_that_is_dropped_is_leaked_and_counted() {
+    let pool = pool();
+    let lent = pool.alloc(3000).unwrap().lend();
+    let addr = lent.addr();
+    drop(lent);
+    assert_eq!(pool.leaked(), 4096);
+    // The device may still write there, and nobody else ever gets it.
+    assert_eq!(pool.dma_write(addr, &[1]), Ok(()));
+    let others: Vec<DmaBuf> = std::iter::from_fn(|| pool.alloc(4096).ok()).collect();
+    assert_eq!(others.len() as u64, POOL / 4096 - 1);
+    assert!(others.iter().all(|buf| buf.addr() != addr));
+}
+
+#[test]
+fn a_full_pool_says_what_to_do() {
+    let pool = pool();
+    let _all: Vec<DmaBuf> = std::iter::from_fn(|| pool.alloc(CHUNK as usize).ok()).collect();
+    assert_eq!(
+        pool.alloc(512).unwrap_err().to_string(),
+        "the DMA pool of 8388608 bytes has no 512 bytes in one piece left; open it larger or keep fewer buffers"
+    );
+    assert_eq!(pool.alloc(usize::MAX).unwrap_err().wanted, usize::MAX);
+    assert!(pool.alloc_ring(usize::MAX).is_err());
+}
+
+#[test]
+fn a_pool_is_of_some_size() {
+    assert_eq!(DmaPool::new(1).unwrap().len(), CHUNK);
+    assert_eq!(DmaPool::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(DmaPool::new(MAX_POOL + 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    // Address space only, also of what describes it.
+    let pool = DmaPool::new(64 << 30).unwrap();
+    assert_eq!(pool.alloc(1 << 20).unwrap()[12345], 0);
+}
+
+#[test]
+fn ring_memory_is_zeroed_and_outlives_its_owner() {
+    let pool = pool();
+    let mut buf = pool.alloc(4096).unwrap();
+    buf.fill(0xff);
+    let addr = buf.addr();
+    drop(buf);
+    let memory = pool.alloc_ring(100).unwrap();
+    assert_eq!((memory.addr(), memory.len()), (addr, 4096));
+    let ring = pool.cq(addr, 256).unwrap();
+    assert!((0..256).all(|slot| !ring.is_new(slot, true)));
+    // The controller still has the ring mapped: the block is nobody else's.
+    drop(memory);
+    assert_ne!(pool.alloc(4096).unwrap().addr(), addr);
+    assert!(pool.cq(addr, 1).is_some());
+    drop(ring);
+    assert!(pool.cq(addr, 1).is_none());
+    assert_eq!(pool.alloc(4096).unwrap().addr(), addr);
+}
+
+#[test]
+fn rings_are_mapped_only_over_ring_memory() {
+    let pool = pool();
+    let memory = pool.alloc_ring(8192).unwrap();
+    let at = memory.addr();
+    assert!(pool.sq(at, 128).is_some() && pool.sq(at + 4096, 64).is_some() && pool.cq(at, 512).is_some());
+    for (addr, entries) in
+        [(at, 129), (at + 4096, 65), (at + 4, 1), (at, 0), (at - 64, 1), (at + 8192, 1), (0, 1), (u64::MAX - 7, 1), (at, u32::MAX)]
+    {
+        assert!(pool.sq(addr, entries).is_none(), "{addr:#x} × {entries}");
+    }
+    let lent = pool.alloc(4096).unwrap().lend();
+    assert!(pool.sq(lent.addr(), 1).is_none());
+    drop(lent.take_back());
+}
+
+#[test]
+#[should_panic = "slot 4 of a ring of 4 entries"]
+fn a_slot_outside_the_ring_is_not_reached() {
+    let pool = pool();
+    let memory = pool.alloc_ring(4096).unwrap();
+    pool.cq(memory.addr(), 4).unwrap().is_new(4, true);
+}
+
+proptest! {
+    #[test]
+    fn entries_come_back_as_stored(words in any::<[u64; 8]>(), slot in 0..64u32) {
+        let pool = pool();
+        let memory = pool.alloc_ring(4096).unwrap();
+        let (sq, cq) = (pool.sq(memory.addr(), 64).unwrap(), pool.cq(memory.addr(), 256).unwrap());
+        sq.store(slot, &Sqe::from_words(words));
+        prop_assert_eq!(sq.load(slot).to_words(), words);
+        let cqe = Cqe::from_words([words[0], words[1]]);
+        cq.store(slot, &cqe);
+        prop_assert_eq!(cq.load(slot, cqe.phase()), Some(cqe));
+        prop_assert_eq!((cq.load(slot, !cqe.phase()), cq.is_new(slot, !cqe.phase())), (None, false));
+    }
+}
+
+/// Lends, takes back and drops at random, and compares what the device may reach with a naive map of bytes.
+fn reach_is_exact(steps: &[(u8, usize)], probes: &[(u64, u64)], check: impl Fn(&DmaPool, u64, u64) -> bool) -> Result<(), String> {
+    let pool = DmaPool::new(CHUNK).unwrap();
+    let (mut held, mut lent): (Vec<DmaBuf>, Vec<Lent>) = (Vec::new(), Vec::new());
+    let mut reachable = vec![false; CHUNK as usize];
+    for &(step, n) in steps {
+        match step {
+            0 => held.extend(pool.alloc(n)),
+            1 if !held.is_empty() => lent.push(held.swap_remove(n % held.len()).lend()),
+            2 if !lent.is_empty() => held.push(lent.swap_remove(n % lent.len()).take_back()),
+            3 if !held.is_empty() => drop(held.swap_remove(n % held.len())),
+            _ => {}
+        }
+    }
+    for one in &lent {
+        // Whole pages of the buffer's own block are reachable, else units of 512 bytes.
+        let unit = if one.len() < 4096 { 512 } else { 4096 };
+        let start = (one.addr() - pool.base()) as usize;
+        reachable[start..start + one.len().next_multiple_of(unit)].fill(true);
+    }
+    let edges =
+        lent.iter().flat_map(|one| [(one.addr() - pool.base(), one.len() as u64), (one.addr() - pool.base(), 1 + one.len() as u64)]);
+    for (offset, len) in probes.iter().copied().chain(edges) {
+        let want = (offset..offset + len).all(|at| reachable.get(at as usize) == Some(&true));
+        let got = check(&pool, pool.base() + offset, len);
+        if want != got {
+            return Err(format!("{offset:#x}..+{len:#x}: {got}, but {want} byte by byte"));
+        }
+    }
+    held.extend(lent.into_iter().map(Lent::take_back));
+    Ok(())
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
+    prop::collection::vec((0..4u8, prop_oneof![1..6000usize, 1..40_000usize]), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn the_device_reaches_what_is_lent_and_nothing_else(
+        steps in steps(),
+        probes in prop::collection::vec((0..CHUNK / 8, 1..9000u64), 20),
+    ) {
+        let checked = reach_is_exact(&steps, &probes, |pool, addr, len| pool.check(addr, len).is_ok());
+        prop_assert_eq!(checked, Ok(()));
+    }
+}
+
+#[test]
+fn a_check_of_the_range_alone_is_caught() {
+    let inside = |pool: &DmaPool, addr: u64, len: u64| addr - pool.base() + len <= pool.len();
+    assert!(reach_is_exact(&[(0, 512), (1, 0)], &[], inside).is_err());
+}
+
+#[test]
+fn a_check_of_the_first_byte_alone_is_caught() {
+    let first = |pool: &DmaPool, addr: u64, _| pool.check(addr, 1).is_ok();
+    assert!(reach_is_exact(&[(0, 4096), (1, 0)], &[], first).is_err());
+}
+
+/// A device thread takes SQEs, writes the data they name and completes them; the host sees each once, whole, with its
+/// data. 4 slots, so that the rings wrap often.
+#[test]
+fn a_device_thread_and_a_host_thread_share_rings_and_buffers() {
+    const ENTRIES: u32 = 4;
+    const ROUNDS: u64 = 20_000;
+    let pool = pool();
+    let memory = pool.alloc_ring(8192).unwrap();
+    let (sq, cq) = (pool.sq(memory.addr(), ENTRIES).unwrap(), pool.cq(memory.addr() + 4096, ENTRIES).unwrap());
+    let (tail, start) = (AtomicU64::new(0), Barrier::new(2));
+    thread::scope(|scope| {
+        let (device_pool, device_sq, device_cq) = (pool.clone(), sq.clone(), cq.clone());
+        scope.spawn(|| {
+            let (pool, sq, cq) = (device_pool, device_sq, device_cq);
+            let (mut consumer, mut producer) = (Consumer::new(ENTRIES), Producer::new(ENTRIES));
+            start.wait();
+            for done in 0..ROUNDS {
+                while tail.load(Ordering::Acquire) == done {
+                    thread::yield_now();
+                }
+                let sqe = sq.load(consumer.slot());
+                consumer.advance();
+                pool.dma_write(sqe.prp1, &done.to_ne_bytes()).unwrap();
+                let cqe = Cqe { result: done as u32, dw1: !done as u32, cid: sqe.cid, ..Cqe::default() };
+                cq.store(producer.slot(), &cqe.with_status(Status::SUCCESS, producer.phase()));
+                producer.advance();
+            }
+        });
+        let (mut producer, mut consumer) = (Producer::new(ENTRIES), Consumer::new(ENTRIES));
+        let mut buf = pool.alloc(512).unwrap();
+        start.wait();
+        for round in 0..ROUNDS {
+            let lent = buf.lend();
+            sq.store(producer.slot(), &Sqe { cid: round as u16, prp1: lent.addr(), ..Sqe::default() });
+            producer.advance();
+            tail.store(round + 1, Ordering::Release);
+            let cqe = loop {
+                match cq.load(consumer.slot(), consumer.phase()) {
+                    Some(cqe) => break cqe,
+                    None => thread::yield_now(),
+                }
+            };
+            consumer.advance();
+            buf = lent.take_back();
+            assert_eq!((cqe.result, cqe.dw1, cqe.cid), (round as u32, !round as u32, round as u16));
+            assert_eq!(buf[..8], round.to_ne_bytes());
+        }
+    });
+}

@@ -1,1 +1,86 @@
+use super::*;
+use crate::{EventFd, now};
 
+const LOOK: Option<Nanos> = Some(Nanos::ZERO);
+
+fn keys(poller: &Poller, timeout: Option<Nanos>) -> Vec<u64> {
+    let mut keys = vec![99];
+    poller.wait(timeout, &mut keys).unwrap();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn each_new_signal_is_reported_once_drained_or_not() {
+    let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
+    poller.add(&eventfd, 5).unwrap();
+    assert_eq!(keys(&poller, LOOK), []);
+    eventfd.signal();
+    assert_eq!(keys(&poller, None), [5]);
+    assert_eq!(keys(&poller, LOOK), []);
+    eventfd.signal();
+    assert_eq!(keys(&poller, Some(Nanos::MAX)), [5]);
+    assert_eq!((eventfd.drain(), eventfd.drain()), (2, 0));
+}
+
+#[test]
+fn a_signal_given_before_the_descriptor_is_added_is_reported() {
+    let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
+    eventfd.signal();
+    poller.add(&eventfd, 5).unwrap();
+    assert_eq!(keys(&poller, LOOK), [5]);
+}
+
+#[test]
+fn a_descriptor_is_added_and_removed_once() {
+    let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
+    poller.add(&eventfd, 1).unwrap();
+    assert_eq!(poller.add(&eventfd, 2).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    poller.remove(&eventfd).unwrap();
+    assert_eq!(poller.remove(&eventfd).unwrap_err().kind(), io::ErrorKind::NotFound);
+    eventfd.signal();
+    assert_eq!(keys(&poller, LOOK), []);
+}
+
+#[test]
+fn more_events_than_fit_come_with_the_next_call() {
+    let poller = Poller::new().unwrap();
+    let eventfds: Vec<EventFd> = (0..100).map(|_| EventFd::new().unwrap()).collect();
+    for (key, eventfd) in (0..).zip(&eventfds) {
+        poller.add(eventfd, key).unwrap();
+        eventfd.signal();
+    }
+    let mut all = keys(&poller, LOOK);
+    all.extend(keys(&poller, LOOK));
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<u64>>());
+}
+
+#[test]
+fn waiting_in_two_steps_is_the_same() {
+    let (poller, eventfd, mut keys) = (Poller::new().unwrap(), EventFd::new().unwrap(), Vec::new());
+    poller.add(&eventfd, 5).unwrap();
+    poller.wait_in_two_steps(Some(&timespec(Nanos(1_500))), &mut keys).unwrap();
+    assert_eq!(keys, []);
+    eventfd.signal();
+    poller.wait_in_two_steps(None, &mut keys).unwrap();
+    assert_eq!(keys, [5]);
+}
+
+#[test]
+fn a_timeout_is_waited_out() {
+    let poller = Poller::new().unwrap();
+    let (before, timeout) = (now(), Nanos(1_234_567));
+    assert_eq!(keys(&poller, Some(timeout)), []);
+    assert!(now() - before >= timeout);
+}
+
+#[test]
+fn a_poller_is_readable_while_it_has_something_to_say() {
+    let (inner, outer, eventfd) = (Poller::new().unwrap(), Poller::new().unwrap(), EventFd::new().unwrap());
+    inner.add(&eventfd, 1).unwrap();
+    outer.add(&inner, 2).unwrap();
+    assert_eq!(keys(&outer, LOOK), []);
+    eventfd.signal();
+    assert_eq!((keys(&outer, LOOK), keys(&inner, LOOK)), (vec![2], vec![1]));
+}

@@ -1,0 +1,240 @@
+//! Two real threads over the real eventfds and rings: a wake-up that is lost shows as a sleep that ends by its timeout
+//! with an entry waiting. Bounded: no sleep is longer than [`PATIENCE`], and the device ends with the host.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::{hint, thread};
+
+use handover::{Bell, Inbox, LookLock, LookRole, SleeperId};
+use hw::{Bar, CqRing, DmaPool, EventFd, Poller, Vectors};
+use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, Status, Vector};
+use units::Nanos;
+
+const ENTRIES: u32 = 8;
+const QUEUE: QueueId = QueueId(1);
+const VECTOR: Vector = Vector(0);
+const PATIENCE: Nanos = Nanos::from_secs(20);
+
+/// What host and device share.
+struct Machine {
+    bar: Bar,
+    vectors: Vectors,
+    cq: CqRing,
+    stop: AtomicBool,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let pool = DmaPool::new(1 << 20).unwrap();
+        let memory = pool.alloc_ring(4096).unwrap();
+        Machine {
+            bar: Bar::new(6, 1),
+            vectors: Vectors::new(1).unwrap(),
+            cq: pool.cq(memory.addr(), ENTRIES).unwrap(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// A device that completes each command as soon as its doorbell rings, with a message each.
+    fn device(&self) {
+        let (mut seen, mut producer) = (0, Producer::new(ENTRIES));
+        let (mut cid, mut idle) = (0u16, 0u32);
+        while !self.stop.load(Ordering::Relaxed) {
+            let tail = self.bar.sq_tail(QUEUE);
+            if tail == seen {
+                idle += 1;
+                if idle % 1000 == 0 {
+                    thread::yield_now()
+                } else {
+                    hint::spin_loop()
+                }
+                continue;
+            }
+            while seen != tail {
+                let cqe = Cqe { cid, ..Cqe::default() }.with_status(Status::SUCCESS, producer.phase());
+                self.cq.store(producer.slot(), &cqe);
+                producer.advance();
+                (cid, seen) = (cid.wrapping_add(1), (seen + 1) % ENTRIES);
+                self.vectors.message(VECTOR);
+            }
+        }
+    }
+}
+
+/// Ends the device whether the host returns or panics.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Rounds of: ring the doorbell, arm, look once more, sleep. The entry arrives at any point of that.
+#[test]
+fn no_wake_up_is_lost_between_two_threads() {
+    const ROUNDS: u32 = 100_000;
+    let machine = Machine::new();
+    thread::scope(|scope| {
+        scope.spawn(|| machine.device());
+        let _stop = StopOnDrop(&machine.stop);
+        let bell = machine.vectors.bell(VECTOR).unwrap();
+        let poller = Poller::new().unwrap();
+        poller.add(machine.vectors.eventfd(VECTOR).unwrap(), 0).unwrap();
+        let (mut consumer, mut keys) = (Consumer::new(ENTRIES), Vec::with_capacity(1));
+        for round in 0..ROUNDS {
+            machine.bar.ring_sq(QUEUE, (round + 1) % ENTRIES);
+            // The entry is to arrive before, between and after the steps below.
+            (0..round * 7 % 127).for_each(|_| hint::spin_loop());
+            let cqe = loop {
+                bell.arm();
+                if !machine.cq.is_new(consumer.slot(), consumer.phase()) {
+                    poller.wait(Some(PATIENCE), &mut keys).unwrap();
+                    let waiting = machine.cq.is_new(consumer.slot(), consumer.phase());
+                    assert!(!(keys.is_empty() && waiting), "the wake-up of round {round} was lost");
+                    assert!(!keys.is_empty(), "round {round}: nothing came within {PATIENCE}");
+                }
+                bell.mask();
+                if let Some(cqe) = machine.cq.load(consumer.slot(), consumer.phase()) {
+                    break cqe;
+                }
+            };
+            assert_eq!(cqe.cid, round as u16);
+            consumer.advance();
+        }
+        assert!(machine.vectors.messages(VECTOR) <= u64::from(ROUNDS));
+    });
+}
+
+/// A thread that shares the queue: how it is told, and what the others leave it.
+struct Sleeper {
+    bell: Bell,
+    eventfd: EventFd,
+    inbox: Inbox<u16>,
+}
+
+/// One queue that two threads submit to and sleep on, by the protocol of [`LookRole`].
+struct Shared {
+    machine: Machine,
+    /// Commands so far.
+    sq: Mutex<u32>,
+    /// Whose command a CID is.
+    owners: [AtomicU32; ENTRIES as usize],
+    lock: LookLock<Consumer>,
+    look: AtomicU64,
+    role: LookRole,
+    sleepers: [Sleeper; 2],
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let sleeper = || Sleeper { bell: Bell::new(), eventfd: EventFd::new().unwrap(), inbox: Inbox::new(ENTRIES as usize) };
+        Shared {
+            machine: Machine::new(),
+            sq: Mutex::new(0),
+            owners: Default::default(),
+            lock: LookLock::new(Consumer::new(ENTRIES)),
+            look: AtomicU64::new(1 << 32),
+            role: LookRole::new(2),
+            sleepers: [sleeper(), sleeper()],
+        }
+    }
+
+    fn submit(&self, me: usize) {
+        let mut commands = self.sq.lock().unwrap();
+        self.owners[(*commands % ENTRIES) as usize].store(me as u32, Ordering::Relaxed);
+        *commands = commands.wrapping_add(1);
+        self.machine.bar.ring_sq(QUEUE, *commands % ENTRIES);
+    }
+
+    fn pending(&self) -> bool {
+        let look = self.look.load(Ordering::Relaxed);
+        self.machine.cq.is_new(look as u32, look >> 32 == 1)
+    }
+
+    /// Takes what is there and leaves it with its owners. None: somebody else does. Else whether there is more.
+    fn reap(&self, me: usize) -> Option<bool> {
+        let mut taken = Vec::new();
+        let look = |consumer: &mut Consumer| {
+            while let Some(cqe) = self.machine.cq.load(consumer.slot(), consumer.phase()) {
+                taken.push(cqe.cid);
+                consumer.advance();
+            }
+            self.look.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
+        };
+        let more = self.lock.try_look(look, || self.pending())?.more;
+        for cid in taken {
+            let owner = self.owners[usize::from(cid) % ENTRIES as usize].load(Ordering::Relaxed) as usize;
+            self.sleepers[owner].inbox.push(cid).unwrap();
+            if owner != me {
+                self.wake(owner);
+            }
+        }
+        Some(more)
+    }
+
+    fn wake(&self, sleeper: usize) {
+        if self.sleepers[sleeper].bell.ring_once() {
+            self.sleepers[sleeper].eventfd.signal();
+        }
+    }
+
+    /// Sleeps until the thread's one command has completed.
+    fn wait(&self, me: usize, poller: &Poller, round: u32) {
+        let (own, id) = (&self.sleepers[me], SleeperId(me as u32));
+        let (vector, message) = (self.machine.vectors.bell(VECTOR).unwrap(), self.machine.vectors.eventfd(VECTOR).unwrap());
+        let (mut owner, mut keys) = (false, Vec::with_capacity(2));
+        loop {
+            while self.reap(me) == Some(true) {}
+            if own.inbox.pop().is_some() {
+                break;
+            }
+            own.bell.arm();
+            if self.role.try_take(id) {
+                if !owner {
+                    poller.add(message, 1).unwrap();
+                    owner = true;
+                }
+                vector.arm();
+            }
+            let found = owner && self.pending() && self.reap(me).is_some();
+            if !found && own.inbox.is_empty() {
+                poller.wait(Some(PATIENCE), &mut keys).unwrap();
+                assert!(!keys.is_empty(), "thread {me}, round {round}: nothing came within {PATIENCE}");
+            }
+            own.bell.mask();
+            if owner {
+                vector.mask();
+            }
+        }
+        if owner {
+            poller.remove(message).unwrap();
+        }
+        if let Some(heir) = self.role.release(id) {
+            self.wake(heir.0 as usize);
+        }
+    }
+}
+
+/// Two threads, each with one command in flight at a time: the role changes hands at nearly every completion.
+#[test]
+fn no_wake_up_is_lost_between_threads_that_share_a_queue() {
+    const ROUNDS: u32 = 20_000;
+    let shared = Shared::new();
+    thread::scope(|scope| {
+        scope.spawn(|| shared.machine.device());
+        let _stop = StopOnDrop(&shared.machine.stop);
+        let host = |me: usize| {
+            let poller = Poller::new().unwrap();
+            poller.add(&shared.sleepers[me].eventfd, 0).unwrap();
+            for round in 0..ROUNDS {
+                shared.submit(me);
+                shared.wait(me, &poller, round);
+            }
+        };
+        let other = scope.spawn(move || host(1));
+        host(0);
+        other.join().unwrap();
+    });
+    assert_eq!(shared.role.owner(), None);
+}

@@ -26,6 +26,39 @@ pub fn process_cpu() -> Nanos {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// What a thread has cost the machine so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user mode, as the kernel's accounting divides it.
+    pub user: Nanos,
+    /// CPU time in the kernel.
+    pub system: Nanos,
+    /// Context switches, voluntary or not.
+    pub context_switches: u64,
+    /// Page faults that read from a device.
+    pub major_faults: u64,
+    /// Other page faults.
+    pub minor_faults: u64,
+}
+
+/// The calling thread's usage (`getrusage`, RUSAGE_THREAD); zero where the kernel refuses.
+pub fn thread_usage() -> Usage {
+    // SAFETY: all zero is a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a place for the answer.
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0 {
+        return Usage::default();
+    }
+    let time = |t: libc::timeval| Nanos(t.tv_sec as u64 * PER_SECOND + t.tv_usec as u64 * 1_000);
+    Usage {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+        major_faults: usage.ru_majflt as u64,
+        minor_faults: usage.ru_minflt as u64,
+    }
+}
+
 /// The CPU clock of one thread, readable from every thread of the process. It names the thread by its kernel id, which a
 /// thread started after this one's end may get.
 #[derive(Clone, Copy, Debug)]

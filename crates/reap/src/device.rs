@@ -104,6 +104,21 @@ pub struct DeviceCounters {
     pub leaked_bytes: u64,
 }
 
+/// What has been counted of one hardware queue, for all the software queues that share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardwareCounters {
+    /// Commands that have ended.
+    pub finished: u64,
+    /// Writes to its submission queue doorbell.
+    pub sq_doorbells: u64,
+    /// Writes to its completion queue doorbell.
+    pub cq_doorbells: u64,
+    /// Messages of its vector, which other queues may share.
+    pub messages: u64,
+    /// Commands that have ended on all the queues of that vector.
+    pub vector_finished: u64,
+}
+
 impl Device {
     /// Opens the device of `uri` with one software queue.
     ///
@@ -223,6 +238,18 @@ impl Shared {
 
     pub(crate) fn pool(&self) -> &DmaPool {
         self.link.pool()
+    }
+
+    pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
+        let pair = queue.pair.counters();
+        let vector_finished = self.queues.iter().filter(|q| q.vector == queue.vector).map(|q| q.pair.counters().finished).sum();
+        HardwareCounters {
+            finished: pair.finished,
+            sq_doorbells: pair.sq_doorbells,
+            cq_doorbells: pair.cq_doorbells,
+            messages: self.link.messages(queue.vector),
+            vector_finished,
+        }
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Vec<(usize, u8)>> {

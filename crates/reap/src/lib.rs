@@ -41,7 +41,7 @@ mod uri;
 
 pub use completion::{Mode, ModeError};
 pub use control::Health;
-pub use device::{Description, Device, DeviceCounters, OpenOptions};
+pub use device::{Description, Device, DeviceCounters, HardwareCounters, OpenOptions};
 pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
 pub use future::{FlushFuture, IoFuture, Pending};
 pub use group::Group;

@@ -9,7 +9,7 @@ use completion::{Mode, Plan, Policy};
 use hw::DmaBuf;
 use units::Nanos;
 
-use crate::device::Shared;
+use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::executor::{self, Signal};
@@ -244,6 +244,16 @@ impl Queue {
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
         self.looker.borrow().counters
+    }
+
+    /// What this queue's thread has counted since the last call, or since the queue was taken.
+    pub fn take_counters(&self) -> Counters {
+        std::mem::take(&mut self.looker.borrow_mut().counters)
+    }
+
+    /// What has been counted of the hardware queue that this one posts to, for all the software queues that share it.
+    pub fn hardware_counters(&self) -> HardwareCounters {
+        self.shared.hardware_counters(&self.queue)
     }
 
     /// The hardware queue that this one posts to, from 0.

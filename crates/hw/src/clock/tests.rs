@@ -43,3 +43,15 @@ fn a_sleep_lasts_until_its_instant() {
     sleep_until(Nanos::ZERO);
     set_timer_slack(Nanos::ZERO).unwrap();
 }
+
+#[test]
+fn usage_counts_cpu_time_faults_and_switches() {
+    let before = thread_usage();
+    while thread_usage().user + thread_usage().system == before.user + before.system {
+        black_box(vec![1u8; 64 << 10]);
+    }
+    sleep_until(now() + Nanos::from_micros(100));
+    let after = thread_usage();
+    assert!(after.context_switches > before.context_switches);
+    assert!(after.minor_faults >= before.minor_faults);
+}

@@ -172,6 +172,11 @@ impl Stream {
         })
     }
 
+    /// The part of each target that is used, in the order of the targets.
+    pub fn regions(&self) -> impl Iterator<Item = Region> + '_ {
+        self.walks.iter().map(|w| w.region)
+    }
+
     /// Bytes of all regions.
     pub fn extent(&self) -> u64 {
         self.walks.iter().map(|w| w.region.len).sum()

@@ -69,6 +69,17 @@ impl Generator {
         self.in_flight
     }
 
+    /// The part of each target that the job uses, in the order of the targets.
+    pub fn regions(&self) -> impl Iterator<Item = Region> + '_ {
+        self.stream.regions()
+    }
+
+    /// When the measured part began: after `startdelay` and `ramp_time`. `None`: not yet.
+    #[inline]
+    pub fn measured_since(&self) -> Option<Nanos> {
+        self.clock.epoch
+    }
+
     /// Whether the job is past its end: [`Next::Done`] was or will be the answer.
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done

@@ -107,6 +107,9 @@ pub struct Figures {
     pub sq_doorbells: u64,
     /// Doorbells rung for completions.
     pub cq_doorbells: u64,
+    /// More threads than CPUs: they waited for each other, and the figures say little about the mode.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub oversubscribed: bool,
 }
 
 impl Entry {

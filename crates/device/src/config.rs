@@ -139,4 +139,11 @@ impl Namespace {
             Medium::Other(other) => other.as_ref(),
         }
     }
+
+    pub(crate) fn media_mut(&mut self) -> &mut dyn Media {
+        match &mut self.medium {
+            Medium::Mem(mem) => mem,
+            Medium::Other(other) => other.as_mut(),
+        }
+    }
 }

@@ -1,17 +1,49 @@
-//! The controller: registers, and one step of time.
+//! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
-use units::Nanos;
+mod life;
 
+use nvme::regs::{Cc, Csts};
+use nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
+use units::{Nanos, Op};
+
+use crate::features::Features;
+use crate::interrupts::Interrupts;
+use crate::io::{Request, Store};
+use crate::logs::{Event, Events, FailedCommand, Logs};
+use crate::queues::{Announced, Command, Commands, Consumed, Queues};
+use crate::schedule::{Due, Schedule};
 use crate::{Config, Namespace, Port};
 
+use life::Life;
+
+/// Data that one step moves at most, roughly: a command is never split.
+const STEP_BYTES: u64 = 4 << 20;
+
 /// A controller as a state machine. Whoever owns it calls [`Controller::step`] with the time.
-#[derive(Debug)]
 pub struct Controller<P: Port> {
-    port: P,
-    #[allow(dead_code)]
-    config: Config,
-    #[allow(dead_code)]
-    namespaces: Vec<Namespace>,
+    pub(crate) port: P,
+    pub(crate) config: Config,
+    pub(crate) store: Store,
+    pub(crate) queues: Queues<P>,
+    pub(crate) commands: Commands,
+    pub(crate) schedule: Schedule,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) features: Features,
+    pub(crate) logs: Logs,
+    pub(crate) events: Events,
+    /// Every command is done the moment it is fetched.
+    instant: bool,
+    life: Life,
+    /// CC as the host wrote it last, CSTS as the controller did.
+    pub(crate) cc: Cc,
+    csts: Csts,
+    /// Feature 01h AB: commands fetched from one queue at a time.
+    pub(crate) burst: u32,
+    /// When the host must have sent Keep Alive.
+    pub(crate) keep_alive: Nanos,
+    /// The completion queue whose head is looked at when there is nothing else to do.
+    idle_turn: usize,
+    counters: Counters,
 }
 
 /// What a step did and when the next one matters.
@@ -23,10 +55,47 @@ pub struct Step {
     pub next: Option<Nanos>,
 }
 
+/// What a controller has done since power-on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands fetched, admin commands included.
+    pub fetched: u64,
+    /// Entries posted.
+    pub completed: u64,
+    /// Messages attempted.
+    pub messages: u64,
+    /// Of these, the ones that an unmasked vector took.
+    pub messages_sent: u64,
+}
+
 impl<P: Port> Controller<P> {
     /// A controller at power-on. Values of `config` outside their range are brought into it. Writes CAP, VS and CSTS.
     pub fn new(config: Config, namespaces: Vec<Namespace>, port: P) -> Controller<P> {
-        Controller { port, config: config.legal(), namespaces }
+        let config = config.legal();
+        let store = Store::new(namespaces, config.max_transfer, config.profile.moves_data);
+        let mut controller = Controller {
+            queues: Queues::new(config.queue_pairs),
+            commands: Commands::default(),
+            schedule: Schedule::new(&config.profile, config.seed),
+            interrupts: Interrupts::new(config.vectors, config.profile.hidden),
+            features: Features::new(config.queue_pairs),
+            logs: Logs::default(),
+            events: Events::new(),
+            instant: config.profile.is_instant(),
+            life: Life::Disabled,
+            cc: Cc::new(),
+            csts: Csts::new(),
+            burst: 1,
+            keep_alive: Nanos::MAX,
+            idle_turn: 0,
+            counters: Counters::default(),
+            port,
+            config,
+            store,
+        };
+        controller.apply_features();
+        controller.power_on();
+        controller
     }
 
     /// The bus.
@@ -34,9 +103,274 @@ impl<P: Port> Controller<P> {
         &self.port
     }
 
+    /// What the controller has done so far.
+    pub fn counters(&self) -> Counters {
+        Counters { messages: self.interrupts.attempted, messages_sent: self.interrupts.sent, ..self.counters }
+    }
+
+    /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is told by a Namespace
+    /// Attribute Changed event, if it asked for such. `None`: there is no such namespace; else the new size.
+    pub fn resize(&mut self, nsid: Nsid, blocks: u64) -> Option<u64> {
+        let namespace = self.store.get_mut(nsid)?;
+        let blocks = blocks.min(namespace.media().bytes() >> namespace.block_shift);
+        if std::mem::replace(&mut namespace.blocks, blocks) != blocks {
+            self.logs.namespace_changed(nsid);
+            if self.features.events().namespace_attribute() {
+                self.events.raise(Event::NamespaceChanged);
+            }
+        }
+        Some(blocks)
+    }
+
     /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors. The work of one step
     /// is bounded. `now` never goes back.
-    pub fn step(&mut self, _now: Nanos) -> Step {
-        Step { worked: false, next: None }
+    pub fn step(&mut self, now: Nanos) -> Step {
+        let mut worked = self.look_at_registers(now);
+        if self.life != Life::Ready {
+            return Step { worked, next: self.next_change() };
+        }
+        if self.interrupts.watches_host() {
+            self.watch_host();
+        }
+        worked |= self.complete_due(now);
+        let (fetched, more) = self.fetch(now);
+        worked |= fetched;
+        if self.events.is_due() {
+            worked |= self.report_event();
+        }
+        worked |= self.interrupts.tick(now, &self.port);
+        if !worked {
+            self.look_at_one_head();
+        }
+        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive);
+        let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
+        Step { worked, next: (next != Nanos::MAX).then_some(next) }
+    }
+
+    /// Completes what is due.
+    #[inline]
+    fn complete_due(&mut self, now: Nanos) -> bool {
+        let mut bytes = 0;
+        for n in 0..self.config.step_budget {
+            if bytes >= STEP_BYTES {
+                return true;
+            }
+            let Some(due) = self.schedule.pop(now) else { return n > 0 };
+            // Aborted meanwhile: its entry has been posted.
+            let Some(command) = self.commands.remove(due.slot, due.order) else { continue };
+            bytes += u64::from(command.request.bytes);
+            self.finish(now, &command, None);
+        }
+        true
+    }
+
+    /// Carries out a command that was in service, unless it ends with `instead`, and posts its entry.
+    pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
+        let Controller { port, store, queues, logs, interrupts, .. } = self;
+        let Some((sq, cq)) = queues.pair(command.sq) else { return };
+        let done = instead.map_or_else(|| store.execute(&command.request, port), Err);
+        cq.redeem();
+        let status = match done {
+            Ok(()) => {
+                logs.count(command.request.op, command.request.bytes);
+                Status::SUCCESS
+            }
+            Err(status) if instead.is_some() => status,
+            Err(status) => {
+                let failed = FailedCommand {
+                    cid: command.cid,
+                    opcode: opcode_of(&command.request),
+                    nsid: command.request.nsid,
+                    lba: command.request.lba,
+                };
+                logs.command_failed(sq.id, &failed, status);
+                status.with_more()
+            }
+        };
+        cq.post(entry(sq.id, sq.head(), command.cid), status);
+        if let Some(vector) = cq.vector {
+            interrupts.posted(now, vector, port);
+        }
+        self.counters.completed += 1;
+    }
+
+    /// Fetches by round robin, in bursts. Returns whether anything was fetched and whether more waits.
+    #[inline]
+    fn fetch(&mut self, now: Nanos) -> (bool, bool) {
+        let mut budget = self.config.step_budget;
+        loop {
+            let mut more = false;
+            for _ in 0..self.queues.active() {
+                let Some(queue) = self.queues.next_turn() else { break };
+                let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget));
+                budget -= taken;
+                more |= left;
+                if budget == 0 {
+                    return (true, true);
+                }
+            }
+            if !more {
+                return (budget < self.config.step_budget, false);
+            }
+        }
+    }
+
+    /// Fetches at most `limit` commands from one queue. Returns how many, and whether the limit kept any back.
+    #[inline]
+    fn fetch_from(&mut self, now: Nanos, queue: QueueId, limit: u32) -> (u32, bool) {
+        let Some((sq, cq)) = self.queues.pair(queue) else { return (0, false) };
+        let bells = self.port.doorbells();
+        let waiting = match sq.announced(bells) {
+            Announced::Commands(0) => return (0, false),
+            Announced::Commands(n) => n,
+            Announced::Invalid(tail) => {
+                self.bad_doorbell(queue, tail);
+                return (0, false);
+            }
+        };
+        let mut count = waiting.min(limit);
+        if cq.free() < count {
+            if let Consumed::Invalid(head) = cq.consumed(bells) {
+                let queue = cq.id;
+                self.bad_doorbell(queue, head);
+                return (0, false);
+            }
+            count = count.min(cq.free());
+        }
+        if queue == QueueId::ADMIN {
+            for _ in 0..count {
+                self.fetch_admin(now);
+            }
+        } else {
+            self.fetch_io(now, queue, count);
+        }
+        self.counters.fetched += u64::from(count);
+        (count, waiting > limit && count == limit)
+    }
+
+    /// Takes `count` commands from an I/O queue; its completion queue has room for as many.
+    #[inline]
+    fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: u32) {
+        let Controller { port, store, queues, logs, interrupts, commands, schedule, .. } = self;
+        let Some((sq, cq)) = queues.pair(queue) else { return };
+        let mut completed = 0;
+        for _ in 0..count {
+            let sqe = sq.fetch();
+            let status = match store.decode(&sqe) {
+                Ok(request) if !self.instant => {
+                    cq.reserve();
+                    let at = schedule.start(now, request.op, request.bytes);
+                    let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), request });
+                    schedule.push(Due { at, order, slot });
+                    continue;
+                }
+                Ok(request) => match store.execute(&request, port) {
+                    Ok(()) => {
+                        logs.count(request.op, request.bytes);
+                        Status::SUCCESS
+                    }
+                    Err(status) => failed(logs, queue, &sqe, status),
+                },
+                Err(status) => failed(logs, queue, &sqe, status),
+            };
+            cq.post(entry(queue, sq.head(), sqe.cid()), status);
+            if let Some(vector) = cq.vector {
+                interrupts.posted(now, vector, port);
+            }
+            completed += 1;
+        }
+        self.counters.completed += completed;
+    }
+
+    /// Posts an entry to the admin completion queue, which must have room.
+    pub(crate) fn post_admin(&mut self, cid: Cid, result: u32, status: Status) {
+        let Some((sq, cq)) = self.queues.pair(QueueId::ADMIN) else { return };
+        cq.post(Cqe { result, ..entry(QueueId::ADMIN, sq.head(), cid) }, status);
+        if let Some(vector) = cq.vector {
+            self.interrupts.message(vector, &self.port);
+        }
+        self.counters.completed += 1;
+    }
+
+    /// Reports an asynchronous event if the admin completion queue has room.
+    fn report_event(&mut self) -> bool {
+        let Some((_, cq)) = self.queues.pair(QueueId::ADMIN) else { return false };
+        if cq.free() == 0 {
+            cq.consumed(self.port.doorbells());
+        }
+        if cq.free() == 0 {
+            return false;
+        }
+        let Some((cid, event)) = self.events.take() else { return false };
+        self.post_admin(cid, event.into_bits(), Status::SUCCESS);
+        true
+    }
+
+    #[cold]
+    fn bad_doorbell(&mut self, queue: QueueId, value: u32) {
+        self.logs.bad_doorbell(queue, value);
+        self.events.raise(Event::InvalidDoorbell);
+    }
+
+    /// Tells the vectors how far the host has come by itself.
+    fn watch_host(&mut self) {
+        let Controller { port, queues, interrupts, .. } = self;
+        let mut bad = None;
+        for cq in queues.cqs() {
+            match cq.consumed(port.doorbells()) {
+                Consumed::Entries(0) => {}
+                Consumed::Entries(n) => {
+                    if let (Some(vector), false) = (cq.vector, cq.id == QueueId::ADMIN) {
+                        interrupts.taken(vector, n);
+                    }
+                }
+                Consumed::Invalid(head) => bad = Some((cq.id, head)),
+            }
+        }
+        if let Some((queue, head)) = bad {
+            self.bad_doorbell(queue, head);
+        }
+    }
+
+    /// Finds impossible head doorbells of queues that are never full.
+    #[inline]
+    fn look_at_one_head(&mut self) {
+        self.idle_turn = self.idle_turn.wrapping_add(1);
+        let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return };
+        let vector = cq.vector;
+        match cq.consumed(self.port.doorbells()) {
+            Consumed::Invalid(head) => {
+                let queue = cq.id;
+                self.bad_doorbell(queue, head);
+            }
+            Consumed::Entries(n) if n > 0 && self.interrupts.watches_host() => {
+                if let Some(vector) = vector {
+                    self.interrupts.taken(vector, n);
+                }
+            }
+            Consumed::Entries(_) => {}
+        }
     }
 }
+
+#[inline]
+fn entry(queue: QueueId, sq_head: u16, cid: Cid) -> Cqe {
+    Cqe { result: 0, dw1: 0, sq_head, sq_id: queue.0, cid: cid.0, status_and_phase: 0 }
+}
+
+#[cold]
+fn failed(logs: &mut Logs, queue: QueueId, sqe: &Sqe, status: Status) -> Status {
+    logs.command_failed(queue, &FailedCommand::of(sqe), status);
+    status.with_more()
+}
+
+fn opcode_of(request: &Request) -> u8 {
+    match request.op {
+        Op::Read => nvme::opcode::io::READ,
+        Op::Write => nvme::opcode::io::WRITE,
+        Op::Flush => nvme::opcode::io::FLUSH,
+    }
+}
+
+#[cfg(test)]
+mod tests;

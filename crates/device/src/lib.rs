@@ -4,14 +4,24 @@
 //! eventfds, the simulator over plain memory and virtual interrupts; a fault injector wraps either.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod config;
 mod controller;
+mod features;
+mod identify;
+mod interrupts;
+mod io;
+mod logs;
 mod media;
 mod port;
 mod profile;
+mod queues;
+mod schedule;
+#[cfg(test)]
+mod testing;
 
 pub use config::{Config, Namespace, NamespaceError};
-pub use controller::{Controller, Step};
+pub use controller::{Controller, Counters, Step};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
 pub use port::{BusError, Port};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};

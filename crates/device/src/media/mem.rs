@@ -176,4 +176,8 @@ impl Media for Mem {
     fn flush(&mut self) -> Result<(), MediaError> {
         Ok(())
     }
+
+    fn is_volatile(&self) -> bool {
+        false
+    }
 }

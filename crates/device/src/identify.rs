@@ -1,0 +1,128 @@
+//! Identify: what the controller and its namespaces say of themselves (Base 5.1.13.2, NVM 4.1.5).
+
+use nvme::admin::{self, Identify, cns, csi};
+use nvme::features::AsyncEventConfig;
+use nvme::identify::{
+    Controller, DescriptorList, LbaFormat, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, VolatileCache,
+    descriptor,
+};
+use nvme::regs::Version;
+use nvme::{Cqe, Nsid, Page, Sqe, Status, Text};
+
+use crate::io::Store;
+use crate::logs::{ERROR_ENTRIES, EVENT_REQUESTS};
+use crate::{Config, Namespace};
+
+/// Aborts that may be outstanding (ACL + 1). Each is over before the next is fetched.
+pub(crate) const ABORTS: u8 = 4;
+
+/// The page that an Identify command asks for.
+pub(crate) fn page(command: &Identify, config: &Config, store: &Store) -> Result<Vec<u8>, Status> {
+    let namespace = || store.get(command.nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    let is_nvm = || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
+    Ok(match command.cns {
+        // An identifier that is valid but names no namespace reads as zeroes; all of ours are active, so there is none.
+        // FFFFFFFFh asks for what all namespaces have in common, which only namespace management has.
+        cns::NAMESPACE => namespace_page(namespace()?, config).as_page().to_vec(),
+        cns::CONTROLLER => controller(config, store).as_page().to_vec(),
+        cns::ACTIVE_NAMESPACES => active(command.nsid, store)?.as_page().to_vec(),
+        cns::NAMESPACE_DESCRIPTORS => descriptors(command.nsid, namespace()?, config).as_page().to_vec(),
+        cns::COMMAND_SET_NAMESPACE => {
+            is_nvm()?;
+            namespace()?;
+            NvmNamespace::zeroed().as_page().to_vec()
+        }
+        cns::COMMAND_SET_CONTROLLER => {
+            is_nvm()?;
+            NvmController::zeroed().as_page().to_vec()
+        }
+        _ => return Err(Status::INVALID_FIELD.with_dnr()),
+    })
+}
+
+fn controller(config: &Config, store: &Store) -> Controller {
+    let aen = AsyncEventConfig::new().with_namespace_attribute(true);
+    let total: u64 = (1..=store.len()).filter_map(|n| store.get(Nsid(n))).map(|n| n.media().bytes()).sum();
+    let cache = VolatileCache::new().with_present(store.is_volatile()).with_flush_all(VolatileCache::ALL_FLUSHED);
+    Controller {
+        sn: Text::ascii(&config.serial),
+        mn: Text::ascii(&config.model),
+        fr: Text::ascii(&config.firmware),
+        rab: 4,
+        mdts: (config.max_transfer.ilog2() - 12) as u8,
+        cntlid: 1,
+        ver: Version::V2_1.into_bits(),
+        oaes: aen.into_bits(),
+        cntrltype: Controller::TYPE_IO,
+        acl: ABORTS - 1,
+        aerl: EVENT_REQUESTS as u8 - 1,
+        // One firmware slot, read-only.
+        frmw: 1 << 1 | 1,
+        lpa: Controller::LPA_EXTENDED_DATA,
+        elpe: ERROR_ENTRIES as u8 - 1,
+        wctemp: 343,
+        cctemp: 353,
+        tnvmcap: u128::from(total).into(),
+        // Keep Alive in steps of 100 ms.
+        kas: 1,
+        sqes: Sqe::SIZE_LOG2 << 4 | Sqe::SIZE_LOG2,
+        cqes: Cqe::SIZE_LOG2 << 4 | Cqe::SIZE_LOG2,
+        nn: store.len(),
+        mnan: store.len(),
+        oncs: Controller::ONCS_SAVE_SELECT,
+        vwc: cache,
+        subnqn: Text::nul_terminated(&format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0))),
+        ..Controller::zeroed()
+    }
+}
+
+fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
+    let shift = namespace.block_shift;
+    let media = namespace.media();
+    let mut page = NamespacePage {
+        nsze: namespace.blocks,
+        ncap: namespace.blocks,
+        nuse: (media.allocated() >> shift).min(namespace.blocks),
+        // THINP: a sparse medium may hold less than it shows.
+        nsfeat: u8::from(media.allocated() < media.bytes()),
+        dlfeat: NamespacePage::DLFEAT_ZEROES,
+        noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
+        nvmcap: u128::from(media.bytes()).into(),
+        ..NamespacePage::zeroed()
+    };
+    page.lbaf[0] = LbaFormat::new().with_lbads(shift);
+    page
+}
+
+fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {
+    // NSIDs FFFFFFFEh and above have no successor (Base 5.1.13.2.2).
+    if after.0 >= u32::MAX - 1 {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    }
+    Ok(NamespaceList::of((after.0 + 1..=store.len()).map(Nsid)))
+}
+
+fn descriptors(nsid: Nsid, _: &Namespace, config: &Config) -> DescriptorList {
+    let mut list = DescriptorList::zeroed();
+    list.push(descriptor::UUID, &uuid_bytes(config, nsid.0));
+    list.push(descriptor::CSI, &[admin::csi::NVM]);
+    list
+}
+
+/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as serial and model are.
+fn uuid_bytes(config: &Config, n: u32) -> [u8; 16] {
+    // FNV-1a, 128 bits.
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for byte in config.model.bytes().chain(config.serial.bytes()).chain(n.to_le_bytes()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    let mut id = hash.to_be_bytes();
+    id[6] = id[6] & 0x0f | 0x80;
+    id[8] = id[8] & 0x3f | 0x80;
+    id
+}
+
+fn uuid(config: &Config, n: u32) -> String {
+    let hex: String = uuid_bytes(config, n).iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}

@@ -1,0 +1,239 @@
+//! Vectors: when a message goes out for the entries that were posted.
+//!
+//! Without coalescing, one message is attempted per entry. With it, entries are counted per vector and a message
+//! stands for several: by feature 08h, which the host sees, or by a profile's [`Hidden`] rules, which it does not.
+
+use nvme::Vector;
+use nvme::features::{InterruptCoalescing, VectorConfig};
+use units::Nanos;
+
+use crate::schedule::Bucket;
+use crate::{Hidden, Port};
+
+/// One vector's state.
+#[derive(Debug)]
+struct Line {
+    /// Feature 09h CD: exempt from feature 08h.
+    exempt: bool,
+    /// Entries are held back under the rules in force.
+    held: bool,
+    /// Entries posted since the last message.
+    since: u32,
+    /// When the first entry was posted that no message has announced; meaningful while [`Line::unseen`] is not 0.
+    first: Nanos,
+    /// Entries posted, announced by messages, taken by the host, and paid for, since the queues were created. Only
+    /// hidden rules look at what the host has taken.
+    posted: u64,
+    announced: u64,
+    taken: u64,
+    charged: u64,
+    /// A message went out and the host has not taken an entry since: it is on its way to look.
+    on_its_way: bool,
+    bucket: Option<Bucket>,
+}
+
+impl Line {
+    /// Entries that neither a message has announced nor the host taken by itself.
+    fn unseen(&self) -> u64 {
+        self.posted - self.announced.max(self.taken)
+    }
+}
+
+/// The vectors of a controller.
+#[derive(Debug)]
+pub(crate) struct Interrupts {
+    lines: Vec<Line>,
+    coalescing: InterruptCoalescing,
+    hidden: Hidden,
+    /// The controller's own limit on messages, if it has one.
+    ceiling: Option<Bucket>,
+    /// When the earliest held message is due; [`Nanos::MAX`]: none is held.
+    next: Nanos,
+    /// Messages attempted and messages that an unmasked vector took.
+    pub(crate) attempted: u64,
+    pub(crate) sent: u64,
+}
+
+impl Interrupts {
+    pub(crate) fn new(vectors: u16, hidden: Hidden) -> Interrupts {
+        let bucket = (hidden.announced_per_s > 0).then(|| Bucket::new(hidden.announced_per_s, hidden.announced_burst));
+        let line = || Line {
+            exempt: false,
+            held: false,
+            since: 0,
+            first: Nanos::ZERO,
+            posted: 0,
+            announced: 0,
+            taken: 0,
+            charged: 0,
+            on_its_way: false,
+            bucket,
+        };
+        let mut interrupts = Interrupts {
+            lines: std::iter::repeat_with(line).take(usize::from(vectors)).collect(),
+            coalescing: InterruptCoalescing::new(),
+            hidden,
+            ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, 1)),
+            next: Nanos::MAX,
+            attempted: 0,
+            sent: 0,
+        };
+        interrupts.apply();
+        interrupts
+    }
+
+    /// Whether the controller has this vector.
+    pub(crate) fn has(&self, vector: Vector) -> bool {
+        usize::from(vector.0) < self.lines.len()
+    }
+
+    /// Whether the host's own looks matter to the rules, so that the head doorbells are worth reading.
+    #[inline]
+    pub(crate) fn watches_host(&self) -> bool {
+        self.hidden.announced_per_s > 0
+    }
+
+    /// Feature 08h.
+    pub(crate) fn set_coalescing(&mut self, value: InterruptCoalescing) {
+        self.coalescing = value;
+        self.apply();
+    }
+
+    /// Feature 09h; `false`: there is no such vector.
+    pub(crate) fn set_vector(&mut self, value: VectorConfig) -> bool {
+        let Some(line) = self.lines.get_mut(usize::from(value.iv())) else { return false };
+        line.exempt = value.cd();
+        self.apply();
+        true
+    }
+
+    /// Feature 09h as it stands; `None`: there is no such vector.
+    pub(crate) fn vector(&self, vector: u16) -> Option<VectorConfig> {
+        let line = self.lines.get(usize::from(vector))?;
+        Some(VectorConfig::new().with_iv(vector).with_cd(line.exempt))
+    }
+
+    fn apply(&mut self) {
+        let (hidden, visible) = (self.hidden.is_on(), self.coalescing.is_on());
+        for line in &mut self.lines {
+            line.held = hidden || visible && !line.exempt;
+        }
+        // What was held under the old rules goes out under the new ones, or at once.
+        self.next = Nanos::ZERO;
+    }
+
+    /// Forgets what was held and every exemption: a controller reset.
+    pub(crate) fn reset(&mut self) {
+        for line in &mut self.lines {
+            (line.since, line.posted, line.announced, line.taken, line.charged) = (0, 0, 0, 0, 0);
+            (line.exempt, line.on_its_way) = (false, false);
+        }
+        self.next = Nanos::MAX;
+    }
+
+    /// An entry was posted to an I/O completion queue with this vector.
+    #[inline]
+    pub(crate) fn posted(&mut self, now: Nanos, vector: Vector, port: &impl Port) {
+        match self.lines.get_mut(usize::from(vector.0)) {
+            Some(line) if line.held => self.hold(now, vector, port),
+            _ => self.message(vector, port),
+        }
+    }
+
+    /// Sends a message now: an admin entry, which is never coalesced (Base 5.1.25.2.2), or any without coalescing.
+    #[inline]
+    pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
+        self.attempted += 1;
+        self.sent += u64::from(port.message(vector));
+    }
+
+    fn hold(&mut self, now: Nanos, vector: Vector, port: &impl Port) {
+        let Some(line) = self.lines.get_mut(usize::from(vector.0)) else { return };
+        if line.unseen() == 0 {
+            line.first = now;
+        }
+        line.since = line.since.saturating_add(1);
+        line.posted += 1;
+        if line.on_its_way {
+            // The look that the last message caused will find this entry as well.
+            line.charged = line.posted;
+            if let Some(bucket) = &mut line.bucket {
+                bucket.take(now, 1);
+            }
+        }
+        self.send_if_due(now, vector, port);
+    }
+
+    /// The host moved the head of a completion queue with this vector by `n` entries.
+    pub(crate) fn taken(&mut self, vector: Vector, n: u32) {
+        if let Some(line) = self.lines.get_mut(usize::from(vector.0)) {
+            line.taken = (line.taken + u64::from(n)).min(line.posted);
+            line.on_its_way = false;
+        }
+    }
+
+    /// When the vector's message may go out; `None`: it has nothing to announce.
+    fn due(&self, line: &Line) -> Option<Nanos> {
+        if !line.held && line.posted > line.announced {
+            return Some(Nanos::ZERO);
+        }
+        let visible = self.coalescing.is_on() && !line.exempt;
+        let unseen = if self.watches_host() { line.unseen() } else { line.posted - line.announced };
+        if unseen == 0 {
+            return None;
+        }
+        let mut entries = self.hidden.entries;
+        let mut time = self.hidden.time;
+        if visible {
+            entries = entries.max(self.coalescing.threshold());
+            time = time.max(Nanos::from_micros(self.coalescing.time_us()));
+        }
+        let gathered = if line.since >= entries { Nanos::ZERO } else { line.first + time };
+        let paid = line.bucket.map_or(Nanos::ZERO, |b| b.ready());
+        let allowed = self.ceiling.map_or(Nanos::ZERO, |b| b.ready());
+        Some(gathered.max(paid).max(allowed))
+    }
+
+    fn send_if_due(&mut self, now: Nanos, vector: Vector, port: &impl Port) {
+        let Some(line) = self.lines.get(usize::from(vector.0)) else { return };
+        match self.due(line) {
+            None => return,
+            Some(due) if due > now => {
+                self.next = self.next.min(due);
+                return;
+            }
+            Some(_) => {}
+        }
+        let Some(line) = self.lines.get_mut(usize::from(vector.0)) else { return };
+        let unpaid = line.posted - line.charged.max(line.taken);
+        if let Some(bucket) = line.bucket.as_mut().filter(|_| unpaid > 0) {
+            bucket.take(now, unpaid);
+        }
+        (line.since, line.announced, line.charged, line.on_its_way) = (0, line.posted, line.posted, true);
+        if let Some(ceiling) = &mut self.ceiling {
+            ceiling.take(now, 1);
+        }
+        self.message(vector, port);
+    }
+
+    /// Sends the held messages that are due. Returns whether there were any.
+    pub(crate) fn tick(&mut self, now: Nanos, port: &impl Port) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = Nanos::MAX;
+        let before = self.attempted;
+        for n in 0..self.lines.len() {
+            self.send_if_due(now, Vector(n as u16), port);
+        }
+        self.attempted != before
+    }
+
+    /// When the next held message is due.
+    pub(crate) fn next(&self) -> Nanos {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests;

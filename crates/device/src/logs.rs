@@ -1,0 +1,240 @@
+//! What the controller remembers and reports: the error log, health, changed namespaces, and asynchronous events.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use nvme::admin::{AsyncEvent, error_event, event_type, notice};
+use nvme::log::{ChangedNamespaces, ErrorEntry, Smart, lid};
+use nvme::{Cid, Nsid, Page, QueueId, Sqe, Status};
+use units::{Nanos, Op};
+
+/// Entries of the Error Information log (Identify Controller ELPE + 1).
+pub(crate) const ERROR_ENTRIES: usize = 64;
+/// Asynchronous Event Requests that may be outstanding (AERL + 1).
+pub(crate) const EVENT_REQUESTS: usize = 4;
+
+/// Counters and lists behind the log pages.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    errors: VecDeque<ErrorEntry>,
+    error_count: u64,
+    media_errors: u64,
+    changed: BTreeSet<u32>,
+    /// Reads and writes: commands, bytes.
+    reads: (u64, u64),
+    writes: (u64, u64),
+    started: Option<Nanos>,
+}
+
+impl Logs {
+    /// A Read or a Write completed well.
+    #[inline]
+    pub(crate) fn count(&mut self, op: Op, bytes: u32) {
+        let (commands, total) = match op {
+            Op::Read => &mut self.reads,
+            Op::Write => &mut self.writes,
+            Op::Flush => return,
+        };
+        *commands += 1;
+        *total += u64::from(bytes);
+    }
+
+    /// A command failed. `lba` if it has one.
+    pub(crate) fn command_failed(&mut self, sq: QueueId, sqe: &FailedCommand, status: Status) {
+        self.media_errors += u64::from(status.code_type() == 2);
+        self.push(ErrorEntry {
+            sq_id: sq.0,
+            cid: sqe.cid.0,
+            status_and_phase: status.0 << 1,
+            parameter_location: ErrorEntry::NONE,
+            lba: sqe.lba,
+            nsid: sqe.nsid.0,
+            opcode: sqe.opcode,
+            version: 1,
+            ..ErrorEntry::zeroed()
+        });
+    }
+
+    /// The host wrote something impossible to a doorbell of `queue`.
+    pub(crate) fn bad_doorbell(&mut self, queue: QueueId, value: u32) {
+        tracing::warn!(%queue, value, "the host wrote an impossible doorbell value");
+        self.push(ErrorEntry {
+            sq_id: queue.0,
+            cid: ErrorEntry::NONE,
+            status_and_phase: Status::INVALID_FIELD.0 << 1,
+            parameter_location: ErrorEntry::NONE,
+            command_info: u64::from(value),
+            ..ErrorEntry::zeroed()
+        });
+    }
+
+    /// An error of the controller rather than of a command.
+    pub(crate) fn controller_failed(&mut self, status: Status) {
+        let none = ErrorEntry::NONE;
+        self.push(ErrorEntry { sq_id: none, cid: none, status_and_phase: status.0 << 1, parameter_location: none, ..ErrorEntry::zeroed() });
+    }
+
+    fn push(&mut self, entry: ErrorEntry) {
+        self.error_count += 1;
+        self.errors.truncate(ERROR_ENTRIES - 1);
+        self.errors.push_front(ErrorEntry { error_count: self.error_count, ..entry });
+    }
+
+    /// The Error Information log, newest first.
+    pub(crate) fn error_page(&self) -> Vec<u8> {
+        let mut page = vec![0; ERROR_ENTRIES * ErrorEntry::LEN];
+        for (slot, entry) in page.chunks_exact_mut(ErrorEntry::LEN).zip(&self.errors) {
+            slot.copy_from_slice(entry.as_page());
+        }
+        page
+    }
+
+    /// Remembers when the controller's life began.
+    pub(crate) fn power_on(&mut self, now: Nanos) {
+        self.started.get_or_insert(now);
+    }
+
+    /// SMART / Health Information: a healthy drive at 40 °C.
+    pub(crate) fn smart(&self, now: Nanos) -> Smart {
+        let thousands_of_512 = |bytes: u64| u128::from(bytes.div_ceil(512_000)).into();
+        Smart {
+            temperature: (40 + 273).into(),
+            available_spare: 100,
+            available_spare_threshold: 10,
+            data_units_read: thousands_of_512(self.reads.1),
+            data_units_written: thousands_of_512(self.writes.1),
+            host_reads: u128::from(self.reads.0).into(),
+            host_writes: u128::from(self.writes.0).into(),
+            power_cycles: 1.into(),
+            power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000).into(),
+            media_errors: u128::from(self.media_errors).into(),
+            error_log_entries: u128::from(self.error_count).into(),
+            ..Smart::zeroed()
+        }
+    }
+
+    /// A namespace's attributes changed.
+    pub(crate) fn namespace_changed(&mut self, nsid: Nsid) {
+        self.changed.insert(nsid.0);
+    }
+
+    /// The Changed Attached Namespace List; reading it clears it (Base 5.1.12.1.5).
+    pub(crate) fn take_changed(&mut self) -> ChangedNamespaces {
+        let changed = std::mem::take(&mut self.changed);
+        if changed.len() > ChangedNamespaces::CAPACITY {
+            return ChangedNamespaces::too_many();
+        }
+        ChangedNamespaces::of(changed.into_iter().map(Nsid))
+    }
+
+    /// The same without clearing it: the host asked to retain the event.
+    pub(crate) fn peek_changed(&self) -> ChangedNamespaces {
+        ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
+    }
+}
+
+/// What the error log says of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedCommand {
+    pub(crate) cid: Cid,
+    pub(crate) opcode: u8,
+    pub(crate) nsid: Nsid,
+    pub(crate) lba: u64,
+}
+
+impl FailedCommand {
+    /// Of an I/O command whose fields may mean anything.
+    pub(crate) fn of(sqe: &Sqe) -> FailedCommand {
+        let lba = u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32;
+        FailedCommand { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba }
+    }
+}
+
+/// One kind of asynchronous event: reported once, then masked until the host reads its log page (Base 5.1.2).
+#[derive(Debug)]
+struct Kind {
+    event: AsyncEvent,
+    pending: bool,
+    masked: bool,
+}
+
+/// Asynchronous events and the requests that wait for them.
+#[derive(Debug)]
+pub(crate) struct Events {
+    requests: VecDeque<Cid>,
+    kinds: [Kind; 3],
+}
+
+/// The events that this controller reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// An impossible doorbell value.
+    InvalidDoorbell,
+    /// An internal error, from which the controller recovered.
+    Internal,
+    /// Namespaces changed.
+    NamespaceChanged,
+}
+
+impl Events {
+    pub(crate) fn new() -> Events {
+        let kind = |event_type, info, log| Kind {
+            event: AsyncEvent::new().with_event_type(event_type).with_info(info).with_lid(log),
+            pending: false,
+            masked: false,
+        };
+        Events {
+            requests: VecDeque::with_capacity(EVENT_REQUESTS),
+            kinds: [
+                kind(event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR),
+                kind(event_type::ERROR, error_event::TRANSIENT_INTERNAL, lid::ERROR),
+                kind(event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES),
+            ],
+        }
+    }
+
+    /// Takes in a request; `false`: there are as many as allowed.
+    pub(crate) fn request(&mut self, cid: Cid) -> bool {
+        if self.requests.len() == EVENT_REQUESTS {
+            return false;
+        }
+        self.requests.push_back(cid);
+        true
+    }
+
+    /// Withdraws a request: it was aborted.
+    pub(crate) fn withdraw(&mut self, cid: Cid) -> bool {
+        let found = self.requests.iter().position(|&c| c == cid);
+        found.and_then(|at| self.requests.remove(at)).is_some()
+    }
+
+    /// Something happened.
+    pub(crate) fn raise(&mut self, event: Event) {
+        self.kinds[event as usize].pending = true;
+    }
+
+    /// The host read a log page without asking to retain its event.
+    pub(crate) fn acknowledge(&mut self, log: u8) {
+        for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == log) {
+            kind.masked = false;
+        }
+    }
+
+    /// Whether [`Events::take`] would answer.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        !self.requests.is_empty() && self.kinds.iter().any(|k| k.pending && !k.masked)
+    }
+
+    /// An event to report and the request that it completes.
+    pub(crate) fn take(&mut self) -> Option<(Cid, AsyncEvent)> {
+        let at = self.kinds.iter().position(|k| k.pending && !k.masked)?;
+        let cid = self.requests.pop_front()?;
+        self.kinds[at].pending = false;
+        let event = self.kinds[at].event;
+        // One report masks every event of its log page: the page tells of all of them.
+        for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == event.lid()) {
+            kind.masked = true;
+        }
+        Some((cid, event))
+    }
+}

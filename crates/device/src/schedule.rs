@@ -1,0 +1,203 @@
+//! When commands are done: service times, channels, bandwidth and the ceiling on commands per second.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use units::{Nanos, Op};
+
+use crate::{Profile, Service};
+
+/// A command's completion, ordered by time and then by the order of fetching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Due {
+    pub(crate) at: Nanos,
+    pub(crate) order: u64,
+    pub(crate) slot: u32,
+}
+
+/// The timing of a profile at work.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    profile: Profile,
+    dice: Xoshiro256PlusPlus,
+    due: BinaryHeap<Reverse<Due>>,
+    /// When each channel is free, if their number is limited.
+    channels: BinaryHeap<Reverse<Nanos>>,
+    link: Nanos,
+    ceiling: Option<Bucket>,
+    /// Commands so far, by operation: where in its phases a device is.
+    served: [u64; 3],
+}
+
+impl Schedule {
+    pub(crate) fn new(profile: &Profile, seed: u64) -> Schedule {
+        let ceiling = (profile.iops > 0).then(|| Bucket::new(profile.iops, profile.iops_burst));
+        Schedule {
+            profile: profile.clone(),
+            dice: Xoshiro256PlusPlus::seed_from_u64(seed),
+            due: BinaryHeap::new(),
+            channels: (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect(),
+            link: Nanos::ZERO,
+            ceiling,
+            served: [0; 3],
+        }
+    }
+
+    /// Forgets the commands under way: a controller reset.
+    pub(crate) fn clear(&mut self) {
+        self.due.clear();
+    }
+
+    /// Makes room for `n` more commands.
+    pub(crate) fn grow(&mut self, n: u32) {
+        self.due.reserve(self.due.len() + n as usize);
+    }
+
+    /// Starts a command at `now`; says when it is done.
+    #[inline]
+    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32) -> Nanos {
+        let mut begin = now;
+        if let Some(ceiling) = &mut self.ceiling {
+            begin = ceiling.take(begin, 1);
+        }
+        let mut transfer = Nanos::ZERO;
+        if self.profile.bandwidth > 0 && bytes > 0 {
+            // The link is paced where a command enters: a slow command then holds up none that overtakes it.
+            transfer = Nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.profile.bandwidth)) as u64);
+            begin = begin.max(self.link);
+            self.link = begin + transfer;
+        }
+        let service = self.sample(op);
+        let Some(mut channel) = self.channels.peek_mut() else { return begin + service + transfer };
+        let done = begin.max(channel.0) + service;
+        *channel = Reverse(done);
+        done + transfer
+    }
+
+    /// Remembers when a command is done.
+    #[inline]
+    pub(crate) fn push(&mut self, due: Due) {
+        self.due.push(Reverse(due));
+    }
+
+    /// The next command that is done by `now`.
+    #[inline]
+    pub(crate) fn pop(&mut self, now: Nanos) -> Option<Due> {
+        if self.next()? > now {
+            return None;
+        }
+        self.due.pop().map(|Reverse(due)| due)
+    }
+
+    /// When the next command is done.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        self.due.peek().map(|Reverse(due)| due.at)
+    }
+
+    fn sample(&mut self, op: Op) -> Nanos {
+        let service = *self.profile.service(op);
+        let served = &mut self.served[op as usize];
+        let slow = in_tail(&service, *served, &mut self.dice);
+        *served += 1;
+        let mut time = service.base;
+        if service.jitter > Nanos::ZERO {
+            time += exponential(service.jitter, self.dice.next_u64());
+        }
+        if slow { time + service.tail } else { time }
+    }
+}
+
+fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> bool {
+    const MILLION: u64 = 1_000_000;
+    let ppm = u64::from(service.tail_ppm).min(MILLION);
+    match u64::from(service.tail_run) {
+        _ if ppm == 0 => false,
+        0 => (u128::from(dice.next_u64()) * u128::from(MILLION)) >> 64 < u128::from(ppm),
+        // The end of each period, so that a device starts in its fast phase.
+        run => {
+            let period = run * MILLION / ppm;
+            served % period >= period - run
+        }
+    }
+}
+
+/// An exponentially distributed time of this mean, from 64 random bits. Integers only: the same on every machine.
+fn exponential(mean: Nanos, random: u64) -> Nanos {
+    Nanos(((u128::from(mean.0) * u128::from(neg_ln(random))) >> 32) as u64)
+}
+
+/// −ln(u / 2^64) in 32.32 fixed point, u = 0 counting as 1. The number of leading zeroes gives whole powers of two, a
+/// table with linear interpolation the rest; off by less than 2^−12.
+fn neg_ln(u: u64) -> u64 {
+    const LN2: u64 = 2_977_044_472;
+    let zeroes = u.max(1).leading_zeros();
+    // The mantissa in [1, 2): the bits below the leading one.
+    let mantissa = (u.max(1) << zeroes) << 1;
+    let (index, fraction) = ((mantissa >> 58) as usize, mantissa << 6 >> 32);
+    let (low, high) = (LN_TABLE[index], LN_TABLE[index + 1]);
+    let ln = low + (((high - low) * fraction) >> 32);
+    (u64::from(zeroes) + 1) * LN2 - ln
+}
+
+/// ln(1 + i / 64) in 32.32 fixed point.
+static LN_TABLE: [u64; 65] = ln_table();
+
+const fn ln_table() -> [u64; 65] {
+    let mut table = [0; 65];
+    let mut i = 0;
+    while i <= 64 {
+        // ln x = 2 artanh((x − 1) / (x + 1)), whose series converges at least as fast as 9^−n for x in [1, 2].
+        let z = i as f64 / (128.0 + i as f64);
+        let (mut power, mut sum, mut n) = (z, 0.0, 1);
+        while n < 40 {
+            sum += power / n as f64;
+            power *= z * z;
+            n += 2;
+        }
+        table[i] = (2.0 * sum * 4_294_967_296.0) as u64;
+        i += 1;
+    }
+    table
+}
+
+/// A token bucket: so many a second, so many at once after a pause.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    /// Time per token, in units of 2^−16 ns.
+    interval: u64,
+    /// How far `paid_until` may run ahead.
+    slack: Nanos,
+    paid_until: Nanos,
+    fraction: u64,
+}
+
+impl Bucket {
+    /// `rate` tokens per second, which must not be 0.
+    pub(crate) fn new(rate: u64, burst: u32) -> Bucket {
+        let interval = (1_000_000_000u64 << 16) / rate.max(1);
+        let slack = Nanos(interval.saturating_mul(u64::from(burst.max(1) - 1)) >> 16);
+        Bucket { interval, slack, paid_until: Nanos::ZERO, fraction: 0 }
+    }
+
+    /// When a token is to be had at the earliest.
+    #[inline]
+    pub(crate) fn ready(&self) -> Nanos {
+        self.paid_until - self.slack
+    }
+
+    /// Takes `n` tokens at `now` or as soon as there is one; says when. More than there are puts the bucket in debt.
+    #[inline]
+    pub(crate) fn take(&mut self, now: Nanos, n: u64) -> Nanos {
+        let at = now.max(self.ready());
+        let cost = self.interval.saturating_mul(n) + self.fraction;
+        self.fraction = cost & 0xffff;
+        self.paid_until = self.paid_until.max(at) + Nanos(cost >> 16);
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests;

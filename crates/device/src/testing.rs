@@ -1,0 +1,422 @@
+//! A host in a few lines, over plain memory: what the tests of this crate drive controllers with.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use nvme::admin::{CreateCq, CreateSq};
+use nvme::prp::{Dptr, PageSize};
+use nvme::regs::{self, Aqa, Cc, Csts};
+use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Lba, Nsid, Producer, QueueId, Registers, SqSlots, Sqe, Vector};
+use units::Nanos;
+
+use crate::{BusError, Config, Controller, Namespace, Port, Step};
+
+/// Where the host's memory begins on the bus.
+pub(crate) const BASE: u64 = 0x4000_0000;
+
+/// Host memory: the pool of everything that the controller may touch.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory(Rc<RefCell<Vec<u8>>>);
+
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        Memory(Rc::new(RefCell::new(vec![0; bytes])))
+    }
+
+    fn range(&self, addr: u64, len: u64) -> Result<std::ops::Range<usize>, BusError> {
+        let error = BusError { addr, len };
+        let start = addr.checked_sub(BASE).ok_or(error)?;
+        let end = start.checked_add(len).filter(|&end| end <= self.0.borrow().len() as u64).ok_or(error)?;
+        Ok(start as usize..end as usize)
+    }
+
+    pub(crate) fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        let range = self.range(addr, into.len() as u64)?;
+        into.copy_from_slice(&self.0.borrow()[range]);
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        let range = self.range(addr, from.len() as u64)?;
+        self.0.borrow_mut()[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.read(addr, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+/// A ring in host memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    memory: Memory,
+    addr: u64,
+    entries: u32,
+}
+
+impl SqSlots for Ring {
+    fn store(&self, slot: u32, sqe: &Sqe) {
+        assert!(slot < self.entries);
+        let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.memory.write(self.addr + u64::from(slot) * 64, &bytes).unwrap();
+    }
+
+    fn load(&self, slot: u32) -> Sqe {
+        assert!(slot < self.entries, "the controller reads beyond the ring");
+        let bytes = self.memory.bytes(self.addr + u64::from(slot) * 64, 64);
+        Sqe::from_words(std::array::from_fn(|n| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())))
+    }
+}
+
+impl CqSlots for Ring {
+    fn store(&self, slot: u32, cqe: &Cqe) {
+        assert!(slot < self.entries, "the controller writes beyond the ring");
+        let bytes: Vec<u8> = cqe.to_words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.memory.write(self.addr + u64::from(slot) * 16, &bytes).unwrap();
+    }
+
+    fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
+        let bytes = self.memory.bytes(self.addr + u64::from(slot) * 16, 16);
+        let cqe = Cqe::from_words(std::array::from_fn(|n| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap())));
+        (cqe.phase() == phase).then_some(cqe)
+    }
+
+    fn is_new(&self, slot: u32, phase: bool) -> bool {
+        CqSlots::load(self, slot, phase).is_some()
+    }
+}
+
+/// Registers and doorbells.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    registers: RefCell<Vec<u32>>,
+    bells: RefCell<Vec<[u32; 2]>>,
+}
+
+impl Registers for Bar {
+    fn read32(&self, offset: u32) -> u32 {
+        self.registers.borrow()[offset as usize / 4]
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.registers.borrow_mut()[offset as usize / 4] = value;
+    }
+}
+
+impl Doorbells for Bar {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.bells.borrow_mut()[usize::from(queue.0)][0] = tail;
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.bells.borrow_mut()[usize::from(queue.0)][1] = head;
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.bells.borrow()[usize::from(queue.0)][0]
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.bells.borrow()[usize::from(queue.0)][1]
+    }
+}
+
+/// What host and controller share.
+#[derive(Clone, Debug)]
+pub(crate) struct TestPort {
+    pub(crate) memory: Memory,
+    pub(crate) bar: Rc<Bar>,
+    pub(crate) masked: Rc<Cell<bool>>,
+    /// Messages attempted, by vector.
+    pub(crate) messages: Rc<RefCell<Vec<u64>>>,
+    /// Bytes that the controller wrote to host memory other than rings.
+    pub(crate) dma_written: Rc<Cell<u64>>,
+}
+
+impl TestPort {
+    pub(crate) fn new(bytes: usize) -> TestPort {
+        let bar = Bar { registers: RefCell::new(vec![0; 1024]), bells: RefCell::new(vec![[0; 2]; 256]) };
+        TestPort {
+            memory: Memory::new(bytes),
+            bar: Rc::new(bar),
+            masked: Rc::default(),
+            messages: Rc::new(RefCell::new(vec![0; 256])),
+            dma_written: Rc::default(),
+        }
+    }
+}
+
+impl Port for TestPort {
+    type Sq = Ring;
+    type Cq = Ring;
+
+    fn map_sq(&self, addr: u64, entries: u32) -> Result<Ring, BusError> {
+        self.memory.range(addr, u64::from(entries) * 64)?;
+        Ok(Ring { memory: self.memory.clone(), addr, entries })
+    }
+
+    fn map_cq(&self, addr: u64, entries: u32) -> Result<Ring, BusError> {
+        self.memory.range(addr, u64::from(entries) * 16)?;
+        Ok(Ring { memory: self.memory.clone(), addr, entries })
+    }
+
+    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.memory.read(addr, into)
+    }
+
+    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        self.dma_written.set(self.dma_written.get() + from.len() as u64);
+        self.memory.write(addr, from)
+    }
+
+    fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
+        self.memory.range(addr, len).map(drop)
+    }
+
+    fn doorbells(&self) -> &impl Doorbells {
+        &*self.bar
+    }
+
+    fn registers(&self) -> &impl Registers {
+        &*self.bar
+    }
+
+    fn message(&self, vector: Vector) -> bool {
+        self.messages.borrow_mut()[usize::from(vector.0)] += 1;
+        !self.masked.get()
+    }
+}
+
+/// The host's half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) id: QueueId,
+    pub(crate) cq_id: QueueId,
+    pub(crate) sq: Ring,
+    pub(crate) cq: Ring,
+    pub(crate) tail: Producer,
+    pub(crate) head: Consumer,
+}
+
+/// A host with a controller.
+pub(crate) struct Host<P: Port> {
+    pub(crate) device: Controller<P>,
+    /// The host's own view, past whatever wraps the controller's.
+    pub(crate) port: TestPort,
+    pub(crate) now: Nanos,
+    pub(crate) admin: Pair,
+    next_page: u64,
+    next_cid: u16,
+    /// Asynchronous events that were reported.
+    pub(crate) events: Vec<Cqe>,
+}
+
+impl Host<TestPort> {
+    pub(crate) fn new(config: Config, namespaces: Vec<Namespace>) -> Host<TestPort> {
+        Host::with_port(config, namespaces, TestPort::new(16 << 20), |port| port)
+    }
+}
+
+impl<P: Port> Host<P> {
+    pub(crate) fn with_port(config: Config, namespaces: Vec<Namespace>, port: TestPort, wrap: impl FnOnce(TestPort) -> P) -> Host<P> {
+        let device = Controller::new(config, namespaces, wrap(port.clone()));
+        let mut pages = BASE;
+        let admin = pair(&port, &mut pages, QueueId(0), QueueId(0), 32, 32);
+        Host { device, port, now: Nanos(1_000), admin, next_page: pages, next_cid: 0, events: Vec::new() }
+    }
+
+    pub(crate) fn csts(&self) -> Csts {
+        Csts::from_bits(self.port.bar.read32(regs::CSTS))
+    }
+
+    pub(crate) fn set_cc(&mut self, cc: Cc) {
+        self.port.bar.write32(regs::CC, cc.into_bits());
+    }
+
+    pub(crate) fn cc() -> Cc {
+        Cc::new().with_en(true).with_iosqes(6).with_iocqes(4)
+    }
+
+    /// Steps at the present instant until nothing happens.
+    pub(crate) fn settle(&mut self) -> Step {
+        for _ in 0..10_000 {
+            let step = self.device.step(self.now);
+            if !step.worked {
+                return step;
+            }
+        }
+        panic!("the controller never comes to rest");
+    }
+
+    /// Steps through the controller's own events until this instant.
+    pub(crate) fn run_until(&mut self, until: Nanos) {
+        loop {
+            let step = self.settle();
+            match step.next.filter(|&next| next <= until) {
+                Some(next) => {
+                    assert!(next > self.now, "an event at {next} that a step at {} leaves undone", self.now);
+                    self.now = next;
+                }
+                None => break,
+            }
+        }
+        self.now = until;
+        self.settle();
+    }
+
+    /// Base 3.5.1, without waiting.
+    pub(crate) fn enable(&mut self) {
+        let bar = self.port.bar.clone();
+        (self.admin.tail, self.admin.head) = (Producer::new(self.admin.sq.entries), Consumer::new(self.admin.cq.entries));
+        // A driver clears the phase tags of rings that it uses again.
+        clear(&self.admin.cq);
+        bar.write32(regs::AQA, Aqa::of(self.admin.sq.entries, self.admin.cq.entries).into_bits());
+        bar.write64(regs::ASQ, self.admin.sq.addr);
+        bar.write64(regs::ACQ, self.admin.cq.addr);
+        self.set_cc(Self::cc());
+        self.settle();
+    }
+
+    /// Enabled and ready.
+    pub(crate) fn ready(mut self) -> Self {
+        self.enable();
+        assert!(self.csts().rdy() && !self.csts().cfs());
+        self
+    }
+
+    /// `pages` pages of memory that nothing else uses.
+    pub(crate) fn page(&mut self, pages: u64) -> u64 {
+        let at = self.next_page;
+        self.next_page += pages * 4096;
+        at
+    }
+
+    pub(crate) fn cid(&mut self) -> Cid {
+        self.next_cid = (self.next_cid + 1) % 0x7fff;
+        Cid(self.next_cid)
+    }
+
+    pub(crate) fn post(&self, pair: &mut Pair, mut sqe: Sqe, cid: Cid) {
+        sqe.cid = cid.0;
+        SqSlots::store(&pair.sq, pair.tail.slot(), &sqe);
+        pair.tail.advance();
+    }
+
+    pub(crate) fn ring(&self, pair: &Pair) {
+        self.port.bar.ring_sq(pair.id, pair.tail.slot());
+    }
+
+    /// Takes what has been posted, at most `budget`, and acknowledges it.
+    pub(crate) fn reap(&self, pair: &mut Pair, budget: usize) -> Vec<Cqe> {
+        let mut found = Vec::new();
+        while found.len() < budget
+            && let Some(cqe) = CqSlots::load(&pair.cq, pair.head.slot(), pair.head.phase())
+        {
+            pair.head.advance();
+            found.push(cqe);
+        }
+        if !found.is_empty() {
+            self.port.bar.ring_cq(pair.cq_id, pair.head.slot());
+        }
+        found
+    }
+
+    /// An admin command, waited for. Events that come meanwhile are kept in `events`.
+    pub(crate) fn admin(&mut self, sqe: Sqe) -> Cqe {
+        let cid = self.post_admin(sqe);
+        let mut answer = None;
+        for _ in 0..3 {
+            self.settle();
+            for cqe in self.reap_admin() {
+                if cqe.cid() == cid { answer = Some(cqe) } else { self.events.push(cqe) }
+            }
+            if let Some(cqe) = answer {
+                return cqe;
+            }
+        }
+        panic!("no answer to admin command {sqe:?}")
+    }
+
+    /// An admin command that nobody waits for.
+    pub(crate) fn post_admin(&mut self, sqe: Sqe) -> Cid {
+        let cid = self.cid();
+        SqSlots::store(&self.admin.sq, self.admin.tail.slot(), &Sqe { cid: cid.0, ..sqe });
+        self.admin.tail.advance();
+        self.port.bar.ring_sq(QueueId::ADMIN, self.admin.tail.slot());
+        cid
+    }
+
+    pub(crate) fn reap_admin(&mut self) -> Vec<Cqe> {
+        let mut admin = std::mem::replace(&mut self.admin, pair(&self.port, &mut { BASE }, QueueId(0), QueueId(0), 2, 2));
+        let found = self.reap(&mut admin, usize::MAX);
+        self.admin = admin;
+        found
+    }
+
+    /// An I/O queue pair with a vector of its own number.
+    pub(crate) fn pair(&mut self, id: u16, entries: u32) -> Pair {
+        self.pair_with(id, id, entries, entries, Some(Vector(id)))
+    }
+
+    /// An I/O submission queue with its completion queue, which is created if `vector` is given.
+    pub(crate) fn pair_with(&mut self, sq: u16, cq: u16, sq_entries: u32, cq_entries: u32, vector: Option<Vector>) -> Pair {
+        let pair = pair(&self.port, &mut self.next_page, QueueId(sq), QueueId(cq), sq_entries, cq_entries);
+        let create = CreateCq { queue: QueueId(cq), entries: cq_entries, addr: pair.cq.addr, contiguous: true, vector };
+        assert!(self.admin(create.to_sqe()).status().is_success());
+        self.attach_sq(&pair);
+        pair
+    }
+
+    /// A further submission queue on the completion queue of `of`.
+    pub(crate) fn sharing(&mut self, sq: u16, of: &Pair, entries: u32) -> Pair {
+        let mut pair = pair(&self.port, &mut self.next_page, QueueId(sq), of.cq_id, entries, 2);
+        pair.cq = of.cq.clone();
+        self.attach_sq(&pair);
+        pair
+    }
+
+    fn attach_sq(&mut self, pair: &Pair) {
+        let create = CreateSq {
+            queue: pair.id,
+            entries: pair.sq.entries,
+            addr: pair.sq.addr,
+            contiguous: true,
+            priority: 0,
+            cq: pair.cq_id,
+            nvm_set: 0,
+        };
+        assert!(self.admin(create.to_sqe()).status().is_success());
+    }
+}
+
+fn pair(port: &TestPort, pages: &mut u64, id: QueueId, cq_id: QueueId, sq_entries: u32, cq_entries: u32) -> Pair {
+    let mut ring = |entries: u32, entry: u64| {
+        let addr = *pages;
+        *pages += (u64::from(entries) * entry).next_multiple_of(4096);
+        Ring { memory: port.memory.clone(), addr, entries }
+    };
+    let (sq, cq) = (ring(sq_entries, 64), ring(cq_entries, 16));
+    Pair { id, cq_id, sq, cq, tail: Producer::new(sq_entries), head: Consumer::new(cq_entries) }
+}
+
+fn clear(ring: &Ring) {
+    ring.memory.write(ring.addr, &vec![0; ring.entries as usize * 16]).unwrap();
+}
+
+/// A PRP pointer to at most two pages.
+pub(crate) fn short(addr: u64, len: u64) -> Dptr {
+    Dptr::short(addr, len, PageSize::MIN).unwrap()
+}
+
+/// A Read of `blocks` blocks of 512 bytes or so into `addr`.
+pub(crate) fn read(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
+    nvme::io::read(Nsid(1), Lba(lba), blocks, short(addr, bytes), nvme::io::Flags::NONE)
+}
+
+/// A Write likewise.
+pub(crate) fn write(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
+    nvme::io::write(Nsid(1), Lba(lba), blocks, short(addr, bytes), nvme::io::Flags::NONE)
+}

@@ -75,12 +75,13 @@ pub struct Parsed {
     pub notes: Vec<Diagnostic>,
 }
 
-/// Reads job files as given on one command line: `[global]` options hold on from file to file, and each file's first job
-/// waits for the jobs of the files before it.
+/// Reads job files as given on one command line: each starts without `[global]` options, and its first job waits for the
+/// jobs of the files before it.
 pub fn parse(files: &[Input<'_>], outside: &dyn Outside) -> Result<Parsed, ParseErrors> {
     let mut parser = Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new() };
     for (index, file) in files.iter().enumerate() {
         let mut wall = index > 0;
+        parser.globals = Draft::default();
         for section in ini::sections(file, outside, &mut parser.errors) {
             wall &= !parser.section(section, wall);
         }

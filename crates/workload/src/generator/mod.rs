@@ -136,6 +136,8 @@ pub struct Generator {
     in_flight: u32,
     /// I/Os are issued while fewer than this are in flight: `depth`, or less while completions are waited for.
     limit: u32,
+    /// Completions are waited for: the depth was reached.
+    waiting: bool,
     depth: u32,
     low: u32,
     queued: u32,
@@ -257,6 +259,7 @@ impl Generator {
             phase: Phase::New,
             in_flight: 0,
             limit: depth,
+            waiting: false,
             depth,
             low: if job.iodepth_low == 0 { depth } else { job.iodepth_low.min(depth) },
             queued: 0,
@@ -326,12 +329,13 @@ impl Generator {
             if self.in_flight >= self.limit {
                 return self.full();
             }
-            if self.limit < self.depth {
+            if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
-                self.limit = self.depth;
                 if self.in_flight > self.low {
-                    return self.reap(self.complete_min.min(self.in_flight));
+                    return self.reap();
                 }
+                self.waiting = false;
+                self.limit = self.depth;
             }
             match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => return self.issue(now),
@@ -351,18 +355,18 @@ impl Generator {
         if self.queued > 0 {
             return Next::Commit;
         }
-        if self.limit == self.depth {
-            return self.reap(self.complete_min.min(self.in_flight));
+        if !self.waiting {
+            return self.reap();
         }
-        Next::Reap { min: self.in_flight + 1 - self.limit, max: self.complete_max.max(self.in_flight + 1 - self.limit) }
+        let min = self.in_flight + 1 - self.limit;
+        Next::Reap { min, max: self.complete_max.max(min) }
     }
 
-    /// Waits until `min` of what is in flight completed.
+    /// Waits for the next `complete_min` of what is in flight.
     #[inline]
-    fn reap(&mut self, min: u32) -> Next {
-        if self.queued > 0 {
-            return Next::Commit;
-        }
+    fn reap(&mut self) -> Next {
+        let min = self.complete_min.min(self.in_flight);
+        self.waiting = true;
         self.limit = self.in_flight + 1 - min;
         Next::Reap { min, max: self.complete_max.max(min) }
     }

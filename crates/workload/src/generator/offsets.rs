@@ -64,6 +64,14 @@ pub enum Misfit {
         /// The size in bytes.
         bytes: u64,
     },
+    /// A random map for I/Os of several lengths needs a bit for each block.
+    #[error("job '{job}': a random map of {blocks} blocks is too large; give norandommap, or one block size only")]
+    MapTooLarge {
+        /// The job's name.
+        job: String,
+        /// Blocks of the device.
+        blocks: u64,
+    },
     /// The header of a verified block does not fit.
     #[error(
         "job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes and must divide every size that is written"
@@ -149,7 +157,7 @@ impl Stream {
         let mut walks = Vec::with_capacity(targets.len());
         for target in targets {
             let region = region(job, subjob, targets.len() as u64, *target, unit)?;
-            let choice = choice(job, &block, region.len / unit, &mut rng);
+            let choice = choice(job, &block, region.len / unit, &mut rng)?;
             let blocks = PerOp { read: (region.len / block.read.min).max(1), write: (region.len / block.write.min).max(1) };
             walks.push(Walk { region, blocks, choice, next: PerOp::both(0) });
         }
@@ -195,10 +203,16 @@ impl Stream {
             }
     }
 
-    /// Starts the sequential walks over: what a new pass does.
-    pub fn rewind(&mut self) {
+    /// Starts a new pass: in order from the start, or over all blocks in another order.
+    pub fn start_pass(&mut self) {
+        self.run_left = 0;
         for walk in &mut self.walks {
             walk.next = PerOp::both(0);
+            match &mut walk.choice {
+                Choice::Shuffle(shuffle) => shuffle.start_pass(),
+                Choice::Bitmap(map) => map.start_pass(),
+                Choice::Any | Choice::Zipf(..) => {}
+            }
         }
     }
 
@@ -331,24 +345,33 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     Ok(Region { start, len })
 }
 
+/// Most blocks of a [`Bitmap`]: 512 MiB of bits.
+const MOST_MAPPED: u64 = 1 << 32;
+
 /// How random offsets are chosen among `blocks` blocks.
-fn choice(job: &Job, block: &PerOp<BlockSizes>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Choice {
+fn choice(job: &Job, block: &PerOp<BlockSizes>, blocks: u64, rng: &mut Xoshiro256PlusPlus) -> Result<Choice, Misfit> {
     if !job.pattern.random {
-        return Choice::Any;
+        return Ok(Choice::Any);
     }
     if let Distribution::Zipf { theta } = job.distribution {
-        return match Zipf::new(blocks as f64, theta) {
+        return Ok(match Zipf::new(blocks as f64, theta) {
             Ok(zipf) => Choice::Zipf(zipf, Shuffle::new(blocks, rng.next_u64())),
             Err(_) => Choice::Any,
-        };
+        });
     }
     if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
-        return Choice::Any;
+        return Ok(Choice::Any);
     }
     let fixed = match job.pattern.direction {
         Direction::Read => block.read.is_fixed(),
         Direction::Write => block.write.is_fixed(),
         Direction::Mixed => block.read.is_fixed() && block.write.is_fixed() && block.read.min == block.write.min,
     };
-    if fixed { Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())) } else { Choice::Bitmap(Bitmap::new(blocks)) }
+    if fixed {
+        return Ok(Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())));
+    }
+    if blocks > MOST_MAPPED {
+        return Err(Misfit::MapTooLarge { job: job.name.clone(), blocks });
+    }
+    Ok(Choice::Bitmap(Bitmap::new(blocks)))
 }

@@ -107,23 +107,22 @@ impl Generator {
         if self.stopping && !matches!(self.phase, Phase::Drain | Phase::Done) {
             self.drain();
         }
+        if self.phase == Phase::New {
+            self.clock.delay = now + self.clock.delay;
+            self.phase = Phase::Delay;
+        }
         match self.phase {
-            Phase::New => {
-                self.clock.delay = now + self.clock.delay;
-                self.phase = Phase::Delay;
-            }
             Phase::Delay if now >= self.clock.delay => self.begin(now),
             Phase::Run | Phase::Verify => {
                 if self.clock.epoch.is_none() && now >= self.clock.ramp_end {
                     self.stats.clear();
                     self.measure_from(now);
                 }
-                if now >= self.clock.sample.at + SAMPLE_EVERY {
-                    self.sample(now);
-                }
                 if self.run_out(now) {
                     self.stopping = true;
                     self.drain();
+                } else if now >= self.clock.sample.at + SAMPLE_EVERY {
+                    self.sample(now);
                 }
             }
             _ => {}
@@ -178,6 +177,7 @@ impl Generator {
     fn drain(&mut self) {
         self.phase = Phase::Drain;
         self.held = None;
+        self.waiting = false;
         self.limit = self.depth;
     }
 
@@ -226,7 +226,7 @@ impl Generator {
         if self.checks.count > 0 || (self.goal.passes_left == 0 && !self.goal.time_based) {
             return self.finish();
         }
-        self.stream.rewind();
+        self.stream.start_pass();
         self.goal.pass = Some(Pass { replay: self.stream.clone(), first_sequence: self.checks.sequence, ios: 0, bytes: 0, writes: 0 });
         self.refill_goal();
         self.phase = Phase::Run;

@@ -38,9 +38,7 @@ impl Shuffle {
         loop {
             let x = self.mix(self.count);
             if self.count == self.mask {
-                self.count = 0;
-                // Any other key will do.
-                self.key = self.key.wrapping_mul(ODD[0]).wrapping_add(ODD[1]);
+                self.start_pass();
             } else {
                 self.count += 1;
             }
@@ -48,6 +46,13 @@ impl Shuffle {
                 return x;
             }
         }
+    }
+
+    /// Starts over, in another order.
+    pub fn start_pass(&mut self) {
+        self.count = 0;
+        // Any other key will do.
+        self.key = self.key.wrapping_mul(ODD[0]).wrapping_add(ODD[1]);
     }
 
     /// Where `i < n` lands in this order: a bijection of the numbers below `n`.
@@ -96,8 +101,7 @@ impl Bitmap {
     /// where, and how many.
     pub fn take(&mut self, hint: u64, wanted: u64) -> (u64, u64) {
         if self.left == 0 {
-            self.words.fill(0);
-            self.left = self.blocks;
+            self.start_pass();
         }
         let first = self.free_from(hint).or_else(|| self.free_from(0)).unwrap_or(0);
         let mut n = 0;
@@ -107,6 +111,12 @@ impl Bitmap {
         }
         self.left -= n;
         (first, n.max(1))
+    }
+
+    /// Forgets what was visited.
+    pub fn start_pass(&mut self) {
+        self.words.fill(0);
+        self.left = self.blocks;
     }
 
     fn visited(&self, block: u64) -> bool {

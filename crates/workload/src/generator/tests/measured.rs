@@ -1,0 +1,160 @@
+//! What is measured, and when.
+
+use super::*;
+
+#[test]
+fn latencies_are_from_the_decision_to_the_doorbell_to_the_completion() {
+    let job = Job { iodepth: 4, batch_submit: 4, complete_min: 4, ..Job::default() };
+    let (generator, _) = run(&job);
+    let read = &generator.stats().read;
+    assert_eq!((read.slat.moments.min(), read.slat.moments.max(), read.slat.moments.n), (100, 100, 256));
+    assert_eq!((read.clat.moments.min(), read.clat.moments.max()), (10_000, 10_000));
+    assert_eq!((read.lat.moments.min(), read.lat.moments.max()), (10_100, 10_100));
+    assert_eq!(read.intended.moments.n, 0);
+    assert_eq!(read.runtime, Nanos(64 * 10_100));
+    assert_eq!((read.ios, read.bytes, read.issued), (256, 1 << 20, 256));
+}
+
+#[test]
+fn a_rate_that_the_device_cannot_keep_shows_from_the_intended_start() {
+    // The device takes 100 µs, one at a time; 20k IOPS would need 50 µs.
+    let rate = PerOp::both(Some(Rate::Iops(20_000)));
+    let job = Job { rate, number_ios: Some(1000), io_size: Some(Amount::Bytes(u64::MAX)), ..Job::default() };
+    let mut device = Device { service: Nanos::from_micros(100), ..Device::new() };
+    let (generator, _) = run_on(&mut device, &job);
+    let read = &generator.stats().read;
+    assert!(read.lat.moments.max() < 101_000, "the device itself is as fast as ever");
+    assert!(read.intended.moments.max() > 49_000_000, "but the last I/O started 50 ms late: {}", read.intended.moments.max());
+    // A device that keeps up hides nothing.
+    let mut fast = Device { service: Nanos::from_micros(10), ..Device::new() };
+    let (generator, _) = run_on(&mut fast, &job);
+    let read = &generator.stats().read;
+    assert!(read.intended.moments.max() < 25_000);
+    assert!((read.iops_mean() - 20_000.0).abs() < 100.0, "{}", read.iops_mean());
+}
+
+#[test]
+fn rates_keep_their_mean_whatever_the_process() {
+    for process in [RateProcess::Linear, RateProcess::Poisson] {
+        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)) };
+        let job = Job {
+            rate,
+            rate_process: process,
+            pattern: pattern(Direction::Mixed, true),
+            read_percent: 84,
+            iodepth: 64,
+            runtime: Some(Nanos::from_secs(4)),
+            time_based: true,
+            ..Job::default()
+        };
+        let (generator, _) = run(&job);
+        let (read, write) = (&generator.stats().read, &generator.stats().write);
+        assert!((read.iops_mean() / 10_240.0 - 1.0).abs() < 0.05, "{process:?} {}", read.iops_mean());
+        assert!((write.iops_mean() / 2_000.0 - 1.0).abs() < 0.05, "{process:?} {}", write.iops_mean());
+    }
+}
+
+#[test]
+fn the_ramp_is_not_measured_and_the_runtime_starts_after_it() {
+    let job = Job {
+        ramp_time: Nanos::from_millis(500),
+        runtime: Some(Nanos::from_secs(2)),
+        time_based: true,
+        start_delay: (Nanos::from_secs(1), Nanos::from_secs(1)),
+        ..Job::default()
+    };
+    let mut device = Device::new();
+    let (generator, log) = run_on(&mut device, &job);
+    let read = &generator.stats().read;
+    assert_eq!(read.runtime.0 / 1_000_000, 2000);
+    assert_eq!(device.now.0 / 1_000_000, 3500);
+    // One I/O per 10.1 µs.
+    assert_eq!(read.ios / 1000, 198);
+    assert_eq!(log.len() / 1000, 247);
+    // Samples at 500 ms, three of them before the end.
+    assert_eq!(read.iops.n, 3);
+    assert!((read.iops.mean() - 99_009.0).abs() < 10.0);
+    assert!((read.bw.mean() - 99_009.0 * 4.0).abs() < 40.0);
+}
+
+#[test]
+fn without_time_based_the_size_ends_the_job_or_the_runtime_does() {
+    let short = Job { runtime: Some(Nanos::from_millis(1)), ..Job::default() };
+    assert!((95..=105).contains(&run(&short).1.len()));
+    let long = Job { runtime: Some(Nanos::from_secs(9)), ..Job::default() };
+    assert_eq!(run(&long).1.len(), 256);
+    let twice = Job { loops: 2, ..Job::default() };
+    assert_eq!(run(&twice).1.len(), 512);
+    let few = Job { number_ios: Some(7), ..Job::default() };
+    assert_eq!(run(&few).1.len(), 7);
+}
+
+#[test]
+fn a_stop_drains_and_keeps_what_was_measured() {
+    let job = Job { iodepth: 8, batch_submit: 4, ..Job::default() };
+    let mut generator = generator(&job);
+    let mut device = Device::new();
+    for _ in 0..50 {
+        match generator.next(device.now) {
+            Next::Issue(io) => device.issue(&mut generator, io),
+            Next::Commit => generator.committed(device.now),
+            Next::Reap { .. } => device.complete(&mut generator),
+            other => panic!("{other:?}"),
+        }
+    }
+    let issued = device.ios + device.flying.len() as u64;
+    generator.stop();
+    device.run(&mut generator, |next, _| assert!(!matches!(next, Next::Issue(_))));
+    assert_eq!(generator.stats().read.ios, issued);
+    assert_eq!(generator.error(), 0);
+    // Before it began, and after it ended.
+    let mut unborn = super::generator(&job);
+    unborn.stop();
+    assert_eq!(unborn.next(Nanos(5)), Next::Done);
+    unborn.stop();
+    assert_eq!(unborn.next(Nanos(6)), Next::Done);
+}
+
+#[test]
+fn the_first_error_ends_the_job() {
+    let mut device = Device { fails: Some(20), ..Device::new() };
+    let (generator, log) = run_on(&mut device, &Job { iodepth: 8, ..Job::default() });
+    assert!(log.len() < 40);
+    assert_eq!(generator.error(), 5);
+    assert_eq!(generator.stats().read.ios, log.len() as u64 - 1);
+    let failure = generator.failure().unwrap();
+    assert!(failure.to_string().ends_with("length 4096: Input/output error"), "{failure}");
+}
+
+#[test]
+fn completions_that_nobody_waits_for_are_ignored() {
+    let mut generator = generator(&Job::default());
+    let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 4096 };
+    generator.completed(io, Nanos(1), Ok(()), &[]);
+    generator.completed(Io { slot: 9999, ..io }, Nanos(1), Ok(()), &[]);
+    assert_eq!((generator.in_flight(), generator.stats().read.ios), (0, 0));
+}
+
+#[test]
+fn progress_goes_from_nothing_to_all() {
+    let job = Job { runtime: Some(Nanos::from_millis(1)), time_based: true, ..Job::default() };
+    let mut generator = generator(&job);
+    let mut device = Device::new();
+    let mut last = 0.0;
+    for _ in 0..1000 {
+        let next = generator.next(device.now);
+        let progress = generator.progress(device.now);
+        assert!((last..=1.0).contains(&progress));
+        last = progress;
+        match next {
+            Next::Issue(io) => device.issue(&mut generator, io),
+            Next::Commit => generator.committed(device.now),
+            Next::Reap { .. } => {
+                device.now += device.service;
+                device.complete(&mut generator);
+            }
+            _ => break,
+        }
+    }
+    assert_eq!(last, 1.0);
+}

@@ -1,0 +1,124 @@
+//! Writes that are read back, by the job that wrote them or by a later one.
+
+use super::*;
+
+fn writer(random: bool) -> Job {
+    Job {
+        pattern: pattern(Direction::Write, random),
+        iodepth: 8,
+        verify: Some(Verify { interval: None, fatal: false, after_write: true }),
+        ..Job::default()
+    }
+}
+
+fn reader() -> Job {
+    Job { pattern: pattern(Direction::Read, true), ..writer(false) }
+}
+
+#[test]
+fn what_was_written_is_read_back_once() {
+    for random in [false, true] {
+        let (generator, log) = run(&writer(random));
+        assert_eq!(log.len(), 512);
+        let offsets = |log: &[Io]| log.iter().map(|io| io.offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&log[..256]), offsets(&log[256..]));
+        assert!(log[..256].iter().all(|io| io.op == Op::Write) && log[256..].iter().all(|io| io.op == Op::Read));
+        assert_eq!((generator.bad_count(), generator.error()), (0, 0));
+        let (read, write) = (&generator.stats().read, &generator.stats().write);
+        assert_eq!((read.ios, write.ios), (256, 256));
+        // Each has the time of its own phase.
+        assert!(read.runtime > Nanos::ZERO && write.runtime > Nanos::ZERO);
+    }
+    let (_, log) = run(&Job { verify: Some(Verify { interval: None, fatal: false, after_write: false }), ..writer(true) });
+    assert_eq!(log.len(), 256);
+}
+
+#[test]
+fn a_later_job_verifies_what_an_earlier_one_wrote_and_finds_a_flipped_bit() {
+    let mut device = Device::new();
+    let (generator, _) = run_on(&mut device, &Job { offset: Amount::Bytes(0), ..writer(true) });
+    assert_eq!(generator.error(), 0);
+    let (generator, log) = run_on(&mut device, &reader());
+    assert_eq!((log.len(), generator.bad_count()), (256, 0));
+    device.memory[123 * 4096 + 700] ^= 0x10;
+    let (generator, log) = run_on(&mut device, &reader());
+    assert_eq!((log.len(), generator.bad_count(), generator.error()), (256, 1, 84));
+    let bad = generator.bad_blocks()[0];
+    assert_eq!((bad.offset, bad.len), (123 * 4096, 4096));
+    assert!(bad.to_string().starts_with("verify: at offset 503808, length 4096: crc32c is 0x"), "{bad}");
+    // verify_fatal stops at once.
+    let strict = Job { verify: Some(Verify { interval: None, fatal: true, after_write: true }), seed: Some(3), ..reader() };
+    let (generator, log) = run_on(&mut device, &strict);
+    assert_eq!(generator.error(), 84);
+    assert!(log.len() < 256);
+}
+
+#[test]
+fn the_reader_need_not_read_as_the_writer_wrote() {
+    let mut device = Device::new();
+    let sizes = BlockSizes { min: 512, max: 8192, split: Vec::new() };
+    let (generator, _) = run_on(&mut device, &Job { block: PerOp::both(sizes), ..writer(true) });
+    assert_eq!(generator.error(), 0);
+    let verify = Some(Verify { interval: Some(512), fatal: false, after_write: true });
+    let job = Job { block: PerOp::both(BlockSizes::fixed(64 << 10)), verify, ..reader() };
+    let (generator, log) = run_on(&mut device, &job);
+    assert_eq!((log.len(), generator.bad_count()), (16, 0));
+    device.memory[5 * 65536 + 513] ^= 1;
+    let (generator, _) = run_on(&mut device, &job);
+    assert_eq!(generator.bad_blocks()[0].offset, 5 * 65536 + 512);
+}
+
+#[test]
+fn what_was_never_written_is_found() {
+    let (generator, _) = run(&reader());
+    assert_eq!(generator.bad_count(), 256);
+    assert_eq!(generator.bad_blocks().len(), 16);
+    assert!(generator.bad_blocks().iter().all(|bad| bad.fault == Fault::Magic));
+}
+
+#[test]
+fn a_lost_write_is_found_although_old_data_stands_there() {
+    let mut device = Device::new();
+    let old = Seat { entropy: 1, ..Seat::default() };
+    let new = Seat { entropy: 2, ..Seat::default() };
+    let mut write = |seat, loses_write| {
+        let mut generator = Generator::new(&writer(true), seat, &[TARGET]).unwrap();
+        device.writes = 0;
+        device.loses_write = loses_write;
+        device.run(&mut generator, |_, _| {});
+        generator
+    };
+    assert_eq!(write(old, None).bad_count(), 0);
+    let generator = write(new, Some(17));
+    assert_eq!(generator.bad_count(), 1);
+    assert!(matches!(generator.bad_blocks()[0].fault, Fault::Generation { .. }));
+    // The same run's own earlier data: a block that a second pass failed to overwrite.
+    let job = Job { loops: 2, ..writer(false) };
+    let mut device = Device { loses_write: Some(256 + 40), ..Device::new() };
+    let (generator, _) = run_on(&mut device, &job);
+    assert_eq!(generator.bad_blocks()[0].fault, Fault::Sequence { found: 40, wanted: 296 });
+    assert_eq!(generator.bad_blocks()[0].offset, 40 * 4096);
+}
+
+#[test]
+fn time_based_writers_verify_each_pass() {
+    let job = Job { runtime: Some(Nanos::from_millis(20)), time_based: true, size: Some(Amount::Bytes(64 << 10)), ..writer(true) };
+    let (generator, log) = run(&job);
+    assert_eq!(generator.error(), 0);
+    let kinds: String = log.chunks(16).map(|pass| if pass[0].op == Op::Write { 'w' } else { 'r' }).collect();
+    assert!(kinds.starts_with("wrwrwrwr"), "{kinds}");
+    assert!(generator.stats().write.runtime + generator.stats().read.runtime >= Nanos::from_millis(20));
+}
+
+#[test]
+fn writes_over_writes_are_judged_by_what_they_are() {
+    // Without a map some blocks are written twice: only the block's own marks can be checked, and they hold.
+    let job = Job { random_map: false, io_size: Some(Amount::Bytes(4 << 20)), ..writer(true) };
+    let (generator, log) = run(&job);
+    assert_eq!((log.len(), generator.error()), (2048, 0));
+    // A mixed job verifies its writes only.
+    let mixed = Job { pattern: pattern(Direction::Mixed, true), ..writer(true) };
+    let (generator, log) = run(&mixed);
+    let writes = log.iter().filter(|io| io.op == Op::Write).count();
+    assert_eq!((log.len(), generator.error()), (256 + writes, 0));
+}

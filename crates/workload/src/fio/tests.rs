@@ -134,7 +134,14 @@ fn synonyms_and_defaults() {
 
 #[test]
 fn times_amounts_rates_and_lists() {
-    let times = [("5", 5_000_000_000), ("5s", 5_000_000_000), ("2m", 120_000_000_000), ("10ms", 10_000_000), ("7us", 7_000), ("1h", 3_600_000_000_000)];
+    let times = [
+        ("5", 5_000_000_000),
+        ("5s", 5_000_000_000),
+        ("2m", 120_000_000_000),
+        ("10ms", 10_000_000),
+        ("7us", 7_000),
+        ("1h", 3_600_000_000_000),
+    ];
     for (text, nanos) in times {
         assert_eq!(job(&format!("runtime={text}")).runtime, Some(Nanos(nanos)), "{text}");
         assert_eq!(job(&format!("ramp_time={text}")).ramp_time, Nanos(nanos), "{text}");
@@ -356,13 +363,10 @@ fn every_option_that_fio_has_is_known_once() {
 /// Something like a job file: names, separators and values in any order.
 fn like_a_job_file() -> impl Strategy<Value = String> {
     let names: Vec<&'static str> = options::names().collect();
-    let name = prop_oneof![4 => proptest::sample::select(names), 1 => Just("include"), 1 => Just("[a]"), 1 => Just("[global]"), 1 => Just("${X}")];
-    let value = prop_oneof![
-        "[0-9]{1,20}[kmgtpsKib%z]{0,3}",
-        "[0-9a-z:,/.-]{0,12}",
-        Just("randrw:-9999999999999999999".to_owned()),
-        "\\PC{0,8}",
-    ];
+    let name =
+        prop_oneof![4 => proptest::sample::select(names), 1 => Just("include"), 1 => Just("[a]"), 1 => Just("[global]"), 1 => Just("${X}")];
+    let value =
+        prop_oneof!["[0-9]{1,20}[kmgtpsKib%z]{0,3}", "[0-9a-z:,/.-]{0,12}", Just("randrw:-9999999999999999999".to_owned()), "\\PC{0,8}",];
     let line = (name, "[ =\t]{0,3}", value, "[\n\r;#]{0,2}").prop_map(|(n, e, v, end)| format!("{n}{e}{v}{end}\n"));
     proptest::collection::vec(line, 0..40).prop_map(|lines| lines.concat())
 }
@@ -395,4 +399,21 @@ proptest! {
         let expected = u64::from(n).checked_mul(factor);
         prop_assert_eq!(values::number(&format!("{n}{name}"), 1024).ok(), expected);
     }
+}
+
+#[test]
+fn the_jobs_of_this_repository_are_read_without_a_warning() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read(&path).unwrap();
+        let name = path.display().to_string();
+        let parsed = parse(&[Input { name: &name, text: &text }], &Nothing).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(parsed.warnings, [], "{name}");
+        // Each says how it is run.
+        assert!(String::from_utf8(text).unwrap().contains(&format!("reap run jobs/{}", path.file_name().unwrap().display())), "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 8);
 }

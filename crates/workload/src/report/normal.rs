@@ -50,8 +50,10 @@ pub fn normal(report: &Report) -> String {
 }
 
 fn write_all(out: &mut String, report: &Report, groups: &Groups) -> fmt::Result {
-    for entry in &report.entries {
+    if !report.entries.is_empty() {
         out.write_char('\n')?;
+    }
+    for entry in &report.entries {
         write_entry(out, entry, report, groups)?;
     }
     for (group, sums) in &groups.0 {

@@ -1,1 +1,230 @@
+//! Layouts as snapshots, the JSON schema against the keys that fio 3.33 writes.
 
+use super::numbers::{scale, short};
+use super::*;
+use crate::fio::{Input, Nothing, parse};
+use crate::generator::{Next, Target};
+use crate::plan::plan;
+use crate::stats::Moments;
+use std::collections::BTreeSet;
+
+/// Runs job files on a device whose latencies follow from a counter, and reports them.
+fn report(text: &str) -> (Report, String) {
+    let parsed = parse(&[Input { name: "t", text: text.as_bytes() }], &Nothing).unwrap();
+    let plan = plan(&parsed.jobs, &[0, 1]);
+    let mut entries: Vec<Entry> = Vec::new();
+    for thread in &plan.threads {
+        let job = &parsed.jobs[thread.job];
+        if thread.report == entries.len() {
+            entries.push(Entry { pid: 4242, elapsed: Nanos::from_secs(3), ..Entry::new(job, thread) });
+        }
+        let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 64 << 20, block: 512 }]).unwrap();
+        drive(&mut generator);
+        let usage = Usage {
+            user: Nanos::from_millis(120),
+            system: Nanos::from_millis(40),
+            context_switches: 321,
+            major_faults: 0,
+            minor_faults: 17,
+        };
+        let entry = &mut entries[thread.report];
+        entry.add(&generator, usage);
+        entry.reap = Figures {
+            mode: "interrupt+submit-check".into(),
+            cpu_ns_per_io: 812.4,
+            notify_ns_per_io: 95.5,
+            messages: 1000,
+            wakeups: 900,
+            completions_per_wakeup: 7.25,
+            empty_looks: 12,
+            sq_doorbells: 5000,
+            cq_doorbells: 4000,
+        };
+    }
+    let report = Report { program: "reap-0.1.0".into(), unix_ms: 1_696_260_159_123, global_options: parsed.global_options, entries };
+    let opening = opening(&parsed.jobs, &plan, &report.program, "mem");
+    (report, opening)
+}
+
+fn drive(generator: &mut Generator) {
+    let (mut now, mut flying, mut count) = (Nanos(0), std::collections::VecDeque::new(), 0u64);
+    let memory = vec![0; 1 << 20];
+    loop {
+        match generator.next(now) {
+            Next::Issue(io) => {
+                generator.issued(&io, now);
+                flying.push_back(io);
+            }
+            Next::Commit => {
+                now += Nanos(700 + count % 7 * 100);
+                generator.committed(now);
+            }
+            Next::Reap { min, .. } => {
+                for _ in 0..min {
+                    count += 1;
+                    // Mostly some microseconds, seldom a millisecond.
+                    now += Nanos(8_000 + count.wrapping_mul(2_654_435_761) % 9_000 + if count % 997 == 0 { 1_500_000 } else { 0 });
+                    let io: crate::Io = flying.pop_front().unwrap();
+                    generator.completed(io, now, Ok(()), &memory[..io.len as usize]);
+                }
+            }
+            Next::Wait { until } => now = until,
+            Next::Done => return,
+        }
+    }
+}
+
+const MIXED: &str = "[global]\nioengine=libaio\nbs=4k\nsize=64m\n[mixed]\ndescription=what it is for\nrw=randrw\niodepth=8\nruntime=3\n\
+                     time_based\nrwmixread=70\nlat_percentiles=1\nslat_percentiles=1\n";
+
+#[test]
+fn a_mixed_job_reads_as_fio_prints_it() {
+    let (report, opening) = report(MIXED);
+    insta::assert_snapshot!(opening + &normal(&report));
+}
+
+#[test]
+fn groups_and_reduced_jobs_read_as_fio_prints_them() {
+    let text = "[global]\nrw=randread\ngroup_reporting\nruntime=2\ntime_based\n[first]\nnumjobs=2\niodepth=32\niodepth_batch=16\n\
+                iodepth_batch_complete_min=16\n[reduced]\nstonewall\ngtod_reduce=1\niodepth=4\n[paced]\nnew_group\nrate_iops=10k\n";
+    let (report, opening) = report(text);
+    insta::assert_snapshot!(opening + &normal(&report));
+}
+
+#[test]
+fn errors_stand_in_the_headline() {
+    let (report, _) = report("[check]\nrw=read\nverify=crc32c\nsize=64k\n");
+    let text = normal(&report);
+    let headline = text.lines().nth(1).unwrap();
+    assert_eq!(
+        headline,
+        "check: (groupid=0, jobs=1): err=84 (verify: at offset 0, length 4096: no verify header (bad magic), and 15 more): \
+         pid=4242: Mon Oct  2 15:22:39 2023"
+    );
+}
+
+#[test]
+fn json_has_the_keys_of_fio_and_one_object_more() {
+    let (report, _) = report(MIXED);
+    let mut keys = Vec::new();
+    collect(&json(&report), "", &mut keys);
+    let wanted: BTreeSet<&str> = include_str!("fio-keys.txt").lines().collect();
+    let found: BTreeSet<&str> = keys.iter().map(String::as_str).filter(|key| !key.starts_with("jobs/*/reap")).collect();
+    assert_eq!(found.symmetric_difference(&wanted).collect::<Vec<_>>(), Vec::<&&str>::new());
+    // In fio's order, too.
+    let order: Vec<&str> = keys.iter().map(String::as_str).filter(|key| wanted.contains(key)).collect();
+    assert_eq!(order, include_str!("fio-keys.txt").lines().collect::<Vec<_>>());
+    let extra: Vec<&String> = keys.iter().filter(|key| key.starts_with("jobs/*/reap")).collect();
+    assert_eq!(extra.len(), 10);
+}
+
+fn collect(value: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}/{key}") };
+                keys.push(path.clone());
+                if !key.ends_with(" options") {
+                    collect(value, &path, keys);
+                }
+            }
+        }
+        serde_json::Value::Array(list) => list.iter().take(1).for_each(|value| collect(value, &format!("{path}/*"), keys)),
+        _ => {}
+    }
+}
+
+#[test]
+fn json_says_what_was_measured() {
+    let (report, _) = report(MIXED);
+    let root = json(&report);
+    let job = &root["jobs"][0];
+    assert_eq!(root["timestamp"], 1_696_260_159);
+    assert_eq!(root["global options"]["bs"], "4k");
+    assert_eq!(job["job options"]["iodepth"], "8");
+    let (read, stats) = (&job["read"], &report.entries[0].stats.read);
+    assert_eq!(read["total_ios"], stats.ios);
+    assert_eq!(read["io_bytes"], stats.bytes);
+    assert_eq!(read["runtime"], 3001);
+    assert_eq!(read["clat_ns"]["N"], stats.ios);
+    assert_eq!(read["clat_ns"]["percentile"].as_object().unwrap().len(), 17);
+    assert!(read["clat_ns"]["percentile"]["50.000000"].as_u64().unwrap() > 50_000);
+    assert_eq!(job["reap"]["mode"], "interrupt+submit-check");
+    assert_eq!(job["trim"]["total_ios"], 0);
+    let shares: f64 = ["latency_ns", "latency_us", "latency_ms"]
+        .iter()
+        .flat_map(|unit| job[*unit].as_object().unwrap().values())
+        .map(|share| share.as_f64().unwrap())
+        .sum();
+    assert!((shares - 100.0).abs() < 0.2, "{shares}");
+    let (reduced, _) = self::report("[a]\nrw=randread\ngtod_reduce=1\nsize=1m\n");
+    let reduced = json(&reduced);
+    assert_eq!(reduced["jobs"][0]["read"]["lat_ns"]["N"], 0);
+    assert!(reduced["jobs"][0]["read"]["clat_ns"].get("percentile").is_none());
+    assert!(reduced.get("global options").is_none());
+}
+
+#[test]
+fn a_rate_adds_the_latency_from_the_intended_start() {
+    let (report, _) = report("[a]\nrw=randread\nrate_iops=200k\nruntime=1\ntime_based\n");
+    let intended = &json(&report)["jobs"][0]["reap"]["read_lat_from_intended_start_ns"];
+    assert!(intended["max"].as_u64().unwrap() > 100_000_000);
+    assert!(normal(&report).contains("    lat from the intended start (usec): min="));
+}
+
+#[test]
+fn numbers_have_four_digits_as_in_fio() {
+    // As seen in fio's results.
+    let cases = [
+        (4096, true, "4096"),
+        (16384, true, "16.0Ki"),
+        (1 << 20, true, "1024Ki"),
+        (4000, true, "4000"),
+        (179 << 20, true, "179Mi"),
+        (62_179_000, false, "62.2M"),
+        (187_000_000, false, "187M"),
+        (45_700, false, "45.7k"),
+        (1_048_576_000, false, "1049M"),
+        (1_048_576_000, true, "1000Mi"),
+        (999, false, "999"),
+        (0, true, "0"),
+        (u64::MAX, true, "16.0Ei"),
+    ];
+    for (n, binary, expected) in cases {
+        assert_eq!(short(n, 4, binary, ""), expected, "{n}");
+    }
+    assert_eq!(short(1_318_800, 6, false, ""), "1318.8k");
+    assert_eq!(short(6_137_900, 6, false, "s"), "6137.9ks");
+    assert_eq!(short(666_230, 6, false, ""), "666230");
+}
+
+#[test]
+fn units_of_latency_change_where_those_of_fio_do() {
+    assert_eq!(scale(1_450, 666_230, Some(7446.0)).0, "nsec");
+    assert_eq!(scale(19_000, 5_438_000, Some(79_990.0)).0, "usec");
+    assert_eq!(scale(19_000, 5_438_000, Some(900.0)).0, "nsec");
+    assert_eq!(scale(2_000_001, 100_000_000, Some(1_000_001.0)).0, "msec");
+    assert_eq!(scale(73_216, 2_801_664, None).0, "usec");
+}
+
+#[test]
+fn dates_are_those_of_the_calendar() {
+    let cases = [
+        (0, "Thu Jan  1 00:00:00 1970"),
+        (951_782_400, "Tue Feb 29 00:00:00 2000"),
+        (1_696_260_159, "Mon Oct  2 15:22:39 2023"),
+        (1_735_689_599, "Tue Dec 31 23:59:59 2024"),
+        (4_107_542_400, "Mon Mar  1 00:00:00 2100"),
+    ];
+    for (seconds, expected) in cases {
+        assert_eq!(ctime(seconds), expected);
+    }
+}
+
+#[test]
+fn an_empty_report_is_no_panic() {
+    assert_eq!(normal(&Report::default()), "");
+    let nothing = Report { entries: vec![Entry::default()], ..Report::default() };
+    assert!(normal(&nothing).contains("jobs=0"));
+    assert_eq!(json(&nothing)["jobs"][0]["read"]["iops_min"], Moments::default().min());
+}

@@ -222,10 +222,7 @@ fn mixes_and_splits_come_in_their_shares() {
         pattern: pattern(Direction::Mixed, true),
         random_map: false,
         read_percent: 70,
-        block: PerOp {
-            read: BlockSizes { min: 4096, max: 16384, split: vec![(4096, 25), (16384, 75)] },
-            write: BlockSizes::fixed(512),
-        },
+        block: PerOp { read: BlockSizes { min: 4096, max: 16384, split: vec![(4096, 25), (16384, 75)] }, write: BlockSizes::fixed(512) },
         number_ios: Some(40_000),
         io_size: Some(Amount::Bytes(u64::MAX)),
         ..Job::default()

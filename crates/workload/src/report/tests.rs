@@ -39,6 +39,7 @@ fn report(text: &str) -> (Report, String) {
             empty_looks: 12,
             sq_doorbells: 5000,
             cq_doorbells: 4000,
+            oversubscribed: thread.cpus.len() > 1,
         };
     }
     let report = Report { program: "reap-0.1.0".into(), unix_ms: 1_696_260_159_123, global_options: parsed.global_options, entries };

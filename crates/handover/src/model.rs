@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64 as Counter;
 
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Condvar, Mutex, lock, thread};
 use crate::{Bell, Inbox, LookLock, LookRole, SleeperId};
 
 /// Eventfds, and the threads that block on them. Signals are sticky, as an eventfd's are, and a thread may block on
@@ -127,17 +128,17 @@ pub struct Queue {
     role: LookRole,
     bells: [Bell; HOSTS],
     inboxes: [Inbox<u64>; HOSTS],
-    pub fds: Arc<EventFds>,
+    fds: Arc<EventFds>,
     omit: Omit,
 }
 
-pub const HOSTS: usize = 2;
+const HOSTS: usize = 2;
 const VECTOR: usize = HOSTS;
 const OWN: [&[usize]; HOSTS] = [&[0], &[1]];
 const OWN_AND_VECTOR: [&[usize]; HOSTS] = [&[0, VECTOR], &[1, VECTOR]];
 
 impl Queue {
-    pub fn new(entries: usize, threads: usize, omit: Omit) -> Arc<Queue> {
+    fn new(entries: usize, threads: usize, omit: Omit) -> Arc<Queue> {
         Arc::new(Queue {
             slots: (0..entries).map(|_| AtomicU64::new(0)).collect(),
             lock: LookLock::new(0),
@@ -151,15 +152,35 @@ impl Queue {
         })
     }
 
+    /// A device completes one command each of these hosts, host 0 waits for its own, and another thread does something
+    /// else. Whether everybody was told.
+    pub fn play(order: &'static [usize], omit: Omit, other: fn(&Queue) -> Result<(), LostWakeUp>) -> bool {
+        let queue = Queue::new(order.len(), 3, omit);
+        let device = Queue::spawn(&queue, |queue| queue.post(order));
+        let other = Queue::spawn(&queue, other);
+        let told = queue.wait(0).is_ok();
+        queue.fds.end();
+        device.join().unwrap() && other.join().unwrap() && told
+    }
+
+    fn spawn(queue: &Arc<Queue>, part: impl FnOnce(&Queue) -> Result<(), LostWakeUp> + 'static) -> JoinHandle<bool> {
+        let queue = queue.clone();
+        thread::spawn(move || {
+            let told = part(&queue).is_ok();
+            queue.fds.end();
+            told
+        })
+    }
+
     /// Device: completes commands of these hosts in this order, a message each.
-    pub fn post(&self, owners: &[usize]) {
+    fn post(&self, owners: &[usize]) -> Result<(), LostWakeUp> {
         for (slot, &owner) in self.slots.iter().zip(owners) {
             slot.store(1 + owner as u64, Release);
             if self.vector.rings() {
                 self.fds.signal(VECTOR);
             }
         }
-        self.fds.end();
+        Ok(())
     }
 
     /// Host: tries the lock, takes at most `budget` entries, leaves each with its owner and wakes it. None: lock busy.

@@ -37,8 +37,12 @@ pub struct SleeperId(pub u32);
 /// that is registered and awake must come to one of the two calls before it does anything unbounded. The heir wakes,
 /// looks, and comes to `try_take`, which is now true; messages sent meanwhile are not lost, because it arms and looks.
 ///
-/// A thread that found more than its budget and leaves rings [`owner`](LookRole::owner)'s bell: the owner may have tried
-/// the lock in vain and gone back to sleep.
+/// A thread that leaves with entries pending ([`Looked::more`](crate::Looked::more)), be it registered or not, rings
+/// [`owner`](LookRole::owner)'s bell: the owner may have tried the lock in vain and gone back to sleep. So an owner
+/// whose own bell was rung looks at the queue, whatever its inbox says.
+///
+/// Spinning is looking, and needs no role. A nap is neither: whoever naps while it owns the role keeps the others waiting
+/// until it wakes, so it releases first.
 #[derive(Debug)]
 pub struct LookRole(Mutex<Registered>);
 

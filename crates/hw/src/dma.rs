@@ -262,17 +262,16 @@ impl Pool {
         }
     }
 
-    /// Marks a block as lent or as private again.
+    /// Marks a block as lent or as private again: a block of pages once per page, a smaller one once per 512 bytes.
     #[inline]
     fn mark(&self, offset: u64, len: usize, lent: bool) {
-        let (first, count) = ((offset / MIN_BLOCK) as usize, len.div_ceil(MIN_BLOCK as usize));
-        let marks = &self.marks[first..first + count];
-        if len >= PAGE as usize {
-            let mark = if lent { LENT_PAGE } else { PRIVATE };
-            marks.iter().step_by((PAGE / MIN_BLOCK) as usize).for_each(|m| m.store(mark, Ordering::Release));
-        } else {
-            let mark = if lent { LENT } else { PRIVATE };
-            marks.iter().for_each(|m| m.store(mark, Ordering::Release));
+        let (unit, mark) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
+        let mark = if lent { mark } else { PRIVATE };
+        let (marks, mut at, end) = (&*self.marks, offset, offset + len as u64);
+        while at < end {
+            // Release: what the holder wrote is there before the device may read it.
+            marks[(at / MIN_BLOCK) as usize].store(mark, Ordering::Release);
+            at += unit;
         }
     }
 

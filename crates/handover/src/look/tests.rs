@@ -29,29 +29,12 @@ mod unit {
 #[cfg(loom)]
 mod models {
     use crate::model::{Omit, Queue, fails, holds};
-    use crate::sync::thread;
-
-    const SLEEPER: usize = 0;
-    const PASSER: usize = 1;
 
     fn try_lock_reap(omit: Omit) -> bool {
-        let queue = Queue::new(1, 3, omit);
-        let device = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.post(&[SLEEPER]))
-        };
-        let passer = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                while queue.reap(PASSER, usize::MAX) == Some(true) {}
-                queue.fds.end();
-            })
-        };
-        let told = queue.wait(SLEEPER).is_ok();
-        queue.fds.end();
-        device.join().unwrap();
-        passer.join().unwrap();
-        told
+        Queue::play(&[0], omit, |queue| {
+            while queue.reap(1, usize::MAX) == Some(true) {}
+            Ok(())
+        })
     }
 
     #[test]

@@ -98,73 +98,43 @@ mod unit {
 /// Two threads that share a queue, each with one command in flight, sleep until theirs has completed.
 #[cfg(loom)]
 mod models {
-    use crate::model::{HOSTS, Omit, Queue, fails, holds};
-    use crate::sync::thread;
+    use crate::model::{Omit, Queue, fails, holds};
 
-    fn two_sleepers(order: &'static [usize; HOSTS], omit: Omit) -> bool {
-        let queue = Queue::new(HOSTS, HOSTS + 1, omit);
-        let device = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.post(order))
-        };
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                let told = queue.wait(1).is_ok();
-                queue.fds.end();
-                told
-            })
-        };
-        let told = queue.wait(0).is_ok();
-        queue.fds.end();
-        device.join().unwrap();
-        other.join().unwrap() && told
-    }
-
-    #[test]
-    fn both_are_told_in_either_order() {
-        holds(2, || two_sleepers(&[0, 1], Omit::Nothing));
-    }
-
-    #[test]
-    fn an_owner_that_leaves_without_handing_on_strands_the_other() {
-        fails(2, || two_sleepers(&[0, 1], Omit::HandOn));
-    }
-
-    #[test]
-    fn an_heir_that_is_not_woken_sleeps_on() {
-        fails(2, || two_sleepers(&[0, 1], Omit::WakeHeir));
-    }
-
-    #[test]
-    fn a_bell_armed_after_registering_misses_the_hand_over() {
-        fails(2, || two_sleepers(&[0, 1], Omit::ArmFirst));
-    }
-
-    #[test]
-    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
-        fails(2, || two_sleepers(&[0, 1], Omit::WakeWhoseEntry));
+    fn two_sleepers(omit: Omit) -> bool {
+        Queue::play(&[0, 1], omit, |queue| queue.wait(1))
     }
 
     /// A submitter takes one of two entries and leaves, while the one who waits for the other goes to sleep.
     fn passer_with_a_budget(omit: Omit) -> bool {
-        let queue = Queue::new(2, 3, omit);
-        let device = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.post(&[1, 0]))
-        };
-        let passer = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                queue.check(1, 1);
-                queue.fds.end();
-            })
-        };
-        let told = queue.wait(0).is_ok();
-        queue.fds.end();
-        device.join().unwrap();
-        passer.join().unwrap();
-        told
+        Queue::play(&[1, 0], omit, |queue| {
+            queue.check(1, 1);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn both_are_told() {
+        holds(2, || two_sleepers(Omit::Nothing));
+    }
+
+    #[test]
+    fn an_owner_that_leaves_without_handing_on_strands_the_other() {
+        fails(2, || two_sleepers(Omit::HandOn));
+    }
+
+    #[test]
+    fn an_heir_that_is_not_woken_sleeps_on() {
+        fails(2, || two_sleepers(Omit::WakeHeir));
+    }
+
+    #[test]
+    fn a_bell_armed_after_registering_misses_the_hand_over() {
+        fails(2, || two_sleepers(Omit::ArmFirst));
+    }
+
+    #[test]
+    fn without_waking_whose_entry_was_taken_it_sleeps_on() {
+        fails(2, || two_sleepers(Omit::WakeWhoseEntry));
     }
 
     #[test]

@@ -153,5 +153,7 @@ fn full_word(count: u32, at: u32) -> u64 {
     if rest >= BITS { u64::MAX } else { (1 << rest) - 1 }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;

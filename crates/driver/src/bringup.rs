@@ -337,5 +337,5 @@ fn create_sq(layout: &QueueLayout) -> Sqe {
     CreateSq { queue: id, entries: sizes.sq_entries, addr: sq, contiguous: true, priority: 0, cq: id, nvm_set: 0 }.to_sqe()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

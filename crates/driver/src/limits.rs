@@ -249,5 +249,5 @@ impl Namespace {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

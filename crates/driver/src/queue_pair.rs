@@ -404,5 +404,7 @@ fn look_word(consumer: &Consumer) -> u64 {
     u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;

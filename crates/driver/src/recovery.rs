@@ -341,5 +341,5 @@ impl Recovery {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -154,5 +154,5 @@ fn delete(queues: &[QueueId], n: usize) -> Option<AdminCommand> {
     Some(AdminCommand { sqe, page: false })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

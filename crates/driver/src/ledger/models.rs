@@ -1,0 +1,74 @@
+//! Every interleaving of housekeeping's lockless look at a slot with the slot's life (`--cfg loom`).
+
+use handover::sync::{Arc, model, thread};
+
+use super::*;
+
+/// How a slot is looked at and filled: as the table does, or in one of the ways that do not work.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Right,
+    /// Without the second look at the state.
+    OneLook,
+    /// The state first, then what it stands for.
+    StateFirst,
+}
+
+fn begin(ledger: &Ledger, how: How, token: u64) -> Cid {
+    if how != How::StateFirst {
+        return ledger.begin(Tag(0), token, Nanos(token));
+    }
+    let slot = &ledger.slots[0];
+    let cid = ledger.next_cid(slot.state.load(Relaxed) as u16);
+    slot.state.store(Stage::InFlight.bits(cid), Release);
+    slot.token.store(token, Release);
+    slot.posted_at.store(token, Release);
+    Cid(cid)
+}
+
+fn look(ledger: &Ledger, how: How) -> Option<Command> {
+    let slot = &ledger.slots[0];
+    if how != How::OneLook {
+        return slot.snapshot().map(|(command, _)| command);
+    }
+    let state = slot.state.load(Acquire);
+    Stage::of(state).is_in_flight().then(|| slot.command(Cid(state as u16)))
+}
+
+/// One command completes and the next takes its slot, while housekeeping looks. What it sees is one of the two, whole.
+fn housekeeping_looks(how: How) {
+    model(move || {
+        let ledger = Arc::new(Ledger::new(1).0);
+        let first = begin(&ledger, how, 1);
+        let queue = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                // As `finish`, without its loads: loom looks for a race with the last access to a location only, and
+                // they would hide housekeeping's.
+                ledger.slots[0].state.store(Stage::Free.bits(first.0), Relaxed);
+                begin(&ledger, how, 2)
+            })
+        };
+        let seen = look(&ledger, how);
+        let second = queue.join().unwrap();
+        let whole = |cid, token| Command { cid, token, posted_at: Nanos(token) };
+        assert!(seen.is_none_or(|seen| seen == whole(first, 1) || seen == whole(second, 2)), "a mix of two commands was seen");
+    });
+}
+
+#[test]
+fn a_look_sees_one_command_whole_or_none() {
+    housekeeping_looks(How::Right);
+}
+
+#[test]
+#[should_panic(expected = "a mix of two commands was seen")]
+fn one_look_is_not_enough() {
+    housekeeping_looks(How::OneLook);
+}
+
+#[test]
+#[should_panic(expected = "a mix of two commands was seen")]
+fn the_state_comes_last() {
+    housekeeping_looks(How::StateFirst);
+}

@@ -1,0 +1,75 @@
+//! Every interleaving of a thread that posts with one that reaps (`--cfg loom`). The controller runs in the latter: it
+//! sees what the doorbell announces, at once.
+
+use std::sync::Mutex as Shared;
+
+use handover::sync::{Arc, model, thread};
+
+use super::*;
+use crate::testing::{Bells, Pair, pair};
+
+/// How a batch is committed: as the queue pair does, or the doorbell first.
+#[derive(Clone, Copy)]
+enum Commit {
+    Right,
+    DoorbellFirst,
+}
+
+fn submit(pair: &Pair, bells: &Bells, how: Commit, token: u64) {
+    let mut sq = pair.lock_sq();
+    while sq.post(Sqe::default(), token, Nanos(token)).is_err() {
+        drop(sq);
+        thread::yield_now();
+        sq = pair.lock_sq();
+    }
+    match how {
+        Commit::Right => assert_eq!(sq.commit(bells), 1),
+        Commit::DoorbellFirst => {
+            bells.ring_sq(pair.id, sq.side.producer.slot());
+            sq.side.posted = 0;
+            pair.announced.store(pair.announced.load(Relaxed) + 1, Release);
+        }
+    }
+}
+
+/// One tag, two commands: the second takes the slot, the tag and the ring entries of the first. Each comes back once.
+fn one_tag_two_commands(how: Commit) {
+    model(move || {
+        let (pair, far, bells) = pair(QueueSizes { sq_entries: 2, cq_entries: 2, tags: 1 });
+        let (pair, far) = (Arc::new(pair), Shared::new(far));
+        let reaper = {
+            let (pair, bells) = (pair.clone(), bells.clone());
+            thread::spawn(move || {
+                let (mut far, mut out) = (far.lock().unwrap(), Vec::with_capacity(2));
+                while out.len() < 2 {
+                    match far.fetch() {
+                        Some(sqe) => far.complete(sqe.cid),
+                        None => thread::yield_now(),
+                    }
+                    if pair.pending() {
+                        let reaped = pair.try_reap(&bells, 2, &mut out).expect("nobody else reaps");
+                        assert_eq!(reaped.violation, None, "a correct controller was accused");
+                    }
+                }
+                out
+            })
+        };
+        submit(&pair, &bells, how, 1);
+        submit(&pair, &bells, how, 2);
+        assert!(pair.in_flight() <= 2);
+        let tokens: Vec<_> = reaper.join().unwrap().iter().map(|completed| completed.token).collect();
+        assert_eq!(tokens, [1, 2]);
+        assert_eq!(pair.in_flight(), 0);
+    });
+}
+
+#[test]
+fn each_command_comes_back_once() {
+    one_tag_two_commands(Commit::Right);
+}
+
+#[test]
+#[should_panic(expected = "a correct controller was accused")]
+fn a_doorbell_before_its_announcement_is_caught() {
+    one_tag_two_commands(Commit::DoorbellFirst);
+}

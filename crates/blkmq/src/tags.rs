@@ -32,6 +32,10 @@ pub struct Taker {
 /// Collects the tags of a batch and returns them together. Kept under the CQ lock, so that nothing is allocated.
 #[derive(Debug)]
 pub struct Returner {
+    /// The word that tags are being noted for, and its tags: in most batches there is no other.
+    at: u32,
+    bits: u64,
+    /// The other words of this batch, and which they are.
     words: Box<[u64]>,
     touched: Vec<u32>,
 }
@@ -56,7 +60,7 @@ impl Tags {
     /// A collector for returning tags.
     pub fn returner(&self) -> Returner {
         let words = self.returned.len();
-        Returner { words: vec![0; words].into(), touched: Vec::with_capacity(words) }
+        Returner { at: 0, bits: 0, words: vec![0; words].into(), touched: Vec::with_capacity(words) }
     }
 
     /// Returns one tag at once; the caller no longer uses it.
@@ -65,7 +69,11 @@ impl Tags {
         self.give_back_word(at, bit);
     }
 
+    #[inline]
     fn give_back_word(&self, at: u32, bits: u64) {
+        if bits == 0 {
+            return;
+        }
         let Some(word) = self.returned.get(at as usize) else {
             debug_assert!(false, "tag word {at} does not exist");
             return;
@@ -119,26 +127,50 @@ impl Taker {
 }
 
 impl Returner {
-    /// Notes a tag to be returned by the next [`Returner::flush`].
+    /// Notes tags to be returned by the next [`Returner::flush`].
     #[inline]
-    pub fn add(&mut self, tag: Tag) {
-        let (at, bit) = split(tag);
-        let Some(word) = self.words.get_mut(at as usize) else {
-            debug_assert!(false, "tag {} does not exist", tag.0);
-            return;
-        };
-        if *word == 0 {
-            self.touched.push(at);
+    pub fn add(&mut self, tags: impl IntoIterator<Item = Tag>) {
+        let (mut at, mut bits) = (self.at, self.bits);
+        for tag in tags {
+            let (word, bit) = split(tag);
+            if word != at {
+                self.put_aside(at, bits);
+                (at, bits) = (word, 0);
+            }
+            bits |= bit;
         }
-        *word |= bit;
+        (self.at, self.bits) = (at, bits);
     }
 
     /// Returns what was noted: one atomic operation per word touched.
     #[inline]
     pub fn flush(&mut self, tags: &Tags) {
+        if !self.touched.is_empty() {
+            self.flush_aside(tags);
+        }
+        tags.give_back_word(self.at, std::mem::take(&mut self.bits));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_aside(&mut self, at: u32, bits: u64) {
+        let Some(word) = self.words.get_mut(at as usize) else {
+            debug_assert!(false, "tag word {at} does not exist");
+            return;
+        };
+        if *word == 0 && bits != 0 {
+            self.touched.push(at);
+        }
+        *word |= bits;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush_aside(&mut self, tags: &Tags) {
+        self.put_aside(self.at, self.bits);
+        self.bits = 0;
         while let Some(at) = self.touched.pop() {
-            let bits = std::mem::take(&mut self.words[at as usize]);
-            tags.give_back_word(at, bits);
+            tags.give_back_word(at, std::mem::take(&mut self.words[at as usize]));
         }
     }
 }

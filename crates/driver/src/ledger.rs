@@ -14,21 +14,28 @@ use handover::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The commands of one queue pair, by tag.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     slots: Box<[Slot]>,
     tag_mask: u16,
     /// From one generation of a slot to the next.
     step: u16,
 }
 
+/// The table as the reap loop has it: by value, so that it stays in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Commands<'a> {
+    slots: &'a [Slot],
+    tag_mask: u16,
+}
+
 /// The right to end commands; there is one per [`Ledger`], kept under the CQ lock.
 #[derive(Debug)]
-pub struct Finisher(());
+pub(crate) struct Finisher(());
 
 /// 32 bytes, so that no slot straddles two cache lines.
 #[derive(Debug, Default)]
 #[repr(align(32))]
-struct Slot {
+pub(crate) struct Slot {
     /// The CID in bits 15:0, the [`Stage`] above.
     state: AtomicU32,
     token: AtomicU64,
@@ -79,14 +86,6 @@ pub(crate) enum Refused {
     Doubled,
 }
 
-/// What became of the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finished {
-    pub command: Command,
-    /// The tag to return; `None` while an Abort holds the CID.
-    pub tag: Option<Tag>,
-}
-
 impl Stage {
     const fn bits(self, cid: u16) -> u32 {
         (self as u32) << 16 | cid as u32
@@ -110,7 +109,7 @@ impl Stage {
 
 impl Ledger {
     /// A table for `tags` commands (1 to 65,535), and the right to end them.
-    pub fn new(tags: u32) -> (Ledger, Finisher) {
+    pub(crate) fn new(tags: u32) -> (Ledger, Finisher) {
         let tag_mask = (tags.next_power_of_two() - 1) as u16;
         Ledger::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
     }
@@ -122,7 +121,7 @@ impl Ledger {
 
     /// Enters a command under a tag that the caller has taken, and names it.
     #[inline]
-    pub fn begin(&self, tag: Tag, token: u64, now: Nanos) -> Cid {
+    pub(crate) fn begin(&self, tag: Tag, token: u64, now: Nanos) -> Cid {
         let slot = &self.slots[usize::from(tag.0)];
         let cid = self.next_cid(slot.state.load(Relaxed) as u16);
         // Release, here too: a reader that sees one of them also sees that the slot's last command has ended.
@@ -132,20 +131,25 @@ impl Ledger {
         Cid(cid)
     }
 
-    /// Ends the command `cid`.
+    /// For a batch of [`Commands::in_flight`].
     #[inline]
-    pub(crate) fn finish(&self, right: &mut Finisher, cid: Cid) -> Result<Finished, Refused> {
-        let tag = Tag(cid.0 & self.tag_mask);
-        let Some(slot) = self.slots.get(usize::from(tag.0)) else { return Err(Refused::Unknown { last: u16::MAX }) };
-        // Acquire: the entry may name a command that this thread has not heard of through the doorbell.
+    pub(crate) fn commands(&self) -> Commands<'_> {
+        Commands { slots: &self.slots, tag_mask: self.tag_mask }
+    }
+
+    /// Ends the command `cid` wherever it stands. Its tag may be returned, unless an Abort still holds it (`None`).
+    pub(crate) fn end_odd(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), Refused> {
+        let slot = self.slot(cid).ok_or(Refused::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
-        if state == Stage::InFlight.bits(cid.0) {
-            // The tag's return is the release.
-            slot.state.store(Stage::Free.bits(cid.0), Relaxed);
-            Ok(Finished { command: slot.command(cid), tag: Some(tag) })
-        } else {
-            slot.finish_aborting(right, cid, tag, state)
-        }
+        let ended = match Stage::of(state) {
+            _ if state as u16 != cid.0 => return Err(Refused::Unknown { last: state as u16 }),
+            Stage::Free => return Err(Refused::Unknown { last: state as u16 }),
+            Stage::Held => return Err(Refused::Doubled),
+            Stage::Aborting => Stage::Held,
+            Stage::InFlight | Stage::Aborted => Stage::Free,
+        };
+        slot.state.store(ended.bits(cid.0), Relaxed);
+        Ok((slot.command(cid), (ended == Stage::Free).then_some(self.commands().tag(cid))))
     }
 
     /// Reserves the CID of a command for which an Abort is about to be posted. False: it has completed meanwhile.
@@ -165,7 +169,7 @@ impl Ledger {
         let state = slot.state.load(Acquire);
         if state == Stage::Held.bits(cid.0) {
             slot.state.store(Stage::Free.bits(cid.0), Relaxed);
-            return Some(Tag(cid.0 & self.tag_mask));
+            return Some(self.commands().tag(cid));
         }
         if state == Stage::Aborting.bits(cid.0) {
             slot.state.store(Stage::Aborted.bits(cid.0), Relaxed);
@@ -175,7 +179,7 @@ impl Ledger {
 
     /// Appends the commands that were posted `timeout` or longer before `now`. Takes no lock: a command that completes
     /// meanwhile may or may not be listed, but a listed one was in flight, with that token and that time.
-    pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
+    pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         for slot in &self.slots {
             if let Some((command, stage)) = slot.snapshot()
                 && now - command.posted_at >= timeout
@@ -198,7 +202,8 @@ impl Ledger {
     }
 
     /// Where the slot of `cid` stands, if its present or last command is `cid`.
-    pub fn stage(&self, cid: Cid) -> Option<Stage> {
+    #[cfg(test)]
+    pub(crate) fn stage(&self, cid: Cid) -> Option<Stage> {
         let state = self.slot(cid)?.state.load(Acquire);
         (state as u16 == cid.0).then(|| Stage::of(state))
     }
@@ -217,25 +222,38 @@ impl Ledger {
     }
 }
 
+impl<'a> Commands<'a> {
+    /// The slot of the command `cid`, if it is simply in flight.
+    #[inline]
+    pub(crate) fn in_flight(self, cid: Cid) -> Option<&'a Slot> {
+        let slot = self.slots.get(usize::from(self.tag(cid).0))?;
+        // Acquire: the entry may name a command that this thread has not heard of through the doorbell.
+        (slot.state.load(Acquire) == Stage::InFlight.bits(cid.0)).then_some(slot)
+    }
+
+    /// The tag of a command.
+    #[inline]
+    pub(crate) fn tag(self, cid: Cid) -> Tag {
+        Tag(cid.0 & self.tag_mask)
+    }
+}
+
 impl Slot {
+    /// What the command in flight was posted with, and when.
+    #[inline]
+    pub(crate) fn token_and_time(&self) -> (u64, Nanos) {
+        (self.token.load(Relaxed), Nanos(self.posted_at.load(Relaxed)))
+    }
+
+    /// Ends the command in flight. Its tag is free then; returning it is the release.
+    #[inline]
+    pub(crate) fn end(&self, cid: Cid, _: &mut Finisher) {
+        self.state.store(Stage::Free.bits(cid.0), Relaxed);
+    }
+
     #[inline]
     fn command(&self, cid: Cid) -> Command {
         Command { cid, token: self.token.load(Acquire), posted_at: Nanos(self.posted_at.load(Acquire)) }
-    }
-
-    #[cold]
-    fn finish_aborting(&self, _: &mut Finisher, cid: Cid, tag: Tag, state: u32) -> Result<Finished, Refused> {
-        if state == Stage::Aborting.bits(cid.0) {
-            self.state.store(Stage::Held.bits(cid.0), Relaxed);
-            Ok(Finished { command: self.command(cid), tag: None })
-        } else if state == Stage::Aborted.bits(cid.0) {
-            self.state.store(Stage::Free.bits(cid.0), Relaxed);
-            Ok(Finished { command: self.command(cid), tag: Some(tag) })
-        } else if state == Stage::Held.bits(cid.0) {
-            Err(Refused::Doubled)
-        } else {
-            Err(Refused::Unknown { last: state as u16 })
-        }
     }
 
     /// The command in flight, read without a lock: what was read between two equal states belongs to that state.

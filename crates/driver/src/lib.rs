@@ -19,7 +19,7 @@ pub use bringup::{
     Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, WantedQueues,
 };
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
-pub use ledger::{Command, Expired, Finisher, Ledger, Stage};
+pub use ledger::{Command, Expired, Stage};
 pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
 pub use queue_pair::{Abandoned, Completed, Counters, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch};

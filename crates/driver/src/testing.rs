@@ -123,6 +123,12 @@ impl Far {
         Cqe { cid, sq_id: self.id.0, sq_head: self.fetch.slot() as u16, ..Cqe::default() }
     }
 
+    /// Whether an entry fits.
+    #[cfg(not(loom))]
+    pub fn has_room(&self) -> bool {
+        self.post.room(self.bells.cq_head(self.id)) > 0
+    }
+
     /// Posts an entry; panics if that overruns the queue.
     pub fn post(&mut self, cqe: Cqe, status: Status) {
         assert!(self.post.room(self.bells.cq_head(self.id)) > 0, "completion queue overrun");

@@ -82,6 +82,17 @@ impl Consumer {
         (tail < self.entries).then(|| if tail >= self.head { tail - self.head } else { tail + self.entries - self.head })
     }
 
+    /// Moves past `slots` slots just taken, none of them beyond the ring's end.
+    #[inline]
+    pub fn advance_by(&mut self, slots: u32) {
+        debug_assert!(slots <= self.entries - self.head);
+        self.head += slots;
+        if self.head >= self.entries {
+            self.head = 0;
+            self.phase = !self.phase;
+        }
+    }
+
     /// Moves past the slot just taken.
     #[inline]
     pub fn advance(&mut self) {

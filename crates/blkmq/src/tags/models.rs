@@ -22,7 +22,7 @@ impl Return {
         match self {
             Return::Right => {
                 let mut returner = tags.returner();
-                returner.add(tag);
+                returner.add([tag]);
                 returner.flush(tags);
             }
             Return::TwoSteps => word.store(word.load(Relaxed) | bit, Release),

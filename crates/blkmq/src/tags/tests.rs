@@ -26,9 +26,7 @@ proptest! {
                 }
             } else if !held.is_empty() {
                 // A batch: everything from some point on.
-                for tag in held.split_off(which.index(held.len())) {
-                    returner.add(tag);
-                }
+                returner.add(held.split_off(which.index(held.len())));
                 returner.flush(&tags);
             }
         }

@@ -84,13 +84,13 @@ fn run((ledger, mut right): (Ledger, Finisher), tags: u32, events: &[Event]) -> 
         };
         let Some(cid) = completion else { continue };
         let expected = in_flight.iter().position(|&(other, _)| other == cid);
-        match (ledger.finish(&mut right, cid), expected) {
-            (Ok(finished), Some(n)) if !matches!(event, Event::Repeat(_)) => {
+        match (ledger.end_odd(&mut right, cid), expected) {
+            (Ok((command, tag)), Some(n)) if !matches!(event, Event::Repeat(_)) => {
                 let (cid, token) = in_flight.remove(n);
-                if finished.command != (Command { cid, token, posted_at: Nanos(token) }) {
-                    return Err(format!("{cid} ended as {:?}, not with token {token}", finished.command));
+                if command != (Command { cid, token, posted_at: Nanos(token) }) {
+                    return Err(format!("{cid} ended as {:?}, not with token {token}", command));
                 }
-                finished.tag.into_iter().for_each(|tag| free.give_back(tag));
+                tag.into_iter().for_each(|tag| free.give_back(tag));
                 *tokens.get_mut(&token).unwrap() += 1;
                 ended.push(cid);
             }
@@ -126,8 +126,10 @@ proptest! {
         for n in 0..70_000 / u64::from(tags.next_power_of_two()) + 3 {
             let cid = ledger.begin(tag, n, Nanos(n));
             prop_assert_ne!(cid.0, u16::MAX);
-            let finished = ledger.finish(&mut right, cid).unwrap();
-            prop_assert_eq!((finished.command.token, finished.tag), (n, Some(tag)));
+            let command = ledger.commands().in_flight(cid).unwrap();
+            prop_assert_eq!((command.token_and_time(), ledger.commands().tag(cid)), ((n, Nanos(n)), tag));
+            command.end(cid, &mut right);
+            prop_assert!(ledger.commands().in_flight(cid).is_none());
         }
     }
 }
@@ -158,12 +160,12 @@ fn expired_commands_are_listed_with_their_stage() {
     // The Abort completes first: the command is still owed. Then the command: now the tag returns.
     assert_eq!(ledger.end_abort(&mut right, cids[0]), None);
     assert_eq!(ledger.stage(cids[0]), Some(Stage::Aborted));
-    assert_eq!(ledger.finish(&mut right, cids[0]).unwrap().tag, Some(Tag(0)));
+    assert_eq!(ledger.end_odd(&mut right, cids[0]).unwrap().1, Some(Tag(0)));
 
     // The other way round: completed, but the CID stays reserved for the Abort, and a second completion is told apart.
     let second = Command { cid: cids[1], token: 1, posted_at: Nanos(10) };
     assert!(ledger.begin_abort(&mut right, &second));
-    assert_eq!(ledger.finish(&mut right, cids[1]).unwrap().tag, None);
-    assert_eq!(ledger.finish(&mut right, cids[1]), Err(Refused::Doubled));
+    assert_eq!(ledger.end_odd(&mut right, cids[1]).unwrap().1, None);
+    assert_eq!(ledger.end_odd(&mut right, cids[1]), Err(Refused::Doubled));
     assert_eq!(ledger.end_abort(&mut right, cids[1]), Some(Tag(1)));
 }

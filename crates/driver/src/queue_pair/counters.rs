@@ -12,10 +12,8 @@ pub struct Counters {
     pub finished: u64,
     /// Writes to the SQ doorbell.
     pub sq_doorbells: u64,
-    /// Writes to the CQ doorbell.
+    /// Writes to the CQ doorbell: looks under the CQ lock that found something.
     pub cq_doorbells: u64,
-    /// Looks under the CQ lock, empty ones included.
-    pub reaps: u64,
     /// Looks under the CQ lock that found nothing.
     pub empty_looks: u64,
 }

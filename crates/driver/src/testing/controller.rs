@@ -315,9 +315,9 @@ impl Controller {
         self.post(queue, sqe.cid, status);
     }
 
-    /// Posts an entry for any CID.
+    /// Posts an entry for any CID, if there is room: a host that has stopped reaping leaves none.
     pub fn post(&mut self, queue: QueueId, cid: u16, status: Status) {
-        if let Some(far) = self.queues.get_mut(&queue) {
+        if let Some(far) = self.queues.get_mut(&queue).filter(|far| far.has_room()) {
             far.post(far.entry(cid), status);
         }
     }

@@ -202,7 +202,7 @@ impl Ledger {
     }
 
     /// Where the slot of `cid` stands, if its present or last command is `cid`.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn stage(&self, cid: Cid) -> Option<Stage> {
         let state = self.slot(cid)?.state.load(Acquire);
         (state as u16 == cid.0).then(|| Stage::of(state))

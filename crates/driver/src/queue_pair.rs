@@ -324,10 +324,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     /// The Abort for `cid` has completed, whatever it says. Look afterwards, as after [`QueuePair::begin_abort`].
     pub fn end_abort(&self, cid: Cid) {
-        let tag = self.ledger.end_abort(&mut self.cq_side.lock().finisher, cid);
-        if let Some(tag) = tag {
+        let mut side = self.cq_side.lock();
+        // Under the lock, so that a reset cannot free the same tag in between.
+        if let Some(tag) = self.ledger.end_abort(&mut side.finisher, cid) {
             self.tags.give_back(tag);
         }
+        drop(side);
         fence(SeqCst);
     }
 

@@ -213,3 +213,49 @@ fn an_abort_holds_the_tag() {
     pair.end_abort(Cid(cid));
     assert!(post(&pair, 1..2)[0].is_ok());
 }
+
+/// Three threads post and reap on one pair, beside a controller that completes out of order: each token comes back once,
+/// whoever finds it.
+#[test]
+fn threads_share_a_pair() {
+    const EACH: u64 = 1_000;
+    let (pair, mut far, bells) = pair(QueueSizes { sq_entries: 32, cq_entries: 24, tags: 23 });
+    let found = AtomicU64::new(0);
+    let mut tokens: Vec<u64> = std::thread::scope(|threads| {
+        let host = |thread: u64| {
+            let (pair, bells, found) = (&pair, &bells, &found);
+            threads.spawn(move || {
+                let (mut next, mut taken, mut out) = (0, Vec::new(), Vec::with_capacity(16));
+                while found.load(Relaxed) < 3 * EACH {
+                    let mut sq = pair.lock_sq();
+                    while next < EACH && sq.post(Sqe::default(), thread * EACH + next, Nanos(0)).is_ok() {
+                        next += 1;
+                    }
+                    sq.commit(bells);
+                    drop(sq);
+                    out.clear();
+                    match pair.try_reap(bells, 16, &mut out) {
+                        Some(reaped) => assert_eq!(reaped.violation, None),
+                        None => std::thread::yield_now(),
+                    }
+                    found.fetch_add(out.len() as u64, Relaxed);
+                    taken.extend(out.iter().map(|completed| completed.token));
+                }
+                taken
+            })
+        };
+        let hosts = [host(0), host(1), host(2)];
+        let mut held = Vec::new();
+        while found.load(Relaxed) < 3 * EACH {
+            held.extend(std::iter::from_fn(|| far.fetch()));
+            match held.len() {
+                0 => std::thread::yield_now(),
+                n => far.complete(held.swap_remove(n / 2).cid),
+            }
+        }
+        hosts.into_iter().flat_map(|host| host.join().unwrap()).collect()
+    });
+    tokens.sort_unstable();
+    assert!(tokens.into_iter().eq(0..3 * EACH));
+    assert_eq!(pair.in_flight(), 0);
+}

@@ -1,7 +1,11 @@
+use std::collections::BTreeSet;
+
 use nvme::opcode::admin;
 use nvme::regs::Cc;
 use nvme::{Status, regs};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::testing::controller::{Controller, MemRegisters, Script};
@@ -198,23 +202,28 @@ fn inflict(host: &mut Host, fault: Fault) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+/// Plays a script of requests, pauses in milliseconds and faults, and then waits long enough for everything to end.
+/// How many requests there were.
+fn play(host: &mut Host, script: Vec<(u8, u16, Option<Fault>)>) -> u64 {
+    let mut posted = 0;
+    for (requests, millis, fault) in script {
+        posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
+        host.controller.step(host.now);
+        fault.into_iter().for_each(|fault| inflict(host, fault));
+        host.run_until(after(host, millis.into()));
+    }
+    host.controller.io_silent = false;
+    host.run_until(after(host, 60_000));
+    posted
+}
 
+proptest! {
     /// Across any sequence of faults every request ends once; buffers are leaked only when the controller did not
     /// provably stop (the executor asserts that they return only after it did); and time always goes on.
     #[test]
     fn every_request_ends_once_across_faults(script in faults()) {
         let mut host = up(Script::default());
-        let mut posted = 0;
-        for (requests, millis, fault) in script {
-            posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
-            host.controller.step(host.now);
-            fault.into_iter().for_each(|fault| inflict(&mut host, fault));
-            host.run_until(after(&host, millis.into()));
-        }
-        host.controller.io_silent = false;
-        host.run_until(after(&host, 60_000));
+        let posted = play(&mut host, script);
         for token in 0..posted {
             let ends = host.ended.get(&token).map_or(&[][..], |ends| ends);
             prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
@@ -222,6 +231,24 @@ proptest! {
             prop_assert!(!leaked || matches!(host.dead, Some(Dead::Gone | Dead::NotStopped { .. })), "leaked");
         }
     }
+}
+
+/// The scripts above reach every way in which things go wrong and end.
+#[test]
+fn the_faults_reach_every_outcome() {
+    let mut runner = TestRunner::deterministic();
+    let mut reached = BTreeSet::new();
+    for _ in 0..300 {
+        let mut host = up(Script::default());
+        play(&mut host, faults().new_tree(&mut runner).unwrap().current());
+        let name = |debug: String| debug.split([' ', '(']).next().unwrap_or_default().to_owned();
+        reached.extend(host.causes.iter().map(|cause| name(format!("{cause:?}"))));
+        reached.extend(host.dead.iter().map(|dead| name(format!("dead: {dead:?}").replace(": ", ":"))));
+        reached.extend((host.aborts > 0).then(|| "aborts".to_owned()));
+        reached.extend((host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()));
+    }
+    let expected = ["Fatal", "Gone", "Unanswered", "Violation", "aborts", "dead:Gone", "dead:NotBroughtUp", "dead:NotStopped", "restored"];
+    assert_eq!(reached.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
 /// Registers on which a controller seems to stop at once: to recovery, its own twin that does not wait for RDY = 0.

@@ -1,1 +1,59 @@
-fn main() {}
+//! The command `reap`: runs fio job files on Reap's devices, and compares completion modes.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod compare;
+mod jobs;
+mod machine;
+mod run;
+mod stop;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+use clap::error::ErrorKind;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout; both are what was asked for.
+            _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    log_to_stderr();
+    let done = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            for line in explain(&error).lines() {
+                eprintln!("error: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes in one sentence; a cause that the sentence has already is not said twice.
+fn explain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
+        said if said.is_empty() => cause,
+        said if said.ends_with(&cause) => said,
+        said => format!("{said}: {cause}"),
+    })
+}
+
+/// What the library warns of; `REAP_LOG=debug` shows more.
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("REAP_LOG").unwrap_or_else(|_| "warn".into());
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).without_time().init();
+}

@@ -133,6 +133,7 @@ impl IoError {
     /// The number that stands for this error in fio's results: an errno.
     pub fn errno(&self) -> i32 {
         match self {
+            IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
             IoError::Status(_) | IoError::DeviceLost => 5,
             IoError::TimedOut => 110,
             IoError::Refused(_) => 22,

@@ -77,6 +77,16 @@ impl Request {
         self
     }
 
+    /// The number that [`Request::tag`] set.
+    pub fn number(&self) -> u64 {
+        self.tag
+    }
+
+    /// The buffer of a request that was not accepted.
+    pub fn into_buffer(self) -> Option<DmaBuf> {
+        self.buf
+    }
+
     /// Whether the request can be carried out at all.
     pub(crate) fn check(&self) -> Result<(), Refused> {
         if self.op == Op::Flush {

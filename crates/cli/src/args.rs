@@ -1,0 +1,124 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use completion::Mode;
+use reap::DeviceUri;
+
+/// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
+#[derive(Debug, Parser)]
+#[command(name = "reap", version, arg_required_else_help = true, subcommand_required = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  reap compare                      which completion mode suits 4 KiB random reads here?
+  reap run job.fio                  run a fio job file
+  reap run --help                   what else a run can do";
+
+/// One subcommand each; each has a module of its name.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run fio job files and print results as fio does
+    Run(RunArgs),
+    /// Run one job under several completion modes and compare them
+    Compare(CompareArgs),
+}
+
+/// The device that jobs run on.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// The device: mem:SIZE or file:PATH, with parameters
+    ///
+    /// Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
+    /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
+    /// which creates the file. Each distinct filename= of the jobs gets an instance of its own; where that is a file,
+    /// {filename} in its path stands for the name.
+    #[arg(long, value_name = "URI", default_value = "mem:1G?profile=optane", value_parser = device)]
+    pub device: String,
+}
+
+/// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each device.
+fn device(text: &str) -> Result<String, String> {
+    text.parse::<DeviceUri>().map(|_| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
+}
+
+/// `reap run`
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// fio job files; `-` is the standard input
+    #[arg(value_name = "JOBFILE", required = true)]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// How completions are found: interrupt, irq-poll (each also with +submit-check), hybrid-mean, poll
+    #[arg(long, value_name = "MODE", default_value_t = Mode::INTERRUPT)]
+    pub completion: Mode,
+    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
+    /// How the results are laid out
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
+    pub output_format: OutputFormat,
+    /// Write the results to this file instead of the standard output
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  reap run job.fio
+  reap run job.fio --completion poll --device 'mem:4G?profile=tlc'
+  reap run jobs/000-batched-reads.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
+  reap run job.fio --queues 1 --output-format json --output results.json
+
+The first Ctrl-C ends the jobs and prints what they have measured; a second one ends the program (status 130).
+Status 0: all jobs went well; 1: bad input, or a job failed.";
+
+/// How results are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// for people, as fio prints them
+    Normal,
+    /// for scripts, in fio's schema, with one more object `reap` for each job
+    Json,
+}
+
+/// `reap compare`
+#[derive(Args, Debug)]
+#[command(after_help = COMPARE_EXAMPLES)]
+pub struct CompareArgs {
+    /// fio job file; without one, 4 KiB random reads at queue depth 32
+    #[arg(value_name = "JOBFILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Completion modes to compare; the first is what the others are compared with [default: all]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
+    pub modes: Vec<Mode>,
+    /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// Nanoseconds of application work after each completion, to saturate the host on purpose
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub host_work: u64,
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  reap compare
+  reap compare job.fio --device 'mem:4G?profile=tlc' --modes interrupt,poll
+  reap compare --host-work 2000 --modes interrupt,irq-poll
+  reap compare --json results.json
+
+Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
+interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.";

@@ -1,0 +1,15 @@
+//! Job threads on open devices: what `run` and `compare` have in common.
+//!
+//! [`rig`] opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
+//! its `workload::Generator` says, and tells what that came to as [`Counted`].
+
+mod counted;
+mod fill;
+mod lanes;
+mod rig;
+mod worker;
+
+pub use counted::Counted;
+pub use fill::{Filled, fill};
+pub use rig::{Rig, Setup};
+pub use worker::{Control, Progress, Ran, Worker};

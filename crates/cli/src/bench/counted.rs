@@ -1,0 +1,125 @@
+//! What finding completions cost one job thread, over the measured part of its run.
+
+use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, Queue};
+
+/// One thread's figures. What a queue counts for all who share it is divided by their I/Os.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// I/Os that ended, failed ones included.
+    pub ios: u64,
+    /// How long was measured.
+    pub wall: Nanos,
+    /// CPU time of the thread (CLOCK_THREAD_CPUTIME_ID), the load generator included.
+    pub cpu: Nanos,
+    /// What the thread's queues counted.
+    pub host: Counters,
+    /// Messages that the device sent for these I/Os.
+    pub messages: f64,
+    /// Time that it took to send them, in nanoseconds.
+    pub notify_ns: f64,
+    /// Submission doorbells.
+    pub sq_doorbells: f64,
+    /// Completion doorbells.
+    pub cq_doorbells: f64,
+}
+
+impl Counted {
+    /// Adds another thread's, of the same time.
+    pub fn merge(&mut self, other: &Counted) {
+        self.ios += other.ios;
+        self.wall = self.wall.max(other.wall);
+        self.cpu += other.cpu;
+        self.host = super::lanes::add(self.host, other.host);
+        self.messages += other.messages;
+        self.notify_ns += other.notify_ns;
+        self.sq_doorbells += other.sq_doorbells;
+        self.cq_doorbells += other.cq_doorbells;
+    }
+
+    /// `part` per I/O; 0 without any.
+    pub fn per_io(&self, part: f64) -> f64 {
+        if self.ios == 0 { 0.0 } else { part / self.ios as f64 }
+    }
+
+    /// CPU time per I/O in nanoseconds.
+    pub fn cpu_ns_per_io(&self) -> f64 {
+        self.per_io(self.cpu.0 as f64)
+    }
+
+    /// Completions for each time that the thread was woken; 0 if it never was.
+    pub fn completions_per_wakeup(&self) -> f64 {
+        if self.host.wakeups == 0 { 0.0 } else { self.ios as f64 / self.host.wakeups as f64 }
+    }
+}
+
+/// What the counters read when measuring began.
+pub struct Mark {
+    at: Nanos,
+    cpu: Nanos,
+    ios: u64,
+    /// For each target: its queue's and its device's.
+    targets: Vec<Start>,
+}
+
+struct Start {
+    ios: u64,
+    hardware: HardwareCounters,
+    device: DeviceCounters,
+}
+
+/// A target's device, its queue, and the I/Os that the thread has had from it.
+pub struct Line<'a> {
+    pub device: &'a Device,
+    pub queue: &'a Queue,
+    pub ios: u64,
+}
+
+impl Mark {
+    /// Measuring begins now, for the calling thread.
+    pub fn new<'a>(lines: impl Iterator<Item = Line<'a>>) -> Mark {
+        let targets: Vec<Start> = lines
+            .map(|line| {
+                line.queue.take_counters();
+                Start { ios: line.ios, hardware: line.queue.hardware_counters(), device: line.device.counters() }
+            })
+            .collect();
+        Mark { at: hw::now(), cpu: hw::thread_cpu(), ios: targets.iter().map(|t| t.ios).sum(), targets }
+    }
+
+    /// What has been counted since. For the thread that made the mark.
+    pub fn until_now<'a>(self, host: Counters, lines: impl Iterator<Item = Line<'a>>) -> Counted {
+        let cpu = hw::thread_cpu() - self.cpu;
+        let mut counted = Counted { wall: hw::now() - self.at, cpu, host, ..Counted::default() };
+        let mut ios = 0;
+        for (line, start) in lines.zip(&self.targets) {
+            ios += line.ios;
+            counted.add_target(
+                line.ios - start.ios,
+                (start.hardware, start.device),
+                (line.queue.hardware_counters(), line.device.counters()),
+            );
+        }
+        counted.ios = ios - self.ios;
+        counted
+    }
+}
+
+impl Counted {
+    /// This thread's part of what a hardware queue, its vector and its device have counted.
+    fn add_target(&mut self, ios: u64, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
+        let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (ios as f64 / of as f64).min(1.0) };
+        let ((queue0, device0), (queue, device)) = (from, to);
+        let finished = queue.finished - queue0.finished;
+        self.sq_doorbells += share(queue.sq_doorbells - queue0.sq_doorbells, finished);
+        self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
+        let messages = share(queue.messages - queue0.messages, queue.vector_finished - queue0.vector_finished);
+        self.messages += messages;
+        let all_messages = device.messages - device0.messages;
+        if all_messages > 0 {
+            self.notify_ns += (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

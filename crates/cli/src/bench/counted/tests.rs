@@ -1,0 +1,35 @@
+use super::*;
+
+fn hardware(finished: u64, doorbells: u64, messages: u64, vector_finished: u64) -> HardwareCounters {
+    HardwareCounters { finished, sq_doorbells: doorbells, cq_doorbells: doorbells, messages, vector_finished }
+}
+
+fn device(messages: u64, notify: u64) -> DeviceCounters {
+    DeviceCounters { messages, notify: Nanos(notify), ..DeviceCounters::default() }
+}
+
+#[test]
+fn a_thread_with_a_queue_of_its_own_has_all_that_it_counts() {
+    let mut counted = Counted::default();
+    counted.add_target(100, (hardware(10, 5, 7, 10), device(7, 700)), (hardware(110, 25, 47, 110), device(47, 4_700)));
+    assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.messages, counted.notify_ns), (20.0, 20.0, 40.0, 4_000.0));
+}
+
+#[test]
+fn who_shares_a_queue_has_the_part_of_its_ios() {
+    let (mut mine, mut theirs) = (Counted::default(), Counted::default());
+    let (from, to) = ((HardwareCounters::default(), DeviceCounters::default()), (hardware(400, 40, 80, 800), device(160, 16_000)));
+    mine.add_target(100, from, to);
+    theirs.add_target(300, from, to);
+    assert_eq!((mine.sq_doorbells, theirs.sq_doorbells), (10.0, 30.0));
+    // The vector serves another queue as well, whose I/Os are neither's.
+    assert_eq!((mine.messages, theirs.messages), (10.0, 30.0));
+    assert_eq!((mine.notify_ns, theirs.notify_ns), (1_000.0, 3_000.0));
+}
+
+#[test]
+fn nothing_done_costs_nothing() {
+    let mut counted = Counted::default();
+    counted.add_target(0, Default::default(), (hardware(0, 3, 3, 0), device(0, 0)));
+    assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, 0.0, 0.0));
+}

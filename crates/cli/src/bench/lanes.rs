@@ -1,0 +1,92 @@
+//! One thread's software queues: one for each device that its job uses.
+
+use std::io;
+
+use anyhow::Result;
+use completion::Mode;
+use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
+
+/// The queues of one thread, in the order of its job's targets.
+pub enum Lanes {
+    /// The usual case: the queue drives itself.
+    One(Queue),
+    /// They take turns.
+    Many(Group),
+}
+
+impl Lanes {
+    /// Joins `queues`, of which there is at least one.
+    pub fn new(mut queues: Vec<Queue>) -> io::Result<Lanes> {
+        match queues.pop() {
+            Some(only) if queues.is_empty() => Ok(Lanes::One(only)),
+            Some(last) => {
+                queues.push(last);
+                Group::new(queues).map(Lanes::Many)
+            }
+            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "a thread without a queue")),
+        }
+    }
+
+    pub fn queues(&self) -> &[Queue] {
+        match self {
+            Lanes::One(queue) => std::slice::from_ref(queue),
+            Lanes::Many(group) => group.queues(),
+        }
+    }
+
+    /// Posts `batch` on the queue of `target` and rings its doorbell. What is refused is left out, and told to `refused`.
+    #[inline]
+    pub fn submit(&self, target: usize, now: Nanos, batch: &mut Vec<Request>, mut refused: impl FnMut(Refused, Request)) {
+        let Some(queue) = self.queues().get(target) else { return batch.clear() };
+        let mut requests = batch.drain(..);
+        while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
+            refused(why, request);
+        }
+    }
+
+    /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
+    /// until nothing is in flight.
+    #[inline]
+    pub fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
+        match self {
+            Lanes::One(queue) if until == Nanos::MAX => queue.wait(min, until),
+            Lanes::One(queue) => queue.wait_until(min, until),
+            Lanes::Many(group) => group.wait(min, until),
+        }
+        .map(drop)
+    }
+
+    /// Moves what is finished to `found`.
+    #[inline]
+    pub fn reap(&self, found: &mut Vec<Completion>) {
+        for queue in self.queues() {
+            if found.len() < found.capacity() {
+                queue.reap(found);
+            }
+        }
+    }
+
+    pub fn set_mode(&self, mode: Mode) {
+        self.queues().iter().for_each(|queue| queue.set_mode(mode));
+    }
+
+    /// What the queues have counted since the last call, added up.
+    pub fn take_counters(&self) -> Counters {
+        self.queues().iter().map(Queue::take_counters).reduce(add).unwrap_or_default()
+    }
+}
+
+pub(super) fn add(a: Counters, b: Counters) -> Counters {
+    Counters {
+        looks: a.looks + b.looks,
+        empty_looks: a.empty_looks + b.empty_looks,
+        entries: a.entries + b.entries,
+        drains: a.drains + b.drains,
+        drain_max: a.drain_max.max(b.drain_max),
+        sleeps: a.sleeps + b.sleeps,
+        wakeups: a.wakeups + b.wakeups,
+        naps: a.naps + b.naps,
+        spins: a.spins + b.spins,
+        submit_checks: a.submit_checks + b.submit_checks,
+    }
+}

@@ -1,0 +1,176 @@
+//! The devices of a plan, and the workers of its threads.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use completion::Mode;
+use reap::{Device, DeviceUri, Nanos, OpenOptions};
+use workload::plan::{Plan, Thread};
+use workload::{Generator, Job, Region, Target};
+
+use super::fill::{self, Filled};
+use super::worker::{Worker, first_namespace};
+use crate::machine::Machine;
+
+/// Threads that can use a device at once.
+const MOST_QUEUES: usize = 256;
+/// What jobs may keep in flight on one hardware queue; the controller may allow less.
+const MOST_TAGS: u64 = 4095;
+/// Where the filling of media ends, over all devices: a few seconds of writing.
+const MOST_FILLED: u64 = 4 << 30;
+/// What stands for the device's name in a URI.
+const PLACEHOLDER: &str = "{filename}";
+
+/// How the devices of a run are opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// URI; with `{filename}` a different one for each device.
+    pub uri: &'a str,
+    /// The mode that queues start with.
+    pub mode: Mode,
+    /// Hardware queues of each device; `None`: one for each thread.
+    pub queues: Option<u16>,
+}
+
+/// Open devices, in the order of the plan's targets.
+pub struct Rig {
+    devices: Vec<Device>,
+    mode: Mode,
+}
+
+/// What the jobs need of one device at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Need {
+    threads: usize,
+    tags: u64,
+    buffer_bytes: u64,
+}
+
+impl Rig {
+    /// Opens the devices that `plan` names.
+    ///
+    /// # Errors
+    /// A device cannot be opened, or the jobs need more of it than it has.
+    pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'_>, machine: &Machine) -> Result<Rig> {
+        let uris = uris(&plan.targets, setup.uri)?;
+        let needs: Vec<Need> = (0..uris.len()).map(|target| need(jobs, plan, target)).collect();
+        let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
+        if buffers > hw::memory_bytes() / 2 {
+            bail!(
+                "the jobs' buffers (iodepth × block size) take {} MiB, more than half of this machine's memory; lower iodepth, bs or numjobs",
+                buffers >> 20
+            );
+        }
+        let open = |(uri, need): (String, Need)| {
+            if need.threads > MOST_QUEUES {
+                bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
+            }
+            let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
+            let options = OpenOptions {
+                software_queues: need.threads,
+                hardware_queues,
+                depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
+                mode: setup.mode,
+                pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
+                device_cpu: machine.device,
+                ..OpenOptions::default()
+            };
+            Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
+        };
+        let devices = uris.into_iter().zip(needs).map(open).collect::<Result<_>>()?;
+        Ok(Rig { devices, mode: setup.mode })
+    }
+
+    /// The devices, in the order of the plan's targets.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The targets of `thread`, as its generator sees them.
+    ///
+    /// # Errors
+    /// A device without a namespace that can be used.
+    pub fn targets(&self, thread: &Thread) -> Result<Vec<Target>> {
+        let target = |&index: &usize| {
+            let namespace = first_namespace(&self.devices[index])?;
+            Ok(Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
+        };
+        thread.targets.iter().map(target).collect()
+    }
+
+    /// The worker of `thread`.
+    ///
+    /// # Errors
+    /// As [`Worker::new`].
+    pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Result<Worker> {
+        let job = &jobs[thread.job];
+        let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
+        Worker::new(job, devices, self.mode, host_work).with_context(|| format!("job '{}'", job.name))
+    }
+
+    /// Writes over what `readers` are going to read, where that matters.
+    ///
+    /// # Errors
+    /// As [`fill::fill`].
+    pub fn fill(&self, readers: &[(&Thread, &Generator)], stop: &AtomicBool) -> Result<Filled> {
+        let most = MOST_FILLED.min(hw::memory_bytes() / 6) / self.devices.len().max(1) as u64;
+        let mut all = Filled::default();
+        for (target, device) in self.devices.iter().enumerate() {
+            let uri: DeviceUri = device.description().uri.parse()?;
+            let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
+            let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
+            if let Some(region) = read.filter(|_| fill::matters(&uri)) {
+                let filled = fill::fill(device, region, most, stop)?;
+                all.wanted += filled.wanted;
+                all.written += filled.written;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The smallest region that holds both.
+fn cover(a: Region, b: Region) -> Region {
+    let start = a.start.min(b.start);
+    Region { start, len: (a.start + a.len).max(b.start + b.len) - start }
+}
+
+/// The URI of each target.
+fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
+    if targets.len() > 1 && uri.starts_with("file:") && !uri.contains(PLACEHOLDER) {
+        let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
+        bail!(
+            "--device {uri} is one file, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand",
+            targets.len(),
+            names.join(", ")
+        );
+    }
+    let name = |target: &Option<String>| target.as_deref().unwrap_or("default").trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
+    Ok(targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect())
+}
+
+/// The most that the threads of any one stage need of `target`.
+fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
+    let mut most = Need::default();
+    for stage in 0..plan.stages {
+        let mut need = Need::default();
+        for thread in plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target)) {
+            let job = &jobs[thread.job];
+            let depth = u64::from(job.iodepth.max(1));
+            let bytes = job.block.read.max.max(job.block.write.max);
+            need.threads += 1;
+            // Long I/Os are split into commands of at most 1 MiB, and then some.
+            need.tags += depth.saturating_mul(1 + (bytes >> 20));
+            need.buffer_bytes = need.buffer_bytes.saturating_add(depth.saturating_mul(bytes.clamp(512, 1 << 40).next_power_of_two()));
+        }
+        most = Need {
+            threads: most.threads.max(need.threads),
+            tags: most.tags.max(need.tags),
+            buffer_bytes: most.buffer_bytes.max(need.buffer_bytes),
+        };
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests;

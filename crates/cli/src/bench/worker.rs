@@ -1,0 +1,314 @@
+//! A job thread: carries out what the generator says.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, Result, bail};
+use completion::Mode;
+use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request};
+use units::Op;
+use workload::{ErrorCode, Generator, Io, Job, Next};
+
+use super::counted::{Counted, Line, Mark};
+use super::lanes::Lanes;
+
+/// A thread that waits for the time of its next I/O looks this often whether it is to stop.
+const STOP_EVERY: Nanos = Nanos::from_millis(50);
+/// How often a thread says how far it is.
+const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
+/// EINVAL: what a request that the library refuses counts as.
+const REFUSED: ErrorCode = ErrorCode(22);
+
+/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once; runs any number of
+/// generators, one after the other.
+pub struct Worker {
+    lanes: Lanes,
+    ways: Vec<Way>,
+    /// I/Os in flight at most.
+    depth: usize,
+    /// For each target, `depth` buffers of its pool: an I/O's slot picks its own.
+    buffers: Vec<Option<DmaBuf>>,
+    /// What is in flight, by slot.
+    ios: Vec<Option<Io>>,
+    found: Vec<Completion>,
+    /// Latencies are measured, so that commits need a clock read.
+    timed: bool,
+    /// Completions may be found during a commit: their latencies count from before it.
+    looks_on_commit: bool,
+    host_work: Nanos,
+    first_error: Option<IoError>,
+}
+
+/// One of the job's targets.
+struct Way {
+    device: Device,
+    namespace: Namespace,
+    block_shift: u32,
+    /// Posted and not yet committed.
+    batch: Vec<Request>,
+    ios: u64,
+}
+
+/// What reaches a thread from outside while it runs.
+pub struct Control<'a> {
+    /// Any of them set: stop, once what is in flight has completed.
+    pub stop: [&'a AtomicBool; 2],
+    /// Where it says how far it is.
+    pub progress: &'a Progress,
+}
+
+/// How far a thread is.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Progress {
+    /// I/Os so far.
+    pub ios: AtomicU64,
+    /// Bytes so far.
+    pub bytes: AtomicU64,
+    /// Of its work or time, in millionths.
+    pub millionths: AtomicU64,
+}
+
+/// What a run came to, next to what the generator has measured.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// Cost and counts of the measured part.
+    pub counted: Counted,
+    /// The whole thread's.
+    pub usage: hw::Usage,
+    /// What the library said of the first I/O that failed.
+    pub first_error: Option<IoError>,
+}
+
+impl Worker {
+    /// A thread of `job` on `devices`, one for each of its targets.
+    ///
+    /// # Errors
+    /// No software queue left, or no room for the buffers.
+    pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
+        let depth = job.iodepth.max(1) as usize;
+        let len = job.block.read.max.max(job.block.write.max) as usize;
+        let mut buffers = Vec::with_capacity(depth * devices.len());
+        let mut queues = Vec::with_capacity(devices.len());
+        let mut ways = Vec::with_capacity(devices.len());
+        for device in devices {
+            let namespace = first_namespace(&device)?;
+            // A block larger than the device is the generator's to refuse.
+            let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
+            for _ in 0..depth {
+                let mut buf = device.buffer(len)?;
+                scribble(&mut buf, buffers.len() as u64);
+                buffers.push(Some(buf));
+            }
+            queues.push(device.queue()?);
+            let batch = Vec::with_capacity(depth);
+            ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ios: 0 });
+        }
+        Ok(Worker {
+            lanes: Lanes::new(queues).context("cannot join the job's queues")?,
+            ways,
+            depth,
+            buffers,
+            ios: vec![None; depth],
+            found: Vec::with_capacity(depth),
+            timed: job.measure.slat || job.measure.clat || job.measure.lat,
+            looks_on_commit: mode.submit_check(),
+            host_work,
+            first_error: None,
+        })
+    }
+
+    /// From the next batch on, completions are found as `mode` says.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.lanes.set_mode(mode);
+        self.looks_on_commit = mode.submit_check();
+    }
+
+    /// Runs `generator` to its end, on the calling thread.
+    ///
+    /// # Errors
+    /// The library lost an I/O. That an I/O failed is no error here: the generator knows, and ends.
+    pub fn run(&mut self, generator: &mut Generator, control: &Control<'_>) -> Result<Ran> {
+        let usage = hw::thread_usage();
+        let mut now = hw::now();
+        let mut report_at = now;
+        let mut mark = None;
+        loop {
+            match generator.next(now) {
+                Next::Issue(io) => {
+                    self.post(generator, io, now);
+                    continue;
+                }
+                Next::Commit => {
+                    if mark.is_none() && generator.measured_since().is_some() {
+                        mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
+                        now = hw::now();
+                    }
+                    now = self.commit(generator, now);
+                }
+                Next::Reap { min, .. } => now = self.reap(generator, min, Nanos::MAX, now)?,
+                Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,
+                Next::Done => break,
+            }
+            if control.stop.iter().any(|stop| stop.load(Relaxed)) {
+                generator.stop();
+            }
+            if now >= report_at {
+                report_at = now + PROGRESS_EVERY;
+                control.progress.tell(generator, now);
+            }
+        }
+        control.progress.tell(generator, now);
+        let host = self.lanes.take_counters();
+        let counted = mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
+        let first_error = self.first_error.take();
+        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error })
+    }
+
+    #[inline]
+    fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
+        let (target, slot) = (usize::from(io.target), io.slot as usize);
+        let buf = self.buffers.get_mut(target * self.depth + slot).and_then(Option::take);
+        let (Some(way), Some(mut buf)) = (self.ways.get_mut(target), buf) else {
+            // A lost controller keeps the buffers that it may still write to.
+            generator.issued(&io, now);
+            return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
+        };
+        if generator.needs_fill()
+            && io.op == Op::Write
+            && let Some(data) = buf.get_mut(..io.len as usize)
+        {
+            generator.fill(&io, data);
+        }
+        let lba = io.offset >> way.block_shift;
+        let request = match io.op {
+            Op::Read => Request::read(&way.namespace, lba, buf),
+            Op::Write => Request::write(&way.namespace, lba, buf),
+            Op::Flush => Request::flush(&way.namespace),
+        };
+        way.batch.push(request.bytes(io.len).tag(u64::from(io.slot)));
+        if let Some(place) = self.ios.get_mut(slot) {
+            *place = Some(io);
+        }
+        generator.issued(&io, now);
+    }
+
+    /// Rings the doorbells. The clock read is the batch's: after the doorbell, as fio has it, unless completions may
+    /// be found before the commit returns.
+    #[inline]
+    fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
+        let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
+        let Worker { lanes, ways, ios, buffers, first_error, depth, .. } = self;
+        for (target, way) in ways.iter_mut().enumerate() {
+            if way.batch.is_empty() {
+                continue;
+            }
+            lanes.submit(target, now, &mut way.batch, |why, request| {
+                first_error.get_or_insert(why.into());
+                let slot = request.number() as usize;
+                if let Some(place) = buffers.get_mut(target * *depth + slot) {
+                    *place = request.into_buffer();
+                }
+                if let Some(io) = ios.get_mut(slot).and_then(Option::take) {
+                    generator.completed(io, now, Err(REFUSED), &[]);
+                }
+            });
+        }
+        if self.timed && !self.looks_on_commit {
+            now = hw::now();
+        }
+        generator.committed(now);
+        now
+    }
+
+    /// Waits for `min` completions, or until `until`, and hands on whatever there is.
+    #[inline]
+    fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
+        self.lanes.wait(min as usize, until)?;
+        self.lanes.reap(&mut self.found);
+        if self.found.is_empty() {
+            if until == Nanos::MAX {
+                bail!("an I/O was lost: {} are due, and none is in flight", generator.in_flight());
+            }
+            return Ok(hw::now());
+        }
+        let mut now = now;
+        let found = self.found.len() as u64;
+        for completion in self.found.drain(..) {
+            let Some(io) = self.ios.get_mut(completion.tag as usize).and_then(Option::take) else {
+                bail!("a completion names I/O {}, which is not in flight", completion.tag);
+            };
+            let at = completion.completed_at;
+            now = now.max(at);
+            let result = completion.result.map_err(|error| {
+                self.first_error.get_or_insert(error);
+                ErrorCode(error.errno())
+            });
+            generator.completed(io, at, result, completion.buf.as_deref().unwrap_or_default());
+            if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
+                way.ios += 1;
+            }
+            if let Some(place) = self.buffers.get_mut(usize::from(io.target) * self.depth + io.slot as usize) {
+                *place = completion.buf;
+            }
+        }
+        Ok(if self.host_work == Nanos::ZERO { now } else { spin(Nanos(self.host_work.0 * found)) })
+    }
+}
+
+impl Progress {
+    fn tell(&self, generator: &Generator, now: Nanos) {
+        let stats = generator.stats();
+        self.ios.store(stats.read.ios + stats.write.ios, Relaxed);
+        self.bytes.store(stats.read.bytes + stats.write.bytes, Relaxed);
+        self.millionths.store((generator.progress(now) * 1e6) as u64, Relaxed);
+    }
+}
+
+fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
+    let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ios: way.ios };
+    lanes.queues().iter().zip(ways).map(line)
+}
+
+/// The namespace that jobs use.
+pub fn first_namespace(device: &Device) -> Result<Namespace> {
+    let description = device.description();
+    match device.namespaces().first() {
+        Some(namespace) => Ok(*namespace),
+        None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
+    }
+}
+
+/// Fills a buffer with something that does not compress, and so brings its pages into memory.
+pub fn scribble(buf: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for word in buf.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+/// Application work: computes for so long. Returns when it ended.
+#[inline]
+fn spin(span: Nanos) -> Nanos {
+    let mut now = hw::now();
+    let end = now + span;
+    while now < end {
+        std::hint::spin_loop();
+        now = hw::now();
+    }
+    now
+}
+
+fn since(from: hw::Usage, to: hw::Usage) -> hw::Usage {
+    hw::Usage {
+        user: to.user - from.user,
+        system: to.system - from.system,
+        context_switches: to.context_switches - from.context_switches,
+        major_faults: to.major_faults - from.major_faults,
+        minor_faults: to.minor_faults - from.minor_faults,
+    }
+}

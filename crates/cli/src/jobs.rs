@@ -1,0 +1,73 @@
+//! Job files: read from disk, parsed, and what is to be said about them said.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use workload::fio::{self, Input, Outside, Parsed};
+
+/// No job file is this long; a device or a pipe might never end.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Reads and parses job files. Warnings and notes go to stderr.
+///
+/// # Errors
+/// A file that cannot be read, or everything that is wrong with the jobs, one to a line.
+pub fn load(paths: &[PathBuf]) -> Result<Parsed> {
+    let mut texts = Vec::new();
+    for path in paths {
+        let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { read(path) };
+        texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
+    }
+    let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
+    let parsed = fio::parse(&inputs, &Disk)?;
+    for warning in &parsed.warnings {
+        eprintln!("warning: {warning}");
+    }
+    for note in &parsed.notes {
+        eprintln!("note: {note}");
+    }
+    Ok(parsed)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    limited(File::open(path).context("cannot open it")?)
+}
+
+fn limited(source: impl Read) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    source.take(MOST_BYTES + 1).read_to_end(&mut text).context("cannot read it")?;
+    if text.len() as u64 > MOST_BYTES {
+        bail!("it is longer than {} MiB: that is no job file", MOST_BYTES >> 20);
+    }
+    Ok(text)
+}
+
+/// Files and the environment, as fio sees them.
+struct Disk;
+
+impl Outside for Disk {
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        let beside = Path::new(from).parent().map(|dir| dir.join(path));
+        let found = [Some(PathBuf::from(path)), beside].into_iter().flatten().find(|p| p.exists());
+        let found = found.ok_or("no such file, neither here nor beside the file that includes it")?;
+        // One name for each file, however it is spelled, so that circles are seen.
+        let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
+        let text = read(&name).map_err(|e| format!("{e:#}"))?;
+        Ok((name.display().to_string(), text))
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn keyword(&self, name: &str) -> Option<u64> {
+        match name {
+            "pagesize" => Some(4096),
+            "mb_memory" => Some(hw::memory_bytes() >> 20),
+            "ncpus" => hw::allowed_cpus().ok().map(|cpus| cpus.len() as u64),
+            _ => None,
+        }
+    }
+}

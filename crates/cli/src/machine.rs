@@ -1,0 +1,86 @@
+//! The machine: which CPU is the embedded device's, which ones are the host's, and a line about it.
+
+use std::fs;
+use std::io;
+
+/// The CPUs of this process and who uses them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The embedded device's thread is pinned here; `None`: there is but one CPU, and it is everybody's.
+    pub device: Option<usize>,
+    /// Job threads run on these, ascending; never empty.
+    pub host: Vec<usize>,
+}
+
+impl Machine {
+    /// The machine that this process may use.
+    pub fn here() -> io::Result<Machine> {
+        Ok(Machine::of(hw::allowed_cpus()?))
+    }
+
+    /// With two CPUs or more the last one is the device's.
+    fn of(mut cpus: Vec<usize>) -> Machine {
+        let device = if cpus.len() > 1 { cpus.pop() } else { None };
+        if cpus.is_empty() {
+            cpus.push(0);
+        }
+        Machine { device, host: cpus }
+    }
+
+    /// The CPU of each thread that runs at the same time as the others, given which ones each may use (none named:
+    /// any): the one with the fewest threads so far. A CPU that is not the host's counts as not named.
+    pub fn place(&self, wishes: &[Vec<u32>]) -> Vec<usize> {
+        let mut load = vec![0u32; self.host.len()];
+        let place_one = |wish: &Vec<u32>| {
+            let wanted = |at: &usize| wish.iter().any(|&cpu| cpu as usize == self.host[*at]);
+            let any = !(0..self.host.len()).any(|at| wanted(&at));
+            let at = (0..self.host.len()).filter(|at| any || wanted(at)).min_by_key(|&at| load[at]).unwrap_or(0);
+            load[at] += 1;
+            self.host[at]
+        };
+        wishes.iter().map(place_one).collect()
+    }
+
+    /// Whether threads on these CPUs wait for each other, or for the device.
+    pub fn oversubscribed(&self, cpus: &[usize]) -> bool {
+        let mut sorted = cpus.to_vec();
+        sorted.sort_unstable();
+        self.device.is_none() || sorted.windows(2).any(|pair| pair[0] == pair[1])
+    }
+
+    /// One line: processor, kernel, who runs where, and how busy it is.
+    pub fn describe(&self) -> String {
+        let word = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let kernel = word("/proc/sys/kernel/osrelease");
+        let info = word("/proc/cpuinfo");
+        let model = info.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_matches([' ', '\t', ':']));
+        let load = word("/proc/loadavg");
+        let roles = match self.device {
+            Some(device) => format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host)),
+            None => "host and device threads share one CPU".to_owned(),
+        };
+        format!(
+            "{} CPUs ({}), Linux {}; {roles}; load average {}",
+            self.host.len() + usize::from(self.device.is_some()),
+            model.unwrap_or("unknown processor"),
+            kernel.trim(),
+            load.split(' ').next().unwrap_or("unknown"),
+        )
+    }
+}
+
+/// `0-2,5`
+fn list(cpus: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => runs.push((cpu, cpu)),
+        }
+    }
+    let show = |&(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    runs.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests;

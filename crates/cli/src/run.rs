@@ -1,0 +1,101 @@
+//! `reap run`: fio job files, run and reported as fio does.
+
+mod output;
+mod progress;
+mod results;
+mod stages;
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use reap::Nanos;
+use workload::plan::{self, Plan};
+use workload::{Generator, Job, report};
+
+use crate::args::{OutputFormat, RunArgs};
+use crate::bench::{Filled, Rig, Setup};
+use crate::machine::Machine;
+use crate::{jobs, stop};
+use output::Output;
+
+/// Name and version, where fio's results say `fio-3.33`.
+pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));
+
+/// Runs the job files. The exit code is a failure if a job failed.
+///
+/// # Errors
+/// Bad input, or a device that cannot be used; nothing was run.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let parsed = jobs::load(&args.files)?;
+    let machine = Machine::here()?;
+    let plan = plan(&parsed.jobs, &machine);
+    let stop = stop::on_signal()?;
+    let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues };
+    let rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
+    let generators = generators(&parsed.jobs, &plan, &rig)?;
+    let mut output = Output::open(args.output.as_deref())?;
+    if args.output_format == OutputFormat::Normal {
+        output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
+    }
+    say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?);
+    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
+    let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms());
+    output.write(&match args.output_format {
+        OutputFormat::Normal => report::normal(&results),
+        OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",
+    })?;
+    output.finish()?;
+    let failed = results::failures(&parsed.jobs, &plan, &ended);
+    failed.iter().for_each(|line| eprintln!("error: {line}"));
+    if stop.load(Relaxed) {
+        eprintln!("note: stopped by a signal; the results are of the time until then");
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
+pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
+    let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
+    let plan = plan::plan(jobs, &available);
+    for warning in &plan.warnings {
+        let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
+        eprintln!("warning: {warning}{device}");
+    }
+    plan
+}
+
+/// A generator for each thread. All of them are made before anything runs, so that a job that does not fit its devices
+/// is an error and not a half of a run.
+fn generators(jobs: &[Job], plan: &Plan, rig: &Rig) -> Result<Vec<Generator>> {
+    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+    let generator = |thread: &plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(entropy), &rig.targets(thread)?)?);
+    plan.threads.iter().map(generator).collect()
+}
+
+/// Fills what the jobs read. Jobs that verify read only what was written for them.
+fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &std::sync::atomic::AtomicBool) -> Result<Filled> {
+    let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
+    let readers: Vec<_> = plan.threads.iter().zip(generators).filter(|(thread, _)| reads(&jobs[thread.job])).collect();
+    rig.fill(&readers, stop)
+}
+
+/// Says so where not all of what is read could be written before.
+pub fn say_filled(filled: &Filled) {
+    if filled.written < filled.wanted {
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        eprintln!(
+            "note: {:.1} of {:.1} GiB were written before the jobs began; reads of the rest find blocks that were never written, which is faster",
+            gib(filled.written),
+            gib(filled.wanted)
+        );
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64)
+}
+
+/// No application work in a run: only `compare` saturates hosts on purpose.
+const NO_WORK: Nanos = Nanos::ZERO;

@@ -19,6 +19,10 @@ const MOST: usize = 256;
 /// The run delay is asked for at most this often.
 const DELAY_EVERY: Nanos = Nanos::from_millis(1);
 
+/// The CPU is wanted if the thread has waited for it for more than one part in so many. A wake-up on an idle CPU counts
+/// as a few microseconds of waiting, which a thread that naps must not take for a rival.
+const WANTED_PART: u64 = 8;
+
 /// What one software queue's thread has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -196,10 +200,12 @@ impl Looker {
         }
     }
 
-    /// Somebody else wants this CPU: the thread has waited for it since this was last asked.
+    /// Whether somebody else wants this CPU: since this was last asked, the thread has waited for it for a good part of
+    /// the time. Asked while it spins and when it comes back from a nap, so that giving way ends when the other is done.
     #[cold]
     pub(crate) fn sample_delay(&mut self, now: Nanos) {
-        if now - self.delay_at < DELAY_EVERY {
+        let elapsed = now - self.delay_at;
+        if elapsed < DELAY_EVERY {
             return;
         }
         self.delay_at = now;
@@ -208,7 +214,7 @@ impl Looker {
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        self.seen.cpu_wanted = delay > self.delay_seen;
+        self.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
         self.delay_seen = delay;
     }
 }

@@ -365,6 +365,9 @@ impl Queue {
         }
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
+        if nap {
+            looker.sample_delay(woke_at);
+        }
         if found {
             return;
         }

@@ -19,6 +19,9 @@ use life::Life;
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
 
+/// Commands fetched at one look at a doorbell, at most; an arbitration burst beyond it takes several.
+const BATCH: usize = 16;
+
 /// A controller as a state machine. Whoever owns it calls [`Controller::step`] with the time.
 pub struct Controller<P: Port> {
     pub(crate) port: P,
@@ -44,6 +47,8 @@ pub struct Controller<P: Port> {
     /// The completion queue whose head is looked at when there is nothing else to do.
     idle_turn: usize,
     counters: Counters,
+    /// The commands that were just fetched.
+    batch: Box<[Sqe; BATCH]>,
 }
 
 /// What a step did and when the next one matters.
@@ -89,6 +94,7 @@ impl<P: Port> Controller<P> {
             keep_alive: Nanos::MAX,
             idle_turn: 0,
             counters: Counters::default(),
+            batch: Box::new([Sqe::default(); BATCH]),
             port,
             config,
             store,
@@ -188,9 +194,7 @@ impl<P: Port> Controller<P> {
             }
         };
         cq.post(entry(sq.id, sq.head(), command.cid), status);
-        if let Some(vector) = cq.vector {
-            interrupts.posted(now, vector, port);
-        }
+        interrupts.posted(now, cq.vector, 1, port);
         self.counters.completed += 1;
     }
 
@@ -202,7 +206,7 @@ impl<P: Port> Controller<P> {
             let mut more = false;
             for _ in 0..self.queues.active() {
                 let Some(queue) = self.queues.next_turn() else { break };
-                let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget));
+                let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
                 budget -= taken;
                 more |= left;
                 if budget == 0 {
@@ -242,21 +246,26 @@ impl<P: Port> Controller<P> {
                 self.fetch_admin(now);
             }
         } else {
-            self.fetch_io(now, queue, count);
+            self.fetch_io(now, queue, count as usize);
         }
         self.counters.fetched += u64::from(count);
         (count, waiting > limit && count == limit)
     }
 
-    /// Takes `count` commands from an I/O queue; its completion queue has room for as many.
+    /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room for as many.
     #[inline]
-    fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: u32) {
-        let Controller { port, store, queues, logs, interrupts, commands, schedule, .. } = self;
+    fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
+        let Controller { port, store, queues, logs, interrupts, commands, schedule, batch, .. } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
-        let mut completed = 0;
-        for _ in 0..count {
-            let sqe = sq.fetch();
-            let status = match store.decode(&sqe) {
+        let batch = &mut batch[..count.min(BATCH)];
+        // All loads before anything else: each may have to come from the host's cache, and none waits for another.
+        for sqe in &mut *batch {
+            *sqe = sq.fetch();
+        }
+        let sq_head = sq.head();
+        let mut unannounced = 0;
+        for sqe in &*batch {
+            let status = match store.decode(sqe) {
                 Ok(request) if !self.instant => {
                     cq.reserve();
                     let at = schedule.start(now, request.op, request.bytes);
@@ -269,17 +278,21 @@ impl<P: Port> Controller<P> {
                         logs.count(request.op, request.bytes);
                         Status::SUCCESS
                     }
-                    Err(status) => failed(logs, queue, &sqe, status),
+                    Err(status) => failed(logs, queue, sqe, status),
                 },
-                Err(status) => failed(logs, queue, &sqe, status),
+                Err(status) => failed(logs, queue, sqe, status),
             };
-            cq.post(entry(queue, sq.head(), sqe.cid()), status);
-            if let Some(vector) = cq.vector {
-                interrupts.posted(now, vector, port);
+            cq.post(entry(queue, sq_head, sqe.cid()), status);
+            unannounced += 1;
+            if store.moves_data {
+                interrupts.posted(now, cq.vector, 1, port);
+                unannounced -= 1;
             }
-            completed += 1;
+            self.counters.completed += 1;
         }
-        self.counters.completed += completed;
+        // Where no data are moved the entries of a batch are as good as simultaneous: their messages, as many as there
+        // are entries, follow them, so that a barrier per message does not keep back the next entry.
+        interrupts.posted(now, cq.vector, unannounced, port);
     }
 
     /// Posts an entry to the admin completion queue, which must have room.

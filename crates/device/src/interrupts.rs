@@ -10,6 +10,9 @@ use units::Nanos;
 use crate::schedule::Bucket;
 use crate::{Hidden, Port};
 
+/// Messages that may go out at once after a pause, where [`Hidden::messages_per_s`] limits them.
+const MESSAGE_BURST: u32 = 4;
+
 /// One vector's state.
 #[derive(Debug)]
 struct Line {
@@ -73,7 +76,7 @@ impl Interrupts {
             lines: std::iter::repeat_with(line).take(usize::from(vectors)).collect(),
             coalescing: InterruptCoalescing::new(),
             hidden,
-            ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, 1)),
+            ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, MESSAGE_BURST)),
             next: Nanos::MAX,
             attempted: 0,
             sent: 0,
@@ -131,12 +134,13 @@ impl Interrupts {
         self.next = Nanos::MAX;
     }
 
-    /// An entry was posted to an I/O completion queue with this vector.
+    /// `n` entries were posted to an I/O completion queue with this vector, if it has one.
     #[inline]
-    pub(crate) fn posted(&mut self, now: Nanos, vector: Vector, port: &impl Port) {
-        match self.lines.get_mut(usize::from(vector.0)) {
-            Some(line) if line.held => self.hold(now, vector, port),
-            _ => self.message(vector, port),
+    pub(crate) fn posted(&mut self, now: Nanos, vector: Option<Vector>, n: u32, port: &impl Port) {
+        let Some(vector) = vector else { return };
+        let held = self.lines.get(usize::from(vector.0)).is_some_and(|line| line.held);
+        for _ in 0..n {
+            if held { self.hold(now, vector, port) } else { self.message(vector, port) }
         }
     }
 

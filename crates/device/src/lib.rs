@@ -7,6 +7,7 @@
 mod admin;
 mod config;
 mod controller;
+mod faults;
 mod features;
 mod identify;
 mod interrupts;
@@ -22,6 +23,7 @@ mod testing;
 
 pub use config::{Config, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
+pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
 pub use port::{BusError, Port};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};

@@ -59,7 +59,7 @@ pub struct Hidden {
     pub announced_per_s: u64,
     /// Depth of that bucket in entries.
     pub announced_burst: u32,
-    /// Messages per second of the whole controller at most. 0: no limit.
+    /// Messages per second of the whole controller at most, but for four at once after a pause. 0: no limit.
     pub messages_per_s: u64,
 }
 

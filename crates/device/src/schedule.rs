@@ -65,7 +65,7 @@ impl Schedule {
         let mut transfer = Nanos::ZERO;
         if self.profile.bandwidth > 0 && bytes > 0 {
             // The link is paced where a command enters: a slow command then holds up none that overtakes it.
-            transfer = Nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.profile.bandwidth)) as u64);
+            transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
             begin = begin.max(self.link);
             self.link = begin + transfer;
         }

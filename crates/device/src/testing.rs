@@ -1,12 +1,15 @@
 //! A host in a few lines, over plain memory: what the tests of this crate drive controllers with.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::{Dptr, PageSize};
 use nvme::regs::{self, Aqa, Cc, Csts};
 use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Lba, Nsid, Producer, QueueId, Registers, SqSlots, Sqe, Vector};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
 use crate::{BusError, Config, Controller, Namespace, Port, Step};
@@ -53,6 +56,7 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Memory,
+    bar: Rc<Bar>,
     addr: u64,
     entries: u32,
 }
@@ -74,6 +78,7 @@ impl SqSlots for Ring {
 impl CqSlots for Ring {
     fn store(&self, slot: u32, cqe: &Cqe) {
         assert!(slot < self.entries, "the controller writes beyond the ring");
+        self.bar.note_entry(self.addr, slot, self.entries);
         let bytes: Vec<u8> = cqe.to_words().iter().flat_map(|w| w.to_le_bytes()).collect();
         self.memory.write(self.addr + u64::from(slot) * 16, &bytes).unwrap();
     }
@@ -94,6 +99,23 @@ impl CqSlots for Ring {
 pub(crate) struct Bar {
     registers: RefCell<Vec<u32>>,
     bells: RefCell<Vec<[u32; 2]>>,
+    /// Completion queues by address: identifier, and the slot after the last entry.
+    cqs: RefCell<HashMap<u64, (QueueId, u32)>>,
+    /// Entries were written over that the host had not taken.
+    pub(crate) overrun: Cell<bool>,
+    /// A broken twin: every head doorbell says that the host has taken everything.
+    never_full: Cell<bool>,
+}
+
+impl Bar {
+    fn note_entry(&self, addr: u64, slot: u32, entries: u32) {
+        if let Some((id, tail)) = self.cqs.borrow_mut().get_mut(&addr) {
+            *tail = (slot + 1) % entries;
+            if *tail == self.bells.borrow()[usize::from(id.0)][1] {
+                self.overrun.set(true);
+            }
+        }
+    }
 }
 
 impl Registers for Bar {
@@ -120,6 +142,9 @@ impl Doorbells for Bar {
     }
 
     fn cq_head(&self, queue: QueueId) -> u32 {
+        if self.never_full.get() {
+            return self.cqs.borrow().values().find(|(id, _)| *id == queue).map_or(0, |&(_, tail)| tail);
+        }
         self.bells.borrow()[usize::from(queue.0)][1]
     }
 }
@@ -138,7 +163,13 @@ pub(crate) struct TestPort {
 
 impl TestPort {
     pub(crate) fn new(bytes: usize) -> TestPort {
-        let bar = Bar { registers: RefCell::new(vec![0; 1024]), bells: RefCell::new(vec![[0; 2]; 256]) };
+        let bar = Bar {
+            registers: RefCell::new(vec![0; 1024]),
+            bells: RefCell::new(vec![[0; 2]; 256]),
+            cqs: RefCell::default(),
+            overrun: Cell::new(false),
+            never_full: Cell::new(false),
+        };
         TestPort {
             memory: Memory::new(bytes),
             bar: Rc::new(bar),
@@ -155,12 +186,12 @@ impl Port for TestPort {
 
     fn map_sq(&self, addr: u64, entries: u32) -> Result<Ring, BusError> {
         self.memory.range(addr, u64::from(entries) * 64)?;
-        Ok(Ring { memory: self.memory.clone(), addr, entries })
+        Ok(Ring { memory: self.memory.clone(), bar: self.bar.clone(), addr, entries })
     }
 
     fn map_cq(&self, addr: u64, entries: u32) -> Result<Ring, BusError> {
         self.memory.range(addr, u64::from(entries) * 16)?;
-        Ok(Ring { memory: self.memory.clone(), addr, entries })
+        Ok(Ring { memory: self.memory.clone(), bar: self.bar.clone(), addr, entries })
     }
 
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
@@ -311,17 +342,7 @@ impl<P: Port> Host<P> {
 
     /// Takes what has been posted, at most `budget`, and acknowledges it.
     pub(crate) fn reap(&self, pair: &mut Pair, budget: usize) -> Vec<Cqe> {
-        let mut found = Vec::new();
-        while found.len() < budget
-            && let Some(cqe) = CqSlots::load(&pair.cq, pair.head.slot(), pair.head.phase())
-        {
-            pair.head.advance();
-            found.push(cqe);
-        }
-        if !found.is_empty() {
-            self.port.bar.ring_cq(pair.cq_id, pair.head.slot());
-        }
-        found
+        reap(&self.port, pair, budget)
     }
 
     /// An admin command, waited for. Events that come meanwhile are kept in `events`.
@@ -350,10 +371,8 @@ impl<P: Port> Host<P> {
     }
 
     pub(crate) fn reap_admin(&mut self) -> Vec<Cqe> {
-        let mut admin = std::mem::replace(&mut self.admin, pair(&self.port, &mut { BASE }, QueueId(0), QueueId(0), 2, 2));
-        let found = self.reap(&mut admin, usize::MAX);
-        self.admin = admin;
-        found
+        let Host { port, admin, .. } = self;
+        reap(port, admin, usize::MAX)
     }
 
     /// An I/O queue pair with a vector of its own number.
@@ -373,6 +392,7 @@ impl<P: Port> Host<P> {
     /// A further submission queue on the completion queue of `of`.
     pub(crate) fn sharing(&mut self, sq: u16, of: &Pair, entries: u32) -> Pair {
         let mut pair = pair(&self.port, &mut self.next_page, QueueId(sq), of.cq_id, entries, 2);
+        self.port.bar.cqs.borrow_mut().remove(&pair.cq.addr);
         pair.cq = of.cq.clone();
         self.attach_sq(&pair);
         pair
@@ -392,13 +412,28 @@ impl<P: Port> Host<P> {
     }
 }
 
+fn reap(port: &TestPort, pair: &mut Pair, budget: usize) -> Vec<Cqe> {
+    let mut found = Vec::new();
+    while found.len() < budget
+        && let Some(cqe) = CqSlots::load(&pair.cq, pair.head.slot(), pair.head.phase())
+    {
+        pair.head.advance();
+        found.push(cqe);
+    }
+    if !found.is_empty() {
+        port.bar.ring_cq(pair.cq_id, pair.head.slot());
+    }
+    found
+}
+
 fn pair(port: &TestPort, pages: &mut u64, id: QueueId, cq_id: QueueId, sq_entries: u32, cq_entries: u32) -> Pair {
     let mut ring = |entries: u32, entry: u64| {
         let addr = *pages;
         *pages += (u64::from(entries) * entry).next_multiple_of(4096);
-        Ring { memory: port.memory.clone(), addr, entries }
+        Ring { memory: port.memory.clone(), bar: port.bar.clone(), addr, entries }
     };
     let (sq, cq) = (ring(sq_entries, 64), ring(cq_entries, 16));
+    port.bar.cqs.borrow_mut().insert(cq.addr, (cq_id, 0));
     Pair { id, cq_id, sq, cq, tail: Producer::new(sq_entries), head: Consumer::new(cq_entries) }
 }
 
@@ -419,4 +454,102 @@ pub(crate) fn read(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
 /// A Write likewise.
 pub(crate) fn write(lba: u64, blocks: u32, addr: u64, bytes: u64) -> Sqe {
     nvme::io::write(Nsid(1), Lba(lba), blocks, short(addr, bytes), nvme::io::Flags::NONE)
+}
+
+/// A sparse namespace in memory.
+pub(crate) fn mem(bytes: u64, block: u32) -> Namespace {
+    Namespace::mem(crate::Mem::new(bytes, crate::Budget::new(64 << 20)), block).unwrap()
+}
+
+/// A broken twin: a port whose head doorbells say that the host has taken everything.
+pub(crate) fn never_full(port: TestPort) -> TestPort {
+    port.bar.never_full.set(true);
+    port
+}
+
+/// Dice that are the same on every machine.
+pub(crate) fn dice(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    move |below| random.next_u64() % below
+}
+
+/// A command of any kind: often sensible, sometimes not, sometimes noise.
+fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
+    match roll(8) {
+        0..3 => read(roll(2100), 1 + roll(16) as u32, buffer, 8192),
+        3..5 => write(roll(2100), 1 + roll(16) as u32, buffer, 8192),
+        5 => nvme::io::flush(Nsid(roll(4) as u32)),
+        6 => {
+            let mut sqe = read(roll(2100), 1 + roll(300) as u32, buffer + roll(3) * 4, 4096);
+            sqe.prp2 = [buffer, buffer + 8, 0x10, u64::MAX][roll(4) as usize];
+            sqe
+        }
+        _ => Sqe::from_words(std::array::from_fn(|_| roll(u64::MAX) & roll(u64::MAX))),
+    }
+}
+
+/// A host that sends commands of every kind over two submission queues that share a completion queue, at its own pace,
+/// and judges what comes back: each command completes exactly once, no entry is overrun. An error says what did not.
+pub(crate) fn exercise<P: Port>(
+    profile: crate::Profile,
+    seed: u64,
+    entries: u32,
+    cq_entries: u32,
+    wrap: impl FnOnce(TestPort) -> P,
+) -> Result<(), String> {
+    let config = Config { seed, ..Config::new(profile) };
+    let mut host = Host::with_port(config, vec![mem(1 << 20, 512), mem(1 << 20, 4096)], TestPort::new(16 << 20), wrap).ready();
+    let mut roll = dice(seed);
+    let mut pairs = [host.pair_with(1, 1, entries, cq_entries, Some(Vector(1)))];
+    let shared = host.sharing(2, &pairs[0], entries);
+    let buffer = host.page(80);
+    let mut pending = HashSet::new();
+    let mut second = shared;
+    for round in 0..120 {
+        for _ in 0..roll(12) {
+            let pair = if roll(2) == 0 { &mut pairs[0] } else { &mut second };
+            // A host keeps no more commands outstanding on a queue than it holds.
+            if pending.iter().filter(|&&(sq, _)| sq == pair.id.0).count() as u32 >= entries - 1 {
+                continue;
+            }
+            let cid = host.cid();
+            pending.insert((pair.id.0, cid.0));
+            let sqe = any_command(&mut roll, buffer);
+            host.post(pair, sqe, cid);
+        }
+        host.ring(&pairs[0]);
+        host.ring(&second);
+        if round == 119 {
+            // In the end there is time for everything, again and again, as a small queue passes little at a time.
+            for _ in 0..100 {
+                host.run_until(host.now + Nanos::from_secs(1));
+                take(&mut host, &mut pairs[0], usize::MAX, &mut pending)?;
+            }
+            break;
+        }
+        if roll(16) == 0
+            && let Some(&(sq, cid)) = pending.iter().min()
+        {
+            let abort = nvme::admin::Abort { sq: QueueId(sq), cid: Cid(cid) };
+            host.admin(abort.to_sqe());
+        }
+        host.run_until(host.now + Nanos(roll(60_000)));
+        take(&mut host, &mut pairs[0], roll(20) as usize, &mut pending)?;
+    }
+    match pending.iter().min() {
+        None => Ok(()),
+        Some((sq, cid)) => Err(format!("{} commands never completed, the first {cid} of queue {sq}", pending.len())),
+    }
+}
+
+fn take<P: Port>(host: &mut Host<P>, pair: &mut Pair, budget: usize, pending: &mut HashSet<(u16, u16)>) -> Result<(), String> {
+    if host.port.bar.overrun.get() {
+        return Err("the completion queue was overrun".into());
+    }
+    for cqe in host.reap(pair, budget) {
+        if !pending.remove(&(cqe.sq_id, cqe.cid)) {
+            return Err(format!("command {} of queue {} completed, and is not outstanding", cqe.cid, cqe.sq_id));
+        }
+    }
+    Ok(())
 }

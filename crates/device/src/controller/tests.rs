@@ -1,15 +1,271 @@
-use nvme::Status;
+use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::{CqSlots, Doorbells, QueueId, Registers, Status};
+use proptest::prelude::*;
 use units::Nanos;
 
-use crate::testing::{Host, TestPort, read, write};
-use crate::{Budget, Config, Mem, Namespace, Profile};
-
-fn mem(bytes: u64, block: u32) -> Namespace {
-    Namespace::mem(Mem::new(bytes, Budget::new(64 << 20)), block).unwrap()
-}
+use crate::testing::{BASE, Host, TestPort, exercise, mem, read, write};
+use crate::{Config, Fault, FaultPlan, FaultyPort, Profile, Service};
 
 fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
+}
+
+/// 100 µs for everything.
+fn slow() -> Profile {
+    let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
+    Profile { read: fixed, write: fixed, flush: fixed, moves_data: true, ..Profile::null() }
+}
+
+#[test]
+fn registers_say_what_the_controller_is() {
+    let config = Config { queue_entries: 4096, ready_delay: Nanos::from_millis(1_700), ..Config::new(Profile::optane()) };
+    let host = Host::new(config, vec![mem(1 << 20, 512)]);
+    let cap = Cap::from_bits(host.port.bar.read64(regs::CAP));
+    assert_eq!((cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()), (4096, 4, Cap::CSS_NVM, true));
+    assert!(cap.timeout_ms() > 1_700);
+    assert_eq!((cap.min_page_size(), cap.max_page_size()), (4096, 65_536));
+    assert_eq!(Version::from_bits(host.port.bar.read32(regs::VS)), Version::V2_1);
+    assert_eq!(host.csts(), Csts::new());
+}
+
+#[test]
+fn ready_follows_enable_after_the_delay_both_ways() {
+    let config = Config { ready_delay: Nanos::from_millis(3), ..Config::new(Profile::optane()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]);
+    host.enable();
+    assert!(!host.csts().rdy());
+    let ready_at = host.now + Nanos::from_millis(3);
+    assert_eq!(host.settle().next, Some(ready_at));
+    host.run_until(ready_at - Nanos(1));
+    assert!(!host.csts().rdy());
+    host.run_until(ready_at);
+    assert!(host.csts().rdy());
+    host.set_cc(Cc::new());
+    host.run_until(host.now + Nanos::from_millis(2));
+    assert!(host.csts().rdy(), "a reset takes its time as well");
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.csts(), Csts::new());
+}
+
+#[test]
+fn a_bad_configuration_is_controller_fatal_until_reset() {
+    for (aqa, asq, cc) in [
+        (Aqa::of(32, 32).into_bits(), 0x10_0000, Host::<TestPort>::cc()),
+        (Aqa::of(32, 32).into_bits(), BASE + 64, Host::<TestPort>::cc()),
+        (0, BASE, Host::<TestPort>::cc()),
+        (Aqa::of(32, 32).into_bits(), BASE, Host::<TestPort>::cc().with_mps(9)),
+        (Aqa::of(32, 32).into_bits(), BASE, Host::<TestPort>::cc().with_css(6)),
+        (Aqa::of(32, 32).into_bits(), BASE, Host::<TestPort>::cc().with_ams(1)),
+    ] {
+        let mut host = Host::new(Config::new(Profile::optane()), vec![mem(1 << 20, 512)]);
+        let bar = host.port.bar.clone();
+        bar.write32(regs::AQA, aqa);
+        bar.write64(regs::ASQ, asq);
+        bar.write64(regs::ACQ, BASE);
+        host.set_cc(cc);
+        host.settle();
+        assert!(host.csts().cfs() && !host.csts().rdy());
+        host.set_cc(Cc::new());
+        host.settle();
+        host.enable();
+        assert!(host.csts().rdy() && !host.csts().cfs());
+    }
+}
+
+#[test]
+fn a_reset_forgets_commands_in_flight_and_touches_no_memory_afterwards() {
+    let mut host = host(slow());
+    let mut pair = host.pair(1, 64);
+    let to = host.page(1);
+    for lba in 0..40 {
+        let cid = host.cid();
+        host.post(&mut pair, read(lba, 1, to, 512), cid);
+    }
+    host.ring(&pair);
+    host.settle();
+    host.port.memory.write(to, &[9; 512]).unwrap();
+    host.set_cc(Cc::new());
+    host.settle();
+    assert!(!host.csts().rdy());
+    let touched = host.port.dma_written.get();
+    host.run_until(host.now + Nanos::from_millis(5));
+    assert!(!pair.cq.is_new(0, true), "an entry after the reset");
+    assert_eq!((host.port.dma_written.get(), host.port.memory.bytes(to, 512)), (touched, vec![9; 512]));
+    // The doorbells still say 40: the next life starts with its own.
+    host.enable();
+    let mut pair = host.pair(1, 64);
+    let cid = host.cid();
+    host.post(&mut pair, read(0, 1, to, 512), cid);
+    host.ring(&pair);
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.reap(&mut pair, 99).iter().map(|c| c.cid()).collect::<Vec<_>>(), [cid]);
+}
+
+#[test]
+fn a_shutdown_reports_progress_and_ends_processing() {
+    let config = Config { shutdown_delay: Nanos::from_millis(4), ..Config::new(Profile::optane()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    host.set_cc(Host::<TestPort>::cc().with_shn(Cc::SHN_NORMAL));
+    host.settle();
+    assert_eq!(host.csts().shst(), Csts::SHST_OCCURRING);
+    host.post_admin(nvme::admin::keep_alive());
+    host.run_until(host.now + Nanos::from_millis(4));
+    assert_eq!((host.csts().shst(), host.csts().rdy()), (Csts::SHST_COMPLETE, true));
+    assert!(host.reap_admin().is_empty());
+    host.set_cc(Cc::new());
+    host.settle();
+    assert_eq!(host.csts(), Csts::new());
+    host.enable();
+    assert_eq!((host.csts().shst(), host.csts().rdy()), (Csts::SHST_NORMAL, true));
+}
+
+#[test]
+fn a_subsystem_reset_leaves_its_mark() {
+    let mut host = host(Profile::optane());
+    let bar = host.port.bar.clone();
+    bar.write32(regs::NSSR, regs::NSSR_RESET);
+    host.settle();
+    assert_eq!(host.csts(), Csts::new().with_nssro(true));
+    assert_eq!((bar.read32(regs::CC), bar.read32(regs::NSSR), bar.read64(regs::ASQ)), (0, 0, 0));
+    host.enable();
+    assert!(host.csts().rdy());
+}
+
+#[test]
+fn a_controller_that_failed_is_silent_until_reset() {
+    let mut host = host(slow());
+    let mut pair = host.pair(1, 8);
+    let to = host.page(1);
+    let cid = host.cid();
+    host.post(&mut pair, read(0, 1, to, 512), cid);
+    host.ring(&pair);
+    host.settle();
+    host.device.fail();
+    host.post_admin(nvme::admin::keep_alive());
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert!(host.csts().cfs() && host.reap_admin().is_empty() && host.reap(&mut pair, 9).is_empty());
+    host.set_cc(Cc::new());
+    host.settle();
+    host.enable();
+    assert!(host.csts().rdy() && !host.csts().cfs());
+}
+
+#[test]
+fn completions_wait_for_room_in_the_queue() {
+    let mut host = host(Profile::null());
+    let mut pair = host.pair_with(1, 1, 64, 8, Some(nvme::Vector(1)));
+    let to = host.page(1);
+    for lba in 0..40 {
+        let cid = host.cid();
+        host.post(&mut pair, read(lba, 1, to, 512), cid);
+    }
+    host.ring(&pair);
+    let mut found = 0;
+    for _ in 0..40 {
+        host.settle();
+        assert_eq!(host.device.counters().completed - 2, (found + 7).min(40), "a queue of 8 entries holds 7");
+        found += host.reap(&mut pair, 3).len() as u64;
+    }
+    assert_eq!(found, 40);
+}
+
+#[test]
+fn round_robin_takes_bursts_from_each_queue_in_turn() {
+    for (ab, expected) in [(0, [0, 1, 2, 0, 1, 2, 0, 1, 2]), (1, [0, 0, 1, 1, 2, 2, 0, 1, 2])] {
+        let mut host = host(Profile::null());
+        let arbitration = nvme::features::Arbitration::new().with_ab(ab);
+        let set = nvme::admin::SetFeatures::new(nvme::features::fid::ARBITRATION, arbitration.into_bits());
+        assert!(host.admin(set.to_sqe()).status().is_success());
+        let mut first = host.pair_with(1, 1, 16, 64, None);
+        let mut others = [host.sharing(2, &first, 16), host.sharing(3, &first, 16)];
+        let to = host.page(1);
+        for n in 0..3 {
+            let [second, third] = &mut others;
+            for pair in [&mut first, second, third] {
+                let cid = host.cid();
+                host.post(pair, read(n, 1, to, 512), cid);
+            }
+        }
+        for pair in [&first, &others[0], &others[1]] {
+            host.ring(pair);
+        }
+        host.settle();
+        let found = host.reap(&mut first, 99);
+        // Whoever's turn it was at the start.
+        let from_first: Vec<_> = found.iter().map(|c| (c.sq_id + 3 - found[0].sq_id) % 3).collect();
+        assert_eq!(from_first, expected);
+    }
+}
+
+#[test]
+fn one_step_does_a_bounded_amount_of_work() {
+    let config = Config { step_budget: 20, ..Config::new(Profile::null()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    let mut pair = host.pair(1, 256);
+    let to = host.page(1);
+    for lba in 0..200 {
+        let cid = host.cid();
+        host.post(&mut pair, read(lba, 1, to, 512), cid);
+    }
+    host.ring(&pair);
+    let before = host.device.counters().completed;
+    let step = host.device.step(host.now);
+    assert_eq!((step.worked, step.next), (true, Some(host.now)), "it asks to be called again at once");
+    assert_eq!(host.device.counters().completed - before, 20);
+}
+
+#[test]
+fn impossible_doorbells_are_reported_once_and_survived() {
+    use nvme::admin::{AsyncEvent, GetLogPage, error_event, event_type};
+    use nvme::log::{ErrorEntry, lid};
+    let mut host = host(Profile::optane());
+    let mut pair = host.pair(1, 16);
+    let bar = host.port.bar.clone();
+    host.post_admin(nvme::admin::async_event_request());
+    host.post_admin(nvme::admin::async_event_request());
+    for (sq, value) in [(true, 16), (true, u32::MAX), (false, 3), (false, 99)] {
+        if sq {
+            bar.ring_sq(pair.id, value)
+        } else {
+            bar.ring_cq(pair.cq_id, value)
+        }
+        // Heads are looked at one queue a step.
+        for _ in 0..200 {
+            host.settle();
+        }
+    }
+    let events = host.reap_admin();
+    let event = AsyncEvent::from_bits(events[0].result);
+    assert_eq!(events.len(), 1, "further ones are masked until the log is read");
+    assert_eq!((event.event_type(), event.info(), event.lid()), (event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR));
+    let page = host.page(1);
+    let log = GetLogPage::new(lid::ERROR, 64 * 4, crate::testing::short(page, 256));
+    assert!(host.admin(log.to_sqe()).status().is_success());
+    let newest = <ErrorEntry as nvme::Page>::from_page(&host.port.memory.bytes(page, 64)).unwrap();
+    assert_eq!((newest.error_count, newest.sq_id, newest.command_info), (4, 1, 99));
+    host.settle();
+    assert_eq!(host.events.len() + host.reap_admin().len(), 1, "reading it unmasked the next");
+    // And the queue still works.
+    bar.ring_cq(pair.cq_id, 0);
+    let cid = host.cid();
+    host.post(&mut pair, read(0, 1, page, 512), cid);
+    host.ring(&pair);
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert_eq!(host.reap(&mut pair, 9).len(), 1);
+}
+
+#[test]
+fn without_keep_alive_in_time_the_controller_gives_up() {
+    let mut host = host(Profile::optane());
+    let set = nvme::admin::SetFeatures::new(nvme::features::fid::KEEP_ALIVE_TIMER, 250_u32);
+    assert!(host.admin(set.to_sqe()).status().is_success());
+    host.run_until(host.now + Nanos::from_millis(299));
+    assert!(host.admin(nvme::admin::keep_alive()).status().is_success());
+    host.run_until(host.now + Nanos::from_millis(299));
+    assert!(!host.csts().cfs(), "250 ms are rounded up to 300");
+    assert_eq!(host.settle().next, Some(host.now + Nanos::from_millis(1)));
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert!(host.csts().cfs());
 }
 
 #[test]
@@ -27,4 +283,71 @@ fn what_was_written_is_read_back() {
         assert_eq!(done.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cid, Status::SUCCESS)]);
     }
     assert_eq!(host.port.memory.bytes(to, 2048), [vec![0; 512], vec![7; 1024], vec![0; 512]].concat());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let mut host = Host::new(Config { seed, ..Config::new(Profile::tlc()) }, vec![mem(1 << 20, 512)]).ready();
+        let mut pair = host.pair(1, 128);
+        let to = host.page(1);
+        for lba in 0..100 {
+            let cid = host.cid();
+            host.post(&mut pair, read(lba, 1, to, 512), cid);
+        }
+        host.ring(&pair);
+        host.run_until(host.now + Nanos::from_millis(20));
+        host.reap(&mut pair, 999).iter().map(|c| c.cid).collect::<Vec<_>>()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+fn profile() -> impl Strategy<Value = Profile> {
+    prop::sample::select(Profile::NAMES.to_vec()).prop_map(|name| name.parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_accepted_command_completes_exactly_once_and_no_queue_overruns(
+        profile in profile(), seed in any::<u64>(), entries in 2u32..40, cq_entries in 2u32..40,
+    ) {
+        exercise(profile, seed, entries, cq_entries, |port| port).map_err(TestCaseError::fail)?;
+    }
+}
+
+#[test]
+fn the_law_above_notices_doubled_lost_and_foreign_entries() {
+    for fault in [Fault::DoubleEntry, Fault::SwallowEntry, Fault::SwallowCommand, Fault::StaleCid, Fault::UnknownCid, Fault::WrongPhase] {
+        let twin = |port| FaultyPort::new(port, FaultPlan::new().at(30, fault));
+        let noticed = exercise(Profile::optane(), 1, 16, 16, twin);
+        assert!(noticed.is_err(), "{fault:?}");
+    }
+    // Unwrapped, the same run is fine; so is it with an injector that injects nothing.
+    exercise(Profile::optane(), 1, 16, 16, |port| port).unwrap();
+    exercise(Profile::optane(), 1, 16, 16, |port| FaultyPort::new(port, FaultPlan::new())).unwrap();
+}
+
+#[test]
+fn the_law_above_notices_a_controller_that_does_not_wait_for_room() {
+    let noticed = exercise(Profile::null(), 1, 16, 4, crate::testing::never_full);
+    assert_eq!(noticed, Err("the completion queue was overrun".into()));
+}
+
+#[test]
+fn queue_identifiers_reach_128() {
+    let config = Config { queue_pairs: 128, vectors: 3, ..Config::new(Profile::null()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    let to = host.page(1);
+    let mut pairs: Vec<_> = (1..=128).map(|n| host.pair_with(n, n, 4, 4, Some(nvme::Vector(n % 3)))).collect();
+    for pair in &mut pairs {
+        let cid = host.cid();
+        host.post(pair, read(0, 1, to, 512), cid);
+        host.ring(pair);
+    }
+    host.settle();
+    assert!(pairs.iter_mut().all(|pair| host.reap(pair, 9).len() == 1));
+    assert_eq!(pairs[127].id, QueueId(128));
 }

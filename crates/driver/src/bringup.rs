@@ -80,7 +80,8 @@ pub enum BringupAsk {
     },
     /// The controller is ready. Said from now on.
     Ready(Box<Inventory>),
-    /// It is not, and will not be. Said from now on.
+    /// It is not, and will not be. Said from now on. It may be enabled: a [`crate::Shutdown`] of what is known of it (an
+    /// empty [`Inventory`] will do) has to stop it before its memory is freed.
     Failed(BringupError),
 }
 

@@ -149,8 +149,9 @@ pub struct Recovery {
     state: State,
     aborts_allowed: u32,
     aborts: u32,
-    /// Attempts at bringing up since the last success.
+    /// Attempts at bringing up since the last success, and what the last one said.
     attempts: u32,
+    error: Option<BringupError>,
 }
 
 #[derive(Clone, Debug)]
@@ -170,11 +171,6 @@ enum State {
         cause: ResetCause,
         bringup: Box<Bringup>,
     },
-    /// Bring-up failed; stop again.
-    Again {
-        cause: ResetCause,
-        error: BringupError,
-    },
     /// To be said once everything has been taken back.
     Dead(Dead),
 }
@@ -183,7 +179,7 @@ impl Recovery {
     /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, attempts: 0 }
+        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, attempts: 0, error: None }
     }
 
     /// Goes on as far as it can. `watch` has looked at every queue pair just now.
@@ -206,15 +202,10 @@ impl Recovery {
     }
 
     fn due(&mut self, cause: ResetCause) {
-        match &self.state {
-            State::Watching => self.state = State::Due(cause),
-            // The queues that bring-up uses are broken, too: its command will not be answered, and it will fail.
-            State::BringingUp { .. }
-            | State::Due(_)
-            | State::Stopping { .. }
-            | State::Emptied { .. }
-            | State::Again { .. }
-            | State::Dead(_) => {}
+        // While a reset is under way already this changes nothing. If it is bring-up that is disturbed, its command stays
+        // unanswered, and that has a deadline.
+        if self.is_watching() {
+            self.state = State::Due(cause);
         }
     }
 
@@ -265,21 +256,17 @@ impl Recovery {
                 Stopping::Stuck(waited) => return Some(self.give_up(Dead::NotStopped { waited, cause })),
                 Stopping::Gone => return Some(self.give_up(Dead::Gone)),
             },
-            State::Emptied { cause } => {
-                self.attempts += 1;
-                self.state = State::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
-            }
+            State::Emptied { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
+                Some(error) => self.state = State::Dead(Dead::NotBroughtUp { cause, error }),
+                None => {
+                    self.attempts += 1;
+                    self.state = State::BringingUp { cause, bringup: Box::new(Bringup::new(self.bringup.clone())) };
+                }
+            },
             State::BringingUp { cause, mut bringup } => {
                 let asked = bringup.step(now, registers);
                 self.state = State::BringingUp { cause: cause.clone(), bringup };
                 return self.brought_up(asked, cause);
-            }
-            State::Again { cause, error } => {
-                if self.attempts >= self.config.attempts {
-                    self.state = State::Dead(Dead::NotBroughtUp { cause, error });
-                } else {
-                    self.state = State::Due(cause);
-                }
             }
             State::Dead(dead) => {
                 self.state = State::Dead(dead.clone());
@@ -300,7 +287,9 @@ impl Recovery {
                 Some(RecoveryAsk::Restored(inventory))
             }
             BringupAsk::Failed(error) => {
-                self.state = State::Again { cause, error };
+                // However far it came: stopped first, and then either tried again or given up.
+                self.error = Some(error);
+                self.state = State::Due(cause);
                 None
             }
         }

@@ -146,8 +146,10 @@ fn a_controller_that_stays_down_is_given_up_after_some_attempts() {
     host.controller.script.ready_after = Nanos::MAX;
     host.run_until(after(&host, 60_000));
     assert!(matches!(host.dead, Some(Dead::NotBroughtUp { .. })), "{:?}", host.dead);
-    assert_eq!(host.causes.len(), 3);
+    // Stopped before each of three attempts, and after the last.
+    assert_eq!(host.causes.len(), 4);
     assert_eq!(host.ended[&1], [End::Lost { leaked: false }]);
+    assert!(!Cc::from_bits(host.controller.registers.read32(regs::CC)).en());
 }
 
 #[derive(Clone, Debug)]

@@ -68,13 +68,12 @@ fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
 }
 
 #[test]
-fn interrupt_keeps_looking_while_its_budget_is_used_up_then_sleeps() {
+fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
     let mut policy = Policy::new(Mode::INTERRUPT);
     let woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
     assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Look { budget: WEIGHT });
     let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
-    assert_eq!(policy.next(Nanos(2), &full), Plan::Look { budget: WEIGHT });
-    let rest = Seen { in_flight: 2, found: 24, ..Seen::default() };
-    assert_eq!(policy.next(Nanos(3), &rest), Plan::Sleep { until: Nanos::MAX });
+    assert_eq!(policy.next(Nanos(2), &Seen { pending: true, ..full }), Plan::Look { budget: WEIGHT });
+    assert_eq!(policy.next(Nanos(3), &full), Plan::Sleep { until: Nanos::MAX });
     assert!(!policy.masks());
 }

@@ -1,0 +1,235 @@
+//! The bus between the simulated host and its controller: memory, rings, registers, doorbells and vectors as plain
+//! values on one thread. Virtual time makes every access atomic and every order total; what a real machine may reorder
+//! is the business of the loom models.
+
+mod memory;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use device::{BusError, Port};
+use nvme::{Doorbells, QueueId, Registers, Vector, regs};
+
+pub(crate) use memory::{Memory, SimCq, SimSq};
+
+/// A controller's BAR, as the controller sees it.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    registers: Vec<Cell<u32>>,
+    doorbells: Vec<Cell<u32>>,
+}
+
+impl Bar {
+    fn new(queue_pairs: u16) -> Bar {
+        let zeroes = |n: usize| vec![Cell::new(0); n];
+        Bar { registers: zeroes((regs::DOORBELLS / 4) as usize), doorbells: zeroes(2 * (usize::from(queue_pairs) + 1)) }
+    }
+
+    fn doorbell(&self, queue: QueueId, completion: bool) -> Option<&Cell<u32>> {
+        self.doorbells.get(2 * usize::from(queue.0) + usize::from(completion))
+    }
+}
+
+impl Registers for Bar {
+    fn read32(&self, offset: u32) -> u32 {
+        self.registers.get((offset / 4) as usize).map_or(u32::MAX, Cell::get)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        if let Some(register) = self.registers.get((offset / 4) as usize) {
+            register.set(value);
+        }
+    }
+}
+
+impl Doorbells for Bar {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        if let Some(doorbell) = self.doorbell(queue, false) {
+            doorbell.set(tail);
+        }
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        if let Some(doorbell) = self.doorbell(queue, true) {
+            doorbell.set(head);
+        }
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.doorbell(queue, false).map_or(0, Cell::get)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.doorbell(queue, true).map_or(0, Cell::get)
+    }
+}
+
+/// The same BAR as the host sees it: writes are counted, and tell the simulator to step the controller.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBar {
+    bar: Rc<Bar>,
+    writes: Rc<Cell<u64>>,
+}
+
+impl HostBar {
+    fn wrote(&self) {
+        self.writes.set(self.writes.get() + 1);
+    }
+
+    /// Writes to registers and doorbells so far.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.get()
+    }
+}
+
+impl Registers for HostBar {
+    fn read32(&self, offset: u32) -> u32 {
+        self.bar.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.wrote();
+        self.bar.write32(offset, value);
+    }
+}
+
+impl Doorbells for HostBar {
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.wrote();
+        self.bar.ring_sq(queue, tail);
+    }
+
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.wrote();
+        self.bar.ring_cq(queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.bar.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.bar.cq_head(queue)
+    }
+}
+
+/// Interrupt vectors: a mask bit each, and the messages on their way to the CPU.
+#[derive(Debug)]
+pub(crate) struct Vectors {
+    lines: Vec<Line>,
+    raised: RefCell<Vec<Vector>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    armed: Cell<bool>,
+    messages: Cell<u64>,
+    suppressed: Cell<u64>,
+}
+
+impl Vectors {
+    fn new(count: u16) -> Vectors {
+        Vectors { lines: vec![Line::default(); usize::from(count)], raised: RefCell::default() }
+    }
+
+    /// Host: allows messages. In virtual time the store is its own fence.
+    pub(crate) fn arm(&self, vector: Vector) {
+        self.set(vector, true);
+    }
+
+    /// Host: forbids messages.
+    pub(crate) fn mask(&self, vector: Vector) {
+        self.set(vector, false);
+    }
+
+    /// Messages sent, and held back by the mask.
+    pub(crate) fn counts(&self, vector: Vector) -> (u64, u64) {
+        self.lines.get(usize::from(vector.0)).map_or((0, 0), |line| (line.messages.get(), line.suppressed.get()))
+    }
+
+    /// The messages sent since the last call, oldest first.
+    pub(crate) fn take_raised(&self, into: &mut Vec<Vector>) {
+        into.append(&mut self.raised.borrow_mut());
+    }
+
+    fn set(&self, vector: Vector, armed: bool) {
+        if let Some(line) = self.lines.get(usize::from(vector.0)) {
+            line.armed.set(armed);
+        }
+    }
+
+    fn message(&self, vector: Vector) -> bool {
+        let Some(line) = self.lines.get(usize::from(vector.0)) else { return false };
+        let count = if line.armed.get() { &line.messages } else { &line.suppressed };
+        count.set(count.get() + 1);
+        if line.armed.get() {
+            self.raised.borrow_mut().push(vector);
+        }
+        line.armed.get()
+    }
+}
+
+/// The simulator's bus.
+#[derive(Clone, Debug)]
+pub(crate) struct SimPort {
+    memory: Memory,
+    bar: Rc<Bar>,
+    vectors: Rc<Vectors>,
+}
+
+impl SimPort {
+    /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
+    pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16) -> SimPort {
+        SimPort { memory, bar: Rc::new(Bar::new(queue_pairs)), vectors: Rc::new(Vectors::new(vectors)) }
+    }
+
+    /// The host's view of registers and doorbells.
+    pub(crate) fn host_bar(&self) -> HostBar {
+        HostBar { bar: Rc::clone(&self.bar), writes: Rc::default() }
+    }
+
+    /// The vectors.
+    pub(crate) fn vectors(&self) -> Rc<Vectors> {
+        Rc::clone(&self.vectors)
+    }
+}
+
+impl Port for SimPort {
+    type Sq = SimSq;
+    type Cq = SimCq;
+
+    fn map_sq(&self, addr: u64, entries: u32) -> Result<SimSq, BusError> {
+        self.memory.sq(addr, entries)
+    }
+
+    fn map_cq(&self, addr: u64, entries: u32) -> Result<SimCq, BusError> {
+        self.memory.cq(addr, entries)
+    }
+
+    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.memory.read(addr, into)
+    }
+
+    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        self.memory.write(addr, from)
+    }
+
+    fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
+        self.memory.check(addr, len).map(drop)
+    }
+
+    fn doorbells(&self) -> &impl Doorbells {
+        &*self.bar
+    }
+
+    fn registers(&self) -> &impl Registers {
+        &*self.bar
+    }
+
+    fn message(&self, vector: Vector) -> bool {
+        self.vectors.message(vector)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! What came of a run.
+
+use units::Nanos;
+use workload::{Failure, Latency, Stats};
+
+/// What a thread counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) lost: u64,
+    pub(crate) bad_statuses: u64,
+    pub(crate) no_tag: u64,
+    /// Real ones: the thread was off the CPU.
+    pub(crate) wakeups: u64,
+    /// Those of them by a timer.
+    pub(crate) timer_wakeups: u64,
+    /// Blocking system calls that returned at once.
+    pub(crate) returned_at_once: u64,
+    pub(crate) looks: u64,
+    pub(crate) empty_looks: u64,
+    /// Time spent spinning.
+    pub(crate) spun: Nanos,
+    pub(crate) drain_max: u32,
+    drain: u32,
+}
+
+impl Tally {
+    /// A round begins, or a look after a commit.
+    pub(crate) fn begin_drain(&mut self) {
+        self.drain = 0;
+    }
+
+    pub(crate) fn looked(&mut self, found: u32) {
+        self.looks += 1;
+        self.empty_looks += u64::from(found == 0);
+        self.drain += found;
+        self.drain_max = self.drain_max.max(self.drain);
+    }
+}
+
+/// The outcome of one run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// From the first submission to the last completion.
+    pub elapsed: Nanos,
+    /// Requests that succeeded.
+    pub completed: u64,
+    /// Requests that failed with a status of the controller's.
+    pub failed: u64,
+    /// Requests that a reset took back for good.
+    pub lost: u64,
+    /// What ended the job early, if anything did.
+    pub failure: Option<Failure>,
+    /// Statuses other than success, retried ones included.
+    pub bad_statuses: u64,
+    /// Messages that the device sent for I/O queues.
+    pub messages: u64,
+    /// Messages that the mask held back.
+    pub suppressed: u64,
+    /// Interrupts taken; fewer than messages where one came while another waited.
+    pub interrupts: u64,
+    /// Times that the thread was woken.
+    pub wakeups: u64,
+    /// Those of them by a timer: naps, and the job's own arrivals.
+    pub timer_wakeups: u64,
+    /// Times that it wanted to block and did not, because a signal was waiting.
+    pub returned_at_once: u64,
+    /// Looks under the queue's lock.
+    pub looks: u64,
+    /// Those of them that found nothing.
+    pub empty_looks: u64,
+    /// Lockless looks in vain: what spinning amounts to.
+    pub spins: u64,
+    /// Writes to submission doorbells.
+    pub sq_doorbells: u64,
+    /// Writes to completion doorbells.
+    pub cq_doorbells: u64,
+    /// Most entries taken in one round, or in one look after a commit.
+    pub entries_per_drain_max: u32,
+    /// CPU time in interrupts.
+    pub hard: Nanos,
+    /// CPU time in the host's thread, the application's own computing aside.
+    pub thread: Nanos,
+    /// Resets of the controller.
+    pub resets: u32,
+    /// Aborts sent.
+    pub aborts: u32,
+    /// Entries that were there at a time-out and of which nobody had been told.
+    pub missed_notifications: u64,
+    /// What the job itself measured: latencies by operation, depths, batches.
+    pub stats: Stats,
+}
+
+/// A latency at fio's usual percentiles, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Percentiles {
+    /// Mean.
+    pub mean: f64,
+    /// Half are at most this.
+    pub p50: u64,
+    /// 99 %.
+    pub p99: u64,
+    /// 99.9 %.
+    pub p999: u64,
+    /// 99.99 %.
+    pub p9999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Outcome {
+    /// I/Os per second.
+    pub fn iops(&self) -> f64 {
+        if self.elapsed == Nanos::ZERO { 0.0 } else { self.completed as f64 / self.elapsed.as_secs_f64() }
+    }
+
+    /// CPU time per I/O in nanoseconds, interrupts included.
+    pub fn cpu_ns_per_io(&self) -> f64 {
+        self.per_io((self.hard + self.thread).0 as f64)
+    }
+
+    /// Messages per I/O.
+    pub fn messages_per_io(&self) -> f64 {
+        self.per_io(self.messages as f64)
+    }
+
+    /// Completions per wake-up; infinite if the thread never slept.
+    pub fn completions_per_wakeup(&self) -> f64 {
+        self.completed as f64 / self.wakeups as f64
+    }
+
+    /// Latency of reads from the doorbell to the completion.
+    pub fn read_latency(&self) -> Percentiles {
+        Percentiles::of(&self.stats.read.clat)
+    }
+
+    /// Latency of reads from the start that the rate intended; all zero without a rate.
+    pub fn intended_read_latency(&self) -> Percentiles {
+        Percentiles::of(&self.stats.read.intended)
+    }
+
+    fn per_io(&self, n: f64) -> f64 {
+        n / self.completed.max(1) as f64
+    }
+}
+
+impl Percentiles {
+    /// Of what a job measured.
+    pub fn of(latency: &Latency) -> Percentiles {
+        let at = latency.histogram.as_ref().map(|h| h.percentiles(&[50.0, 99.0, 99.9, 99.99])).unwrap_or_default();
+        match at[..] {
+            [p50, p99, p999, p9999] => Percentiles { mean: latency.moments.mean(), p50, p99, p999, p9999, max: latency.moments.max() },
+            _ => Percentiles::default(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What is simulated, and how a run can fail.
+
+use completion::{Group, Mode, Plan};
+use device::{Config, Profile};
+use driver::{BringupError, ProtocolViolation, RecoveryConfig};
+use units::Nanos;
+use workload::{Job, Misfit, PerOp, Rate, RateProcess};
+
+use crate::Costs;
+
+/// One CPU, one thread on it, one device.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// How completions are found, to begin with.
+    pub mode: Mode,
+    /// When the mode is switched, and to which.
+    pub switches: Vec<(Nanos, Mode)>,
+    /// How the thread's queues share it.
+    pub group: Group,
+    /// What things cost.
+    pub costs: Costs,
+    /// The controller.
+    pub device: Config,
+    /// Bytes of its one namespace.
+    pub bytes: u64,
+    /// Hardware queues of the thread; its requests are spread over them.
+    pub queues: u16,
+    /// Commands in flight per hardware queue.
+    pub tags: u32,
+    /// The fio job. `numjobs` counts as 1.
+    pub job: Job,
+    /// After each wait the application leaves the library and computes for so long.
+    pub think: Nanos,
+    /// Another thread wants the CPU all the time. The policies are told; its own time is not modelled.
+    pub cpu_wanted: bool,
+    /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
+    pub recovery: Option<RecoveryConfig>,
+    /// Seeds the device's dice and the job's.
+    pub seed: u64,
+    /// Virtual time after which the run is given up.
+    pub limit: Nanos,
+}
+
+impl Scenario {
+    /// A job under a mode on a device of this profile, with the costs of a bare machine.
+    pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
+        Scenario {
+            mode,
+            switches: Vec::new(),
+            group: Group::default(),
+            costs: Costs::BARE_METAL,
+            device: Config { queue_pairs: 8, vectors: 9, ..Config::new(profile) },
+            bytes: 64 << 20,
+            queues: 1,
+            tags: 256,
+            job,
+            think: Nanos::ZERO,
+            cpu_wanted: false,
+            recovery: None,
+            seed: 1,
+            limit: Nanos::from_secs(3_600),
+        }
+    }
+}
+
+/// A job of `ios` random 4 KiB reads, `depth` in flight, refilled as they complete.
+pub fn closed_loop(depth: u32, ios: u64) -> Job {
+    let pattern = workload::Pattern { random: true, step: 1, ..workload::Pattern::default() };
+    Job {
+        name: "closed".into(),
+        pattern,
+        random_map: false,
+        iodepth: depth,
+        batch_submit: depth,
+        complete_max: depth,
+        number_ios: Some(ios),
+        io_size: Some(workload::Amount::Bytes(u64::MAX)),
+        ..Job::default()
+    }
+}
+
+/// A job of `ios` random 4 KiB reads that arrive as a Poisson process of `rate` per second, whatever is in flight.
+pub fn open_loop(rate: u64, ios: u64) -> Job {
+    let rate = PerOp::both(Some(Rate::Iops(rate)));
+    Job { name: "open".into(), rate, rate_process: RateProcess::Poisson, batch_submit: 16, ..closed_loop(256, ios) }
+}
+
+/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`] and [`SimError::BringUp`] are broken laws.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SimError {
+    /// The scenario does not go together.
+    #[error("the scenario cannot be run: {0}")]
+    Unfit(String),
+    /// The job does not fit the device.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The controller did not come up.
+    #[error(transparent)]
+    BringUp(#[from] BringupError),
+    /// Nothing will ever happen again, and commands are in flight: a lost wake-up.
+    #[error(
+        "standstill at {at} (seed {seed}, mode {mode}): {in_flight} commands in flight, {pending} queues with entries that nobody looks at"
+    )]
+    Standstill {
+        /// When.
+        at: Nanos,
+        /// The scenario's seed.
+        seed: u64,
+        /// The mode in force.
+        mode: Mode,
+        /// Commands in flight.
+        in_flight: u32,
+        /// Queues on which entries wait.
+        pending: usize,
+    },
+    /// More virtual time than the scenario allows.
+    #[error("not done after {limit} of virtual time (seed {seed}): {in_flight} commands in flight")]
+    TooLong {
+        /// The limit.
+        limit: Nanos,
+        /// The scenario's seed.
+        seed: u64,
+        /// Commands in flight.
+        in_flight: u32,
+    },
+    /// A command completed twice, or one that was never posted.
+    #[error("a completion for command {token:#x}, which is not in flight (law 3)")]
+    NotOnce {
+        /// What it was posted with.
+        token: u64,
+    },
+    /// The thread left the library without arming a queue that has commands in flight.
+    #[error("at {at} the thread leaves the library and the policies plan {plan:?}")]
+    LeftUnarmed {
+        /// When.
+        at: Nanos,
+        /// What was planned.
+        plan: Plan,
+    },
+    /// Policies plan to look and the round has no turn for any.
+    #[error("at {at} a queue plans to look and a fresh round gives no turn")]
+    NoTurn {
+        /// When.
+        at: Nanos,
+    },
+    /// The controller broke the protocol and the scenario has no recovery.
+    #[error(transparent)]
+    Violation(#[from] ProtocolViolation),
+    /// Virtual time stands still.
+    #[error("at {at} the thread takes steps for ever without any time passing (seed {seed})")]
+    Livelock {
+        /// When.
+        at: Nanos,
+        /// The scenario's seed.
+        seed: u64,
+    },
+}

@@ -1,0 +1,109 @@
+//! The laws, over the whole stack in virtual time, each with an executor that breaks it.
+
+use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
+
+use super::*;
+use crate::thread::{SLEEP, SleepStep};
+
+/// Arms after it has looked: what is posted in between is lost.
+const LOOKS_TOO_EARLY: &[SleepStep] = &[SleepStep::Look, SleepStep::Arm, SleepStep::Block];
+/// Does not look again.
+const DOES_NOT_LOOK: &[SleepStep] = &[SleepStep::Arm, SleepStep::Block];
+/// Looks, and forgets to arm.
+const DOES_NOT_ARM: &[SleepStep] = &[SleepStep::Look, SleepStep::Block];
+
+/// What has to be true of any run.
+fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
+    let asked = scenario.job.number_ios.unwrap_or(0);
+    if (outcome.completed, outcome.failed, outcome.lost, outcome.failure) != (asked, 0, 0, None) {
+        return Err(format!("{asked} requests: {outcome:?}"));
+    }
+    if outcome.entries_per_drain_max > scenario.group.budget {
+        return Err(format!("{} entries in one drain", outcome.entries_per_drain_max));
+    }
+    let honest = !scenario.device.profile.hidden.is_on();
+    if honest && outcome.messages + outcome.suppressed != asked {
+        return Err(format!("{} messages and {} held back for {asked} entries", outcome.messages, outcome.suppressed));
+    }
+    if outcome.interrupts > outcome.messages {
+        return Err("more interrupts than messages".into());
+    }
+    if outcome.sq_doorbells > asked || outcome.cq_doorbells > outcome.looks - outcome.empty_looks {
+        return Err("more doorbells than batches".into());
+    }
+    Ok(())
+}
+
+fn holds(cases: u32, sleep: &'static [SleepStep]) -> Result<(), String> {
+    let mut runner = TestRunner::new(Runs { failure_persistence: None, ..Runs::with_cases(cases) });
+    let law = |scenario: Scenario| {
+        let outcome = scenario.run_with(|port| port, sleep).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        judge(&scenario, &outcome).map_err(TestCaseError::fail)
+    };
+    runner.run(&any_scenario(), law).map_err(|error| error.to_string())
+}
+
+/// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the mode, and whenever
+/// modes are switched with I/O in flight.
+#[test]
+fn every_run_keeps_the_laws() {
+    holds(4_000, SLEEP).unwrap();
+}
+
+/// The same run without the look after arming, or with the look before it, or without arming, comes to a standstill for
+/// some seed.
+#[test]
+fn executors_that_sleep_in_another_order_are_caught() {
+    for sleep in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM] {
+        let message = holds(3_000, sleep).expect_err("no seed finds it");
+        assert!(message.contains("standstill") && message.contains("seed"), "{message}");
+    }
+}
+
+/// And it is the masking modes that depend on it: a vector that is never masked has told everything already.
+#[test]
+fn a_standstill_names_the_mode() {
+    let scenario = |mode| Scenario::new(mode, Profile::optane(), closed_loop(16, 5_000));
+    let error = scenario(Mode::IRQ_POLL).run_with(|port| port, DOES_NOT_LOOK).unwrap_err();
+    assert!(matches!(error, SimError::Standstill { mode: Mode::IRQ_POLL, in_flight: 1.., .. }), "{error}");
+    assert!(scenario(Mode::INTERRUPT).run_with(|port| port, DOES_NOT_LOOK).is_ok());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_one_does_not() {
+    let run = |seed| {
+        let scenario = Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::tlc(), open_loop(100_000, 5_000)) };
+        format!("{:?}", scenario.run().unwrap())
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+/// What was written is what is read, under every mode, when requests are larger than the device takes at once.
+#[test]
+fn data_survive_splitting_and_switching() {
+    let verify = workload::Verify { interval: None, fatal: true, after_write: true };
+    for (n, mode) in Mode::ALL.into_iter().enumerate() {
+        let mut job = closed_loop(16, 100);
+        job.pattern.direction = workload::Direction::Write;
+        (job.verify, job.random_map) = (Some(verify), true);
+        job.block = workload::PerOp::both(workload::BlockSizes::fixed(64 << 10));
+        let mut scenario = Scenario::new(mode, Profile::optane(), job);
+        scenario.device = Config { max_transfer: 16 << 10, boundary: 24 << 10, ..scenario.device };
+        scenario.switches = vec![(Nanos(300_000), Mode::ALL[(n + 1) % 6]), (Nanos(500_000), Mode::ALL[(n + 3) % 6])];
+        let outcome = scenario.run().unwrap();
+        assert_eq!((outcome.completed, outcome.failure), (200, None), "{mode}: 100 writes, read back");
+        assert!(outcome.sq_doorbells < 300, "four or more commands per request, one doorbell per batch");
+    }
+}
+
+#[test]
+fn a_scenario_that_does_not_go_together_is_refused() {
+    let base = Scenario::new(Mode::POLL, Profile::null(), closed_loop(4, 10));
+    let small = Scenario { bytes: 2_048, ..base.clone() };
+    assert!(matches!(small.run(), Err(SimError::Misfit(_))), "{:?}", small.run());
+    let long = Scenario { limit: Nanos(10), ..base.clone() };
+    assert!(matches!(long.run(), Err(SimError::TooLong { .. })));
+    let none = Scenario { bytes: 100, ..base };
+    assert!(matches!(none.run(), Err(SimError::Unfit(_))));
+}

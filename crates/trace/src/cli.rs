@@ -1,0 +1,181 @@
+//! The subcommand `reap trace`: its arguments, and [`run`].
+
+use crate::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `reap trace [MODE] [OPTIONS] [INTERVAL [COUNT]]`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(
+    override_usage = "reap trace [MODE] [OPTIONS] [INTERVAL [COUNT]]",
+    after_help = "Modes:\n  completions  block completions per interrupt, by interrupt line (the default)\n  delay        from the interrupt to the \
+                  softirq or poller that handles it, and to the completion\n  rate         interrupts and completions per second, time in hard \
+                  interrupt and softirq, by line and by CPU\n  latency      from issue to completion, by device, operation and \
+                  size\n\nExamples:\n  reap trace                        every 2 s until Ctrl-C\n  reap trace -T 1 10                10 times 1 s, with \
+                  the time of day\n  reap trace delay -Q --freq 100    by hardware queue, one interrupt in 100\n  reap trace latency -m -d vda      \
+                  one device, in milliseconds\n\ndocs/trace.md says what each number means."
+)]
+pub struct TraceArgs {
+    /// `completions`, `delay`, `rate` or `latency`; seconds between outputs (2); how many outputs (until Ctrl-C)
+    #[arg(value_name = "MODE | INTERVAL | COUNT", num_args = 0..=3, hide_possible_values = true)]
+    pub words: Vec<String>,
+    /// Print the time of day with each output
+    #[arg(short = 'T', long)]
+    pub timestamp: bool,
+    /// Histograms of time in milliseconds instead of microseconds
+    #[arg(short = 'm', long)]
+    pub milliseconds: bool,
+    /// By hardware queue instead of by interrupt line or device
+    #[arg(short = 'Q', long)]
+    pub queues: bool,
+    /// Look at one interrupt in N only, each until its line is armed again and fires; in `latency`: at one request in N
+    #[arg(long, value_name = "N")]
+    pub freq: Option<u32>,
+    /// Only this block device (may be given several times)
+    #[arg(short = 'd', long = "device", value_name = "DEV")]
+    pub devices: Vec<String>,
+    /// Only this interrupt line, by name or number (may be given several times)
+    #[arg(short = 'l', long = "line", value_name = "LINE")]
+    pub lines: Vec<String>,
+    /// Write everything that was counted to this file as well
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Completions per interrupt.
+    #[default]
+    Completions,
+    /// From the interrupt to softirq and completion.
+    Delay,
+    /// Interrupts and completions per second, and their time.
+    Rate,
+    /// From issue to completion.
+    Latency,
+}
+
+impl Mode {
+    /// All, in the order of the program's `enum mode`.
+    pub const ALL: [Mode; 4] = [Mode::Completions, Mode::Delay, Mode::Rate, Mode::Latency];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Completions => "completions",
+            Mode::Delay => "delay",
+            Mode::Rate => "rate",
+            Mode::Latency => "latency",
+        }
+    }
+}
+
+/// Arguments that make sense.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    pub mode: Mode,
+    pub interval: Duration,
+    pub count: u64,
+    pub duration: Option<Duration>,
+    pub timestamp: bool,
+    pub milliseconds: bool,
+    pub queues: bool,
+    pub freq: u32,
+    pub devices: Vec<String>,
+    pub lines: Vec<String>,
+    pub json: Option<PathBuf>,
+}
+
+/// As many filters as the program in the kernel has room for (`FILTERS` in `bpf/shared.h`).
+const FILTERS: usize = 8;
+
+impl Settings {
+    pub fn of(args: &TraceArgs) -> Result<Settings, Error> {
+        let mut words = args.words.iter().map(String::as_str).peekable();
+        let named = words.peek().and_then(|word| Mode::ALL.into_iter().find(|mode| mode.name() == *word));
+        if named.is_some() {
+            words.next();
+        }
+        let mode = named.unwrap_or_default();
+        let interval = match words.next() {
+            None => Duration::from_secs(2),
+            Some(word) => seconds(word, "INTERVAL", args.words.len() == 1 && named.is_none())?,
+        };
+        let count = match words.next() {
+            None => u64::MAX,
+            Some(word) => match word.parse() {
+                Ok(count) if count > 0 => count,
+                _ => return usage(format!("COUNT is how many times to print, 1 or more, not `{word}`")),
+            },
+        };
+        if let Some(word) = words.next() {
+            return usage(format!("`{word}` is one argument too many: MODE, INTERVAL and COUNT are all there are"));
+        }
+        let duration = args.duration.map(|given| seconds(&given.to_string(), "--duration", false)).transpose()?;
+        if args.freq == Some(0) {
+            return usage("--freq 0 would look at nothing: give 1 or more".into());
+        }
+        if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
+            return usage("`rate` counts every interrupt: --freq goes with `completions`, `delay` and `latency`".into());
+        }
+        if mode == Mode::Latency && !args.lines.is_empty() {
+            return usage("`latency` knows devices, not interrupt lines: use -d instead of --line".into());
+        }
+        if args.devices.len() > FILTERS {
+            return usage(format!("at most {FILTERS} devices can be chosen with -d"));
+        }
+        Ok(Settings {
+            mode,
+            interval,
+            count,
+            duration,
+            timestamp: args.timestamp,
+            milliseconds: args.milliseconds,
+            queues: args.queues,
+            freq: args.freq.unwrap_or(1),
+            devices: args.devices.clone(),
+            lines: args.lines.clone(),
+            json: args.json.clone(),
+        })
+    }
+}
+
+fn usage<T>(why: String) -> Result<T, Error> {
+    Err(Error::Usage(why))
+}
+
+/// Between a millisecond and a year: what a wait can be.
+fn seconds(word: &str, what: &str, maybe_mode: bool) -> Result<Duration, Error> {
+    match word.parse::<f64>() {
+        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => usage(format!("{what} is a number of seconds between 0.001 and 31536000, not `{word}`")),
+        Err(_) if maybe_mode || word.chars().all(char::is_alphabetic) => {
+            let modes = Mode::ALL.map(Mode::name).join(", ");
+            usage(format!("`{word}` is neither a mode ({modes}) nor a number of seconds"))
+        }
+        Err(_) => usage(format!("{what} is a number of seconds, not `{word}`")),
+    }
+}
+
+/// Traces until the count, the duration, Ctrl-C or SIGTERM ends it, printing to standard output. Nothing stays attached to the kernel,
+/// however it ends.
+///
+/// # Errors
+/// One sentence each: see [`Error`].
+pub fn run(args: &TraceArgs) -> Result<(), Error> {
+    let settings = Settings::of(args)?;
+    #[cfg(feature = "ebpf")]
+    return crate::ebpf::run(&settings);
+    #[cfg(not(feature = "ebpf"))]
+    {
+        let _ = settings;
+        Err(Error::NotBuilt)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+use super::*;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    trace: TraceArgs,
+}
+
+fn settings(line: &str) -> Result<Settings, Error> {
+    let args = std::iter::once("trace").chain(line.split_whitespace());
+    Settings::of(&Command::try_parse_from(args).unwrap().trace)
+}
+
+fn refusal(line: &str) -> String {
+    settings(line).unwrap_err().to_string()
+}
+
+#[test]
+fn the_posts_command_lines_mean_what_they_meant() {
+    let none = settings("").unwrap();
+    assert_eq!((none.mode, none.interval, none.count, none.freq), (Mode::Completions, Duration::from_secs(2), u64::MAX, 1));
+    let tenfold = settings("1 10").unwrap();
+    assert_eq!((tenfold.interval, tenfold.count), (Duration::from_secs(1), 10));
+    let all = settings("-mT 1").unwrap();
+    assert!(all.milliseconds && all.timestamp && !all.queues);
+    assert!(settings("-Q --freq 100").unwrap().queues);
+}
+
+#[test]
+fn a_mode_may_stand_before_and_options_anywhere() {
+    let mixed = settings("delay -Q 0.5 -d vda 3 --freq 7 --duration 9").unwrap();
+    assert_eq!((mixed.mode, mixed.interval, mixed.count, mixed.freq), (Mode::Delay, Duration::from_millis(500), 3, 7));
+    assert_eq!((mixed.devices, mixed.duration), (vec!["vda".to_owned()], Some(Duration::from_secs(9))));
+    for mode in Mode::ALL {
+        assert_eq!(settings(mode.name()).unwrap().mode, mode);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_a_sentence() {
+    assert_eq!(refusal("speed"), "`speed` is neither a mode (completions, delay, rate, latency) nor a number of seconds");
+    assert!(refusal("delay soon").contains("neither a mode"));
+    assert!(refusal("0").contains("between 0.001"));
+    assert!(refusal("NaN").contains("INTERVAL"));
+    assert!(refusal("1e300").contains("INTERVAL"));
+    assert!(refusal("1 0").contains("COUNT"));
+    assert!(refusal("1 2 3").contains("one argument too many"));
+    assert!(refusal("--freq 0").contains("--freq"));
+    assert!(refusal("--duration 0").contains("--duration"));
+    assert!(refusal("--duration NaN").contains("--duration"));
+    assert!(refusal("rate --freq 2").contains("rate"));
+    assert!(refusal("latency --line nvme0q1").contains("-d"));
+    assert!(refusal(&"-d x ".repeat(9)).contains("at most 8"));
+}
+
+#[cfg(not(feature = "ebpf"))]
+#[test]
+fn without_the_feature_it_says_how_to_get_it() {
+    let said = run(&TraceArgs::default()).unwrap_err().to_string();
+    assert!(said.contains("clang") && said.contains("--features ebpf"), "{said}");
+    assert!(!said.contains('\n'));
+}

@@ -1,0 +1,213 @@
+//! What was counted, apart from how: one state of all counters since the start, and the difference of two.
+
+use crate::histogram::{Linear, Log2};
+use std::time::Duration;
+
+/// Where a completion happened, in the order of the program's `enum place`.
+pub const PLACES: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
+
+/// Completions by place.
+pub type Places = [u64; PLACES.len()];
+
+/// All counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Since the tracing began, or since the earlier state.
+    pub time: Duration,
+    pub lines: Vec<Line>,
+    pub queues: Vec<Queue>,
+    pub latencies: Vec<Latency>,
+    pub lost: Lost,
+}
+
+/// An interrupt line of a block device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    pub irq: u32,
+    pub name: String,
+    pub interrupts: u64,
+    /// Completions per cycle, of the cycles that were sampled.
+    pub per_interrupt: Linear,
+    /// From the interrupt to the softirq or poller that handles it.
+    pub to_softirq: Log2,
+    /// From the interrupt to each completion.
+    pub to_completion: Log2,
+    pub per_cpu: Vec<LineOnCpu>,
+}
+
+/// A line's share on one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LineOnCpu {
+    pub interrupts: u64,
+    pub hard_ns: u64,
+    pub soft_ns: u64,
+}
+
+/// A hardware queue of a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queue {
+    pub disk: String,
+    pub number: u32,
+    pub polled: bool,
+    /// Its interrupt line, if it has one that is known.
+    pub irq: Option<u32>,
+    pub places: Places,
+    /// All completions, by CPU.
+    pub per_cpu: Vec<u64>,
+    /// With `-Q`: completions of this queue per cycle that brought any.
+    pub per_interrupt: Linear,
+    /// With `-Q`.
+    pub to_completion: Log2,
+}
+
+/// Time from issue to completion of one class of requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// The device, or with `-Q` the queue.
+    pub name: String,
+    pub op: Operation,
+    pub size: SizeClass,
+    pub time: Log2,
+}
+
+/// The kernel's number of a request's operation (enum req_op).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Operation(pub u16);
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            0 => "read",
+            1 => "write",
+            2 => "flush",
+            3 => "discard",
+            5 => "secure erase",
+            7 => "zone append",
+            9 => "write zeroes",
+            34 | 35 => "passthrough",
+            _ => "other",
+        })
+    }
+}
+
+/// Requests of up to this power of two of bytes, and more than half of it: 0 is 512 bytes and less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SizeClass(pub u16);
+
+impl std::fmt::Display for SizeClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => write!(f, "512 B"),
+            class @ 1..=10 => write!(f, "{} KiB", (1u64 << class) / 2),
+            class => write!(f, "{} MiB", (1u64 << class.min(42)) / 2048),
+        }
+    }
+}
+
+/// What should have been counted and was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Lost {
+    /// Runs of a program that the kernel left out, because an interrupt came in the middle of the same program.
+    pub program_runs: u64,
+    /// Interrupts of lines for which there was no room.
+    pub lines: u64,
+    /// Completions of queues for which there was no room.
+    pub queues: u64,
+    /// Requests in flight for which there was no room.
+    pub requests: u64,
+    /// Completions of (device, operation, size) classes for which there was no room.
+    pub classes: u64,
+}
+
+impl Lost {
+    pub fn total(&self) -> u64 {
+        self.program_runs + self.lines + self.queues + self.requests + self.classes
+    }
+
+    fn since(&self, earlier: &Lost) -> Lost {
+        Lost {
+            program_runs: self.program_runs.saturating_sub(earlier.program_runs),
+            lines: self.lines.saturating_sub(earlier.lines),
+            queues: self.queues.saturating_sub(earlier.queues),
+            requests: self.requests.saturating_sub(earlier.requests),
+            classes: self.classes.saturating_sub(earlier.classes),
+        }
+    }
+}
+
+impl Counts {
+    /// What was counted after `earlier`, an older state of the same run.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let mut now = self.clone();
+        now.time = self.time.saturating_sub(earlier.time);
+        now.lost = self.lost.since(&earlier.lost);
+        for line in &mut now.lines {
+            if let Some(before) = earlier.lines.iter().find(|before| before.irq == line.irq) {
+                line.subtract(before);
+            }
+        }
+        for queue in &mut now.queues {
+            if let Some(before) = earlier.queues.iter().find(|before| before.disk == queue.disk && before.number == queue.number) {
+                queue.subtract(before);
+            }
+        }
+        for class in &mut now.latencies {
+            let same = |before: &&Latency| (&before.name, before.op, before.size) == (&class.name, class.op, class.size);
+            if let Some(before) = earlier.latencies.iter().find(same) {
+                class.time = class.time.since(&before.time);
+            }
+        }
+        now
+    }
+
+    /// Completions of the queues of one line, or of those without a line.
+    pub fn places_of(&self, irq: Option<u32>) -> Places {
+        sum(self.queues.iter().filter(|queue| queue.irq == irq).map(|queue| queue.places))
+    }
+
+    /// All completions.
+    pub fn places(&self) -> Places {
+        sum(self.queues.iter().map(|queue| queue.places))
+    }
+
+    /// Interrupts of all lines.
+    pub fn interrupts(&self) -> u64 {
+        self.lines.iter().map(|line| line.interrupts).sum()
+    }
+}
+
+/// Adds up by place.
+pub fn sum(all: impl Iterator<Item = Places>) -> Places {
+    all.fold(Places::default(), |mut sum, places| {
+        sum.iter_mut().zip(places).for_each(|(mine, theirs)| *mine += theirs);
+        sum
+    })
+}
+
+impl Line {
+    fn subtract(&mut self, before: &Line) {
+        self.interrupts = self.interrupts.saturating_sub(before.interrupts);
+        self.per_interrupt = self.per_interrupt.since(&before.per_interrupt);
+        self.to_softirq = self.to_softirq.since(&before.to_softirq);
+        self.to_completion = self.to_completion.since(&before.to_completion);
+        for (mine, theirs) in self.per_cpu.iter_mut().zip(&before.per_cpu) {
+            mine.interrupts = mine.interrupts.saturating_sub(theirs.interrupts);
+            mine.hard_ns = mine.hard_ns.saturating_sub(theirs.hard_ns);
+            mine.soft_ns = mine.soft_ns.saturating_sub(theirs.soft_ns);
+        }
+    }
+}
+
+impl Queue {
+    fn subtract(&mut self, before: &Queue) {
+        self.places.iter_mut().zip(before.places).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
+        self.per_cpu.iter_mut().zip(&before.per_cpu).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
+        self.per_interrupt = self.per_interrupt.since(&before.per_interrupt);
+        self.to_completion = self.to_completion.since(&before.to_completion);
+    }
+
+    /// As printed: `nvme0n1 queue 3`, `nvme0n1 poll queue 5`.
+    pub fn name(&self) -> String {
+        format!("{} {}queue {}", self.disk, if self.polled { "poll " } else { "" }, self.number)
+    }
+}

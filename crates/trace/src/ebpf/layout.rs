@@ -1,0 +1,148 @@
+//! The structures that the program in the kernel shares with us: `bpf/shared.h`, field by field. The sizes are asserted on both sides.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub const DISK_NAME: usize = 32;
+pub const FILTERS: usize = 8;
+pub const LINEAR_SLOTS: usize = crate::histogram::LINEAR_VALUES + 1;
+pub const LOG2_SLOTS: usize = crate::histogram::LOG2_BUCKETS;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Config {
+    pub mode: u32,
+    pub freq: u32,
+    pub unit: u32,
+    pub per_queue: u32,
+    pub max_lines: u32,
+    pub max_queues: u32,
+    pub filters: u32,
+    pub pad: u32,
+    pub filter: [[u8; DISK_NAME]; FILTERS],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Globals {
+    pub sampled_cycles: u64,
+    pub next_slot: u32,
+    pub next_queue: u32,
+    pub lost_lines: u64,
+    pub lost_queues: u64,
+    pub lost_starts: u64,
+    pub lost_classes: u64,
+    pub unseen_starts: u64,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Cycle {
+    pub at: u64,
+    pub visit: u64,
+    pub count: u32,
+    pub cpu: u32,
+    pub sampled: u32,
+    pub pad: u32,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Line {
+    pub seq: u64,
+    pub slot: u32,
+    pub ignored: u32,
+    pub skipped: u32,
+    pub pad: u32,
+    pub cycle: [Cycle; 2],
+    pub pad2: [u64; 5],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Queue {
+    pub hctx: u64,
+    pub disk: u64,
+    pub name: [u8; DISK_NAME],
+    pub number: u32,
+    pub polled: u32,
+    pub tracked: u32,
+    pub irq: u32,
+    pub candidate: u32,
+    pub votes: u32,
+    pub cycle_seq: u64,
+    pub cycle_count: u32,
+    pub pad: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueueName {
+    pub disk: [u8; DISK_NAME],
+    pub number: u32,
+    pub pad: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LineStats {
+    pub interrupts: u64,
+    pub hard_ns: u64,
+    pub soft_ns: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct QueueStats {
+    pub places: [u64; 5],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Hist {
+    pub n: u64,
+    pub sum: u64,
+    pub max: u64,
+    pub slots: [u64; LINEAR_SLOTS],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LatencyKey {
+    pub id: u64,
+    pub op: u16,
+    pub size: u16,
+    pub pad: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LatencyHist {
+    pub n: u64,
+    pub sum: u64,
+    pub max: u64,
+    pub slots: [u64; LOG2_SLOTS],
+}
+
+const _: () = {
+    assert!(size_of::<Config>() == 32 + FILTERS * DISK_NAME);
+    assert!(size_of::<Globals>() == 56);
+    assert!(size_of::<Line>() == 128);
+    assert!(size_of::<Queue>() == 88);
+    assert!(size_of::<QueueName>() == 40);
+    assert!(size_of::<Hist>() == 24 + 8 * LINEAR_SLOTS);
+    assert!(size_of::<LatencyKey>() == 16);
+    assert!(size_of::<LatencyHist>() == 24 + 8 * LOG2_SLOTS);
+};
+
+/// A disk's name as the kernel keeps it: padded with zeros. Longer names lose their end, as in the kernel.
+pub fn padded(name: &str) -> [u8; DISK_NAME] {
+    let mut field = [0; DISK_NAME];
+    field.iter_mut().take(DISK_NAME - 1).zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    field
+}
+
+/// The name in such a field.
+pub fn name(field: &[u8; DISK_NAME]) -> String {
+    let used = field.iter().position(|&byte| byte == 0).unwrap_or(DISK_NAME);
+    String::from_utf8_lossy(field.get(..used).unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,139 @@
+//! Runs the tracer and prints, until something ends it.
+
+mod layout;
+mod preflight;
+mod tracer;
+
+use crate::Error;
+use crate::cli::{Mode, Settings};
+use crate::counts::Counts;
+use crate::machine::Machine;
+use crate::report;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Instant;
+use tracer::Tracer;
+
+/// `reap trace`.
+pub(crate) fn run(settings: &Settings) -> Result<(), Error> {
+    let mut machine = Machine::look(Path::new("/"));
+    let stopped = stop_signals().map_err(|source| Error::Output { path: "a signal handler".into(), source })?;
+    let json = settings.json.as_deref().map(Document::open).transpose()?;
+    let tracer = Tracer::start(settings, &machine)?;
+    let mut out = io::stdout().lock();
+    let mut intervals = Vec::new();
+    let mut before = Counts::default();
+    let printed = (|| {
+        writeln!(out, "{}", banner(settings))?;
+        out.flush()
+    })();
+    // A reader that went away, as `head` does, ends it like Ctrl-C.
+    let mut reader_left = left(printed)?;
+    let end = settings.duration.map(|duration| Instant::now() + duration);
+    let mut done = 0;
+    let mut next = Instant::now();
+    while !reader_left && done < settings.count {
+        next += settings.interval;
+        let until = end.map_or(next, |end| end.min(next));
+        let interrupted = stopped.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok();
+        done += 1;
+        if interrupted || done == settings.count || end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
+        machine = Machine::look(Path::new("/"));
+        let now = tracer.read(&machine)?;
+        let interval = now.since(&before);
+        reader_left = left(print(&mut out, settings, &interval))?;
+        intervals.push(interval);
+        before = now;
+    }
+    let total = tracer.finish(&machine)?;
+    let last = total.since(&before);
+    if !reader_left {
+        reader_left = left(print(&mut out, settings, &last))?;
+    }
+    intervals.push(last);
+    if !reader_left && intervals.len() > 1 {
+        left(writeln!(out, "\nThe whole run:").and_then(|()| report::text(&mut out, settings, &total)))?;
+    }
+    match json {
+        Some(json) => json.write(&report::document(settings, &kernel(), &intervals, &total)),
+        None => Ok(()),
+    }
+}
+
+/// The file of `--json`: opened before anything is attached, so that a path that cannot be written is known at once; overwritten only
+/// when there is something to write.
+struct Document {
+    path: PathBuf,
+    file: File,
+}
+
+impl Document {
+    fn open(path: &Path) -> Result<Document, Error> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        Ok(Document { path: path.to_owned(), file: file.map_err(|source| Error::Output { path: path.to_owned(), source })? })
+    }
+
+    fn write(mut self, document: &serde_json::Value) -> Result<(), Error> {
+        let written = (|| {
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            serde_json::to_writer_pretty(&mut self.file, document)?;
+            writeln!(self.file)
+        })();
+        written.map_err(|source| Error::Output { path: self.path, source })
+    }
+}
+
+fn print(out: &mut impl Write, settings: &Settings, interval: &Counts) -> io::Result<()> {
+    writeln!(out)?;
+    if settings.timestamp {
+        writeln!(out, "{}", chrono::Local::now().format("%H:%M:%S"))?;
+    }
+    report::text(out, settings, interval)?;
+    out.flush()
+}
+
+fn banner(settings: &Settings) -> String {
+    let what = match settings.mode {
+        Mode::Completions => "block completions per interrupt",
+        Mode::Delay => "the time from the interrupt to softirq and completion",
+        Mode::Rate => "interrupts and block completions",
+        Mode::Latency => "block requests from issue to completion",
+    };
+    let sampled = if settings.freq > 1 { format!(", 1 in {}", settings.freq) } else { String::new() };
+    let end = if settings.count == u64::MAX && settings.duration.is_none() { "... Hit Ctrl-C to end." } else { "..." };
+    format!("Tracing {what}{sampled}{end}")
+}
+
+/// `true` when the reader of our output is gone; other failures to write are errors.
+fn left(written: io::Result<()>) -> Result<bool, Error> {
+    match written {
+        Ok(()) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
+        Err(source) => Err(Error::Output { path: "standard output".into(), source }),
+    }
+}
+
+/// A message for each signal that asks to stop.
+fn stop_signals() -> io::Result<mpsc::Receiver<()>> {
+    let (tell, stopped) = mpsc::channel();
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            if tell.send(()).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(stopped)
+}
+
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,368 @@
+//! The program in the kernel: loaded, attached, read. Everything hangs on file descriptors of this process, nothing is pinned: however the
+//! process ends, the kernel takes it all away.
+
+use super::layout::{self, Config, Globals, Hist, LatencyHist, LatencyKey, LineStats, QueueName, QueueStats};
+use super::preflight;
+use crate::Error;
+use crate::cli::{Mode, Settings};
+use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
+use crate::histogram::{Linear, Log2};
+use crate::machine::Machine;
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
+use zerocopy::{FromBytes, IntoBytes};
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+
+/// Lines and queues that may appear while it runs.
+const SPARE: u32 = 64;
+/// Requests in flight in `latency`.
+const REQUESTS: u32 = 1 << 16;
+/// (device or queue, operation, size) classes in `latency`.
+const CLASSES: u32 = 2048;
+
+pub struct Tracer {
+    object: Object,
+    links: Vec<Link>,
+    mode: Mode,
+    per_queue: bool,
+    max_lines: u32,
+    began: Instant,
+}
+
+impl Tracer {
+    /// Loads and attaches what the mode needs.
+    pub fn start(settings: &Settings, machine: &Machine) -> Result<Tracer, Error> {
+        let disks = chosen_disks(settings, machine)?;
+        let chosen_lines = settings.lines.iter().map(|line| machine.find_line(line)).collect::<Result<Vec<_>, _>>()?;
+        preflight::check(settings.mode)?;
+        quiet();
+
+        let known = machine.queue_lines();
+        let queues: usize = machine.disks.iter().map(|disk| disk.queues.len()).sum();
+        let mut filter = [[0; layout::DISK_NAME]; layout::FILTERS];
+        filter.iter_mut().zip(&disks).for_each(|(field, name)| *field = layout::padded(name));
+        let config = Config {
+            mode: Mode::ALL.iter().position(|&mode| mode == settings.mode).unwrap_or(0) as u32,
+            freq: settings.freq,
+            unit: if settings.milliseconds { 1_000_000 } else { 1_000 },
+            per_queue: settings.queues.into(),
+            max_lines: 1 + known.len() as u32 + SPARE,
+            max_queues: queues as u32 + SPARE,
+            filters: disks.len() as u32,
+            pad: 0,
+            filter,
+        };
+        let object = load(settings.mode, &config, machine.irq_numbers())?;
+        introduce_lines(&object, machine, &known, &disks, &chosen_lines)?;
+        let mut links = Vec::new();
+        for hook in preflight::hooks(settings.mode) {
+            let program = object.progs_mut().find(|program| is_for(program.section(), hook) && program.autoload());
+            let program = program.ok_or_else(|| refused(hook, "the program is not in the object"))?;
+            links.push(program.attach().map_err(|error| refused(&format!("to attach to `{hook}`"), error))?);
+        }
+        switch(&object, true)?;
+        let began = Instant::now();
+        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.queues, max_lines: config.max_lines, began })
+    }
+
+    /// All counters now.
+    pub fn read(&self, machine: &Machine) -> Result<Counts, Error> {
+        let globals = self.globals()?;
+        let (queues, ids) = self.queues(&globals)?;
+        let lines = self.lines(machine, globals.next_slot)?;
+        let latencies = if self.mode == Mode::Latency { self.latencies(&ids)? } else { Vec::new() };
+        let lost = Lost {
+            program_runs: self.program_runs_left_out(),
+            lines: globals.lost_lines,
+            queues: globals.lost_queues,
+            requests: globals.lost_starts,
+            classes: globals.lost_classes,
+        };
+        Ok(Counts { time: self.began.elapsed(), lines, queues, latencies, lost })
+    }
+
+    /// Stops counting, reads once more, now with the cycles that were still open, and detaches.
+    pub fn finish(mut self, machine: &Machine) -> Result<Counts, Error> {
+        switch(&self.object, false)?;
+        let time = self.began.elapsed();
+        self.links.clear();
+        let mut counts = self.read(machine)?;
+        counts.time = time;
+        if self.mode == Mode::Completions {
+            for line in &mut counts.lines {
+                if let Some(state) = self.value::<layout::Line>("lines", &line.irq.to_ne_bytes())? {
+                    for cycle in state.cycle.iter().filter(|cycle| cycle.sampled != 0) {
+                        line.per_interrupt.record(cycle.count.into());
+                    }
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn globals(&self) -> Result<Globals, Error> {
+        let map = self.object.maps().find(|map| is_section(map, ".data")).ok_or_else(|| refused(".data", "no such map"))?;
+        let bytes = lookup(&map, &0u32.to_ne_bytes())?.unwrap_or_default();
+        read::<Globals>(&bytes).ok_or_else(|| refused(".data", "too short"))
+    }
+
+    fn lines(&self, machine: &Machine, slots: u32) -> Result<Vec<Line>, Error> {
+        let mut found = Vec::new();
+        if self.mode == Mode::Latency {
+            return Ok(found);
+        }
+        let map = self.map("lines")?;
+        for irq in 0..map.max_entries() {
+            let state = self.value::<layout::Line>("lines", &irq.to_ne_bytes())?;
+            let Some(state) = state.filter(|state| state.slot != 0 && state.slot < slots && state.ignored == 0) else { continue };
+            let mut line = Line { irq, name: machine.line_name(irq), interrupts: state.seq, ..Line::default() };
+            match self.mode {
+                Mode::Completions => line.per_interrupt = linear(&self.per_cpu("hists", &state.slot.to_ne_bytes())?),
+                Mode::Delay => {
+                    line.to_softirq = log2(&self.per_cpu("hists", &(2 * state.slot).to_ne_bytes())?);
+                    line.to_completion = log2(&self.per_cpu("hists", &(2 * state.slot + 1).to_ne_bytes())?);
+                }
+                Mode::Rate | Mode::Latency => {
+                    let cpus = self.per_cpu::<LineStats>("line_stats", &state.slot.to_ne_bytes())?.into_iter();
+                    line.per_cpu =
+                        cpus.map(|on| LineOnCpu { interrupts: on.interrupts, hard_ns: on.hard_ns, soft_ns: on.soft_ns }).collect();
+                }
+            }
+            found.push(line);
+        }
+        Ok(found)
+    }
+
+    /// The queues seen so far, and the names of the disks and hardware queues by the kernel's addresses.
+    fn queues(&self, globals: &Globals) -> Result<(Vec<Queue>, HashMap<u64, String>), Error> {
+        let (mut queues, mut ids) = (Vec::new(), HashMap::new());
+        for index in 0..globals.next_queue.min(self.map("queues")?.max_entries()) {
+            let key = index.to_ne_bytes();
+            let Some(state) = self.value::<layout::Queue>("queues", &key)?.filter(|state| state.hctx != 0 && state.tracked != 0) else {
+                continue;
+            };
+            let per_cpu = self.per_cpu::<QueueStats>("queue_stats", &key)?;
+            let mut queue = Queue {
+                disk: layout::name(&state.name),
+                number: state.number,
+                polled: state.polled != 0,
+                irq: state.irq.checked_sub(1),
+                places: crate::counts::sum(per_cpu.iter().map(|on| on.places)),
+                per_cpu: per_cpu.iter().map(|on| on.places.iter().sum()).collect(),
+                ..Queue::default()
+            };
+            let first = if self.mode == Mode::Delay { 2 * self.max_lines } else { self.max_lines };
+            let key = (first + index).to_ne_bytes();
+            match self.mode {
+                Mode::Completions if self.per_queue => queue.per_interrupt = linear(&self.per_cpu("hists", &key)?),
+                Mode::Delay if self.per_queue => queue.to_completion = log2(&self.per_cpu("hists", &key)?),
+                _ => {}
+            }
+            ids.insert(state.disk, queue.disk.clone());
+            ids.insert(state.hctx, queue.name());
+            queues.push(queue);
+        }
+        queues.sort_by(|a, b| (&a.disk, a.number).cmp(&(&b.disk, b.number)));
+        Ok((queues, ids))
+    }
+
+    fn latencies(&self, ids: &HashMap<u64, String>) -> Result<Vec<Latency>, Error> {
+        let map = self.map("latencies")?;
+        let mut found = Vec::new();
+        for key in map.keys() {
+            let Some(class) = read::<LatencyKey>(&key) else { continue };
+            let Some(name) = ids.get(&class.id) else { continue };
+            let mut time = Log2::default();
+            for on in self.per_cpu::<LatencyHist>("latencies", &key)? {
+                time.merge(&Log2::from_parts(&on.slots, on.sum, on.max));
+            }
+            found.push(Latency { name: name.clone(), op: Operation(class.op), size: SizeClass(class.size), time });
+        }
+        found.sort_by(|a, b| (&a.name, a.op, a.size).cmp(&(&b.name, b.op, b.size)));
+        Ok(found)
+    }
+
+    /// The kernel counts how often it left out a program because the same program was running on that CPU, and tells in fdinfo.
+    fn program_runs_left_out(&self) -> u64 {
+        let of = |fd: i32| -> Option<u64> {
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+            info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?.trim().parse().ok()
+        };
+        self.object.progs().filter(|program| program.autoload()).filter_map(|program| of(program.as_fd().as_raw_fd())).sum()
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, Error> {
+        find_map(&self.object, name)
+    }
+
+    fn value<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Option<T>, Error> {
+        Ok(lookup(&self.map(map)?, key)?.and_then(|bytes| read(&bytes)))
+    }
+
+    fn per_cpu<T: FromBytes>(&self, map: &str, key: &[u8]) -> Result<Vec<T>, Error> {
+        let values = self.map(map)?.lookup_percpu(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{map}`"), error))?;
+        Ok(values.unwrap_or_default().iter().filter_map(|bytes| read(bytes)).collect())
+    }
+}
+
+/// Opens the object, sizes its maps for this machine, and has the kernel verify the programs of this mode.
+fn load(mode: Mode, config: &Config, irqs: u32) -> Result<Object, Error> {
+    // Aligned as ELF structures must be, which `include_bytes` does not promise.
+    let aligned = PROGRAM.to_vec();
+    let mut object = ObjectBuilder::default().open_memory(&aligned).map_err(|error| refused("the object", error))?;
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let of_latency = name.contains("latency");
+        let wanted = of_latency == (mode == Mode::Latency);
+        program.set_autoload(wanted);
+    }
+    let tracing = mode != Mode::Latency;
+    let when = |wanted: bool, size: u32| if wanted { size } else { 1 };
+    let hists = match mode {
+        Mode::Completions => config.max_lines,
+        Mode::Delay => 2 * config.max_lines,
+        Mode::Rate | Mode::Latency => 0,
+    };
+    let hists = hists + if config.per_queue != 0 { config.max_queues } else { 0 };
+    let sizes = [
+        ("lines", when(tracing, irqs)),
+        ("queues", config.max_queues),
+        ("queue_index", config.max_queues),
+        ("known_lines", config.max_queues),
+        ("line_stats", when(mode == Mode::Rate, config.max_lines)),
+        ("queue_stats", config.max_queues),
+        ("hists", when(tracing, hists.max(1))),
+        ("starts", when(!tracing, REQUESTS)),
+        ("latencies", when(!tracing, CLASSES)),
+    ];
+    configure(&mut object, config, &sizes)?;
+    object.load().map_err(|error| refused("the programs", error))
+}
+
+fn configure(object: &mut OpenObject, config: &Config, sizes: &[(&str, u32)]) -> Result<(), Error> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".rodata") {
+            map.set_initial_value(config.as_bytes()).map_err(|error| refused("its settings", error))?;
+        }
+        if let Some((_, size)) = sizes.iter().find(|(sized, _)| *sized == name) {
+            map.set_max_entries(*size).map_err(|error| refused(&format!("the size of `{name}`"), error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells the program what is known of this machine: which queue has which line, which lines are block devices', which are not wanted.
+fn introduce_lines(
+    object: &Object,
+    machine: &Machine,
+    known: &[(String, u32, u32)],
+    disks: &[String],
+    chosen: &[u32],
+) -> Result<(), Error> {
+    let (names, lines) = (find_map(object, "known_lines")?, find_map(object, "lines")?);
+    let update = |map: &Map<'_>, key: &[u8], value: &[u8]| {
+        map.update(key, value, MapFlags::ANY).map_err(|error| refused("what is known of the lines", error))
+    };
+    let mut slots = 1u32;
+    let mut states: HashMap<u32, layout::Line> = HashMap::new();
+    for (disk, number, irq) in known {
+        let key = QueueName { disk: layout::padded(disk), number: *number, pad: 0 };
+        update(&names, key.as_bytes(), &irq.to_ne_bytes())?;
+        let state = states.entry(*irq).or_default();
+        if state.slot == 0 {
+            state.slot = slots;
+            slots += 1;
+        }
+        if !disks.is_empty() {
+            // A line that a chosen disk shares with another one stays.
+            let shared = known.iter().any(|(other, _, line)| line == irq && disks.contains(other));
+            state.ignored = (!shared).into();
+        }
+    }
+    if !chosen.is_empty() {
+        for irq in 0..lines.max_entries() {
+            let wanted = chosen.contains(&irq);
+            if wanted || machine.lines.contains_key(&irq) {
+                states.entry(irq).or_default().ignored = (!wanted).into();
+            }
+        }
+    }
+    if lines.max_entries() > 1 {
+        for (irq, state) in &states {
+            if *irq < lines.max_entries() {
+                update(&lines, &irq.to_ne_bytes(), state.as_bytes())?;
+            }
+        }
+    }
+    let data = object.maps().find(|map| is_section(map, ".data")).ok_or_else(|| refused(".data", "no such map"))?;
+    let mut bytes = lookup(&data, &0u32.to_ne_bytes())?.unwrap_or_default();
+    if let Ok((globals, _)) = Globals::mut_from_prefix(&mut bytes) {
+        globals.next_slot = slots;
+    }
+    update(&data, &0u32.to_ne_bytes(), &bytes)
+}
+
+/// Counting begins and ends on all CPUs at once, not hook by hook.
+fn switch(object: &Object, on: bool) -> Result<(), Error> {
+    let counting = object.maps().find(|map| is_section(map, ".data.switch")).ok_or_else(|| refused(".data.switch", "no such map"))?;
+    let value = u32::from(on).to_ne_bytes();
+    counting.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|error| refused("to switch the counting", error))
+}
+
+fn chosen_disks(settings: &Settings, machine: &Machine) -> Result<Vec<String>, Error> {
+    let mut disks = Vec::new();
+    for device in &settings.devices {
+        disks.extend(machine.find_disk(device)?);
+    }
+    if disks.len() > layout::FILTERS {
+        return Err(Error::Usage(format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS)));
+    }
+    Ok(disks)
+}
+
+/// libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.
+fn quiet() {
+    if std::env::var_os("REAP_TRACE_LIBBPF").is_none() {
+        libbpf_rs::set_print(None);
+    }
+}
+
+fn linear(per_cpu: &[Hist]) -> Linear {
+    let mut all = Linear::default();
+    per_cpu.iter().for_each(|on| all.merge(&Linear::from_parts(&on.slots, on.sum, on.max)));
+    all
+}
+
+fn log2(per_cpu: &[Hist]) -> Log2 {
+    let mut all = Log2::default();
+    per_cpu.iter().for_each(|on| all.merge(&Log2::from_parts(&on.slots, on.sum, on.max)));
+    all
+}
+
+fn is_for(section: &std::ffi::OsStr, hook: &str) -> bool {
+    section.to_str().and_then(|section| section.rsplit('/').next()) == Some(hook)
+}
+
+fn is_section(map: &Map<'_>, section: &str) -> bool {
+    map.name().to_string_lossy().ends_with(section)
+}
+
+fn find_map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, Error> {
+    object.maps().find(|map| map.name() == name).ok_or_else(|| refused(name, "no such map"))
+}
+
+fn lookup(map: &Map<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    map.lookup(key, MapFlags::ANY).map_err(|error| refused(&format!("to read `{}`", map.name().to_string_lossy()), error))
+}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Option<T> {
+    T::read_from_prefix(bytes).ok().map(|(value, _)| value)
+}
+
+fn refused(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::Refused { what: what.to_owned(), why: why.to_string() }
+}

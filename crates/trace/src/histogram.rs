@@ -1,0 +1,215 @@
+//! Histograms as bcc's tools print them: linear ones for small counts, and ones with a bucket per power of two for times.
+//!
+//! Both for the kernel's queues (`reap trace`) and for Reap's own (`reap run --histograms`):
+//!
+//! ```
+//! use trace::histogram::{Linear, Log2};
+//!
+//! let (mut per_wakeup, mut first_look) = (Linear::default(), Log2::default());
+//! per_wakeup.record(3); // completions that one wake-up brought
+//! first_look.record(17); // microseconds from the notification to the first look
+//! print!("{}\n{}", per_wakeup.draw("completions"), first_look.draw("usecs"));
+//! ```
+
+use std::fmt;
+
+/// Widest bar, in characters.
+const BAR: usize = 40;
+
+/// Values that [`Linear`] keeps apart: 0 to 127. One more bucket takes all larger ones.
+pub const LINEAR_VALUES: usize = 128;
+
+/// Buckets of [`Log2`]: the last begins at 2³⁹.
+pub const LOG2_BUCKETS: usize = 40;
+
+/// One bucket per value up to 127, and one for all larger values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linear {
+    tally: Tally<{ LINEAR_VALUES + 1 }>,
+}
+
+/// One bucket per power of two: 0 → 1, 2 → 3, 4 → 7 and so on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log2 {
+    tally: Tally<LOG2_BUCKETS>,
+}
+
+/// Counts by bucket, with what the buckets lose: the sum and the largest value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tally<const N: usize> {
+    counts: [u64; N],
+    sum: u64,
+    max: u64,
+}
+
+impl<const N: usize> Default for Tally<N> {
+    fn default() -> Self {
+        Tally { counts: [0; N], sum: 0, max: 0 }
+    }
+}
+
+impl<const N: usize> Tally<N> {
+    fn record(&mut self, bucket: usize, value: u64) {
+        if let Some(count) = self.counts.get_mut(bucket.min(N - 1)) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(value);
+        self.max = self.max.max(value);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
+    fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+macro_rules! histogram {
+    ($name:ident, $buckets:expr) => {
+        impl Default for $name {
+            fn default() -> Self {
+                $name { tally: Tally::default() }
+            }
+        }
+
+        impl $name {
+            /// Takes counts that were gathered elsewhere, with the sum and the largest of the values. Counts beyond the last bucket are
+            /// added to it.
+            pub fn from_parts(counts: &[u64], sum: u64, max: u64) -> Self {
+                let mut tally = Tally { counts: [0; $buckets], sum, max };
+                for (bucket, count) in counts.iter().enumerate() {
+                    if let Some(mine) = tally.counts.get_mut(bucket.min($buckets - 1)) {
+                        *mine += count;
+                    }
+                }
+                $name { tally }
+            }
+
+            /// Adds all that `other` counted.
+            pub fn merge(&mut self, other: &Self) {
+                self.tally.merge(&other.tally);
+            }
+
+            /// How many values were recorded.
+            pub fn total(&self) -> u64 {
+                self.tally.total()
+            }
+
+            /// The sum of the values, exact.
+            pub fn sum(&self) -> u64 {
+                self.tally.sum
+            }
+
+            /// The largest value.
+            pub fn max(&self) -> u64 {
+                self.tally.max
+            }
+
+            /// The exact mean; `None` when nothing was recorded.
+            pub fn mean(&self) -> Option<f64> {
+                (self.total() > 0).then(|| self.sum() as f64 / self.total() as f64)
+            }
+
+            /// Counts by bucket, up to the last one that is not 0.
+            pub fn counts(&self) -> &[u64] {
+                let used = self.tally.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+                self.tally.counts.get(..used).unwrap_or_default()
+            }
+
+            /// Whether nothing was recorded.
+            pub fn is_empty(&self) -> bool {
+                self.counts().is_empty()
+            }
+
+            /// What was recorded here and not yet in `earlier`, an older state of this histogram. The largest value is that of the whole
+            /// time: which interval it fell into is not known.
+            pub fn since(&self, earlier: &Self) -> Self {
+                let mut difference = self.clone();
+                for (mine, theirs) in difference.tally.counts.iter_mut().zip(&earlier.tally.counts) {
+                    *mine = mine.saturating_sub(*theirs);
+                }
+                difference.tally.sum = self.tally.sum.saturating_sub(earlier.tally.sum);
+                difference
+            }
+        }
+    };
+}
+
+histogram!(Linear, LINEAR_VALUES + 1);
+histogram!(Log2, LOG2_BUCKETS);
+
+impl Linear {
+    /// Counts one value.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.tally.record(usize::try_from(value).unwrap_or(usize::MAX), value);
+    }
+
+    /// The histogram as text, `label` naming the values: a header, then one line per value from 0 to the largest; nothing when it is
+    /// empty.
+    pub fn draw<'a>(&'a self, label: &'a str) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| {
+            let counts = self.counts();
+            if counts.is_empty() {
+                return Ok(());
+            }
+            writeln!(f, "     {label:<13} : count     distribution")?;
+            for (value, &count) in counts.iter().enumerate() {
+                let name = if value == LINEAR_VALUES { format!("{value}+") } else { value.to_string() };
+                writeln!(f, "        {name:<10} : {count:<8} |{}|", Bar(count, counts))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Log2 {
+    /// The bucket that a value falls into.
+    #[inline]
+    pub fn bucket(value: u64) -> usize {
+        (value.max(1).ilog2() as usize).min(LOG2_BUCKETS - 1)
+    }
+
+    /// Counts one value.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.tally.record(Self::bucket(value), value);
+    }
+
+    /// The histogram as text, `label` naming the unit: a header, then one line per power of two from 0 → 1 on; nothing when it is empty.
+    pub fn draw<'a>(&'a self, label: &'a str) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| {
+            let counts = self.counts();
+            if counts.is_empty() {
+                return Ok(());
+            }
+            writeln!(f, "     {label:<19} : count     distribution")?;
+            for (bucket, &count) in counts.iter().enumerate() {
+                let low = if bucket == 0 { 0 } else { 1u64 << bucket };
+                let high = (1u64 << (bucket + 1)) - 1;
+                writeln!(f, "{low:>10} -> {high:<10} : {count:<8} |{}|", Bar(count, counts))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A bar as long as a count's share of the largest.
+struct Bar<'a>(u64, &'a [u64]);
+
+impl fmt::Display for Bar<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let largest = self.1.iter().copied().max().unwrap_or(0).max(1);
+        let length = (u128::from(self.0) * BAR as u128 / u128::from(largest)) as usize;
+        write!(f, "{:<BAR$}", "*".repeat(length.min(BAR)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

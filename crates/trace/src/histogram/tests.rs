@@ -1,0 +1,77 @@
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn a_linear_histogram_looks_like_the_posts() {
+    // Post 002's second table: 11,690 interrupts brought one completion, 46 two, one three.
+    let drawn = Linear::from_parts(&[0, 11_690, 46, 1], 11_785, 3).draw("completed").to_string();
+    let expected = "     \
+     completed     : count     distribution
+        0          : 0        |                                        |
+        1          : 11690    |****************************************|
+        2          : 46       |                                        |
+        3          : 1        |                                        |
+";
+    assert_eq!(drawn, expected);
+}
+
+#[test]
+fn a_log2_histogram_looks_like_the_posts() {
+    // Post 002, five queues, the first of them.
+    let drawn = Log2::from_parts(&[701, 177, 56, 24, 6, 1], 0, 0).draw("usecs").to_string();
+    let expected = "     \
+     usecs               : count     distribution
+         0 -> 1          : 701      |****************************************|
+         2 -> 3          : 177      |**********                              |
+         4 -> 7          : 56       |***                                     |
+         8 -> 15         : 24       |*                                       |
+        16 -> 31         : 6        |                                        |
+        32 -> 63         : 1        |                                        |
+";
+    assert_eq!(drawn, expected);
+}
+
+#[test]
+fn nothing_recorded_draws_nothing() {
+    assert_eq!(Linear::default().draw("x").to_string(), "");
+    assert_eq!(Log2::default().draw("x").to_string(), "");
+    assert_eq!(Log2::default().mean(), None);
+}
+
+#[test]
+fn large_values_share_the_last_bucket_but_keep_their_sum() {
+    let mut counts = Linear::default();
+    counts.record(127);
+    counts.record(128);
+    counts.record(1_000_000);
+    assert_eq!(counts.counts().len(), LINEAR_VALUES + 1);
+    assert_eq!(counts.counts().last(), Some(&2));
+    assert_eq!((counts.sum(), counts.max()), (1_000_255, 1_000_000));
+    assert!(counts.draw("x").to_string().contains("128+"));
+    let mut times = Log2::default();
+    times.record(u64::MAX);
+    assert_eq!(times.counts().len(), LOG2_BUCKETS);
+}
+
+proptest! {
+    #[test]
+    fn each_value_lies_within_its_drawn_bounds(value in 0..1u64 << 38) {
+        let bucket = Log2::bucket(value);
+        let (low, high) = (if bucket == 0 { 0 } else { 1u64 << bucket }, (1u64 << (bucket + 1)) - 1);
+        prop_assert!(low <= value && value <= high, "{low} {value} {high}");
+    }
+
+    #[test]
+    fn an_interval_is_the_later_state_less_the_earlier(before in prop::collection::vec(0..300u64, 0..50), after in prop::collection::vec(0..300u64, 0..50)) {
+        let (mut all, mut only_after) = (Linear::default(), Linear::default());
+        before.iter().for_each(|&value| all.record(value));
+        let earlier = all.clone();
+        after.iter().for_each(|&value| { all.record(value); only_after.record(value); });
+        let interval = all.since(&earlier);
+        prop_assert_eq!(interval.counts(), only_after.counts());
+        prop_assert_eq!(interval.sum(), only_after.sum());
+        let mut merged = earlier;
+        merged.merge(&interval);
+        prop_assert_eq!(merged.counts(), all.counts());
+    }
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::counts::{Latency, Line, LineOnCpu, Lost, Operation, SizeClass};
+use crate::histogram::Linear;
+use std::time::Duration;
+
+fn settings(mode: Mode) -> Settings {
+    let args = crate::cli::TraceArgs { words: vec![mode.name().into()], ..Default::default() };
+    Settings::of(&args).unwrap()
+}
+
+fn printed(settings: &Settings, counts: &Counts) -> String {
+    let mut out = Vec::new();
+    text(&mut out, settings, counts).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Two interrupt queues and one poll queue, in 2 s.
+fn counts() -> Counts {
+    let line = |irq, name: &str, interrupts| Line {
+        irq,
+        name: name.into(),
+        interrupts,
+        per_interrupt: Linear::from_parts(&[1, 8, 1], 10, 2),
+        to_softirq: Log2::from_parts(&[5, 1], 6_000, 2_500),
+        to_completion: Log2::from_parts(&[0, 3], 9_000, 3_500),
+        per_cpu: vec![
+            LineOnCpu { interrupts, hard_ns: 20_000_000, soft_ns: 0 },
+            LineOnCpu { interrupts: 0, hard_ns: 0, soft_ns: 40_000_000 },
+        ],
+    };
+    let queue = |number, irq: Option<u32>, places: Places| Queue {
+        disk: "nvme0n1".into(),
+        number,
+        polled: irq.is_none(),
+        irq,
+        places,
+        per_cpu: vec![places.iter().sum(), 0],
+        ..Queue::default()
+    };
+    Counts {
+        time: Duration::from_secs(2),
+        lines: vec![line(41, "nvme0q1", 10), line(42, "nvme0q2", 0)],
+        queues: vec![queue(0, Some(41), [9, 0, 1, 0, 0]), queue(1, Some(42), [0; 5]), queue(2, None, [0, 0, 0, 77, 0])],
+        latencies: vec![Latency {
+            name: "nvme0n1".into(),
+            op: Operation(0),
+            size: SizeClass(3),
+            time: Log2::from_parts(&[0, 4], 12_000, 4_000),
+        }],
+        lost: Lost::default(),
+    }
+}
+
+#[test]
+fn completions_tell_the_places_apart_and_end_in_totals() {
+    let said = printed(&settings(Mode::Completions), &counts());
+    assert!(said.starts_with("line = nvme0q1\n     completions   : count     distribution\n"), "{said}");
+    let row = said.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "10", "10", "1.00", "9", "0", "1", "0", "0"]);
+    let polled = said.lines().find(|line| line.starts_with("nvme0n1 (poll queues)")).unwrap();
+    assert!(polled.split_whitespace().any(|word| word == "77"));
+    assert!(!said.lines().any(|line| line.starts_with("nvme0q2 ")), "a row in which nothing happened: {said}");
+    let last = said.lines().last().unwrap();
+    assert_eq!(last, "total: 10 interrupts, 87 completions (9 in irq, 1 other CPU, 77 polled) in 2.00 s, 0 lost");
+}
+
+#[test]
+fn each_mode_prints_its_table() {
+    let said = printed(&settings(Mode::Delay), &counts());
+    assert!(said.contains("line = nvme0q1, interrupt -> softirq\n     usecs               : count"), "{said}");
+    assert!(said.contains("1.00           3        3.00"), "{said}");
+    let said = printed(&settings(Mode::Rate), &counts());
+    let row = said.lines().find(|line| line.starts_with("nvme0q1")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["nvme0q1", "5.0", "5.0", "1.00", "1.00", "2.00"]);
+    let row = said.lines().find(|line| line.starts_with("0 ")).unwrap();
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["0", "5.0", "43.5", "8.70", "2.00", "0.00"]);
+    let said = printed(&settings(Mode::Latency), &counts());
+    assert!(said.starts_with("device = nvme0n1, read, 4 KiB\n"), "{said}");
+    assert!(said.ends_with("total: 4 requests in 2.00 s, 0 lost\n"), "{said}");
+}
+
+#[test]
+fn what_was_lost_is_said() {
+    let mut counts = counts();
+    counts.lost = Lost { program_runs: 3, requests: 2, ..Lost::default() };
+    let said = printed(&settings(Mode::Completions), &counts);
+    assert!(said.ends_with("5 lost (3 program runs left out by the kernel, 2 requests without room for their start)\n"), "{said}");
+}
+
+#[test]
+fn an_idle_interval_is_one_line() {
+    for mode in Mode::ALL {
+        let said = printed(&settings(mode), &Counts { time: Duration::from_secs(1), ..Counts::default() });
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn an_interval_holds_what_came_since_the_last() {
+    let before = counts();
+    let mut after = counts();
+    after.time = Duration::from_secs(5);
+    after.lines[0].interrupts += 5;
+    after.queues[2].places[3] += 23;
+    after.lines.push(Line { irq: 99, interrupts: 4, ..Line::default() });
+    let interval = after.since(&before);
+    assert_eq!((interval.time, interval.interrupts()), (Duration::from_secs(3), 9));
+    assert_eq!(interval.places(), [0, 0, 0, 23, 0]);
+    assert!(interval.latencies[0].time.is_empty() && interval.lines[0].per_interrupt.is_empty());
+}
+
+#[test]
+fn the_document_holds_intervals_and_total_alike() {
+    for mode in Mode::ALL {
+        let document = document(&settings(mode), "6.1", &[counts()], &counts());
+        assert_eq!(document["schema"], 1);
+        assert_eq!(document["mode"], mode.name());
+        assert_eq!(document["intervals"][0], document["total"]);
+    }
+    let document = document(&settings(Mode::Completions), "6.1", &[], &counts());
+    assert_eq!(document["total"]["completions"]["total"], 87);
+    assert_eq!(document["total"]["lines"][0]["per_interrupt"]["buckets"], serde_json::json!([1, 8, 1]));
+    assert_eq!(document["total"]["queues"][2]["polled"], true);
+}

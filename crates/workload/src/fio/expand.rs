@@ -1,6 +1,7 @@
 //! `${VARIABLE}` and fio's `$keywords` in options.
 
 use super::Outside;
+use super::ini::MAX_LINE;
 
 /// The keywords of fio that stand for a property of the machine.
 const KEYWORDS: [&str; 3] = ["$pagesize", "$mb_memory", "$ncpus"];
@@ -13,7 +14,8 @@ pub(super) struct Expanded {
     pub unset: Vec<String>,
 }
 
-/// Replaces each `${NAME}`, once: what a variable holds is not looked at again. `${` without `}` stays.
+/// Replaces each `${NAME}`, once: what a variable holds is not looked at again. `${` without `}` stays. Stops when the
+/// line has become longer than any may be.
 pub(super) fn expand(line: &str, outside: &dyn Outside) -> Expanded {
     let mut out = Expanded { text: String::with_capacity(line.len()), unset: Vec::new() };
     let mut rest = line;
@@ -25,6 +27,9 @@ pub(super) fn expand(line: &str, outside: &dyn Outside) -> Expanded {
             None => out.unset.push(name.to_owned()),
         }
         rest = behind;
+        if out.text.len() > MAX_LINE {
+            break;
+        }
     }
     out.text.push_str(rest);
     for keyword in KEYWORDS {

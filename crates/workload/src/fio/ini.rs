@@ -9,6 +9,8 @@ const MAX_DEPTH: usize = 16;
 /// Files and bytes read by `include` in all: a chain that doubles at each step ends here.
 const MAX_FILES: usize = 1000;
 const MAX_BYTES: usize = 16 << 20;
+/// Bytes of a line, before and after variables are replaced; the same as in fio.
+pub(super) const MAX_LINE: usize = 8192;
 
 /// One line of a section: an option as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +84,9 @@ impl Reader<'_> {
             let text = line.trim_start_matches(blank);
             location.column = line.chars().count() as u32 - text.chars().count() as u32 + 1;
             let text = text.trim_end_matches(blank);
-            if !text.is_empty() {
+            if text.len() > MAX_LINE {
+                self.errors.push(Diagnostic::at(&location, format!("a line of {} bytes; the most is {MAX_LINE}", text.len())));
+            } else if !text.is_empty() {
                 lines.push(Line { location, text: text.to_owned() });
             }
         }

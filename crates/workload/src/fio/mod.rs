@@ -19,9 +19,12 @@ pub use diagnostic::{Diagnostic, Location, ParseErrors};
 use crate::job::Job;
 use draft::Draft;
 use expand::expand;
-use ini::{Line, Section, shorten};
+use ini::{Line, MAX_LINE, Section, shorten};
 use options::Takes;
 use std::collections::BTreeSet;
+
+/// Errors that are shown; the others are counted.
+const MOST_ERRORS: usize = 100;
 
 /// A job file, in memory.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +81,8 @@ pub struct Parsed {
 /// Reads job files as given on one command line: each starts without `[global]` options, and its first job waits for the
 /// jobs of the files before it.
 pub fn parse(files: &[Input<'_>], outside: &dyn Outside) -> Result<Parsed, ParseErrors> {
-    let mut parser = Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new() };
+    let mut parser =
+        Parser { outside, parsed: Parsed::default(), errors: Vec::new(), globals: Draft::default(), told: BTreeSet::new(), sections: 0 };
     for (index, file) in files.iter().enumerate() {
         let mut wall = index > 0;
         parser.globals = Draft::default();
@@ -96,6 +100,8 @@ struct Parser<'a> {
     globals: Draft,
     /// Names that were warned about.
     told: BTreeSet<String>,
+    /// Sections that are jobs, so far.
+    sections: u64,
 }
 
 /// A line taken apart.
@@ -130,6 +136,15 @@ impl Parser<'_> {
             self.parsed.global_options.extend(own);
             return false;
         }
+        self.sections += 1;
+        if self.sections > options::MOST_JOBS {
+            // Said once; what follows is not kept.
+            if self.sections == options::MOST_JOBS + 1 {
+                let message = format!("more than {} jobs", options::MOST_JOBS);
+                self.errors.push(Diagnostic::at(&section.location, message));
+            }
+            return true;
+        }
         let (mut job, remarks) = draft.finish(&section.name);
         let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
         self.errors.extend(remarks.errors.into_iter().map(on));
@@ -142,6 +157,11 @@ impl Parser<'_> {
 
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {
         let expanded = expand(&line.text, self.outside);
+        if expanded.text.len() > MAX_LINE {
+            let message = format!("with its variables this line has more than {MAX_LINE} bytes");
+            self.errors.push(Diagnostic::at(&line.location, message));
+            return None;
+        }
         let (name, value) = match expanded.text.split_once('=') {
             Some((name, value)) => (name.trim_end(), Some(value.trim().to_owned())),
             None => (expanded.text.as_str(), None),
@@ -189,7 +209,9 @@ impl Parser<'_> {
             return;
         }
         let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name)));
-        self.errors.push(match nearest(name, options::names()) {
+        // Whoever has made so many errors has given us something that is no job file.
+        let near = if self.errors.len() < MOST_ERRORS { nearest(name, options::names()) } else { None };
+        self.errors.push(match near {
             Some(near) => error.help(format!("did you mean '{near}'?")),
             None => error,
         });
@@ -199,6 +221,11 @@ impl Parser<'_> {
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
         if threads > options::MOST_JOBS {
             let message = format!("{threads} job threads in all; the most is {}", options::MOST_JOBS);
+            self.errors.push(Diagnostic { location: None, message, help: None });
+        }
+        if self.errors.len() > MOST_ERRORS {
+            let message = format!("and {} more errors", self.errors.len() - MOST_ERRORS);
+            self.errors.truncate(MOST_ERRORS);
             self.errors.push(Diagnostic { location: None, message, help: None });
         }
         if self.errors.is_empty() && self.parsed.jobs.is_empty() {

@@ -268,7 +268,8 @@ fn includes_that_multiply_end() {
         }
     }
     let errors = parse(&[Input { name: "t", text: b"[a]\ninclude 1\n" }], &Doubling).unwrap_err();
-    assert!(errors.0.iter().any(|e| e.message.contains("includes")), "{errors}");
+    assert!(errors.0[0].message.contains("within another"), "{errors}");
+    assert_eq!(errors.0.len(), 101);
 }
 
 #[test]
@@ -348,6 +349,27 @@ fn files_without_a_job_are_errors() {
     assert!(read("[a]\nnumjobs=4096\n[b]\n").unwrap_err().to_string().contains("4097 job threads"));
     let errors = parse(&[Input { name: "t", text: b"[a]\nbs=\xff4k\n# \xff in a comment\n" }], &Nothing).unwrap_err();
     assert_eq!(errors.to_string(), "t:2:4: this is not UTF-8 text");
+}
+
+#[test]
+fn whatever_is_too_much_ends() {
+    // A variable that fills memory, a line without an end, a million jobs, a million errors.
+    struct Flood;
+    impl Outside for Flood {
+        fn include(&self, _: &str, _: &str) -> Result<(String, Vec<u8>), String> {
+            Err("none".into())
+        }
+        fn variable(&self, _: &str) -> Option<String> {
+            Some("x".repeat(100_000))
+        }
+    }
+    let fails = |text: &str| parse(&[Input { name: "t", text: text.as_bytes() }], &Flood).unwrap_err();
+    assert!(fails(&format!("[a]\nfilename={}\n", "${X}".repeat(1000))).to_string().contains("more than 8192 bytes"));
+    assert!(fails(&format!("[a]\nfilename={}\n", "y".repeat(9000))).to_string().contains("a line of 9009 bytes"));
+    let many = format!("[global]\ncpus_allowed=0-4095\n{}", "[a]\n".repeat(20_000));
+    assert!(fails(&many).to_string().contains("more than 4096 jobs"));
+    let errors = fails(&format!("[a]\n{}", "blcksize=1\n".repeat(20_000))).0;
+    assert_eq!((errors.len(), errors[100].message.as_str()), (101, "and 19900 more errors"));
 }
 
 #[test]

@@ -18,8 +18,10 @@
 //! or fewer than asked for; after each batch of them, ask again.
 
 mod error;
+mod flight;
 mod offsets;
 mod pacing;
+mod phases;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
@@ -28,6 +30,7 @@ pub use verify::{BadBlock, Fault, HEADER as VERIFY_HEADER};
 
 use crate::job::{BlockSizes, Job};
 use crate::stats::{Histogram, Stats};
+use flight::{Extra, Flight};
 use offsets::{Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
@@ -106,18 +109,6 @@ enum Phase {
     Done,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    busy: bool,
-    /// This read is to be checked.
-    check: bool,
-    start: Nanos,
-    committed: Nanos,
-    intended: Nanos,
-    /// Of a write, or of the write that a verification read looks for.
-    sequence: u64,
-}
-
 /// One pass over the job's bytes, as far as verification needs it.
 #[derive(Debug)]
 struct Pass {
@@ -132,36 +123,33 @@ struct Pass {
 /// The state machine of one job thread.
 #[derive(Debug)]
 pub struct Generator {
+    /// I/Os that may be issued before anything but the time is looked at again.
+    credit: u32,
+    /// Before this instant nothing but I/O happens.
+    event: Nanos,
+    /// A rate or verification makes I/Os more than a place.
+    special: bool,
+    /// Single I/Os are timed at all.
+    timed: bool,
+    flight: Flight,
+    /// Completions since they were last counted.
+    reaped: u32,
+    bytes_left: u64,
+    ios_left: u64,
+    stream: Stream,
     phase: Phase,
-    in_flight: u32,
     /// I/Os are issued while fewer than this are in flight: `depth`, or less while completions are waited for.
     limit: u32,
     /// Completions are waited for: the depth was reached.
     waiting: bool,
     depth: u32,
     low: u32,
-    queued: u32,
     batch: u32,
     complete_min: u32,
     complete_max: u32,
-    /// Completions since the last question.
-    reaped: u32,
-    /// Before this instant nothing but I/O happens.
-    event: Nanos,
-    bytes_left: u64,
-    ios_left: u64,
-    /// Single I/Os are timed at all.
-    timed: bool,
-    paced: bool,
-    verifies: bool,
-    stream: Stream,
     /// An I/O that waits for its time.
     held: Option<Place>,
     pacing: Option<Box<Pacing>>,
-    free: Vec<u32>,
-    slots: Box<[Slot]>,
-    /// Slots posted and not committed.
-    batched: Vec<u32>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -224,6 +212,8 @@ struct Checks {
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
 /// Bad blocks that are kept for the report; the others are counted.
 const BAD_KEPT: usize = 16;
+/// Most slots of a job thread.
+const MOST_DEPTH: u32 = 1 << 20;
 /// fio's default seed.
 const DEFAULT_SEED: u64 = 0x89;
 
@@ -239,12 +229,12 @@ impl Generator {
         let stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         // fio then waits for one completion after each I/O, whatever the depth.
-        let depth = if job.complete_min == 0 { 1 } else { job.iodepth.max(1) };
+        let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         let checks = Checks::new(job, seat)?;
         let extent = stream.extent();
-        let whole = targets.iter().map(|t| t.bytes).sum();
+        let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or(extent);
         let passes = job.loops.max(1);
         let separate = job.verify.is_some_and(|v| v.after_write) && job.pattern.writes();
@@ -255,30 +245,27 @@ impl Generator {
             time_based: job.time_based && job.runtime.is_some(),
             pass: separate.then(|| Pass { replay: stream.clone(), first_sequence: 0, ios: 0, bytes: 0, writes: 0 }),
         };
+        let special = pacing.is_some() || job.verify.is_some();
         let mut generator = Generator {
+            credit: 0,
+            event: Nanos::ZERO,
+            special,
+            timed: job.measure.slat || job.measure.clat || job.measure.lat,
+            flight: Flight::new(depth, special),
+            reaped: 0,
+            bytes_left: 0,
+            ios_left: 0,
+            stream,
             phase: Phase::New,
-            in_flight: 0,
             limit: depth,
             waiting: false,
             depth,
             low: if job.iodepth_low == 0 { depth } else { job.iodepth_low.min(depth) },
-            queued: 0,
             batch: if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) },
             complete_min: job.complete_min.clamp(1, depth),
             complete_max: job.complete_max.max(job.complete_min).max(1),
-            reaped: 0,
-            event: Nanos::ZERO,
-            bytes_left: 0,
-            ios_left: 0,
-            timed: job.measure.slat || job.measure.clat || job.measure.lat,
-            paced: pacing.is_some(),
-            verifies: job.verify.is_some(),
-            stream,
             held: None,
             pacing,
-            free: (0..depth).rev().collect(),
-            slots: vec![Slot::default(); depth as usize].into(),
-            batched: Vec::with_capacity(depth as usize),
             stats: Stats::default(),
             clock: Clock {
                 delay,
@@ -307,7 +294,7 @@ impl Generator {
             // Also for the lines that say how the latencies are distributed.
             stats.clat.histogram = on(measure.clat);
             stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
-            stats.intended.histogram = on(self.timed && self.paced);
+            stats.intended.histogram = on(self.timed && self.pacing.is_some());
         }
         self.stats.measure = job.measure;
     }
@@ -315,31 +302,52 @@ impl Generator {
     /// What to do next, at `now`.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Next {
+        if self.credit > 0 && now < self.event {
+            self.credit -= 1;
+            return self.issue(now);
+        }
+        self.decide(now)
+    }
+
+    /// Looks at everything: what is due, whether to commit or to wait, how many I/Os may follow.
+    fn decide(&mut self, now: Nanos) -> Next {
         if self.reaped > 0 {
             self.stats.complete.add_batch(self.reaped);
             self.reaped = 0;
         }
+        self.ios_left += u64::from(self.credit);
+        self.credit = 0;
         loop {
             if now >= self.event {
                 self.on_event(now);
             }
-            if self.queued >= self.batch {
+            if self.flight.queued >= self.batch {
                 return Next::Commit;
             }
-            if self.in_flight >= self.limit {
+            if self.flight.in_flight >= self.limit {
                 return self.full();
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
-                if self.in_flight > self.low {
+                if self.flight.in_flight > self.low {
                     return self.reap();
                 }
                 self.waiting = false;
                 self.limit = self.depth;
             }
             match self.phase {
-                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => return self.issue(now),
-                Phase::Verify if self.checks.left > 0 => return self.issue_check(now),
+                Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
+                    let room = (self.batch - self.flight.queued).min(self.limit - self.flight.in_flight);
+                    let ios = self.stream.least_ios(self.bytes_left).min(self.ios_left).min(u64::from(room));
+                    self.ios_left -= ios;
+                    self.credit = ios as u32 - 1;
+                    return self.issue(now);
+                }
+                Phase::Verify if self.checks.left > 0 => {
+                    if let Some(next) = self.issue_check() {
+                        return next;
+                    }
+                }
                 _ => {
                     if let Some(next) = self.turn(now) {
                         return next;
@@ -350,30 +358,42 @@ impl Generator {
     }
 
     /// No more may be in flight: commit what is posted, then wait.
-    #[inline]
     fn full(&mut self) -> Next {
-        if self.queued > 0 {
+        if self.flight.queued > 0 {
             return Next::Commit;
         }
         if !self.waiting {
             return self.reap();
         }
-        let min = self.in_flight + 1 - self.limit;
+        let min = self.flight.in_flight + 1 - self.limit;
         Next::Reap { min, max: self.complete_max.max(min) }
     }
 
     /// Waits for the next `complete_min` of what is in flight.
-    #[inline]
     fn reap(&mut self) -> Next {
-        let min = self.complete_min.min(self.in_flight);
+        let min = self.complete_min.min(self.flight.in_flight);
         self.waiting = true;
-        self.limit = self.in_flight + 1 - min;
+        self.limit = self.flight.in_flight + 1 - min;
         Next::Reap { min, max: self.complete_max.max(min) }
     }
 
-    /// The next I/O of the stream, if its time has come.
+    /// The next I/O of the stream.
     #[inline]
     fn issue(&mut self, now: Nanos) -> Next {
+        if self.special {
+            return self.issue_special(now);
+        }
+        let place = self.stream.next();
+        self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
+        match self.flight.occupy() {
+            Some(slot) => io(slot, place),
+            // There is a slot for each I/O below the depth.
+            None => Next::Wait { until: now },
+        }
+    }
+
+    /// The same for a job with a rate or with verification.
+    fn issue_special(&mut self, now: Nanos) -> Next {
         let place = match self.held.take() {
             Some(place) => place,
             None => self.stream.next(),
@@ -383,33 +403,33 @@ impl Generator {
             if let Some(due) = pacing.due(place.op) {
                 if due > now {
                     self.held = Some(place);
-                    return if self.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
+                    self.credit += 1;
+                    return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
                 }
                 intended = due;
             }
             pacing.issued(place.op, place.len);
         }
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
-        self.ios_left -= 1;
-        let mut sequence = 0;
-        if self.verifies {
-            sequence = self.checks.sequence;
-            self.checks.sequence += u64::from(place.op == Op::Write);
-            if let Some(pass) = &mut self.goal.pass {
-                pass.ios += 1;
-                pass.bytes += u64::from(place.len);
-                pass.writes += u64::from(place.op == Op::Write);
-            }
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        let write = u64::from(place.op == Op::Write);
+        let sequence = self.checks.sequence;
+        self.checks.sequence += write;
+        if let Some(pass) = &mut self.goal.pass {
+            pass.ios += 1;
+            pass.bytes += u64::from(place.len);
+            pass.writes += write;
         }
         let check = self.checks.reads && place.op == Op::Read;
-        self.occupy(place, Slot { busy: true, check, start: now, committed: now, intended, sequence })
+        self.flight.set_extra(slot, Extra { intended, sequence, check });
+        io(slot, place)
     }
 
-    /// The next write of the pass, as a read.
-    fn issue_check(&mut self, now: Nanos) -> Next {
-        let Some(pass) = &mut self.goal.pass else {
+    /// The next write of the pass, as a read; `None` if there is none.
+    fn issue_check(&mut self) -> Option<Next> {
+        let (Some(pass), Some(slot)) = (&mut self.goal.pass, self.flight.occupy()) else {
             self.checks.left = 0;
-            return Next::Wait { until: now };
+            return None;
         };
         let place = loop {
             let place = pass.replay.next();
@@ -419,69 +439,26 @@ impl Generator {
         };
         let sequence = pass.first_sequence + pass.writes - self.checks.left;
         self.checks.left -= 1;
-        self.occupy(place, Slot { busy: true, check: true, start: now, committed: now, intended: now, sequence })
-    }
-
-    #[inline]
-    fn occupy(&mut self, place: Place, state: Slot) -> Next {
-        // One slot per I/O below the depth, and fewer than the depth are in flight.
-        let Some(slot) = self.free.pop() else { return Next::Wait { until: state.start } };
-        self.slots[slot as usize] = state;
-        self.in_flight += 1;
-        let Place { op, target, offset, len } = place;
-        Next::Issue(Io { slot, op, target, offset, len })
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true });
+        Some(io(slot, place))
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
     #[inline]
     pub fn issued(&mut self, io: &Io, now: Nanos) {
-        self.queued += 1;
-        self.stats.op_mut(io.op).issued += 1;
-        if self.timed {
-            if let Some(slot) = self.slots.get_mut(io.slot as usize) {
-                slot.committed = now;
-            }
-            self.batched.push(io.slot << 1 | u32::from(io.op == Op::Write));
-        }
+        self.flight.posted(io.slot, io.op, now);
     }
 
     /// What was posted was announced at `now`.
     #[inline]
     pub fn committed(&mut self, now: Nanos) {
-        if self.queued > 0 {
-            self.stats.submit.add_batch(self.queued);
-            self.stats.depth.add_depth(self.in_flight, self.queued);
-            self.queued = 0;
-        }
-        if !self.timed {
-            return;
-        }
-        // Most I/Os of a batch share operation and start: their submission latency is counted at once.
-        let (mut run, mut n) = ((Op::Read, Nanos::ZERO), 0);
-        for tagged in self.batched.drain(..) {
-            let op = if tagged & 1 == 1 { Op::Write } else { Op::Read };
-            let slot = &mut self.slots[(tagged >> 1) as usize];
-            if !slot.busy {
-                continue;
-            }
-            slot.committed = now;
-            if run != (op, slot.start) {
-                self.stats.add_slat(run.0, now - run.1, n);
-                (run, n) = ((op, slot.start), 0);
-            }
-            n += 1;
-        }
-        self.stats.add_slat(run.0, now - run.1, n);
+        self.flight.commit(now, self.timed, &mut self.stats);
     }
 
     /// `io` completed, and was found at `now`. `buf` is its data: looked at only if a read is to be verified.
     #[inline]
     pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
-        let Some(state) = self.slots.get_mut(io.slot as usize).filter(|slot| slot.busy) else { return };
-        state.busy = false;
-        let slot = *state;
-        self.free.push(io.slot);
-        self.in_flight -= 1;
+        let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
         if let Err(code) = result {
             return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });
@@ -490,30 +467,36 @@ impl Generator {
         stats.ios += 1;
         stats.bytes += u64::from(io.len);
         if self.timed {
-            stats.clat.add(now - slot.committed);
-            stats.lat.add(now - slot.start);
-            if self.paced {
-                stats.intended.add(now - slot.intended);
-            }
+            stats.clat.add(now - times.committed);
+            stats.lat.add(now - times.start);
         }
-        if slot.check {
-            self.check(&io, slot.sequence, buf);
+        if self.special {
+            self.completed_special(&io, now, buf);
+        }
+    }
+
+    fn completed_special(&mut self, io: &Io, now: Nanos, buf: &[u8]) {
+        let extra = self.flight.extra(io.slot);
+        if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
+            self.stats.op_mut(io.op).intended.add(now - extra.intended);
+        }
+        if extra.check {
+            self.check(io, extra.sequence, buf);
         }
     }
 
     /// Whether written buffers must be filled: [`Generator::fill`] does something.
     #[inline]
     pub fn needs_fill(&self) -> bool {
-        self.verifies
+        self.checks.interval > 0
     }
 
     /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if self.verifies
-            && let Some(slot) = self.slots.get(io.slot as usize)
-        {
-            verify::fill(io, self.checks.interval, self.checks.generation, slot.sequence, buf);
+        if self.needs_fill() {
+            let sequence = self.flight.extra(io.slot).sequence;
+            verify::fill(io, self.checks.interval, self.checks.generation, sequence, buf);
         }
     }
 
@@ -524,7 +507,11 @@ impl Generator {
     }
 }
 
-mod phases;
+#[inline]
+fn io(slot: u32, place: Place) -> Next {
+    let Place { op, target, offset, len } = place;
+    Next::Issue(Io { slot, op, target, offset, len })
+}
 
 #[cfg(test)]
 mod tests;

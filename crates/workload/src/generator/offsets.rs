@@ -138,10 +138,16 @@ pub(super) struct Stream {
     read_below: u32,
     random: bool,
     step: i64,
+    /// One target, one operation of one size, at random places that do not depend on each other: nothing to choose but
+    /// the block.
+    plain: bool,
     /// Random with a step: I/Os until the next new offset.
     run_left: u64,
     block: PerOp<BlockSizes>,
+    /// Smallest I/O in bytes.
     unit: u64,
+    /// Longest one.
+    longest: u64,
 }
 
 impl Stream {
@@ -166,7 +172,15 @@ impl Stream {
         }
         // A per cent of 2^32, so that 0 never reads and 100 always does.
         let read_below = (u64::from(job.read_percent.min(100)) * ((1 << 32) - 1) / 100) as u32;
+        let fixed = match job.pattern.direction {
+            Direction::Read => block.read.is_fixed(),
+            Direction::Write => block.write.is_fixed(),
+            Direction::Mixed => false,
+        };
+        let free = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Any);
+        let plain = fixed && walks.len() == 1 && walks.iter().all(free) && job.pattern.random && job.pattern.step <= 1;
         Ok(Stream {
+            plain,
             rng,
             walks,
             turn: 0,
@@ -175,6 +189,11 @@ impl Stream {
             random: job.pattern.random,
             step: job.pattern.step,
             run_left: 0,
+            longest: match job.pattern.direction {
+                Direction::Read => block.read.max,
+                Direction::Write => block.write.max,
+                Direction::Mixed => block.read.max.max(block.write.max),
+            },
             block,
             unit,
         })
@@ -195,11 +214,10 @@ impl Stream {
         let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_));
         let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
         let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
-        let longest = self.block.read.max.max(self.block.write.max);
         ordered
             && match self.walks.as_slice() {
                 [only] => bytes <= room(only),
-                several => several.iter().all(|walk| ios.div_ceil(several.len() as u64).saturating_mul(longest) <= room(walk)),
+                several => several.iter().all(|walk| ios.div_ceil(several.len() as u64).saturating_mul(self.longest) <= room(walk)),
             }
     }
 
@@ -216,9 +234,34 @@ impl Stream {
         }
     }
 
+    /// The longest I/O in bytes.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// How many I/Os at least it takes to issue `bytes` bytes.
+    #[inline]
+    pub fn least_ios(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.longest)
+    }
+
     /// The next I/O.
     #[inline]
     pub fn next(&mut self) -> Place {
+        if self.plain
+            && let [walk] = self.walks.as_mut_slice()
+        {
+            let op = if self.direction == Direction::Read { Op::Read } else { Op::Write };
+            let block = match &mut walk.choice {
+                Choice::Shuffle(shuffle) => shuffle.next(),
+                _ => below(&mut self.rng, *walk.blocks.get(op)),
+            };
+            return Place { op, target: 0, offset: walk.region.start + block * self.unit, len: self.unit as u32 };
+        }
+        self.next_of_many()
+    }
+
+    fn next_of_many(&mut self) -> Place {
         let op = match self.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,

@@ -66,7 +66,7 @@ impl Generator {
 
     /// I/Os in flight, posted ones included.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.flight.in_flight
     }
 
     /// The part of each target that the job uses, in the order of the targets.
@@ -78,6 +78,11 @@ impl Generator {
     #[inline]
     pub fn measured_since(&self) -> Option<Nanos> {
         self.clock.epoch
+    }
+
+    /// The longest I/O in bytes: how large a slot's buffer must be.
+    pub fn longest_io(&self) -> u64 {
+        self.stream.longest()
     }
 
     /// Whether the job is past its end: [`Next::Done`] was or will be the answer.
@@ -93,7 +98,11 @@ impl Generator {
             _ => 0.0,
         };
         let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
-        let by_ios = if self.goal.ios == u64::MAX { 0.0 } else { ratio(self.goal.ios - self.ios_left, self.goal.ios) };
+        let by_ios = if self.goal.ios == u64::MAX {
+            0.0
+        } else {
+            ratio(self.goal.ios - (self.ios_left + u64::from(self.credit)).min(self.goal.ios), self.goal.ios)
+        };
         match self.phase {
             Phase::Done => 1.0,
             _ if self.goal.time_based => by_time.min(1.0),
@@ -189,15 +198,15 @@ impl Generator {
             Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
             _ => {}
         }
-        if self.queued > 0 {
+        if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
         if self.phase == Phase::Run && self.goal.time_based && self.goal.pass.is_none() && !self.stopping {
             self.refill_goal();
             return None;
         }
-        if self.in_flight > 0 {
-            return Some(Next::Reap { min: self.in_flight, max: self.complete_max.max(self.in_flight) });
+        if self.flight.in_flight > 0 {
+            return Some(Next::Reap { min: self.flight.in_flight, max: self.complete_max.max(self.flight.in_flight) });
         }
         self.account(now);
         match self.phase {

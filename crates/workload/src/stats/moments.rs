@@ -26,8 +26,12 @@ impl Moments {
     #[inline]
     pub fn add(&mut self, value: u64) {
         self.n += 1;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+        if value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
         self.sum += u128::from(value);
         self.squares += u128::from(value) * u128::from(value);
     }

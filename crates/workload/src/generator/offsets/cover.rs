@@ -2,20 +2,23 @@
 
 /// The numbers below `n` in a random order, each once, then in another order; without a map of what was visited.
 ///
-/// A counter runs through a bijection of the numbers of `k` bits (`2^(k-1) < n <= 2^k`): odd multiplications and
-/// xor-shifts, each of which can be undone, keyed by a seed. What falls on or above `n` is skipped, which is less than
-/// half. fio keeps a bitmap instead; this costs no memory (32 MiB for a terabyte of 4 KiB blocks), no cache misses,
-/// and no search when few blocks are left.
+/// A linear congruential generator modulo `2^k` (`2^(k-1) < n <= 2^k`) visits all numbers of `k` bits before it repeats
+/// itself; folding the upper half of the bits into the lower one, which can be undone, hides that the lowest bits of such
+/// a generator alternate. What falls on or above `n` is skipped, which is less than half. fio keeps a bitmap instead;
+/// this costs no memory (32 MiB for a terabyte of 4 KiB blocks), no cache misses, and no search when few blocks are left.
 #[derive(Clone, Debug)]
 pub(super) struct Shuffle {
     n: u64,
     mask: u64,
     shift: u32,
-    key: u64,
-    count: u64,
+    state: u64,
+    /// Odd, which together with a multiplier of 1 modulo 4 gives the full period.
+    increment: u64,
+    /// Numbers of `k` bits left in this pass.
+    left: u64,
 }
 
-/// Odd, with well-spread bits: the fractional parts of the golden ratio and of the square root of 2.
+/// Odd, with well-spread bits: the fractional parts of the golden ratio, and of the square root of 2.
 const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
 
 impl Shuffle {
@@ -24,7 +27,7 @@ impl Shuffle {
         let n = n.max(1);
         let mask = n.checked_next_power_of_two().unwrap_or(0).wrapping_sub(1);
         let bits = 64 - mask.leading_zeros();
-        Shuffle { n, mask, shift: (bits / 2).max(1), key: seed, count: 0 }
+        Shuffle { n, mask, shift: (bits / 2).max(1), state: seed, increment: (seed >> 20) | 1, left: mask }
     }
 
     /// How many numbers there are; never 0.
@@ -36,11 +39,13 @@ impl Shuffle {
     #[inline]
     pub fn next(&mut self) -> u64 {
         loop {
-            let x = self.mix(self.count);
-            if self.count == self.mask {
+            self.state = self.state.wrapping_mul(ODD[0]).wrapping_add(self.increment);
+            let x = self.state & self.mask;
+            let x = x ^ (x >> self.shift);
+            if self.left == 0 {
                 self.start_pass();
             } else {
-                self.count += 1;
+                self.left -= 1;
             }
             if x < self.n {
                 return x;
@@ -49,31 +54,28 @@ impl Shuffle {
     }
 
     /// Starts over, in another order.
+    #[cold]
     pub fn start_pass(&mut self) {
-        self.count = 0;
-        // Any other key will do.
-        self.key = self.key.wrapping_mul(ODD[0]).wrapping_add(ODD[1]);
+        self.left = self.mask;
+        self.state = self.state.rotate_left(29) ^ ODD[1];
+        // Stays odd.
+        self.increment = self.increment.wrapping_mul(ODD[1]);
     }
 
-    /// Where `i < n` lands in this order: a bijection of the numbers below `n`.
+    /// Where `i < n` lands: a bijection of the numbers below `n`, the same in every pass.
     pub fn at(&self, i: u64) -> u64 {
-        // Walking the cycle of the larger bijection until it comes back below n is again a bijection.
-        let mut x = self.mix(i);
+        // Odd factors, additions and folding are bijections of the numbers of k bits; walking the cycle of one of those
+        // until it comes back below n is one of the numbers below n.
+        let mix = |x: u64| {
+            let x = x.wrapping_mul(ODD[0]).wrapping_add(self.increment) & self.mask;
+            let x = (x ^ (x >> self.shift)).wrapping_mul(ODD[1]) & self.mask;
+            x ^ (x >> self.shift)
+        };
+        let mut x = mix(i);
         while x >= self.n {
-            x = self.mix(x);
+            x = mix(x);
         }
         x
-    }
-
-    #[inline]
-    fn mix(&self, x: u64) -> u64 {
-        let mut x = x ^ (self.key & self.mask);
-        for (odd, salt) in ODD.into_iter().zip([self.key >> 32, self.key.rotate_left(17)]) {
-            x = x.wrapping_mul(odd) & self.mask;
-            x ^= x >> self.shift;
-            x = x.wrapping_add(salt) & self.mask;
-        }
-        x.wrapping_mul(ODD[0]) & self.mask ^ (self.key >> 7 & self.mask)
     }
 }
 

@@ -1,0 +1,159 @@
+//! What is in flight: which slots are taken since when, and what is posted but not announced.
+
+use crate::stats::Stats;
+use units::{Nanos, Op};
+
+/// The instants of one I/O.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When it was posted; [`IDLE`]: the slot holds none.
+    pub start: Nanos,
+    /// When it was announced.
+    pub committed: Nanos,
+}
+
+/// What only jobs with a rate or with verification need of an I/O.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extra {
+    /// When the rate meant it to start.
+    pub intended: Nanos,
+    /// Of a write, or of the write that a verification read looks for.
+    pub sequence: u64,
+    /// This read is to be checked.
+    pub check: bool,
+}
+
+/// No I/O starts at the end of time.
+const IDLE: Nanos = Nanos::MAX;
+
+/// The slots of a job thread.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// I/Os in flight, posted ones included.
+    pub in_flight: u32,
+    /// I/Os posted and not announced: the first so many of `batch`.
+    pub queued: u32,
+    queued_writes: u32,
+    times: Box<[Times]>,
+    /// As many as `times`, or none.
+    extras: Box<[Extra]>,
+    /// From index `in_flight` on, the slots that are not taken.
+    free: Box<[u32]>,
+    /// Their slots, doubled; and 1 more for a write.
+    batch: Box<[u32]>,
+    /// Start of the batch's first I/O, and whether another one's differs.
+    batch_start: Nanos,
+    uneven: bool,
+}
+
+impl Flight {
+    /// `depth` slots; `extras`: see [`Flight::extra`].
+    pub fn new(depth: u32, extras: bool) -> Flight {
+        let slots = depth as usize;
+        Flight {
+            in_flight: 0,
+            queued: 0,
+            queued_writes: 0,
+            times: vec![Times { start: IDLE, committed: IDLE }; slots].into(),
+            extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
+            free: (0..depth).collect(),
+            batch: vec![0; slots].into(),
+            batch_start: Nanos::ZERO,
+            uneven: false,
+        }
+    }
+
+    /// Takes a slot; `None` if all are taken.
+    #[inline]
+    pub fn occupy(&mut self) -> Option<u32> {
+        let slot = *self.free.get(self.in_flight as usize)?;
+        self.in_flight += 1;
+        Some(slot)
+    }
+
+    /// The I/O in `slot` was posted at `now`.
+    #[inline]
+    pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
+        let (Some(times), Some(place)) = (self.times.get_mut(slot as usize), self.batch.get_mut(self.queued as usize)) else { return };
+        *times = Times { start: now, committed: now };
+        let write = u32::from(op != Op::Read);
+        *place = slot << 1 | write;
+        if self.queued == 0 {
+            self.batch_start = now;
+        }
+        self.uneven |= now != self.batch_start;
+        self.queued += 1;
+        self.queued_writes += write;
+    }
+
+    /// What was posted is announced at `now`; `timed`: single I/Os are.
+    #[inline]
+    pub fn commit(&mut self, now: Nanos, timed: bool, stats: &mut Stats) {
+        if self.queued == 0 {
+            return;
+        }
+        stats.submit.add_batch(self.queued);
+        stats.depth.add_depth(self.in_flight, self.queued);
+        let writes = u64::from(self.queued_writes);
+        let reads = u64::from(self.queued) - writes;
+        stats.read.issued += reads;
+        stats.write.issued += writes;
+        if timed && !self.uneven && now == self.batch_start {
+            // Announced at the instant at which it was posted, as far as the clock was read.
+            stats.add_slat(Op::Read, Nanos::ZERO, reads);
+            stats.add_slat(Op::Write, Nanos::ZERO, writes);
+        } else if timed {
+            for tagged in self.batch.iter().take(self.queued as usize) {
+                if let Some(times) = self.times.get_mut((*tagged >> 1) as usize) {
+                    times.committed = now;
+                }
+            }
+            // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
+            if self.uneven {
+                self.count_each(now, stats);
+            } else {
+                stats.add_slat(Op::Read, now - self.batch_start, reads);
+                stats.add_slat(Op::Write, now - self.batch_start, writes);
+            }
+        }
+        self.queued = 0;
+        self.queued_writes = 0;
+        self.uneven = false;
+    }
+
+    #[cold]
+    fn count_each(&self, now: Nanos, stats: &mut Stats) {
+        for tagged in self.batch.iter().take(self.queued as usize) {
+            let op = if tagged & 1 == 0 { Op::Read } else { Op::Write };
+            if let Some(times) = self.times.get((*tagged >> 1) as usize) {
+                stats.add_slat(op, now - times.start, 1);
+            }
+        }
+    }
+
+    /// The I/O in `slot` is over: its instants. `None` if the slot was not taken.
+    #[inline]
+    pub fn release(&mut self, slot: u32) -> Option<Times> {
+        let times = self.times.get_mut(slot as usize)?;
+        let ended = *times;
+        if ended.start == IDLE {
+            return None;
+        }
+        times.start = IDLE;
+        self.in_flight -= 1;
+        *self.free.get_mut(self.in_flight as usize)? = slot;
+        Some(ended)
+    }
+
+    /// What a job with a rate or with verification keeps of the I/O in `slot`.
+    pub fn extra(&self, slot: u32) -> Extra {
+        self.extras.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// Keeps that.
+    pub fn set_extra(&mut self, slot: u32, extra: Extra) {
+        if let Some(place) = self.extras.get_mut(slot as usize) {
+            *place = extra;
+        }
+    }
+}

@@ -230,21 +230,8 @@ impl Generator {
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
-        let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
-        let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         let checks = Checks::new(job, seat)?;
-        let extent = stream.extent();
-        let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or(extent);
-        let passes = job.loops.max(1);
-        let separate = job.verify.is_some_and(|v| v.after_write) && job.pattern.writes();
-        let goal = Goal {
-            bytes: if separate { bytes } else { bytes.saturating_mul(passes) },
-            ios: job.number_ios.filter(|n| *n > 0).map_or(u64::MAX, |n| if separate { n } else { n.saturating_mul(passes) }),
-            passes_left: if separate { passes } else { 1 },
-            time_based: job.time_based && job.runtime.is_some(),
-            pass: separate.then(|| Pass { replay: stream.clone(), first_sequence: 0, ios: 0, bytes: 0, writes: 0 }),
-        };
+        let goal = Goal::new(job, &stream, targets);
         let special = pacing.is_some() || job.verify.is_some();
         let mut generator = Generator {
             credit: 0,
@@ -267,15 +254,7 @@ impl Generator {
             held: None,
             pacing,
             stats: Stats::default(),
-            clock: Clock {
-                delay,
-                ramp: job.ramp_time,
-                runtime: job.runtime,
-                epoch: None,
-                ramp_end: Nanos::ZERO,
-                phase_start: Nanos::ZERO,
-                sample: Sample::default(),
-            },
+            clock: Clock::new(job, seeds.next_u64()),
             checks,
             failure: None,
             stopping: false,

@@ -164,7 +164,8 @@ impl Stream {
         for target in targets {
             let region = region(job, subjob, targets.len() as u64, *target, unit)?;
             let choice = choice(job, &block, region.len / unit, &mut rng)?;
-            let blocks = PerOp { read: (region.len / block.read.min).max(1), write: (region.len / block.write.min).max(1) };
+            let blocks_of = |sizes: &BlockSizes| (region.len / sizes.min.max(1)).max(1);
+            let blocks = PerOp { read: blocks_of(&block.read), write: blocks_of(&block.write) };
             walks.push(Walk { region, blocks, choice, next: PerOp::both(0) });
         }
         if walks.is_empty() {
@@ -206,7 +207,7 @@ impl Stream {
 
     /// Bytes of all regions.
     pub fn extent(&self) -> u64 {
-        self.walks.iter().map(|w| w.region.len).sum()
+        self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len))
     }
 
     /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
@@ -362,6 +363,9 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
         let sizes = job.block.get(op);
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]).filter(|_| used) {
             aligned("block size", bytes)?;
+            if bytes == 0 {
+                return Err(Misfit::Unaligned { job: job.name.clone(), what: "block size", bytes, unit: target.block });
+            }
             if bytes > 1 << 31 {
                 return Err(Misfit::TooLong { job: job.name.clone(), bytes });
             }

@@ -3,6 +3,42 @@
 use super::*;
 use crate::stats::OpStats;
 
+impl Clock {
+    /// The clock of a job that has not begun; `random` chooses the delay, where it is a range.
+    pub(super) fn new(job: &Job, random: u64) -> Clock {
+        let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
+        Clock {
+            delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
+            ramp: job.ramp_time,
+            runtime: job.runtime,
+            epoch: None,
+            ramp_end: Nanos::ZERO,
+            phase_start: Nanos::ZERO,
+            sample: Sample::default(),
+        }
+    }
+}
+
+impl Goal {
+    /// What `job` is to do on `targets`.
+    pub(super) fn new(job: &Job, stream: &Stream, targets: &[Target]) -> Goal {
+        let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(|| stream.extent());
+        let ios = job.number_ios.filter(|n| *n > 0);
+        let loops = job.loops.max(1);
+        let separate = job.verify.is_some_and(|v| v.after_write) && job.pattern.writes();
+        // Passes that end by a verification are done one after the other, others as one.
+        let (times, passes_left) = if separate { (1, loops) } else { (loops, 1) };
+        Goal {
+            bytes: bytes.saturating_mul(times),
+            ios: ios.map_or(u64::MAX, |n| n.saturating_mul(times)),
+            passes_left,
+            time_based: job.time_based && job.runtime.is_some(),
+            pass: separate.then(|| Pass { replay: stream.clone(), first_sequence: 0, ios: 0, bytes: 0, writes: 0 }),
+        }
+    }
+}
+
 impl Checks {
     pub(super) fn new(job: &Job, seat: Seat) -> Result<Checks, Misfit> {
         let mut checks = Checks {

@@ -301,6 +301,8 @@ fn misfits_are_told() {
     assert_eq!(misfit(&job, &[]), "job 'j' has no device to run on");
     let odd = Job { block: PerOp::both(BlockSizes::fixed(1000)), ..job.clone() };
     assert_eq!(misfit(&odd, &[TARGET]), "job 'j': block size 1000 is not a multiple of the device's block of 512 bytes");
+    let none = Job { block: PerOp::both(BlockSizes::fixed(0)), ..job.clone() };
+    assert!(misfit(&none, &[TARGET]).contains("block size 0"));
     let outside = Job { offset: Amount::Bytes(1 << 20), ..job.clone() };
     assert!(misfit(&outside, &[TARGET]).contains("not even one block of 4096 bytes"));
     let crooked = Job { offset: Amount::Bytes(100), ..job.clone() };

@@ -1,7 +1,7 @@
 //! fio job files, read as fio reads them.
 //!
-//! Lines become sections ([`ini`]), variables are replaced ([`expand`]), values are read ([`values`]) into the options
-//! that Reap knows ([`options`]) or that at least fio knows ([`known`]). One pass finds all errors it can.
+//! Lines become sections (`ini`), variables are replaced (`expand`), values are read (`values`) into the options
+//! that Reap knows (`options`) or that at least fio knows (`known`). One pass finds all errors it can.
 //!
 //! Where fio silently misreads a value, this is an error: trailing rubbish (`4kfoo` is 4 KiB to fio), fractions
 //! (`1.5k` is one byte), unknown units of time (`1min` is a microsecond), a section without `]`.

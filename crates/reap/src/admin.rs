@@ -105,9 +105,10 @@ impl Admin {
 
     /// The page that the last command filled; the command has completed, or the controller has stopped.
     pub(crate) fn take_page(&mut self) -> &[u8] {
-        if let Page::Lent(lent) = std::mem::replace(&mut self.page, Page::Gone) {
-            self.page = Page::Here(lent.take_back());
-        }
+        self.page = match std::mem::replace(&mut self.page, Page::Gone) {
+            Page::Lent(lent) => Page::Here(lent.take_back()),
+            here => here,
+        };
         match &self.page {
             Page::Here(buf) => buf,
             _ => &[],

@@ -234,6 +234,7 @@ impl Keeper {
                     if let Some(queue) = self.queue(queue) {
                         queue.pair.end_abort(cid);
                         queue.serve_line(now);
+                        look_again(queue);
                     }
                     if let Life::Live(recovery) = &mut self.life {
                         recovery.abort_ended();
@@ -424,9 +425,7 @@ impl Keeper {
                         recovery.abort_ended();
                     }
                 }
-                if pair.pair.pending() {
-                    pair.softs.iter().for_each(Soft::tell);
-                }
+                look_again(&pair);
             }
             RecoveryAsk::Close(cause) => {
                 tracing::warn!(%cause, "resetting the controller");
@@ -552,6 +551,13 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+/// The CQ lock was held without reaping: a thread may have found it busy, and gone to sleep.
+fn look_again(queue: &HwQueue) {
+    if queue.pair.pending() {
+        queue.softs.iter().for_each(Soft::tell);
     }
 }
 

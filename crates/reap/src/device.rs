@@ -13,7 +13,7 @@ use crate::control::{Control, Health};
 use crate::error::{OpenError, QueueError, Refused};
 use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
-use crate::link::{Link, Measured};
+use crate::link::{ByHand, Link, Measured};
 use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::Request;
@@ -214,6 +214,11 @@ impl Device {
     /// Keeps the embedded device's thread from sleeping, and counts its gaps, for as long as the guard lives.
     pub fn measure(&self) -> Measured {
         Measured::new(self.0.link.runner())
+    }
+
+    /// Stops the embedded devices' thread: from now on all embedded controllers of the process run by hand.
+    pub fn by_hand(&self) -> ByHand {
+        ByHand::new(self.0.link.runner())
     }
 
     /// The CPU that the embedded device's thread is pinned to.

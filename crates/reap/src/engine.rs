@@ -64,24 +64,33 @@ impl Place {
 
     /// Looks, spins and sleeps as the queues' policies plan, until `enough`, `until`, or, unless the caller waits for
     /// others too (`for_others`), nothing is in flight.
-    pub(crate) fn drive(&self, queues: &[Queue], until: Nanos, for_others: bool, enough: impl Fn() -> bool) -> io::Result<Ended> {
+    ///
+    /// `now` may be the clock read of the queue's last batch: a plan made with it ends early and is made again, and a busy
+    /// queue reads the clock once per batch.
+    pub(crate) fn drive(
+        &self,
+        queues: &[Queue],
+        mut now: Nanos,
+        until: Nanos,
+        for_others: bool,
+        enough: impl Fn() -> bool,
+    ) -> io::Result<Ended> {
         let state = &mut *self.state.borrow_mut();
         let ended = loop {
             if enough() {
                 break Ended::Enough;
             }
-            let now = hw::now();
             if now >= until {
                 break Ended::Deadline;
             }
             state.plans.clear();
             state.plans.extend(queues.iter().map(|queue| queue.plan(now)));
             match combine(state.plans.iter().copied()) {
-                Plan::Look { .. } => round(state, queues, now),
-                Plan::Spin { until: end } => spin(queues, now, end.min(until), &enough),
-                Plan::Nap { until: end } | Plan::Sleep { until: end } => self.sleep(state, queues, end.min(until), &enough)?,
+                Plan::Look { .. } => now = round(state, queues, now),
+                Plan::Spin { until: end } => now = spin(queues, now, end.min(until), &enough),
+                Plan::Nap { until: end } | Plan::Sleep { until: end } => now = self.sleep(state, queues, end.min(until), &enough)?,
                 Plan::Rest if !for_others => break Ended::Idle,
-                Plan::Rest => self.sleep(state, queues, until, &enough)?,
+                Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
             }
         };
         for queue in queues {
@@ -90,8 +99,8 @@ impl Place {
         Ok(ended)
     }
 
-    /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep.
-    fn sleep(&self, state: &mut State, queues: &[Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<()> {
+    /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
+    fn sleep(&self, state: &mut State, queues: &[Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         for (queue, plan) in queues.iter().zip(&state.plans) {
             queue.arm(matches!(plan, Plan::Sleep { .. }));
         }
@@ -114,7 +123,7 @@ impl Place {
             };
             queue.woken(found, nap, notified, woke_at, until);
         }
-        Ok(())
+        Ok(woke_at)
     }
 }
 
@@ -125,7 +134,7 @@ impl AsFd for Place {
 }
 
 /// One round: every queue that plans to look has its turn within weight, budget and time limit.
-fn round(state: &mut State, queues: &[Queue], mut now: Nanos) {
+fn round(state: &mut State, queues: &[Queue], mut now: Nanos) -> Nanos {
     state.round.begin(now);
     while let Some(turn) = state.round.turn(now, &state.plans) {
         let (found, read) = queues[turn.queue].look(turn.budget);
@@ -134,10 +143,11 @@ fn round(state: &mut State, queues: &[Queue], mut now: Nanos) {
         // A queue that used its budget up stays in the round; any other is asked again after it.
         state.plans[turn.queue] = Plan::Rest;
     }
+    now
 }
 
 /// Looks locklessly until something is there, or the time has come.
-fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) {
+fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
     for queue in queues {
         queue.spins();
     }
@@ -148,11 +158,11 @@ fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bo
                 found |= queue.look_while_spinning();
             }
             if found {
-                return;
+                return now;
             }
             std::hint::spin_loop();
         }
-        now = now.max(hw::now());
+        now = hw::now();
         if now >= until || enough() {
             break;
         }
@@ -160,6 +170,7 @@ fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bo
     for queue in queues {
         queue.spun_in_vain(now);
     }
+    now
 }
 
 /// What a wake-up is called: the policy is told whether its timer was late.

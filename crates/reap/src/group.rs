@@ -42,7 +42,7 @@ impl Group {
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         let finished = || self.queues.iter().map(Queue::finished).sum();
-        queue::report(self.place.drive(&self.queues, until, until != Nanos::MAX, || finished() >= min));
+        queue::report(self.place.drive(&self.queues, hw::now(), until, until != Nanos::MAX, || finished() >= min));
         Ok(finished())
     }
 }

@@ -141,7 +141,7 @@ impl HwQueue {
     }
 
     /// Posts what waits in `requests`, the book of software queue `me`, without committing. Goes to the end of the line
-    /// if others wait already or no tag is left.
+    /// if others wait already or no tag is left. Once `requests` is unlocked the caller owes [`HwQueue::serve_own`].
     #[inline]
     pub(crate) fn post(&self, me: u8, requests: &mut Requests, now: Nanos) -> Batch {
         if self.dead.load(Acquire) {
@@ -203,6 +203,15 @@ impl HwQueue {
     #[inline]
     pub(crate) fn serve_line(&self, now: Nanos) {
         if self.line.bell.rings() {
+            self.serve(now);
+        }
+    }
+
+    /// After a post, without any lock: whoever stands in line although there are tags posts now. One who left the line's
+    /// head by posting himself would otherwise hold the others up until something completes.
+    #[inline]
+    pub(crate) fn serve_own(&self, now: Nanos) {
+        if self.line.bell.is_armed() {
             self.serve(now);
         }
     }

@@ -21,8 +21,8 @@ use crate::uri::DeviceUri;
 use embedded::Attachment;
 use runner::Runner;
 
-/// log2 of the doorbell stride in units of 4 bytes (CAP.DSTRD): 64 bytes, so that no two doorbells share a cache line.
-const DSTRD: u32 = 4;
+/// log2 of the doorbell stride in bytes (CAP.DSTRD is two less): no two doorbells share a cache line.
+const DOORBELL_STRIDE_LOG2: u32 = 6;
 
 /// A controller within reach: its memory, its registers and doorbells, its vectors.
 pub(crate) struct Link {
@@ -43,7 +43,7 @@ impl Link {
     pub(crate) fn embedded(uri: &DeviceUri, options: &OpenOptions) -> Result<Link, OpenError> {
         let system = |what| move |source| OpenError::System { what, source };
         let pool = DmaPool::new(options.pool_bytes).map_err(system("buffer pool"))?;
-        let bar = Arc::new(Bar::new(DSTRD, uri.queues + 1));
+        let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
         let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
         let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
         let attachment = embedded::attach(uri, options, &pool, &bar, &vectors, &runner)?;
@@ -128,4 +128,4 @@ impl Registers for Bells {
     }
 }
 
-pub use runner::Measured;
+pub use runner::{ByHand, Measured};

@@ -100,7 +100,7 @@ impl Looker {
     pub(crate) fn adopt(&mut self, soft: &Soft) -> bool {
         let Some(mode) = soft.mode.adopt(self.policy.mode()) else { return false };
         self.policy = Policy::new(mode);
-        self.seen.woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
         true
     }
 
@@ -116,15 +116,27 @@ impl Looker {
         self.plan
     }
 
-    /// A batch has been committed: tells the policy, and looks if it says so.
+    /// A batch has been committed: tells the policy, and looks if it says so. Whether it did.
     #[inline]
-    pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) {
-        if let Check::TryLook { budget } = self.policy.submitted(now, batch)
-            && queue.pair.pending()
-        {
-            self.counters.submit_checks += 1;
-            self.look(queue, soft, budget);
+    pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) -> bool {
+        let Check::TryLook { budget } = self.policy.submitted(now, batch) else { return false };
+        if !queue.pair.pending() {
+            return false;
         }
+        self.counters.submit_checks += 1;
+        self.look(queue, soft, budget);
+        true
+    }
+
+    /// A lockless look has found something to take. Whoever held the lock at the last look has had his time.
+    #[inline]
+    pub(crate) fn found_something(&mut self) {
+        (self.seen.pending, self.seen.lock_busy) = (true, false);
+    }
+
+    /// The thread has slept.
+    pub(crate) fn woken(&mut self, woke: Woke) {
+        (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
     }
 
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.

@@ -27,7 +27,7 @@ impl PrpTable {
 
     /// Lists every page of the pool.
     pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, PoolFull> {
-        let pool_pages = pool.len() as u64 / PAGE;
+        let pool_pages = pool.len() / PAGE;
         let list = |k: u64| -> Result<Lent, PoolFull> {
             let mut page = pool.alloc(PAGE as usize)?;
             for (i, entry) in (0..ENTRIES).zip(page.chunks_exact_mut(8)) {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use completion::{Mode, Plan, Policy};
@@ -33,6 +33,8 @@ pub struct Queue {
     looker: RefCell<Looker>,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
+    /// The clock read of the last batch.
+    clock: Cell<Nanos>,
     signal: Arc<Signal>,
 }
 
@@ -60,7 +62,16 @@ impl Queue {
             watch(&queue, &place, &mut looker).map_err(system("vector"))?;
         }
         let signal = Arc::new(Signal::new(queue.clone(), me));
-        let queue = Queue { shared, queue, me, place, looker: RefCell::new(looker), uncommitted: Cell::new(false), signal };
+        let queue = Queue {
+            shared,
+            queue,
+            me,
+            place,
+            looker: RefCell::new(looker),
+            uncommitted: Cell::new(false),
+            clock: Cell::new(hw::now()),
+            signal,
+        };
         queue.settle_mask();
         Ok(queue)
     }
@@ -89,6 +100,7 @@ impl Queue {
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
     /// the iterator.
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.clock.set(now);
         let mut refused = Ok(());
         let batch = {
             let mut book = self.soft().requests();
@@ -105,9 +117,13 @@ impl Queue {
             self.queue.post(self.me, &mut book, now)
         };
         self.queue.commit();
+        self.queue.serve_own(now);
         if batch.commands > 0 {
-            self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &batch);
-            self.wake_all();
+            let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &batch);
+            if checked {
+                self.wake_all();
+                self.tell_owner();
+            }
         }
         refused
     }
@@ -145,7 +161,7 @@ impl Queue {
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         self.commit();
-        let ended = self.place.drive(std::slice::from_ref(self), until, false, || self.finished() >= min);
+        let ended = self.place.drive(std::slice::from_ref(self), self.clock.get(), until, false, || self.finished() >= min);
         report(ended);
         Ok(self.finished())
     }
@@ -157,7 +173,7 @@ impl Queue {
     pub fn wait_until(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         self.commit();
-        let ended = self.place.drive(std::slice::from_ref(self), until, true, || self.finished() >= min);
+        let ended = self.place.drive(std::slice::from_ref(self), self.clock.get(), until, true, || self.finished() >= min);
         report(ended);
         Ok(self.finished())
     }
@@ -169,12 +185,15 @@ impl Queue {
             return Pending::refused(why, request);
         }
         let now = hw::now();
+        self.clock.set(now);
         let mut book = self.soft().requests();
         let pending = match book.enter(request, Claim::Future(None), now) {
             Ok(at) => Pending::new(self.queue.clone(), self.me, at),
             Err(request) => return Pending::refused(Refused::TooMany, request),
         };
         self.queue.post(self.me, &mut book, now);
+        drop(book);
+        self.queue.serve_own(now);
         self.uncommitted.set(true);
         pending
     }
@@ -205,7 +224,7 @@ impl Queue {
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
         self.commit();
-        report(self.place.drive(std::slice::from_ref(self), until, true, enough));
+        report(self.place.drive(std::slice::from_ref(self), self.clock.get(), until, true, enough));
     }
 
     /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
@@ -219,7 +238,7 @@ impl Queue {
         self.looker.borrow_mut().seen.leaving = true;
         self.plan(hw::now());
         self.arm(true);
-        let more = self.soft().requests().done() > 0 || self.look_before_sleep_always();
+        let more = self.soft().requests().done() > 0 || self.look_once_more(true);
         Turned { found, more }
     }
 
@@ -290,6 +309,9 @@ impl Queue {
         let read = looker.look(&self.queue, self.soft(), budget);
         let found = looker.seen.found;
         drop(looker);
+        if let Some(read) = read {
+            self.clock.set(read);
+        }
         self.wake_all();
         (found, read)
     }
@@ -314,7 +336,7 @@ impl Queue {
     pub(crate) fn look_while_spinning(&self) -> bool {
         let found = self.queue.pair.pending() || !self.soft().inbox.is_empty();
         if found {
-            self.looker.borrow_mut().seen.pending = true;
+            self.looker.borrow_mut().found_something();
         }
         found
     }
@@ -327,6 +349,8 @@ impl Queue {
     pub(crate) fn arm(&self, sleeping: bool) {
         self.soft().bell.arm();
         if !sleeping {
+            // A nap is no look: somebody who sleeps may need the role meanwhile.
+            self.leave();
             return;
         }
         let mut looker = self.looker.borrow_mut();
@@ -343,16 +367,20 @@ impl Queue {
     }
 
     /// The look between arming and blocking. In `interrupt` mode the vector is never masked and its messages are
-    /// sticky, so that nothing can be missed and looking would only be a free poll.
+    /// sticky, so that nothing can be missed and looking would only be a free poll; unless another thread may have held
+    /// the lock when the message was followed.
     pub(crate) fn look_before_sleep(&self) -> bool {
-        let masks = self.looker.borrow().policy.masks();
-        !self.soft().inbox.is_empty() || self.soft().mode_asked() || masks && self.look_before_sleep_always()
+        let needed = self.queue.is_shared() || self.looker.borrow().policy.masks();
+        self.look_once_more(needed) || self.soft().mode_asked()
     }
 
-    fn look_before_sleep_always(&self) -> bool {
+    /// Whether there is anything for this thread to take: the policy is told.
+    fn look_once_more(&self, at_queue: bool) -> bool {
         let mut looker = self.looker.borrow_mut();
-        let found = !self.soft().inbox.is_empty() || looker.owner && self.queue.pair.pending();
-        looker.seen.pending |= found;
+        let found = !self.soft().inbox.is_empty() || at_queue && looker.owner && self.queue.pair.pending();
+        if found {
+            looker.found_something();
+        }
         found
     }
 
@@ -372,10 +400,7 @@ impl Queue {
             return;
         }
         looker.counters.wakeups += 1;
-        let inbox = !self.soft().inbox.is_empty();
-        if notified || inbox || looker.policy.masks() {
-            looker.seen.woke = Some(engine::cause(notified, woke_at, until));
-        }
+        looker.woken(engine::cause(notified, woke_at, until));
     }
 
     /// The thread goes back to its caller: hands on the role of looking, if others need it.
@@ -392,7 +417,14 @@ impl Queue {
                 return;
             }
         }
-        if looker.seen.pending
+        drop(looker);
+        self.tell_owner();
+    }
+
+    /// This thread goes away from entries that it knows of: whoever sleeps on the vector may have found the lock busy.
+    fn tell_owner(&self) {
+        if self.queue.is_shared()
+            && self.looker.borrow().seen.pending
             && let Some(owner) = self.queue.role.owner()
         {
             self.queue.softs[owner.0 as usize].tell();
@@ -447,5 +479,12 @@ impl Drop for Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.place.as_fd()
+    }
+}
+
+/// The same descriptor, for loops that want it raw.
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.place.as_fd().as_raw_fd()
     }
 }

@@ -27,9 +27,15 @@ pub(super) trait Stepper: Send {
     fn step(&mut self, now: Nanos) -> Step;
 }
 
+/// A controller, and what its link shares with this thread.
+type Attached = (Box<dyn Stepper>, Arc<Attachment>);
+
 /// What the host side knows of the device thread.
 pub(crate) struct Runner {
-    arrivals: Mutex<Vec<(Box<dyn Stepper>, Arc<Attachment>)>>,
+    arrivals: Mutex<Vec<Attached>>,
+    /// The thread holds them while it works; somebody else while they step by hand.
+    steppers: Mutex<Vec<Attached>>,
+    by_hand: AtomicBool,
     news: AtomicBool,
     /// Armed while the thread sleeps.
     idle: Bell,
@@ -54,6 +60,8 @@ impl Runner {
         }
         let runner = Arc::new(Runner {
             arrivals: Mutex::default(),
+            steppers: Mutex::default(),
+            by_hand: AtomicBool::new(false),
             news: AtomicBool::new(false),
             idle: Bell::new(),
             wake: EventFd::new()?,
@@ -63,7 +71,7 @@ impl Runner {
         });
         let poller = Poller::new()?;
         poller.add(&runner.wake, 0)?;
-        let worker = Worker { runner: Arc::downgrade(&runner), steppers: Vec::new(), poller, events: Vec::new() };
+        let worker = Worker { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
         thread::Builder::new().name("reap-device".into()).spawn(move || worker.run(cpu))?;
         *current = Arc::downgrade(&runner);
         Ok(runner)
@@ -73,6 +81,13 @@ impl Runner {
     pub(super) fn attach(&self, stepper: Box<dyn Stepper>, attachment: Arc<Attachment>) {
         lock(&self.arrivals).push((stepper, attachment));
         self.kick();
+    }
+
+    /// Takes in new controllers and lets go of those whose link is gone.
+    fn adopt(&self, steppers: &mut Vec<Attached>) {
+        self.news.store(false, Relaxed);
+        steppers.append(&mut lock(&self.arrivals));
+        steppers.retain(|(_, attachment)| !attachment.is_detached());
     }
 
     /// There is something new that is no doorbell: look.
@@ -118,10 +133,35 @@ impl Drop for Measured {
     }
 }
 
+/// While this lives the device thread rests, and the embedded controllers run only when [`ByHand::step`] is called: for
+/// counting instructions, and for tests that need to know when the device does what.
+pub struct ByHand(Arc<Runner>);
+
+impl ByHand {
+    pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
+        runner.by_hand.store(true, Release);
+        runner.kick();
+        ByHand(runner.clone())
+    }
+
+    /// One step of every controller. Whether any of them did something.
+    pub fn step(&self) -> bool {
+        let mut steppers = lock(&self.0.steppers);
+        self.0.adopt(&mut steppers);
+        step_all(&mut steppers, hw::now()).worked
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        self.0.by_hand.store(false, Release);
+        self.0.kick();
+    }
+}
+
 struct Worker {
     /// Links hold the runner; when the last is gone, so is the thread.
     runner: Weak<Runner>,
-    steppers: Vec<(Box<dyn Stepper>, Arc<Attachment>)>,
     poller: Poller,
     events: Vec<u64>,
 }
@@ -134,64 +174,25 @@ impl Worker {
             tracing::warn!(cpu, %error, "the device thread is not pinned");
         }
         while let Some(runner) = self.runner.upgrade() {
-            self.adopt(&runner);
-            self.work(&runner);
-            self.sleep(&runner);
+            let mut steppers = lock(&runner.steppers);
+            runner.adopt(&mut steppers);
+            if !runner.by_hand.load(Acquire) {
+                work(&runner, &mut steppers);
+            }
+            self.sleep(&runner, steppers);
         }
-    }
-
-    /// Takes in new controllers and lets go of those whose link is gone.
-    fn adopt(&mut self, runner: &Runner) {
-        runner.news.store(false, Relaxed);
-        self.steppers.append(&mut lock(&runner.arrivals));
-        self.steppers.retain(|(_, attachment)| !attachment.is_detached());
-    }
-
-    /// Steps until there is news, or for too long nothing to do.
-    fn work(&mut self, runner: &Runner) {
-        let mut last = hw::now();
-        let mut worked_at = last;
-        loop {
-            let now = hw::now();
-            if now - last > GAP {
-                runner.gaps.fetch_add(1, Relaxed);
-            }
-            last = now;
-            if self.step(now).worked {
-                worked_at = now;
-                continue;
-            }
-            if runner.news.load(Acquire) {
-                return;
-            }
-            if now - worked_at > IDLE_AFTER && runner.measured.load(Relaxed) == 0 {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    fn step(&mut self, now: Nanos) -> Step {
-        let mut all = Step { worked: false, next: None };
-        for (stepper, _) in &mut self.steppers {
-            let step = stepper.step(now);
-            all.worked |= step.worked;
-            all.next = match (all.next, step.next) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-        }
-        all
     }
 
     /// Arm, look, block: the device's own use of law 1.
-    fn sleep(&mut self, runner: &Runner) {
-        if runner.measured.load(Relaxed) > 0 {
+    fn sleep(&mut self, runner: &Runner, mut steppers: MutexGuard<'_, Vec<Attached>>) {
+        let by_hand = runner.by_hand.load(Acquire);
+        if runner.measured.load(Relaxed) > 0 && !by_hand {
             return;
         }
         runner.idle.arm();
         let now = hw::now();
-        let step = self.step(now);
+        let step = if by_hand { Step { worked: false, next: None } } else { step_all(&mut steppers, now) };
+        drop(steppers);
         if !step.worked && !runner.news.load(Acquire) {
             let timeout = step.next.map(|next| next - now);
             if let Err(error) = self.poller.wait(timeout, &mut self.events) {
@@ -200,4 +201,42 @@ impl Worker {
         }
         runner.idle.mask();
     }
+}
+
+/// Steps until there is news, or for too long nothing to do.
+fn work(runner: &Runner, steppers: &mut [Attached]) {
+    let mut last = hw::now();
+    let mut worked_at = last;
+    loop {
+        let now = hw::now();
+        if now - last > GAP {
+            runner.gaps.fetch_add(1, Relaxed);
+        }
+        last = now;
+        if step_all(steppers, now).worked {
+            worked_at = now;
+            continue;
+        }
+        if runner.news.load(Acquire) {
+            return;
+        }
+        if now - worked_at > IDLE_AFTER && runner.measured.load(Relaxed) == 0 {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// One step of each; `next` is the earliest of all.
+fn step_all(steppers: &mut [Attached], now: Nanos) -> Step {
+    let mut all = Step { worked: false, next: None };
+    for (stepper, _) in steppers {
+        let step = stepper.step(now);
+        all.worked |= step.worked;
+        all.next = match (all.next, step.next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+    all
 }

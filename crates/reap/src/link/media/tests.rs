@@ -1,1 +1,30 @@
+use super::*;
 
+#[test]
+fn a_file_is_created_extended_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("media");
+    let mut media = FileMedia::open(&path, Some(1 << 20), 512).unwrap();
+    media.write_at(4096, &[7; 512], true).unwrap();
+    drop(media);
+    let mut again = FileMedia::open(&path, None, 512).unwrap();
+    let mut read = [0; 512];
+    again.read_at(4096, &mut read).unwrap();
+    assert_eq!((again.bytes(), read), (1 << 20, [7; 512]));
+}
+
+#[test]
+fn what_cannot_be_a_medium_is_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::write(&small, [0; 100]).unwrap();
+    for (path, words) in [
+        (dir.path().join("missing"), "`size=` creates it"),
+        (small, "100 bytes hold no block of 512"),
+        (dir.path().to_owned(), "cannot open"),
+        ("/dev/null".into(), "not a regular file"),
+    ] {
+        let error = FileMedia::open(&path, None, 512).map(|_| ()).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

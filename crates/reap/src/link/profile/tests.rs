@@ -1,1 +1,34 @@
+use super::*;
 
+fn from_file(text: &str) -> Result<Profile, OpenError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("slow.toml");
+    std::fs::write(&path, text).unwrap();
+    load(path.to_str().unwrap())
+}
+
+#[test]
+fn built_in_names_load() {
+    for name in Profile::NAMES {
+        assert_eq!(load(name).unwrap().name, name);
+    }
+}
+
+#[test]
+fn a_file_of_ones_own_loads_and_is_called_after_the_file() {
+    let profile = from_file("channels = 4\n[read]\nbase_ns = 2000000\n[write]\nbase_ns = 30000\ntail_ppm = 10\ntail_ns = 5\n").unwrap();
+    assert_eq!((profile.name.as_str(), profile.channels, profile.read.base), ("slow", 4, Nanos::from_millis(2)));
+    assert!(profile.moves_data);
+}
+
+#[test]
+fn mistakes_say_what_and_where() {
+    for (text, words) in
+        [("[read]\nbase = 1\n[write]\n", "unknown field `base`"), ("[read]\n", "missing field `write`"), ("chanels = 1", "line 1")]
+    {
+        let error = from_file(text).expect_err(text).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(load("ramdisk").unwrap_err().to_string().contains("optane"));
+    assert!(load("/nowhere.toml").unwrap_err().to_string().contains("cannot read it"));
+}

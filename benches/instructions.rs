@@ -1,0 +1,89 @@
+//! Instructions per I/O of the library's polled path, counted by callgrind: `cargo bench -p reap --bench instructions`.
+//!
+//! One thread; the embedded device is stepped by hand between batches, outside what is counted. Needs valgrind.
+
+use std::process::{Command, ExitCode};
+
+use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
+
+/// Batches that are counted.
+const BATCHES: usize = 2000;
+
+/// Batch size, bytes per read.
+const CASES: [(usize, u32); 5] = [(32, 512), (32, 4096), (1, 512), (128, 512), (32, 65536)];
+
+fn main() -> ExitCode {
+    match std::env::var("REAP_COUNTED") {
+        Ok(case) => {
+            let (depth, bytes) = CASES[case.parse::<usize>().unwrap_or(0)];
+            run(depth, bytes);
+            ExitCode::SUCCESS
+        }
+        Err(_) => count(),
+    }
+}
+
+/// Runs every case of this program under callgrind and prints what it counted.
+fn count() -> ExitCode {
+    println!("{:>5} {:>7} {:>8} {:>8} {:>8}", "batch", "bytes", "submit", "reap", "total");
+    for (n, (depth, bytes)) in CASES.iter().enumerate() {
+        let [submit, reap] = ["counted_submit", "counted_reap"].map(|function| callgrind(n, function));
+        let (Some(submit), Some(reap)) = (submit, reap) else {
+            eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
+            return ExitCode::FAILURE;
+        };
+        let per_io = |count: u64| count as f64 / (BATCHES * depth) as f64;
+        println!("{depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}", per_io(submit), per_io(reap), per_io(submit + reap));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Instructions inside `function`, for one case.
+fn callgrind(case: usize, function: &str) -> Option<u64> {
+    let out = std::env::temp_dir().join(format!("reap-callgrind-{}-{case}-{function}", std::process::id()));
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "--collect-atstart=no", "--quiet", "--log-file=/dev/null"])
+        .arg(format!("--toggle-collect=*{function}*"))
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().ok()?)
+        .env("REAP_COUNTED", case.to_string())
+        .status();
+    let text = std::fs::read_to_string(&out).ok();
+    _ = std::fs::remove_file(&out);
+    status.ok().filter(|s| s.success())?;
+    text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
+}
+
+fn run(depth: usize, bytes: u32) {
+    let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
+    let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
+    let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
+    let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);
+    let mut done = Vec::with_capacity(depth);
+    for _ in 0..BATCHES {
+        batch(&queue, &hand, &ns, &mut free, &mut done);
+    }
+}
+
+fn batch(queue: &Queue, hand: &ByHand, ns: &Namespace, free: &mut Vec<DmaBuf>, done: &mut Vec<Completion>) {
+    let depth = free.len();
+    let now = reap::now();
+    counted_submit(queue, ns, free, now);
+    while hand.step() {}
+    while done.len() < depth {
+        counted_reap(queue, depth - done.len(), done);
+    }
+    free.extend(done.drain(..).filter_map(|completion| completion.buf));
+}
+
+#[inline(never)]
+fn counted_submit(queue: &Queue, ns: &Namespace, free: &mut Vec<DmaBuf>, now: Nanos) {
+    let requests = free.drain(..).zip(0..).map(|(buf, n)| Request::read(ns, n * 128, buf));
+    queue.submit(now, requests).map_err(|(why, _)| why).expect("requests are in range");
+}
+
+#[inline(never)]
+fn counted_reap(queue: &Queue, min: usize, done: &mut Vec<Completion>) {
+    queue.wait(min, Nanos::MAX).expect("outside block_on");
+    queue.reap(done);
+}

@@ -1,0 +1,22 @@
+//! Futures on one thread: `block_on` drives the queue while it waits.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let device = reap::Device::open("mem:1G?profile=optane")?;
+    let queue = device.queue()?;
+    let ns = device.namespaces()[0];
+
+    let mut buf = device.buffer(4096)?;
+    buf.fill(0x5a);
+    let read = queue.block_on(async {
+        let (result, buf) = queue.write(&ns, 0, buf).await;
+        result?;
+        queue.flush(&ns).await?;
+        let (result, buf) = queue.read(&ns, 0, buf).await;
+        result.map(|()| buf)
+    })?;
+    let buf = read?;
+    println!("read back {} bytes of {:#04x}", buf.len(), buf[0]);
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! *When* to look at a completion queue, and *who* looks. Pure: no clock, no thread, and nothing of NVMe.
+//! *When* to look at a completion queue, *who* looks, and *how* a thread is told. Pure: no clock, no thread, and nothing of NVMe.
 //!
 //! A [`Policy`] answers for one queue, a [`Group`] for the queues of one thread. Whoever executes the answers, the
 //! engine of `reap` or the simulator, is told only what was seen. **Policies cannot arm**: they plan a
@@ -18,15 +18,20 @@
 //! | `Rest` | nothing | |
 //!
 //! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`.
-//! A switch of mode replaces the policy; the new one may find commands in flight of which it never heard.
+//! Where it does not, the notification is never masked: every entry has sent its message, signals are sticky, and `Sleep`
+//! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never
+//! heard, and the first thing it is told is that the thread `woke`: entries posted under a mask that is now taken off
+//! have sent no message.
 #![forbid(unsafe_code)]
 
 mod group;
 mod mode;
+mod notifier;
 mod policy;
 mod seen;
 
 pub use group::{Group, Round, Turn, combine};
 pub use mode::{Mode, ModeError, Preset};
+pub use notifier::{Notifier, QueueSet};
 pub use policy::{Policy, WEIGHT};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};

@@ -13,6 +13,7 @@ mod costs;
 mod cpu;
 mod events;
 mod lane;
+mod notifier;
 mod port;
 mod report;
 mod requests;

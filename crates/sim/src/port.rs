@@ -7,8 +7,9 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, Port};
+use device::{BusError, FaultyPort, Injected, Port};
 use nvme::{Doorbells, QueueId, Registers, Vector, regs};
+use units::Nanos;
 
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
@@ -142,9 +143,14 @@ impl Vectors {
         self.set(vector, false);
     }
 
-    /// Messages sent, and held back by the mask.
-    pub(crate) fn counts(&self, vector: Vector) -> (u64, u64) {
-        self.lines.get(usize::from(vector.0)).map_or((0, 0), |line| (line.messages.get(), line.suppressed.get()))
+    /// Messages that I/O queues' vectors have sent: all but vector 0, which is the admin queue's.
+    pub(crate) fn messages(&self) -> u64 {
+        self.lines.iter().skip(1).map(|line| line.messages.get()).sum()
+    }
+
+    /// Messages of those vectors that the mask has held back.
+    pub(crate) fn suppressed(&self) -> u64 {
+        self.lines.iter().skip(1).map(|line| line.suppressed.get()).sum()
     }
 
     /// The messages sent since the last call, oldest first.
@@ -228,6 +234,38 @@ impl Port for SimPort {
 
     fn message(&self, vector: Vector) -> bool {
         self.vectors.message(vector)
+    }
+}
+
+/// A bus in virtual time: one that may have events of its own.
+pub(crate) trait Bus: Port {
+    /// Does what is due by now, before the controller steps.
+    fn advance(&self, _now: Nanos) {}
+
+    /// When it has something to do next.
+    fn next(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    /// The faults that it has injected.
+    fn injected(&self) -> Vec<Injected> {
+        Vec::new()
+    }
+}
+
+impl Bus for SimPort {}
+
+impl<P: Port> Bus for FaultyPort<P> {
+    fn advance(&self, now: Nanos) {
+        FaultyPort::advance(self, now);
+    }
+
+    fn next(&self) -> Nanos {
+        self.next_late().unwrap_or(Nanos::MAX)
+    }
+
+    fn injected(&self) -> Vec<Injected> {
+        FaultyPort::injected(self)
     }
 }
 

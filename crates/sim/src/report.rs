@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use device::Injected;
 use units::Nanos;
 use workload::{Failure, Latency, Stats};
 
@@ -88,6 +89,8 @@ pub struct Outcome {
     pub aborts: u32,
     /// Entries that were there at a time-out and of which nobody had been told.
     pub missed_notifications: u64,
+    /// The faults that were injected, in order.
+    pub injected: Vec<Injected>,
     /// What the job itself measured: latencies by operation, depths, batches.
     pub stats: Stats,
 }

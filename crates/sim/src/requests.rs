@@ -188,3 +188,6 @@ impl Request {
 fn not_once(token: Token) -> SimError {
     SimError::NotOnce { token: token.to_word() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What is simulated, and how a run can fail.
 
 use completion::{Group, Mode, Plan};
-use device::{Config, Profile};
+use device::{Config, FaultPlan, Profile};
 use driver::{BringupError, ProtocolViolation, RecoveryConfig};
 use units::Nanos;
 use workload::{Job, Misfit, PerOp, Rate, RateProcess};
@@ -33,6 +33,8 @@ pub struct Scenario {
     pub think: Nanos,
     /// Another thread wants the CPU all the time. The policies are told; its own time is not modelled.
     pub cpu_wanted: bool,
+    /// What goes wrong on the bus.
+    pub faults: FaultPlan,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
     /// Seeds the device's dice and the job's.
@@ -56,6 +58,7 @@ impl Scenario {
             job,
             think: Nanos::ZERO,
             cpu_wanted: false,
+            faults: FaultPlan::new(),
             recovery: None,
             seed: 1,
             limit: Nanos::from_secs(3_600),

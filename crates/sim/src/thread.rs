@@ -6,15 +6,17 @@
 
 mod application;
 
-use completion::{Batch, Cause, Check, Done, Found, Group, Plan, Round, Seen, Woke, combine};
+use std::rc::Rc;
+
+use completion::{Batch, Cause, Check, Done, Found, Group, Notifier, Plan, Round, Seen, Woke, combine};
 use driver::{Completed, ProtocolViolation};
-use nvme::Vector;
 use units::Nanos;
 
 pub(crate) use application::Application;
 
 use crate::lane::Lane;
-use crate::port::{HostBar, Vectors};
+use crate::notifier::PerVector;
+use crate::port::HostBar;
 use crate::report::Tally;
 use crate::requests::Token;
 use crate::{Costs, SimError};
@@ -24,7 +26,6 @@ pub(crate) struct Ground<'a> {
     pub(crate) now: Nanos,
     pub(crate) costs: &'a Costs,
     pub(crate) bells: &'a HostBar,
-    pub(crate) vectors: &'a Vectors,
 }
 
 /// How long the thread is at it.
@@ -53,9 +54,17 @@ pub(crate) enum SleepStep {
     Block,
 }
 
-/// Law 1, host side. The one place where the simulator goes to sleep; what an entry posted before `Arm` did not signal,
-/// `Look` finds.
-pub(crate) const SLEEP: &[SleepStep] = &[SleepStep::Arm, SleepStep::Look, SleepStep::Block];
+/// How a thread keeps law 1, as data, so that tests can break it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// What going to sleep consists of.
+    pub(crate) sleep: &'static [SleepStep],
+    /// Taking a mask off because of a switch of mode is followed by a look, too.
+    pub(crate) looks_after_switch: bool,
+}
+
+/// Law 1, host side. What an entry posted before `Arm` did not signal, `Look` finds.
+pub(crate) const LAWFUL: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Look, SleepStep::Block], looks_after_switch: true };
 
 /// Where the thread stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +83,7 @@ enum At {
     Sort { after: After },
     /// Spinning has ended.
     Spun,
-    /// At this step of [`SLEEP`].
+    /// At this step of [`Habits::sleep`].
     Sleep { step: usize, until: Nanos },
     /// In the system call that blocks.
     Blocking { until: Nanos },
@@ -114,7 +123,8 @@ pub(crate) struct Thread {
     pub(crate) tally: Tally,
     /// The controller broke the protocol; to be taken by whoever resets it.
     pub(crate) violation: Option<ProtocolViolation>,
-    sleep: &'static [SleepStep],
+    notifier: Rc<PerVector>,
+    habits: Habits,
     round: Round,
     in_round: bool,
     plans: Vec<Plan>,
@@ -132,14 +142,15 @@ pub(crate) struct Thread {
 const TAKEN: usize = 1024;
 
 impl Thread {
-    pub(crate) fn new(lanes: Vec<Lane>, app: Application, group: Group, sleep: &'static [SleepStep]) -> Thread {
+    pub(crate) fn new(lanes: Vec<Lane>, notifier: Rc<PerVector>, app: Application, group: Group, habits: Habits) -> Thread {
         Thread {
             plans: Vec::with_capacity(lanes.len()),
             lanes,
             app,
             tally: Tally::default(),
             violation: None,
-            sleep,
+            notifier,
+            habits,
             round: Round::new(group),
             in_round: false,
             at: At::Load,
@@ -169,13 +180,6 @@ impl Thread {
         }
     }
 
-    /// The interrupt handler signals a vector's eventfd.
-    pub(crate) fn signal(&mut self, vector: Vector) {
-        for lane in self.lanes.iter_mut().filter(|lane| lane.vector == vector) {
-            lane.signalled = true;
-        }
-    }
-
     /// Something happened that no queue notifies of.
     pub(crate) fn poke(&mut self) {
         self.poked = true;
@@ -183,7 +187,7 @@ impl Thread {
 
     /// Whoever blocks with this would be woken at once.
     fn is_called(&self) -> bool {
-        self.poked || self.lanes.iter().any(|lane| lane.signalled)
+        self.poked || self.notifier.is_signalled()
     }
 
     /// Back on the CPU.
@@ -205,7 +209,7 @@ impl Thread {
 
     fn decide(&mut self, g: &Ground) -> Result<Progress, SimError> {
         for lane in &mut self.lanes {
-            lane.adopt(g.vectors);
+            lane.adopt(&*self.notifier, self.habits.looks_after_switch);
         }
         if std::mem::take(&mut self.poked) {
             self.app.unblock();
@@ -247,9 +251,9 @@ impl Thread {
             }
             // Lanes whose own plan is to sleep are armed, whatever the others do.
             Plan::Nap { until } | Plan::Sleep { until } => At::Sleep { step: 0, until: until.min(self.deadline()) },
-            Plan::Rest if self.leaving => At::Sleep { step: self.sleep.len() - 1, until: Nanos::MAX },
+            Plan::Rest if self.leaving => At::Sleep { step: self.habits.sleep.len() - 1, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that is being reset.
-            Plan::Rest => At::Sleep { step: self.sleep.len() - 1, until: self.deadline() },
+            Plan::Rest => At::Sleep { step: self.habits.sleep.len() - 1, until: self.deadline() },
         };
         self.in_round = false;
         Ok(())
@@ -365,11 +369,11 @@ impl Thread {
 
     fn sleep(&mut self, g: &Ground, step: usize, until: Nanos) -> Progress {
         self.at = At::Sleep { step: step + 1, until };
-        match self.sleep[step] {
+        match self.habits.sleep[step] {
             SleepStep::Arm => {
                 let mut armed = 0;
                 for lane in self.lanes.iter().filter(|lane| lane.is_to_arm()) {
-                    g.vectors.arm(lane.vector);
+                    lane.arm(&*self.notifier);
                     armed += 1;
                 }
                 Progress::Busy(Nanos(g.costs.arm.0 * armed))
@@ -414,10 +418,10 @@ impl Thread {
     fn woken(&mut self, g: &Ground, woke: Woke) -> Progress {
         let cost = self.mask_all(g);
         self.poked = false;
-        for lane in &mut self.lanes {
+        let called = self.notifier.pending();
+        for (queue, lane) in self.lanes.iter_mut().enumerate() {
             lane.slept = true;
-            let notified = std::mem::take(&mut lane.signalled);
-            let own = if notified { Woke { cause: Cause::Notification, late: Nanos::ZERO } } else { woke };
+            let own = if called.contains(queue) { Woke { cause: Cause::Notification, late: Nanos::ZERO } } else { woke };
             lane.seen.woke = (lane.pair.in_flight() > 0).then_some(own);
         }
         self.app.unblock();
@@ -432,7 +436,7 @@ impl Thread {
     }
 
     fn mask_all(&self, g: &Ground) -> Nanos {
-        let masked = self.lanes.iter().filter(|lane| lane.mask(g.vectors)).count();
+        let masked = self.lanes.iter().filter(|lane| lane.mask(&*self.notifier)).count();
         Nanos(g.costs.mask.0 * masked as u64)
     }
 }

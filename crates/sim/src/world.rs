@@ -4,15 +4,16 @@ mod bringup;
 mod keeper;
 
 use completion::{Cause, Woke};
-use device::{Controller, Namespace, Port};
+use device::{Controller, FaultPlan, FaultyPort, Namespace};
 use nvme::Vector;
 use units::Nanos;
 
 use crate::cpu::Cpu;
 use crate::events::{Events, Ticket};
 use crate::lane::Lane;
-use crate::port::{HostBar, SimPort, Vectors};
-use crate::thread::{Application, Ground, Progress, SLEEP, SleepStep, Thread};
+use crate::notifier::PerVector;
+use crate::port::{Bus, HostBar, SimPort, Vectors};
+use crate::thread::{Application, Ground, Habits, LAWFUL, Progress, Thread};
 use crate::{Outcome, Scenario, SimError};
 use keeper::Keeper;
 use std::rc::Rc;
@@ -66,7 +67,7 @@ enum Run {
 const STEPS_AT_ONCE: u32 = 100_000;
 
 /// One run.
-pub(crate) struct World<P: Port> {
+pub(crate) struct World<P: Bus> {
     now: Nanos,
     scenario: Scenario,
     events: Events<Event>,
@@ -82,6 +83,7 @@ pub(crate) struct World<P: Port> {
     bells: HostBar,
     seen_writes: u64,
     vectors: Rc<Vectors>,
+    notifier: Rc<PerVector>,
     /// Per vector: an interrupt waits for another one to end. Messages that come meanwhile are merged into it.
     waiting: Vec<bool>,
     raised: Vec<Vector>,
@@ -93,16 +95,20 @@ pub(crate) struct World<P: Port> {
 impl Scenario {
     /// Runs it.
     pub fn run(&self) -> Result<Outcome, SimError> {
-        self.run_with(|port| port, SLEEP)
+        self.run_with(LAWFUL)
     }
 
-    /// Runs it on a bus of the test's making, with these steps of going to sleep.
-    pub(crate) fn run_with<P: Port>(&self, wrap: impl FnOnce(SimPort) -> P, sleep: &'static [SleepStep]) -> Result<Outcome, SimError> {
-        World::bring_up(self, wrap, sleep)?.run()
+    /// Runs it with a thread of these habits.
+    pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
+        if self.faults == FaultPlan::default() {
+            World::bring_up(self, |port| port, habits)?.run()
+        } else {
+            World::bring_up(self, |port| FaultyPort::new(port, self.faults.clone()), habits)?.run()
+        }
     }
 }
 
-impl<P: Port> World<P> {
+impl<P: Bus> World<P> {
     fn run(mut self) -> Result<Outcome, SimError> {
         for (n, &(at, _)) in self.scenario.switches.iter().enumerate() {
             self.events.schedule(self.started + at, Event::Switch(n));
@@ -167,11 +173,10 @@ impl<P: Port> World<P> {
     /// The controller does what is due.
     fn step_device(&mut self) -> Result<(), SimError> {
         (self.device_at, self.device_ticket) = (Nanos::MAX, None);
+        self.controller.port().advance(self.now);
         let step = self.controller.step(self.now);
-        let next = if step.worked { Some(self.now) } else { step.next };
-        if let Some(next) = next {
-            self.device_by(next.max(self.now));
-        }
+        let next = if step.worked { self.now } else { step.next.unwrap_or(Nanos::MAX) };
+        self.device_by(next.min(self.controller.port().next()).max(self.now));
         self.vectors.take_raised(&mut self.raised);
         let arrives = self.now + self.scenario.costs.message_delay;
         for vector in self.raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
@@ -222,7 +227,7 @@ impl<P: Port> World<P> {
         self.interrupts += 1;
         let cost = self.scenario.costs.interrupt;
         let ends = self.cpu.interrupt(self.now, cost);
-        self.thread.signal(vector);
+        self.notifier.signal(vector);
         match self.run {
             Run::Blocked { until, .. } => self.wake(ends, Cause::Notification, until),
             Run::Busy { until, .. } => self.end_busy_at(until + cost),
@@ -265,7 +270,7 @@ impl<P: Port> World<P> {
         if self.steps_at_once > STEPS_AT_ONCE {
             return Err(SimError::Livelock { at: self.now, seed: self.scenario.seed });
         }
-        let ground = Ground { now: self.now, costs: &self.scenario.costs, bells: &self.bells, vectors: &self.vectors };
+        let ground = Ground { now: self.now, costs: &self.scenario.costs, bells: &self.bells };
         let progress = self.thread.step(&ground)?;
         match progress {
             Progress::Busy(cost) => {
@@ -315,8 +320,8 @@ impl<P: Port> World<P> {
             lost: tally.lost,
             failure: self.thread.app.generator.failure().copied(),
             bad_statuses: tally.bad_statuses,
-            messages: sum(&|lane| self.vectors.counts(lane.vector).0),
-            suppressed: sum(&|lane| self.vectors.counts(lane.vector).1),
+            messages: self.vectors.messages(),
+            suppressed: self.vectors.suppressed(),
             interrupts: self.interrupts,
             wakeups: tally.wakeups,
             timer_wakeups: tally.timer_wakeups,
@@ -332,6 +337,7 @@ impl<P: Port> World<P> {
             resets: self.keeper.resets,
             aborts: self.keeper.aborts,
             missed_notifications: self.keeper.missed,
+            injected: self.controller.port().injected(),
             stats: self.thread.app.generator.stats().clone(),
         }
     }

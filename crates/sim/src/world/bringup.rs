@@ -16,7 +16,7 @@ const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tag
 const OVERHEAD: usize = 1 << 20;
 
 /// What bring-up needs and gives.
-struct Setup<'a, P: Port> {
+struct Setup<'a, P: Bus> {
     now: Nanos,
     controller: &'a mut Controller<P>,
     keeper: &'a mut Keeper,
@@ -24,20 +24,16 @@ struct Setup<'a, P: Port> {
     pairs: Vec<Pair>,
 }
 
-impl<P: Port> World<P> {
+impl<P: Bus> World<P> {
     /// A world whose controller is ready.
-    pub(super) fn bring_up(
-        scenario: &Scenario,
-        wrap: impl FnOnce(SimPort) -> P,
-        sleep: &'static [SleepStep],
-    ) -> Result<World<P>, SimError> {
+    pub(super) fn bring_up(scenario: &Scenario, wrap: impl FnOnce(SimPort) -> P, habits: Habits) -> Result<World<P>, SimError> {
         let depth = scenario.job.iodepth.max(1);
         let len = scenario.job.block.read.max.max(scenario.job.block.write.max).min(BUFFER);
         let rings = usize::from(scenario.queues) * (scenario.tags as usize + 2) * 128;
         let memory = Memory::new(OVERHEAD + rings.next_multiple_of(1 << 16) + Requests::footprint(depth, len));
         let config = device::Config { seed: scenario.seed, ..scenario.device.clone() };
         let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
-        let (bells, vectors, lines) = (port.host_bar(), port.vectors(), usize::from(config.vectors));
+        let (bells, vectors, count) = (port.host_bar(), port.vectors(), config.vectors.max(1));
         let medium = Mem::new(scenario.bytes, Budget::new(scenario.bytes));
         let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
         let mut controller = Controller::new(config, vec![namespace], wrap(port));
@@ -45,7 +41,7 @@ impl<P: Port> World<P> {
         let (admin_sq, admin_cq, admin) = make_pair(&memory, QueueId::ADMIN, ADMIN_SIZES)?;
         let page = memory.alloc(4096).ok_or_else(no_room)?;
         let mut keeper = Keeper::new(admin, page, memory.clone());
-        let wanted = (1..=scenario.queues).map(|n| Some(Vector(n.min(lines as u16 - 1)))).collect();
+        let wanted = (1..=scenario.queues).map(|n| Some(Vector(n.min(count - 1)))).collect();
         let queues = WantedQueues::New { depth: scenario.tags, vectors: wanted };
         let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout: Nanos::from_secs(1) };
         let mut setup =
@@ -57,9 +53,10 @@ impl<P: Port> World<P> {
             keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
         }
         let app = application(scenario, &memory, &inventory, depth, len, pairs.len())?;
-        let vector = |n: usize| inventory.queues.get(n).and_then(|layout| layout.vector).unwrap_or_default();
-        let lanes = pairs.into_iter().enumerate().map(|(n, pair)| Lane::new(pair, vector(n), scenario.mode, &vectors)).collect();
-        let thread = Thread::new(lanes, app, scenario.group, sleep);
+        let lines = inventory.queues.iter().map(|layout| layout.vector.unwrap_or_default()).collect();
+        let notifier = Rc::new(PerVector::new(Rc::clone(&vectors), lines));
+        let lanes = pairs.into_iter().enumerate().map(|(n, pair)| Lane::new(n, pair, scenario.mode, &*notifier)).collect();
+        let thread = Thread::new(lanes, Rc::clone(&notifier), app, scenario.group, habits);
         let mut events = Events::new();
         let run = Run::Busy { until: now, ticket: events.schedule(Nanos::MAX, Event::Step) };
         let seen_writes = bells.writes();
@@ -78,7 +75,8 @@ impl<P: Port> World<P> {
             bells,
             seen_writes,
             vectors,
-            waiting: vec![false; lines],
+            notifier,
+            waiting: vec![false; usize::from(count)],
             raised: Vec::new(),
             interrupts: 0,
             steps_at_once: 0,
@@ -89,7 +87,7 @@ impl<P: Port> World<P> {
     }
 }
 
-impl<P: Port> Setup<'_, P> {
+impl<P: Bus> Setup<'_, P> {
     fn run(&mut self, config: BringupConfig) -> Result<Inventory, SimError> {
         let memory = self.keeper.memory.clone();
         let mut bringup = Bringup::new(config);
@@ -117,6 +115,7 @@ impl<P: Port> Setup<'_, P> {
     /// Lets time pass until `until`, or until there is a reply.
     fn wait(&mut self, until: Nanos) {
         loop {
+            self.controller.port().advance(self.now);
             let step = self.controller.step(self.now);
             if self.keeper.is_called() || self.now >= until {
                 return;

@@ -78,7 +78,7 @@ impl Keeper {
     }
 }
 
-impl<P: Port> World<P> {
+impl<P: Bus> World<P> {
     /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
     pub(super) fn keep(&mut self) -> Result<(), SimError> {
         self.take_replies();

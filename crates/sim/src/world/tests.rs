@@ -5,24 +5,28 @@ use units::Nanos;
 
 use crate::*;
 
+mod faults;
 mod figures;
 mod laws;
 
 /// Random scenarios: every mode, switches at any instant, depths and batches, few tags, several queues, both price
-/// lists, an application that leaves to compute.
+/// lists, shared vectors, an application that leaves to compute.
 fn any_scenario() -> impl Strategy<Value = Scenario> {
     let mode = || prop::sample::select(Mode::ALL.to_vec());
     let profile = prop::sample::select(vec![Profile::null(), Profile::optane(), Profile::tlc(), Profile::bimodal(), Profile::cloud()]);
     let switches = prop::collection::vec((0u64..400_000, mode()), 0..6);
-    let shape = (1u32..80, 1u32..40, 1u32..20, prop::sample::select(vec![2u32, 8, 64, 256]), 1u16..4);
+    let shape = (1u32..80, 1u32..40, 1u32..20, prop::sample::select(vec![2u32, 8, 64, 256]), (1u16..4, 2u16..4));
     let habits = (prop::option::weighted(0.3, 1_000u64..200_000), any::<[bool; 3]>(), any::<u64>());
     (mode(), profile, switches, shape, habits).prop_map(|(mode, profile, switches, shape, habits)| {
-        let (depth, batch, reap_min, tags, queues) = shape;
+        let (depth, batch, reap_min, tags, (queues, vectors)) = shape;
         let (think, [open, cheap, cpu_wanted], seed) = habits;
         let mut job = if open { open_loop(40_000, 150) } else { closed_loop(depth, 300) };
         job.batch_submit = batch.min(job.iodepth);
         job.complete_min = reap_min.min(job.iodepth);
+        let base = Scenario::new(mode, profile, job);
         Scenario {
+            // Fewer vectors than queues: some share one.
+            device: Config { vectors, ..base.device },
             switches: switches.into_iter().map(|(at, mode)| (Nanos(at), mode)).collect(),
             costs: if cheap { Costs::BARE_METAL } else { Costs::VIRTUAL },
             tags,
@@ -31,7 +35,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
             cpu_wanted,
             seed,
             bytes: 1 << 20,
-            ..Scenario::new(mode, profile, job)
+            ..base
         }
     })
 }

@@ -3,14 +3,16 @@
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 
 use super::*;
-use crate::thread::{SLEEP, SleepStep};
+use crate::thread::{Habits, LAWFUL, SleepStep};
 
-/// Arms after it has looked: what is posted in between is lost.
-const LOOKS_TOO_EARLY: &[SleepStep] = &[SleepStep::Look, SleepStep::Arm, SleepStep::Block];
 /// Does not look again.
-const DOES_NOT_LOOK: &[SleepStep] = &[SleepStep::Arm, SleepStep::Block];
+const DOES_NOT_LOOK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
+/// Arms after it has looked: what is posted in between is lost.
+const LOOKS_TOO_EARLY: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Arm, SleepStep::Block], ..LAWFUL };
 /// Looks, and forgets to arm.
-const DOES_NOT_ARM: &[SleepStep] = &[SleepStep::Look, SleepStep::Block];
+const DOES_NOT_ARM: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
+/// Trusts that a vector which it has just unmasked tells of what was posted before.
+const FORGETS_THE_MASK: Habits = Habits { looks_after_switch: false, ..LAWFUL };
 
 /// What has to be true of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -34,10 +36,10 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-fn holds(cases: u32, sleep: &'static [SleepStep]) -> Result<(), String> {
+fn holds(cases: u32, habits: Habits) -> Result<(), String> {
     let mut runner = TestRunner::new(Runs { failure_persistence: None, ..Runs::with_cases(cases) });
     let law = |scenario: Scenario| {
-        let outcome = scenario.run_with(|port| port, sleep).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
         judge(&scenario, &outcome).map_err(TestCaseError::fail)
     };
     runner.run(&any_scenario(), law).map_err(|error| error.to_string())
@@ -47,26 +49,41 @@ fn holds(cases: u32, sleep: &'static [SleepStep]) -> Result<(), String> {
 /// modes are switched with I/O in flight.
 #[test]
 fn every_run_keeps_the_laws() {
-    holds(4_000, SLEEP).unwrap();
+    holds(4_000, LAWFUL).unwrap();
 }
 
-/// The same run without the look after arming, or with the look before it, or without arming, comes to a standstill for
+/// The same runs without the look after arming, or with the look before it, or without arming, come to a standstill for
 /// some seed.
 #[test]
-fn executors_that_sleep_in_another_order_are_caught() {
-    for sleep in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM] {
-        let message = holds(3_000, sleep).expect_err("no seed finds it");
+fn executors_with_other_habits_are_caught() {
+    for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM] {
+        let message = holds(3_000, habits).expect_err("no seed finds it");
         assert!(message.contains("standstill") && message.contains("seed"), "{message}");
     }
+}
+
+/// A switch from a mode that masks to one that does not takes a mask off. Here there is one every microsecond, and each
+/// wait is for the last of eight entries.
+#[test]
+fn a_switch_that_takes_a_mask_off_is_followed_by_a_look() {
+    let run = |seed, habits| {
+        let mut job = closed_loop(8, 800);
+        job.complete_min = 8;
+        let modes = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::INTERRUPT, Mode::POLL];
+        let switches = (0..1_500).map(|n| (Nanos(1_000 * n as u64), modes[n % 4])).collect();
+        Scenario { switches, seed, ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), job) }.run_with(habits)
+    };
+    assert!((0..50).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.completed == 800)));
+    assert!((0..50).any(|seed| matches!(run(seed, FORGETS_THE_MASK), Err(SimError::Standstill { mode: Mode::INTERRUPT, .. }))));
 }
 
 /// And it is the masking modes that depend on it: a vector that is never masked has told everything already.
 #[test]
 fn a_standstill_names_the_mode() {
     let scenario = |mode| Scenario::new(mode, Profile::optane(), closed_loop(16, 5_000));
-    let error = scenario(Mode::IRQ_POLL).run_with(|port| port, DOES_NOT_LOOK).unwrap_err();
+    let error = scenario(Mode::IRQ_POLL).run_with(DOES_NOT_LOOK).unwrap_err();
     assert!(matches!(error, SimError::Standstill { mode: Mode::IRQ_POLL, in_flight: 1.., .. }), "{error}");
-    assert!(scenario(Mode::INTERRUPT).run_with(|port| port, DOES_NOT_LOOK).is_ok());
+    assert!(scenario(Mode::INTERRUPT).run_with(DOES_NOT_LOOK).is_ok());
 }
 
 #[test]

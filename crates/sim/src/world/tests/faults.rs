@@ -1,0 +1,161 @@
+//! Everything that a bus or a controller can do wrong, under the simulator's clock: each request ends exactly once,
+//! completed or failed, and the run ends.
+
+use device::{Fault, FaultPlan};
+use driver::RecoveryConfig;
+use nvme::Status;
+use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
+use workload::ErrorCode;
+
+use super::*;
+
+fn recovery() -> RecoveryConfig {
+    RecoveryConfig {
+        command_timeout: Nanos::from_millis(20),
+        grace: Nanos::from_millis(10),
+        attempts: 3,
+        health_interval: Nanos::from_millis(5),
+    }
+}
+
+fn with_faults(mode: Mode, faults: FaultPlan) -> Scenario {
+    let scenario = Scenario::new(mode, Profile::optane(), closed_loop(16, 2_000));
+    Scenario { faults, recovery: Some(recovery()), limit: Nanos::from_secs(60), ..scenario }
+}
+
+/// Every request that was issued ended once, and nobody read another's data.
+fn judge(outcome: &Outcome) -> Result<(), String> {
+    let issued = outcome.stats.read.issued + outcome.stats.write.issued;
+    let ended = outcome.completed + outcome.failed + outcome.lost;
+    if issued != ended {
+        return Err(format!("{issued} requests issued, {ended} ended"));
+    }
+    match outcome.failure {
+        Some(failure) if failure.code == ErrorCode::EILSEQ => Err(format!("wrong data: {failure}")),
+        None if outcome.failed + outcome.lost > 0 => Err("a request failed and nobody was told".into()),
+        _ => Ok(()),
+    }
+}
+
+fn run(scenario: &Scenario) -> Outcome {
+    let outcome = scenario.run().unwrap_or_else(|error| panic!("{}: {error}", scenario.mode));
+    judge(&outcome).unwrap_or_else(|error| panic!("{}: {error}", scenario.mode));
+    assert_eq!(outcome.injected.len(), 1, "{}: {:?}", scenario.mode, outcome.injected);
+    outcome
+}
+
+#[test]
+fn a_lost_message_is_found_by_its_time_out_without_a_reset() {
+    for mode in Mode::ALL {
+        // The last one: there is no later message to make up for it.
+        let job = closed_loop(1, 100);
+        let scenario = Scenario { job, ..with_faults(mode, FaultPlan::new().at(99, Fault::LoseMessage)) };
+        let outcome = run(&scenario);
+        assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (100, 0, 0), "{mode}");
+        let sleeps = matches!(mode.to_string().as_str(), name if name.starts_with("i"));
+        assert_eq!(outcome.missed_notifications, u64::from(sleeps), "{mode}");
+    }
+}
+
+/// The same without recovery: who sleeps for that message sleeps for ever, and the simulator says so.
+#[test]
+fn without_recovery_a_lost_message_is_a_standstill() {
+    for name in ["interrupt", "irq-poll"] {
+        let faults = FaultPlan::new().at(99, Fault::LoseMessage);
+        let scenario = Scenario { job: closed_loop(1, 100), recovery: None, ..with_faults(mode(name), faults) };
+        assert!(matches!(scenario.run(), Err(SimError::Standstill { in_flight: 1, pending: 1, .. })));
+    }
+}
+
+#[test]
+fn late_and_doubled_messages_harm_nobody() {
+    for fault in [Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
+        for mode in Mode::ALL {
+            let outcome = run(&with_faults(mode, FaultPlan::new().at(77, fault)));
+            assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (2_000, 0, 0), "{mode}");
+        }
+    }
+}
+
+#[test]
+fn a_controller_that_breaks_the_protocol_is_reset_and_its_commands_carried_out_after_all() {
+    for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
+        for mode in Mode::ALL {
+            let scenario = with_faults(mode, FaultPlan::new().at(500, fault));
+            let outcome = run(&scenario);
+            assert_eq!((outcome.completed, outcome.resets), (2_000, 1), "{mode}: {fault:?}");
+        }
+    }
+    let unwatched = Scenario { recovery: None, ..with_faults(Mode::POLL, FaultPlan::new().at(500, Fault::UnknownCid)) };
+    assert!(matches!(unwatched.run(), Err(SimError::Violation(_))));
+}
+
+#[test]
+fn a_command_that_does_not_come_back_is_aborted_or_reset_away_and_carried_out_after_all() {
+    for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
+        for mode in Mode::ALL {
+            let outcome = run(&with_faults(mode, FaultPlan::new().at(500, fault)));
+            assert_eq!(outcome.completed, 2_000, "{mode}: {fault:?}");
+            assert!(outcome.aborts + u64::from(outcome.resets) as u32 >= 1, "{mode}: {fault:?}");
+            assert!(outcome.elapsed >= recovery().command_timeout, "{mode}: {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn statuses_fail_the_request_or_invite_another_try() {
+    for mode in Mode::ALL {
+        let medium = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::UNRECOVERED_READ_ERROR))));
+        assert_eq!((medium.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
+        let circumstance = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::COMMAND_INTERRUPTED))));
+        assert_eq!((circumstance.completed, circumstance.bad_statuses, circumstance.failure), (2_000, 1, None), "{mode}");
+    }
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::LoseMessage),
+        (1u64..50_000_000).prop_map(|n| Fault::DelayMessage(Nanos(n))),
+        Just(Fault::DoubleMessage),
+        Just(Fault::StaleCid),
+        Just(Fault::UnknownCid),
+        Just(Fault::DoubleEntry),
+        Just(Fault::WrongPhase),
+        (0u16..0x7ff).prop_map(|n| Fault::Status(Status(n))),
+        Just(Fault::SwallowEntry),
+        Just(Fault::SwallowCommand),
+        Just(Fault::Fatal),
+    ]
+}
+
+/// Scripted faults, faults by chance, on the admin queue too or not.
+fn any_faults() -> impl Strategy<Value = FaultPlan> {
+    let scripted = prop::collection::vec((0u64..400, any_fault()), 0..4);
+    let chances = prop::collection::vec((1u32..20_000, any_fault()), 0..3);
+    (scripted, chances, any::<u64>(), any::<bool>()).prop_map(|(scripted, chances, seed, admin_too)| {
+        let plan = scripted.into_iter().fold(FaultPlan::new().with_seed(seed), |plan, (n, fault)| plan.at(n, fault));
+        let plan = chances.into_iter().fold(plan, |plan, (ppm, fault)| plan.with_chance(ppm, fault));
+        if admin_too { plan.admin_too() } else { plan }
+    })
+}
+
+/// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and an end.
+#[test]
+fn every_request_ends_once_whatever_goes_wrong() {
+    let mut runner = TestRunner::new(Runs { failure_persistence: None, ..Runs::with_cases(1_500) });
+    let law = |(scenario, faults, writes): (Scenario, FaultPlan, bool)| {
+        let mut scenario = Scenario { faults, recovery: Some(recovery()), limit: Nanos::from_secs(600), ..scenario };
+        if writes {
+            scenario.job.pattern.direction = workload::Direction::Write;
+            scenario.job.random_map = true;
+            scenario.job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+        }
+        match scenario.run() {
+            Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),
+            // Faults may keep a controller from coming up; that is told, too.
+            Err(SimError::BringUp(_)) => Ok(()),
+            Err(error) => Err(TestCaseError::fail(error.to_string())),
+        }
+    };
+    runner.run(&(any_scenario(), any_faults(), any::<bool>()), law).unwrap();
+}

@@ -276,3 +276,6 @@ impl<P: Port> Controller<P> {
         Ok(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

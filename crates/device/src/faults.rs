@@ -32,7 +32,7 @@ pub enum Fault {
     StaleCid,
     /// An entry carries a CID that nobody used lately; its own command never completes.
     UnknownCid,
-    /// An entry is posted twice.
+    /// An entry is posted twice, unless there is no room or the host has not taken any yet.
     DoubleEntry,
     /// An entry is stored with the wrong phase tag: the host never sees it, nor any after it on its queue.
     WrongPhase,

@@ -216,3 +216,6 @@ fn status_of(error: MediaError) -> Status {
         MediaError::OutOfRange { .. } => Status::INTERNAL_ERROR,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+use nvme::admin::{AsyncEvent, cns, event_type, notice};
+use nvme::features::{AsyncEventConfig, Capabilities};
+use nvme::identify::{Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList, NvmController, descriptor};
+use nvme::log::{ChangedNamespaces, ErrorEntry, Smart};
+use nvme::{Lba, Nsid, Vector};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
+use crate::{Config, Mem, Namespace, Profile, Service, WriteCache};
+
+fn slow() -> Profile {
+    let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
+    Profile { read: fixed, write: fixed, flush: fixed, moves_data: true, ..Profile::null() }
+}
+
+fn host() -> Host<TestPort> {
+    let cached = WriteCache::new(Mem::new(1 << 20, crate::Budget::new(1 << 20)), 4096, 99);
+    let namespaces = vec![mem(1 << 20, 512), Namespace::new(cached, 4096).unwrap()];
+    Host::new(Config { boundary: 128 << 10, ..Config::new(slow()) }, namespaces).ready()
+}
+
+fn kind(host: &mut Host<TestPort>, sqe: Sqe) -> Status {
+    host.admin(sqe).status().kind()
+}
+
+/// What an Identify or a Get Log Page delivers, as a page of this type.
+fn fetch<T: Page>(host: &mut Host<TestPort>, command: impl FnOnce(Dptr) -> Sqe) -> T {
+    let page = host.page(1);
+    let answer = host.admin(command(short(page, T::LEN as u64)));
+    assert_eq!(answer.status(), Status::SUCCESS);
+    T::from_page(&host.port.memory.bytes(page, T::LEN)).unwrap()
+}
+
+fn identify<T: Page>(host: &mut Host<TestPort>, what: u8, nsid: u32) -> T {
+    fetch(host, |data| Identify::new(what, Nsid(nsid), data).to_sqe())
+}
+
+fn log<T: Page>(host: &mut Host<TestPort>, page: u8, retain_event: bool) -> T {
+    fetch(host, |data| GetLogPage { retain_event, ..GetLogPage::new(page, T::LEN as u64, data) }.to_sqe())
+}
+
+#[test]
+fn identify_controller_describes_it() {
+    let mut host = host();
+    let page: ControllerPage = identify(&mut host, cns::CONTROLLER, 0);
+    let cap = nvme::regs::Cap::new();
+    assert_eq!(page.max_transfer(cap), Some(1 << 20));
+    assert_eq!((page.sn.to_string(), page.nn, page.vwc.present()), ("REAP0001".into(), 2, true));
+    assert!(page.supports_sqes(6) && page.supports_cqes(4) && !page.supports_sqes(7));
+    assert_eq!((page.abort_limit(), page.async_event_limit()), (4, 4));
+    assert!(page.subnqn.to_string().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
+    let _: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);
+}
+
+#[test]
+fn identify_namespace_describes_each() {
+    let mut host = host();
+    for (nsid, block, blocks) in [(1, 512, 2048), (2, 4096, 256)] {
+        let page: NamespacePage = identify(&mut host, cns::NAMESPACE, nsid);
+        assert_eq!((page.format().block_size(), page.nsze, page.nuse), (Some(block), blocks, 0));
+        assert_eq!((page.format().ms(), page.protection_type()), (0, 0));
+        assert_eq!(u32::from(page.noiob), (128 << 10) / block);
+        let list: DescriptorList = identify(&mut host, cns::NAMESPACE_DESCRIPTORS, nsid);
+        assert_eq!(list.find(descriptor::CSI), Some(&[0][..]));
+        assert_eq!(list.find(descriptor::UUID).map(<[u8]>::len), Some(16));
+    }
+    let after = |host: &mut _, nsid| identify::<NamespaceList>(host, cns::ACTIVE_NAMESPACES, nsid).iter().map(|n| n.0).collect::<Vec<_>>();
+    assert_eq!(after(&mut host, 0), [1, 2]);
+    assert_eq!(after(&mut host, 1), [2]);
+    assert_eq!(after(&mut host, 2), []);
+}
+
+#[test]
+fn identify_refuses_what_is_not_there() {
+    let mut host = host();
+    let page = host.page(1);
+    let mut ask = |what, nsid, data| kind(&mut host, Identify::new(what, Nsid(nsid), data).to_sqe());
+    let data = short(page, 4096);
+    for nsid in [0, 3, u32::MAX] {
+        assert_eq!(ask(cns::NAMESPACE, nsid, data), Status::INVALID_NAMESPACE_OR_FORMAT);
+    }
+    assert_eq!(ask(cns::ACTIVE_NAMESPACES, u32::MAX, data), Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert_eq!(ask(0x7f, 1, data), Status::INVALID_FIELD);
+    assert_eq!(ask(cns::CONTROLLER, 0, short(0x1000, 4096)), Status::DATA_TRANSFER_ERROR);
+    let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
+    assert_eq!((entry.status().kind(), entry.opcode), (Status::DATA_TRANSFER_ERROR, opcode::admin::IDENTIFY));
+    assert!(entry.status().do_not_retry());
+}
+
+#[test]
+fn queues_are_refused_for_the_reason_that_the_specification_names() {
+    let mut host = host();
+    let ring = host.page(1);
+    let cq = CreateCq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, vector: Some(Vector(1)) };
+    let sq = CreateSq { queue: QueueId(1), entries: 16, addr: ring, contiguous: true, priority: 0, cq: QueueId(1), nvm_set: 0 };
+    for (command, expected) in [
+        (CreateCq { queue: QueueId(0), ..cq }, Status::INVALID_QUEUE_ID),
+        (CreateCq { queue: QueueId(65), ..cq }, Status::INVALID_QUEUE_ID),
+        (CreateCq { entries: 1, ..cq }, Status::INVALID_QUEUE_SIZE),
+        (CreateCq { entries: 1025, ..cq }, Status::INVALID_QUEUE_SIZE),
+        (CreateCq { contiguous: false, ..cq }, Status::INVALID_FIELD),
+        (CreateCq { addr: ring + 8, ..cq }, Status::PRP_OFFSET_INVALID),
+        (CreateCq { addr: 0x1000, ..cq }, Status::DATA_TRANSFER_ERROR),
+        (CreateCq { vector: Some(Vector(65)), ..cq }, Status::INVALID_INTERRUPT_VECTOR),
+        (cq, Status::SUCCESS),
+        (cq, Status::INVALID_QUEUE_ID),
+    ] {
+        assert_eq!(kind(&mut host, command.to_sqe()), expected, "{command:?}");
+    }
+    for (command, expected) in [
+        (CreateSq { cq: QueueId(2), ..sq }, Status::COMPLETION_QUEUE_INVALID),
+        (CreateSq { cq: QueueId(0), ..sq }, Status::COMPLETION_QUEUE_INVALID),
+        (CreateSq { queue: QueueId(0), ..sq }, Status::INVALID_QUEUE_ID),
+        (CreateSq { entries: 4096, ..sq }, Status::INVALID_QUEUE_SIZE),
+        (sq, Status::SUCCESS),
+        (sq, Status::INVALID_QUEUE_ID),
+    ] {
+        assert_eq!(kind(&mut host, command.to_sqe()), expected, "{command:?}");
+    }
+    let (delete_cq, delete_sq) = (DeleteCq { queue: QueueId(1) }.to_sqe(), DeleteSq { queue: QueueId(1) }.to_sqe());
+    assert_eq!(kind(&mut host, delete_cq), Status::INVALID_QUEUE_DELETION);
+    assert_eq!(kind(&mut host, DeleteSq { queue: QueueId(0) }.to_sqe()), Status::INVALID_QUEUE_ID);
+    assert_eq!(kind(&mut host, delete_sq), Status::SUCCESS);
+    assert_eq!(kind(&mut host, delete_sq), Status::INVALID_QUEUE_ID);
+    assert_eq!(kind(&mut host, delete_cq), Status::SUCCESS);
+    assert_eq!(kind(&mut host, delete_cq), Status::INVALID_QUEUE_ID);
+}
+
+fn busy(host: &mut Host<TestPort>, pair: &mut Pair, n: u64) -> Vec<Cid> {
+    let to = host.page(1);
+    let cids = (0..n).map(|lba| (host.cid(), read(lba, 1, to, 512)));
+    let cids = cids.collect::<Vec<_>>().into_iter().map(|(cid, sqe)| {
+        host.post(pair, sqe, cid);
+        cid
+    });
+    let cids = cids.collect();
+    host.ring(pair);
+    host.settle();
+    cids
+}
+
+#[test]
+fn a_deleted_queue_ends_its_commands() {
+    let mut host = host();
+    let mut pair = host.pair(1, 16);
+    busy(&mut host, &mut pair, 5);
+    assert_eq!(kind(&mut host, DeleteSq { queue: QueueId(1) }.to_sqe()), Status::SUCCESS);
+    let found = host.reap(&mut pair, 99);
+    assert_eq!(found.iter().map(|c| c.status()).collect::<Vec<_>>(), [Status::ABORTED_SQ_DELETION; 5]);
+    host.run_until(host.now + Nanos::from_millis(1));
+    assert!(host.reap(&mut pair, 99).is_empty());
+}
+
+#[test]
+fn abort_ends_a_command_in_service_and_leaves_others_alone() {
+    let mut host = host();
+    let mut pair = host.pair(1, 16);
+    let cids = busy(&mut host, &mut pair, 3);
+    let mut abort = |cid, sq| Abort::was_aborted(host.admin(Abort { sq: QueueId(sq), cid }.to_sqe()).result);
+    assert!(abort(cids[1], 1));
+    assert!(!abort(cids[1], 1), "it is complete");
+    assert!(!abort(Cid(0x7777), 1) && !abort(cids[0], 2));
+    let found = host.reap(&mut pair, 99);
+    assert_eq!(found.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cids[1], Status::ABORT_REQUESTED)]);
+    host.run_until(host.now + Nanos::from_millis(1));
+    let rest = host.reap(&mut pair, 99);
+    assert_eq!(rest.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cids[0], Status::SUCCESS), (cids[2], Status::SUCCESS)]);
+}
+
+#[test]
+fn event_requests_are_limited_and_can_be_aborted() {
+    let mut host = host();
+    let waiting: Vec<_> = (0..5).map(|_| host.post_admin(nvme::admin::async_event_request())).collect();
+    host.settle();
+    let found = host.reap_admin();
+    assert_eq!(found.iter().map(|c| (c.cid(), c.status().kind())).collect::<Vec<_>>(), [(waiting[4], Status::ASYNC_EVENT_LIMIT_EXCEEDED)]);
+    let answer = host.admin(Abort { sq: QueueId::ADMIN, cid: waiting[2] }.to_sqe());
+    assert!(Abort::was_aborted(answer.result));
+    assert_eq!(host.events.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(waiting[2], Status::ABORT_REQUESTED)]);
+}
+
+#[test]
+fn a_resized_namespace_is_reported_to_who_asked() {
+    let mut host = host();
+    host.post_admin(nvme::admin::async_event_request());
+    host.device.resize(Nsid(1), 100);
+    host.settle();
+    assert!(host.reap_admin().is_empty(), "nobody asked yet");
+    let config = AsyncEventConfig::new().with_namespace_attribute(true);
+    assert_eq!(kind(&mut host, SetFeatures::new(fid::ASYNC_EVENT_CONFIG, config.into_bits()).to_sqe()), Status::SUCCESS);
+    assert_eq!(host.device.resize(Nsid(2), u64::MAX), Some(256), "no more than the medium holds, which it had");
+    assert_eq!(host.device.resize(Nsid(2), 50), Some(50));
+    assert_eq!(host.device.resize(Nsid(3), 50), None);
+    host.settle();
+    let event = AsyncEvent::from_bits(host.reap_admin()[0].result);
+    assert_eq!((event.event_type(), event.info()), (event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED));
+    let changed =
+        |host: &mut _, retain| log::<ChangedNamespaces>(host, lid::CHANGED_NAMESPACES, retain).iter().map(|n| n.0).collect::<Vec<_>>();
+    assert_eq!(changed(&mut host, true), [1, 2]);
+    assert_eq!(changed(&mut host, false), [1, 2]);
+    assert_eq!(changed(&mut host, false), []);
+    assert_eq!(identify::<NamespacePage>(&mut host, cns::NAMESPACE, 2).nsze, 50);
+}
+
+#[test]
+fn simple_features_have_current_default_and_saved_values() {
+    let mut host = host();
+    let get = |host: &mut Host<TestPort>, id, select| host.admin(GetFeatures { select, ..GetFeatures::current(id) }.to_sqe()).result;
+    for (id, value, saveable) in [
+        (fid::ARBITRATION, 0x0102_0305, true),
+        (fid::VOLATILE_WRITE_CACHE, 0, true),
+        (fid::INTERRUPT_COALESCING, 0x0307, true),
+        (fid::ASYNC_EVENT_CONFIG, 0x100, true),
+        (fid::KEEP_ALIVE_TIMER, 60_000, false),
+    ] {
+        let default = get(&mut host, id, select::DEFAULT);
+        assert_ne!(default, value);
+        let set = SetFeatures::new(id, value);
+        assert_eq!(kind(&mut host, set.to_sqe()), Status::SUCCESS);
+        assert_eq!((get(&mut host, id, select::CURRENT), get(&mut host, id, select::SAVED)), (value, default));
+        let capabilities = Capabilities::from_bits(get(&mut host, id, select::CAPABILITIES));
+        assert_eq!((capabilities.saveable(), capabilities.changeable()), (saveable, true));
+        let save = SetFeatures { save: true, ..set };
+        assert_eq!(kind(&mut host, save.to_sqe()), if saveable { Status::SUCCESS } else { Status::FEATURE_NOT_SAVEABLE });
+        assert_eq!(get(&mut host, id, select::SAVED), if saveable { value } else { default });
+    }
+    host.set_cc(nvme::regs::Cc::new());
+    host.settle();
+    host.enable();
+    assert_eq!(get(&mut host, fid::INTERRUPT_COALESCING, select::CURRENT), 0x0307, "saved over a reset");
+    assert_eq!(get(&mut host, fid::KEEP_ALIVE_TIMER, select::CURRENT), 0);
+}
+
+#[test]
+fn features_are_refused_for_the_reason_that_the_specification_names() {
+    let mut host = host();
+    for (command, expected) in [
+        (SetFeatures::new(0x02, 0_u32), Status::INVALID_FIELD),
+        (SetFeatures { save: true, ..SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32) }, Status::FEATURE_NOT_SAVEABLE),
+        (SetFeatures { nsid: Nsid(1), ..SetFeatures::new(fid::ARBITRATION, 0_u32) }, Status::FEATURE_NOT_NAMESPACE_SPECIFIC),
+        (SetFeatures::new(fid::NUMBER_OF_QUEUES, u32::MAX), Status::INVALID_FIELD),
+    ] {
+        assert_eq!(kind(&mut host, command.to_sqe()), expected, "{command:?}");
+    }
+    let reserved = GetFeatures { select: 5, ..GetFeatures::current(fid::ARBITRATION) };
+    assert_eq!(kind(&mut host, reserved.to_sqe()), Status::INVALID_FIELD);
+    // Without a volatile cache there is nothing to switch.
+    let mut plain = Host::new(Config::new(slow()), vec![mem(1 << 20, 512)]).ready();
+    assert_eq!(kind(&mut plain, GetFeatures::current(fid::VOLATILE_WRITE_CACHE).to_sqe()), Status::INVALID_FIELD);
+}
+
+#[test]
+fn queues_are_granted_as_far_as_offered_and_only_before_they_exist() {
+    let mut host = host();
+    let mut ask = |n| {
+        let answer = host.admin(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(n, n).into_bits()).to_sqe());
+        (answer.status().kind(), NumberOfQueues::from_bits(answer.result).submission())
+    };
+    assert_eq!(ask(500), (Status::SUCCESS, 64));
+    assert_eq!(ask(3), (Status::SUCCESS, 3));
+    host.pair(3, 16);
+    let ring = host.page(1);
+    let beyond = CreateCq { queue: QueueId(4), entries: 16, addr: ring, contiguous: true, vector: None };
+    assert_eq!(kind(&mut host, beyond.to_sqe()), Status::INVALID_QUEUE_ID);
+    let again = SetFeatures::new(fid::NUMBER_OF_QUEUES, 0_u32);
+    assert_eq!(kind(&mut host, again.to_sqe()), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn host_behavior_is_kept_as_data() {
+    let mut host = host();
+    let page = host.page(1);
+    host.port.memory.write(page, &[1, 0, 1]).unwrap();
+    let set = SetFeatures { data: short(page, 512), ..SetFeatures::new(fid::HOST_BEHAVIOR, 0_u32) };
+    assert_eq!(kind(&mut host, set.to_sqe()), Status::SUCCESS);
+    let get = |data| GetFeatures { data, ..GetFeatures::current(fid::HOST_BEHAVIOR) }.to_sqe();
+    let found: HostBehavior = fetch(&mut host, get);
+    assert_eq!((found.acre, found.etdas, found.lbafee), (1, 0, 1));
+}
+
+#[test]
+fn logs_tell_of_health_firmware_and_errors() {
+    let mut host = host();
+    let mut pair = host.pair(1, 16);
+    let to = host.page(1);
+    for sqe in [read(0, 2, to, 1024), write(0, 1, to, 512), read(2047, 2, to, 1024)] {
+        let cid = host.cid();
+        host.post(&mut pair, sqe, cid);
+    }
+    host.ring(&pair);
+    host.run_until(host.now + Nanos::from_millis(1));
+    let found = host.reap(&mut pair, 9);
+    assert_eq!(found.iter().map(|c| c.status().kind()).collect::<Vec<_>>(), [Status::LBA_OUT_OF_RANGE, Status::SUCCESS, Status::SUCCESS]);
+    assert!(found[0].status().more(), "there is more in the log");
+    let health: Smart = log(&mut host, lid::SMART, false);
+    let count = |n: zerocopy::little_endian::U128| n.get();
+    assert_eq!((count(health.host_reads), count(health.host_writes), count(health.error_log_entries)), (1, 1, 1));
+    let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
+    assert_eq!((entry.command(), entry.lba, entry.nsid), (Some((QueueId(1), found[0].cid())), 2047, 1));
+    let slots: FirmwareSlots = log(&mut host, lid::FIRMWARE_SLOT, false);
+    assert_eq!(slots.running().map(|r| r.to_string()), Some("1".into()));
+    let page = host.page(1);
+    assert_eq!(kind(&mut host, GetLogPage::new(0x55, 64, short(page, 64)).to_sqe()), Status::INVALID_LOG_PAGE);
+    let beyond = GetLogPage { offset: 4097, ..GetLogPage::new(lid::SMART, 64, short(page, 64)) };
+    assert_eq!(kind(&mut host, beyond.to_sqe()), Status::INVALID_FIELD);
+}
+
+#[test]
+fn a_switched_off_cache_makes_every_write_durable() {
+    let cache = std::sync::Arc::new(std::sync::Mutex::new(WriteCache::new(Mem::new(1 << 20, crate::Budget::new(1 << 20)), 512, 99)));
+    let mut host = Host::new(Config::new(slow()), vec![Namespace::new(cache.clone(), 512).unwrap()]).ready();
+    let mut pair = host.pair(1, 16);
+    let from = host.page(1);
+    let mut put = |host: &mut Host<TestPort>, lba| {
+        let cid = host.cid();
+        host.post(&mut pair, nvme::io::write(Nsid(1), Lba(lba), 1, short(from, 512), nvme::io::Flags::NONE), cid);
+        host.ring(&pair);
+        host.run_until(host.now + Nanos::from_millis(1));
+        cache.lock().unwrap().dirty_blocks()
+    };
+    assert_eq!(put(&mut host, 1), 1);
+    assert_eq!(kind(&mut host, SetFeatures::new(fid::VOLATILE_WRITE_CACHE, 0_u32).to_sqe()), Status::SUCCESS);
+    assert_eq!(put(&mut host, 2), 0, "flushed, and not filled again");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn noise_on_the_admin_queue_is_answered_command_by_command(seed in any::<u64>()) {
+        let mut host = host();
+        let mut roll = dice(seed);
+        let page = host.page(4);
+        for _ in 0..300 {
+            let noise: [u64; 8] = std::array::from_fn(|_| roll(u64::MAX) & roll(u64::MAX) & roll(u64::MAX));
+            let mut sqe = Sqe { opcode: roll(0x1a) as u8, flags: 0, ..Sqe::from_words(noise) };
+            (sqe.prp1, sqe.prp2) = if roll(4) == 0 { (sqe.prp1, sqe.prp2) } else { (page, page + 4096) };
+            sqe.cdw10 &= [0xff, 0x1_00ff, u32::MAX][roll(3) as usize];
+            let cid = host.post_admin(sqe);
+            host.run_until(host.now + Nanos(roll(1_000_000)));
+            if host.csts().cfs() {
+                // It set a keep-alive time and kept nothing alive.
+                host.set_cc(nvme::regs::Cc::new());
+                host.settle();
+                host.enable();
+                continue;
+            }
+            let answers = host.reap_admin().iter().filter(|cqe| cqe.cid() == cid).count();
+            prop_assert!(answers == 1 || answers == 0 && sqe.opcode == opcode::admin::ASYNC_EVENT_REQUEST, "{answers} for {sqe:?}");
+        }
+    }
+}

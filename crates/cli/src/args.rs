@@ -102,6 +102,9 @@ pub struct CompareArgs {
     /// Completion modes to compare; the first is what the others are compared with [default: all]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
+    /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
     /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,

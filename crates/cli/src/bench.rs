@@ -10,6 +10,6 @@ mod rig;
 mod worker;
 
 pub use counted::Counted;
-pub use fill::{Filled, fill};
+pub use fill::Filled;
 pub use rig::{Rig, Setup};
 pub use worker::{Control, Progress, Ran, Worker};

@@ -1,7 +1,255 @@
-//! `reap compare`.
-use crate::args::CompareArgs;
-use anyhow::{Result, bail};
+//! `reap compare`: one job under several completion modes, on a machine that has other things to do as well.
+//!
+//! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
+//! that stay open: [`blocks`] runs them, [`results`] makes rows and pairs of them by way of [`statistics`], [`table`] and
+//! [`json`] show them.
+
+mod blocks;
+mod json;
+mod results;
+mod statistics;
+mod stolen;
+mod table;
+
 use std::process::ExitCode;
-pub fn compare(_args: &CompareArgs) -> Result<ExitCode> {
-    bail!("soon")
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use completion::Mode;
+use indicatif::{ProgressBar, ProgressStyle};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use reap::{DeviceUri, Nanos};
+use workload::fio::{self, Input};
+use workload::plan::Plan;
+use workload::{Generator, Job, Rate};
+
+use crate::args::CompareArgs;
+use crate::bench::{Rig, Setup};
+use crate::machine::Machine;
+use crate::output::Output;
+use crate::{jobs, run, stop};
+use blocks::{Block, Field, Sample, prepare};
+use results::{Comparison, Labels, Record};
+use stolen::Counters;
+
+/// A measured stretch.
+const BLOCK: Nanos = Nanos::from_millis(100);
+/// The stretch before it, in which caches and policies settle.
+const RAMP: Nanos = Nanos::from_millis(10);
+/// With a rate: rounds from one measurement of the capacity to the next.
+const CAPACITY_EVERY: usize = 4;
+/// Blocks of each mode in which stolen time is measured.
+const STOLEN_BLOCKS: usize = 4;
+/// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
+const ENOUGH: usize = 30;
+
+/// What is compared without a job file.
+const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
+
+/// Compares, and prints the table.
+///
+/// # Errors
+/// Bad input, a device that cannot be used, an I/O that failed.
+pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
+    let labels = Labels::new(&args.modes)?;
+    let jobs = jobs(args)?;
+    let machine = Machine::here()?;
+    let plan = run::plan(&jobs, &machine);
+    if plan.stages > 1 {
+        bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
+    }
+    let stop = stop::on_signal()?;
+    let setup = Setup { uri: &args.device.device, mode: labels.mode(0), queues: args.queues };
+    let rig = Rig::open(&jobs, &plan, setup, &machine)?;
+    let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    fill(&jobs, &plan, &rig, &stop)?;
+    let experiment = Experiment { args, labels, jobs, plan, machine, rig, stop };
+    let comparison = experiment.run()?;
+    if let Some(mut file) = file.take() {
+        file.write(&(serde_json::to_string_pretty(&json::Results::new(&comparison))? + "\n"))?;
+        file.finish()?;
+    }
+    let mut output = Output::open(None)?;
+    output.write(&table::show(&comparison, &experiment.machine.describe(), table::width()))?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
+    let jobs = match &args.file {
+        Some(file) => jobs::load(std::slice::from_ref(file))?.jobs,
+        None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
+    };
+    if jobs.iter().any(|job| job.verify.is_some()) {
+        eprintln!("note: verify= is left out of comparisons");
+    }
+    Ok(jobs)
+}
+
+/// Fills all that the jobs use: writes to blocks that were never written are slower, reads of them faster.
+fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, stop: &AtomicBool) -> Result<()> {
+    let generator = |thread: &workload::plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(0), &rig.targets(thread)?)?);
+    let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
+    let users: Vec<_> = plan.threads.iter().zip(&generators).collect();
+    run::say_filled(&rig.fill(&users, stop)?);
+    Ok(())
+}
+
+struct Experiment<'a> {
+    args: &'a CompareArgs,
+    labels: Labels,
+    jobs: Vec<Job>,
+    plan: Plan,
+    machine: Machine,
+    rig: Rig,
+    stop: Arc<AtomicBool>,
+}
+
+impl Experiment<'_> {
+    fn run(&self) -> Result<Comparison> {
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let host_work = Nanos(self.args.host_work);
+        let mut field = Field::new(&self.jobs, &self.plan, &self.rig, &self.machine, host_work, &self.stop)?;
+        let repeat = self.args.repeat as usize;
+        let steps = repeat * self.labels.len() + STOLEN_BLOCKS * (self.labels.modes().len() + 1);
+        let bar = bar(steps);
+        let mut record = self.rounds(&mut field, repeat, &mut rng, &bar)?;
+        match self.stolen(&mut field, &mut rng, &bar) {
+            Ok(stolen) => record.stolen = stolen,
+            Err(error) => eprintln!("warning: stolen time is not measured: {error:#}"),
+        }
+        bar.finish_and_clear();
+        if self.stop.load(Relaxed) {
+            eprintln!("note: stopped by a signal after {} of {repeat} rounds", record.rounds.len());
+        }
+        Comparison::new(&self.labels, &record, &self.facts()?, &mut rng).context("stopped before anything was measured")
+    }
+
+    /// Round after round: a block of each label, in random order.
+    fn rounds(&self, field: &mut Field, repeat: usize, rng: &mut Xoshiro256PlusPlus, bar: &ProgressBar) -> Result<Record> {
+        let paced: Vec<Job> = self.jobs.iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
+        let capacity = self.is_paced().then(|| paced.iter().map(without_rate).collect::<Vec<Job>>());
+        let mut record = Record::default();
+        let mut order: Vec<usize> = (0..self.labels.len()).collect();
+        field.run(Block { mode: self.labels.mode(0), jobs: &paced, seed: 0 })?;
+        while record.rounds.len() < repeat || record.clean() < repeat.min(ENOUGH) && record.rounds.len() < repeat + repeat / 2 {
+            let seed = rng.next_u64();
+            if let Some(jobs) = capacity.as_deref().filter(|_| record.rounds.len() % CAPACITY_EVERY == 0) {
+                record.capacity.push(field.run(Block { mode: Mode::POLL, jobs, seed })?);
+            }
+            let mut round: Vec<Option<Sample>> = vec![None; self.labels.len()];
+            order.shuffle(rng);
+            for &label in &order {
+                let sample = field.run(Block { mode: self.labels.mode(label), jobs: &paced, seed })?;
+                bar.inc(1);
+                if self.stop.load(Relaxed) {
+                    return Ok(record);
+                }
+                round[label] = Some(sample);
+            }
+            record.rounds.push(round);
+        }
+        Ok(record)
+    }
+
+    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O.
+    fn stolen(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus, bar: &ProgressBar) -> Result<Vec<Option<f64>>> {
+        let modes = self.labels.modes();
+        let jobs: Vec<Job> = self.jobs.iter().map(|job| prepare(job, Nanos::ZERO, BLOCK)).collect();
+        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
+        let mut cpus = self.machine.place(&wishes);
+        cpus.sort_unstable();
+        cpus.dedup();
+        let counters = Counters::start(&cpus)?;
+        let mut lost: Vec<Vec<f64>> = vec![Vec::new(); modes.len()];
+        let (mut idle, mut readings) = (Vec::new(), Vec::new());
+        let mut order: Vec<usize> = (0..modes.len()).collect();
+        for _ in 0..STOLEN_BLOCKS {
+            let from = counters.read();
+            hw::sleep_until(hw::now() + BLOCK);
+            idle.push(from.rate(&counters.read()));
+            bar.inc(1);
+            order.shuffle(rng);
+            for &at in &order {
+                if self.stop.load(Relaxed) {
+                    return Ok(Vec::new());
+                }
+                let from = counters.read();
+                let sample = field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64() })?;
+                readings.push((at, from, counters.read(), sample.counted.ios));
+                bar.inc(1);
+            }
+        }
+        let idle = statistics::median(&idle).unwrap_or(0.0);
+        for (at, from, to, ios) in readings {
+            if ios > 0 {
+                lost[at].push(from.lost(&to, idle) / ios as f64);
+            }
+        }
+        Ok(lost.iter().map(|values| statistics::median(values)).collect())
+    }
+
+    fn is_paced(&self) -> bool {
+        self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
+    }
+
+    fn facts(&self) -> Result<results::Facts> {
+        let uri: DeviceUri = self.args.device.device.parse()?;
+        let threads = || self.plan.threads.iter().map(|thread| &self.jobs[thread.job]);
+        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
+        Ok(results::Facts {
+            device: self.args.device.device.clone(),
+            profile: uri.profile,
+            job: threads().next().map_or(String::new(), |job| describe(job, self.plan.threads.len())),
+            depth: threads().map(|job| u64::from(job.iodepth)).sum(),
+            offered: self.is_paced().then(|| threads().map(offered).sum()),
+            host_work: self.args.host_work,
+            block: BLOCK,
+            oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
+        })
+    }
+}
+
+fn bar(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    // The template is a constant: it parses.
+    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} blocks  ETA {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+fn without_rate(job: &Job) -> Job {
+    let mut job = job.clone();
+    job.rate = Default::default();
+    job
+}
+
+/// I/Os per second that a thread of `job` means to issue.
+fn offered(job: &Job) -> f64 {
+    let iops = |rate: Option<Rate>, block: u64| match rate {
+        Some(Rate::Iops(n)) => n as f64,
+        Some(Rate::Bytes(n)) => n as f64 / block.max(1) as f64,
+        None => 0.0,
+    };
+    let read = if job.pattern.reads() { iops(job.rate.read, job.block.read.min) } else { 0.0 };
+    let write = if job.pattern.writes() { iops(job.rate.write, job.block.write.min) } else { 0.0 };
+    read + write
+}
+
+fn describe(job: &Job, threads: usize) -> String {
+    let size = match job.pattern.reads() {
+        true => &job.block.read,
+        false => &job.block.write,
+    };
+    let bytes = |n: u64| if n.is_multiple_of(1024) { format!("{} KiB", n / 1024) } else { format!("{n} B") };
+    let size = if size.is_fixed() { bytes(size.min) } else { format!("{}–{}", bytes(size.min), bytes(size.max)) };
+    let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
+    format!("{} {size}, queue depth {}{threads}", job.pattern.name(), job.iodepth)
 }

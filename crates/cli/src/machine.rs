@@ -69,6 +69,16 @@ impl Machine {
     }
 }
 
+/// Makes the calling thread a job's: pins it, and has its timers as fine as the kernel can.
+pub fn settle(cpu: usize) {
+    if let Err(error) = hw::pin(cpu) {
+        tracing::warn!(cpu, %error, "a job thread is not pinned");
+    }
+    if let Err(error) = hw::set_timer_slack(units::Nanos(1)) {
+        tracing::warn!(%error, "timers may be 50 µs late");
+    }
+}
+
 /// `0-2,5`
 fn list(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();

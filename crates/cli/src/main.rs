@@ -6,6 +6,7 @@ mod bench;
 mod compare;
 mod jobs;
 mod machine;
+mod output;
 mod run;
 mod stop;
 

@@ -1,6 +1,5 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
-mod output;
 mod progress;
 mod results;
 mod stages;
@@ -17,8 +16,8 @@ use workload::{Generator, Job, report};
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Rig, Setup};
 use crate::machine::Machine;
+use crate::output::Output;
 use crate::{jobs, stop};
-use output::Output;
 
 /// Name and version, where fio's results say `fio-3.33`.
 pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));

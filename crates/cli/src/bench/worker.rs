@@ -32,7 +32,7 @@ pub struct Worker {
     /// What is in flight, by slot.
     ios: Vec<Option<Io>>,
     found: Vec<Completion>,
-    /// Latencies are measured, so that commits need a clock read.
+    /// Latencies to or from the doorbell are measured, so that commits need a clock read.
     timed: bool,
     /// Completions may be found during a commit: their latencies count from before it.
     looks_on_commit: bool,
@@ -112,7 +112,7 @@ impl Worker {
             buffers,
             ios: vec![None; depth],
             found: Vec::with_capacity(depth),
-            timed: job.measure.slat || job.measure.clat || job.measure.lat,
+            timed: job.measure.slat || job.measure.clat,
             looks_on_commit: mode.submit_check(),
             host_work,
             first_error: None,

@@ -13,7 +13,7 @@ use workload::{Generator, Job};
 use super::NO_WORK;
 use super::progress::{self, Bar};
 use crate::bench::{Control, Progress, Ran, Rig, Worker};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 
 /// What became of one thread.
 pub struct Ended {
@@ -105,7 +105,7 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
 /// One thread's life.
 fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool], progress: &Progress) -> Outcome {
     let Seat { index, thread, job, cpu, mut worker, mut generator } = seat;
-    settle(cpu);
+    machine::settle(cpu);
     let group = &groups[thread.group as usize];
     drop(gate.lock());
     let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
@@ -113,16 +113,6 @@ fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool
         group.store(true, Relaxed);
     }
     (index, generator, ran)
-}
-
-/// Pins the calling thread, and has its timers as fine as the kernel can.
-pub fn settle(cpu: usize) {
-    if let Err(error) = hw::pin(cpu) {
-        tracing::warn!(cpu, %error, "a job thread is not pinned");
-    }
-    if let Err(error) = hw::set_timer_slack(Nanos(1)) {
-        tracing::warn!(%error, "timers may be 50 µs late");
-    }
 }
 
 fn distinct(cpus: &[usize]) -> usize {

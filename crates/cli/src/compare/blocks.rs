@@ -1,0 +1,154 @@
+//! Runs blocks: short stretches of the job, each in one completion mode, on devices that stay open.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+use completion::Mode;
+use reap::{Measured, Nanos};
+use workload::plan::{Plan, Thread};
+use workload::{Generator, Job, Latency};
+
+use crate::bench::{Control, Counted, Progress, Ran, Rig, Worker};
+use crate::machine::{self, Machine};
+
+/// What one block measured, over all host threads.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Times that the device's thread was away for more than 50 µs while it ran.
+    pub gaps: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// What it cost.
+    pub counted: Counted,
+    /// From the decision to issue until the completion was found; with a rate, from the intended start.
+    pub latency: Latency,
+}
+
+/// How a block is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// How completions are found.
+    pub mode: Mode,
+    /// The jobs, prepared by [`prepare`].
+    pub jobs: &'a [Job],
+    /// Blocks of one seed issue the same I/Os.
+    pub seed: u64,
+}
+
+/// A job as blocks run it: from start to end of the block without a pause, measured as blocks are compared.
+pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
+    let timed = job.measure.slat || job.measure.clat || job.measure.lat;
+    let mut job = job.clone();
+    (job.ramp_time, job.runtime, job.time_based) = (ramp, Some(length), true);
+    (job.start_delay, job.number_ios, job.io_size, job.loops) = ((Nanos::ZERO, Nanos::ZERO), None, None, 1);
+    job.verify = None;
+    job.measure.slat = false;
+    job.measure.clat = false;
+    (job.measure.lat, job.measure.lat_percentiles) = (timed, timed);
+    job
+}
+
+/// The host threads, waiting for blocks.
+pub struct Field {
+    threads: Vec<Seat>,
+    measured: Measured,
+    /// Threads of the plan, in order.
+    plan: Vec<Thread>,
+    targets: Vec<Vec<workload::Target>>,
+}
+
+struct Seat {
+    orders: Sender<(Mode, Generator)>,
+    answers: Receiver<(Generator, Result<Ran>)>,
+}
+
+impl Field {
+    /// Starts a thread for each of the plan's, with its queues and buffers. They work until `stop` is set.
+    ///
+    /// # Errors
+    /// A thread cannot be set up.
+    pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, machine: &Machine, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
+        let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
+        let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|t| t.cpus.clone()).collect();
+        let mut threads = Vec::new();
+        for (thread, cpu) in plan.threads.iter().zip(machine.place(&wishes)) {
+            let worker = rig.worker(jobs, thread, host_work)?;
+            let ((orders, take), (answer, answers)) = (channel(), channel());
+            let stop = stop.clone();
+            thread::Builder::new()
+                .name(format!("reap-job-{}", thread.number))
+                .spawn(move || serve(worker, cpu, &stop, &take, &answer))
+                .context("cannot start a job thread")?;
+            threads.push(Seat { orders, answers });
+        }
+        let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
+        Ok(Field { threads, measured: device.measure(), plan: plan.threads.clone(), targets })
+    }
+
+    /// Runs one block.
+    ///
+    /// # Errors
+    /// An I/O failed.
+    pub fn run(&mut self, block: Block<'_>) -> Result<Sample> {
+        let gaps = self.measured.gaps();
+        let mut generators = Vec::with_capacity(self.plan.len());
+        for (thread, targets) in self.plan.iter().zip(&self.targets) {
+            let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
+            generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
+        }
+        let gone = || anyhow!("a job thread has ended");
+        for (seat, generator) in self.threads.iter().zip(generators) {
+            seat.orders.send((block.mode, generator)).map_err(|_| gone())?;
+        }
+        let mut sample = Sample::default();
+        for (seat, thread) in self.threads.iter().zip(&self.plan) {
+            let (generator, ran) = seat.answers.recv().map_err(|_| gone())?;
+            let ran = ran?;
+            if let Some(failure) = generator.failure() {
+                let said = ran.first_error.map_or(String::new(), |error| format!(" ({error})"));
+                bail!("job '{}', thread {}: {failure}{said}", block.jobs[thread.job].name, thread.number);
+            }
+            sample.add(&generator, &ran);
+        }
+        sample.gaps = self.measured.gaps() - gaps;
+        Ok(sample)
+    }
+}
+
+impl Sample {
+    /// Adds a thread.
+    fn add(&mut self, generator: &Generator, ran: &Ran) {
+        let stats = generator.stats();
+        let span = stats.read.runtime.max(stats.write.runtime);
+        if span > Nanos::ZERO {
+            self.iops += (stats.read.ios + stats.write.ios) as f64 / span.as_secs_f64();
+        }
+        self.counted.merge(&ran.counted);
+        for op in [&stats.read, &stats.write] {
+            let paced = op.intended.moments.n > 0;
+            self.latency.merge(if paced { &op.intended } else { &op.lat });
+        }
+    }
+}
+
+/// A thread's life: block after block.
+fn serve(
+    mut worker: Worker,
+    cpu: usize,
+    stop: &AtomicBool,
+    orders: &Receiver<(Mode, Generator)>,
+    answers: &Sender<(Generator, Result<Ran>)>,
+) {
+    machine::settle(cpu);
+    let progress = Progress::default();
+    while let Ok((mode, mut generator)) = orders.recv() {
+        worker.set_mode(mode);
+        let ran = worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress });
+        if answers.send((generator, ran)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! From blocks to rows and pairs, pure.
+
+use anyhow::{Result, bail};
+use completion::Mode;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use reap::Nanos;
+use workload::{Histogram, Moments};
+
+use super::ENOUGH;
+use super::blocks::Sample;
+use super::statistics::{self, Estimate, gaps_allowed};
+
+/// What is compared: the modes, and the first of them once more under another name (A/A).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels(Vec<Mode>);
+
+impl Labels {
+    /// The modes of the command line; all there are if none were named.
+    ///
+    /// # Errors
+    /// A mode is named twice.
+    pub fn new(modes: &[Mode]) -> Result<Labels> {
+        let modes = if modes.is_empty() { Mode::ALL.to_vec() } else { modes.to_vec() };
+        if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
+            bail!("--modes names {twice} twice; the first mode is run against itself anyway");
+        }
+        Ok(Labels(modes))
+    }
+
+    /// The modes without the A/A label; never empty.
+    pub fn modes(&self) -> &[Mode] {
+        &self.0
+    }
+
+    /// Labels: one more than modes.
+    pub fn len(&self) -> usize {
+        self.0.len() + 1
+    }
+
+    /// The mode of a label.
+    pub fn mode(&self, label: usize) -> Mode {
+        self.0.get(label).or(self.0.first()).copied().unwrap_or(Mode::INTERRUPT)
+    }
+
+    /// The name of a label.
+    pub fn name(&self, label: usize) -> String {
+        let again = if label < self.0.len() { "" } else { " (A/A)" };
+        format!("{}{again}", self.mode(label))
+    }
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// By round, then by label.
+    pub rounds: Vec<Vec<Option<Sample>>>,
+    /// With a rate: what the device does without it, polled.
+    pub capacity: Vec<Sample>,
+    /// By mode, in nanoseconds per I/O; empty if it was not measured.
+    pub stolen: Vec<Option<f64>>,
+}
+
+impl Record {
+    /// Rounds without any gap.
+    pub fn clean(&self) -> usize {
+        self.rounds.iter().filter(|round| round.iter().flatten().all(|sample| sample.gaps == 0)).count()
+    }
+}
+
+/// What stands around the figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// URI.
+    pub device: String,
+    /// Its profile.
+    pub profile: String,
+    /// What was done, in words.
+    pub job: String,
+    /// I/Os in flight at most, over all threads.
+    pub depth: u64,
+    /// With a rate: I/Os per second meant.
+    pub offered: Option<f64>,
+    /// Nanoseconds of application work after each completion.
+    pub host_work: u64,
+    /// Length of a block.
+    pub block: Nanos,
+    /// More threads than CPUs.
+    pub oversubscribed: bool,
+}
+
+/// One mode's figures.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its name.
+    pub mode: String,
+    /// I/Os per second.
+    pub iops: Estimate,
+    /// CPU time of the host's threads per I/O, in nanoseconds.
+    pub cpu: Estimate,
+    /// Work lost by an idle-priority loop on the host's CPUs per I/O, in nanoseconds.
+    pub stolen: Option<f64>,
+    /// The device's time spent on messages per I/O, in nanoseconds.
+    pub notify: f64,
+    /// Messages per second.
+    pub messages: f64,
+    /// Wake-ups per second.
+    pub wakeups: f64,
+    /// Completions per wake-up; 0 without wake-ups.
+    pub per_wakeup: f64,
+    /// Most entries that one look took.
+    pub drain_max: u32,
+    /// Latencies.
+    pub latency: Latencies,
+}
+
+/// Latencies in nanoseconds; what too few samples stand behind is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latencies {
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Of 1000: the percentiles 50, 99, 99.9, 99.99.
+    pub p50: Option<Estimate>,
+    /// 99 %.
+    pub p99: Option<Estimate>,
+    /// 99.9 %.
+    pub p999: Option<Estimate>,
+    /// 99.99 %.
+    pub p9999: Option<Estimate>,
+    /// The longest.
+    pub max: Option<u64>,
+}
+
+/// A figure of two labels, round by round.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Label.
+    pub a: String,
+    /// Label.
+    pub b: String,
+    /// Which figure.
+    pub figure: &'static str,
+    /// b ÷ a.
+    pub ratio: Estimate,
+}
+
+/// IOPS, as pairs name it.
+pub const IOPS: &str = "iops";
+/// CPU time per I/O.
+pub const CPU: &str = "cpu_ns_per_io";
+/// Median latency.
+pub const P50: &str = "lat_p50";
+
+/// Everything that is shown.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What stands around the figures.
+    pub facts: Facts,
+    /// One for each mode.
+    pub rows: Vec<Row>,
+    /// Each label with each later one; the last label is the first mode once more.
+    pub pairs: Vec<Pair>,
+    /// Rounds run.
+    pub rounds: usize,
+    /// Blocks kept, and dropped because of gaps.
+    pub blocks: (usize, usize),
+    /// Gaps that a block may have had and be kept.
+    pub gaps_allowed: u64,
+    /// With a rate: the device's capacity in I/Os per second.
+    pub capacity: Option<f64>,
+    /// The load in per cent of the capacity; 100 without a rate: closed loop.
+    pub load_pct: f64,
+}
+
+impl Comparison {
+    /// Makes rows and pairs of `record`. `None`: not one complete round.
+    pub fn new(labels: &Labels, record: &Record, facts: &Facts, rng: &mut Xoshiro256PlusPlus) -> Option<Comparison> {
+        let gaps: Vec<Vec<Option<u64>>> =
+            record.rounds.iter().map(|round| round.iter().map(|s| s.as_ref().map(|s| s.gaps)).collect()).collect();
+        let allowed = gaps_allowed(&gaps, record.rounds.len().min(ENOUGH));
+        let all = record.rounds.iter().flatten().flatten().count();
+        // By label, then by round: what is kept.
+        let kept: Vec<Vec<Option<&Sample>>> = (0..labels.len())
+            .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref().filter(|s| s.gaps <= allowed)).collect())
+            .collect();
+        let used: usize = kept.iter().map(|rounds| rounds.iter().flatten().count()).sum();
+        let mut rows = Vec::new();
+        for (at, mode) in labels.modes().iter().enumerate() {
+            let samples: Vec<&Sample> = kept[at].iter().copied().flatten().collect();
+            rows.push(row(mode.to_string(), &samples, record.stolen.get(at).copied().flatten(), rng)?);
+        }
+        let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
+        let load_pct = facts.offered.zip(capacity).map_or(100.0, |(offered, capacity)| offered * 100.0 / capacity);
+        Some(Comparison {
+            facts: facts.clone(),
+            rows,
+            pairs: pairs(labels, &kept, rng),
+            rounds: record.rounds.len(),
+            blocks: (used, all - used),
+            gaps_allowed: allowed,
+            capacity,
+            load_pct,
+        })
+    }
+
+    /// The ratio of `figure` of label `b` to the first mode.
+    pub fn against_first(&self, b: &str, figure: &str) -> Option<Estimate> {
+        let first = &self.rows.first()?.mode;
+        self.pairs.iter().find(|p| p.a == *first && p.b == b && p.figure == figure).map(|p| p.ratio)
+    }
+
+    /// The first mode against itself.
+    pub fn against_itself(&self, figure: &str) -> Option<Estimate> {
+        let first = &self.rows.first()?.mode;
+        self.against_first(&format!("{first} (A/A)"), figure)
+    }
+}
+
+fn row(mode: String, samples: &[&Sample], stolen: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+    let of = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).collect::<Vec<f64>>();
+    let sum = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).sum::<f64>();
+    let (ios, seconds) = (sum(|s| s.counted.ios as f64), sum(|s| s.counted.wall.as_secs_f64()));
+    let per = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+    let wakeups = sum(|s| s.counted.host.wakeups as f64);
+    Some(Row {
+        mode,
+        iops: statistics::estimate(&of(|s| s.iops), rng)?,
+        cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng)?,
+        stolen,
+        notify: per(sum(|s| s.counted.notify_ns), ios),
+        messages: per(sum(|s| s.counted.messages), seconds),
+        wakeups: per(wakeups, seconds),
+        per_wakeup: per(ios, wakeups),
+        drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
+        latency: latencies(samples, rng),
+    })
+}
+
+fn latencies(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Latencies {
+    let mut moments = Moments::default();
+    samples.iter().for_each(|s| moments.merge(&s.latency.moments));
+    let histograms: Vec<&Histogram> = samples.iter().filter_map(|s| s.latency.histogram.as_ref()).collect();
+    let mut percentile = |percent: f64| statistics::percentile(&histograms, percent, rng);
+    let measured = moments.n > 0;
+    Latencies {
+        mean: measured.then(|| moments.mean()),
+        p50: percentile(50.0),
+        p99: percentile(99.0),
+        p999: percentile(99.9),
+        p9999: percentile(99.99),
+        max: measured.then(|| moments.max()),
+    }
+}
+
+fn pairs(labels: &Labels, kept: &[Vec<Option<&Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+    type Figure = fn(&Sample) -> Option<f64>;
+    let figures: [(&'static str, Figure); 3] = [
+        (IOPS, |s| Some(s.iops)),
+        (CPU, |s| Some(s.counted.cpu_ns_per_io())),
+        (P50, |s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+    ];
+    let mut pairs = Vec::new();
+    for (figure, of) in figures {
+        let values: Vec<Vec<Option<f64>>> = kept.iter().map(|rounds| rounds.iter().map(|s| s.and_then(of)).collect()).collect();
+        for a in 0..labels.len() {
+            for b in a + 1..labels.len() {
+                if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
+                    pairs.push(Pair { a: labels.name(a), b: labels.name(b), figure, ratio });
+                }
+            }
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,110 @@
+use rand::SeedableRng;
+use reap::Counters;
+use workload::Latency;
+
+use super::*;
+use crate::bench::Counted;
+
+fn rng() -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(9)
+}
+
+/// A block at `kiops`, 100 ms long, with latencies of 50 µs and some of 90 µs.
+pub fn sample(kiops: u64, gaps: u64) -> Sample {
+    let ios = kiops * 100;
+    let mut latency = Latency { histogram: Some(Histogram::default()), ..Latency::default() };
+    latency.add_n(Nanos(50_000), ios - ios / 50);
+    latency.add_n(Nanos(90_000), ios / 50);
+    let host = Counters { wakeups: ios / 4, drain_max: kiops as u32 / 10, ..Counters::default() };
+    let counted = Counted {
+        ios,
+        wall: Nanos::from_millis(100),
+        cpu: Nanos(ios * 700),
+        host,
+        messages: ios as f64 / 2.0,
+        notify_ns: ios as f64 * 30.0,
+        ..Counted::default()
+    };
+    Sample { gaps, iops: kiops as f64 * 1e3, counted, latency }
+}
+
+pub fn labels(names: &[&str]) -> Labels {
+    Labels::new(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Mode>>()).unwrap()
+}
+
+/// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed changes.
+pub fn record(rounds: u64) -> Record {
+    let round = |n: u64| [100, 150, 100].map(|kiops| Some(sample(kiops * (1 + n % 3), 0))).to_vec();
+    Record { rounds: (0..rounds).map(round).collect(), capacity: Vec::new(), stolen: vec![Some(900.0), None] }
+}
+
+#[test]
+fn rows_are_medians_and_pairs_are_paired() {
+    let labels = labels(&["interrupt", "poll"]);
+    let all = Comparison::new(&labels, &record(30), &Facts::default(), &mut rng()).unwrap();
+    let [first, second] = all.rows.as_slice() else { panic!("two modes, {} rows", all.rows.len()) };
+    assert_eq!((first.mode.as_str(), first.iops.value), ("interrupt", 200_000.0));
+    assert_eq!((second.mode.as_str(), second.iops.value), ("poll", 300_000.0));
+    assert_eq!((first.cpu.value, first.notify, first.per_wakeup), (700.0, 30.0, 4.0));
+    assert_eq!((first.stolen, second.stolen), (Some(900.0), None));
+    assert_eq!((first.drain_max, second.drain_max), (30, 45));
+    // On average half of 200 kIOPS are messages.
+    assert!((first.messages - 100_000.0).abs() < 1.0, "{}", first.messages);
+    // The machine's speed varies threefold, the ratio not at all.
+    let ratio = all.against_first("poll", IOPS).unwrap();
+    assert_eq!((ratio.value, ratio.low, ratio.high), (1.5, 1.5, 1.5));
+    assert_eq!(all.against_itself(CPU).unwrap().value, 1.0);
+    let named: Vec<String> = all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
+    assert_eq!(named, ["interrupt poll", "interrupt interrupt (A/A)", "poll interrupt (A/A)"]);
+    assert_eq!(all.load_pct, 100.0);
+}
+
+#[test]
+fn tails_need_samples() {
+    let all = Comparison::new(&labels(&["poll"]), &record(1), &Facts::default(), &mut rng()).unwrap();
+    // 10,000 I/Os: 100 above p99, 10 above p99.9.
+    let latency = all.rows[0].latency;
+    assert!(latency.p50.is_some_and(|e| (e.value - 50_000.0).abs() < 1_000.0), "{latency:?}");
+    assert!(latency.p99.is_some_and(|e| (e.value - 90_000.0).abs() < 1_500.0), "{latency:?}");
+    assert!(latency.p999.is_none() && latency.p9999.is_none(), "{latency:?}");
+}
+
+#[test]
+fn blocks_with_gaps_are_dropped_from_rows_and_pairs() {
+    let labels = labels(&["interrupt", "poll"]);
+    let mut record = record(40);
+    // The device was away: absurd figures, which must not show.
+    for round in 0..5 {
+        record.rounds[round][1] = Some(sample(10_000, 3));
+    }
+    let all = Comparison::new(&labels, &record, &Facts::default(), &mut rng()).unwrap();
+    assert_eq!((all.blocks, all.gaps_allowed), ((115, 5), 0));
+    assert_eq!(all.against_first("poll", IOPS).unwrap().high, 1.5);
+    assert!(all.rows[1].iops.high <= 450_000.0);
+    // With fewer rounds there would not be enough left: they are kept, and that is said.
+    record.rounds.truncate(20);
+    let few = Comparison::new(&labels, &record, &Facts::default(), &mut rng()).unwrap();
+    assert_eq!((few.blocks, few.gaps_allowed), ((60, 0), 3));
+}
+
+#[test]
+fn a_load_is_a_part_of_the_capacity() {
+    let mut record = record(30);
+    record.capacity = vec![sample(400, 0), sample(500, 0), sample(4000, 0)];
+    let facts = Facts { offered: Some(50_000.0), ..Facts::default() };
+    let all = Comparison::new(&labels(&["interrupt", "poll"]), &record, &facts, &mut rng()).unwrap();
+    assert_eq!((all.capacity, all.load_pct), (Some(500_000.0), 10.0));
+}
+
+#[test]
+fn nothing_measured_is_no_comparison() {
+    assert!(Comparison::new(&labels(&["poll"]), &Record::default(), &Facts::default(), &mut rng()).is_none());
+}
+
+#[test]
+fn a_mode_is_named_once() {
+    assert!(Labels::new(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]).unwrap_err().to_string().contains("poll twice"));
+    assert_eq!(Labels::new(&[]).unwrap().len(), Mode::ALL.len() + 1);
+    let labels = labels(&["poll", "interrupt"]);
+    assert_eq!((labels.mode(2), labels.name(2).as_str()), (Mode::POLL, "poll (A/A)"));
+}

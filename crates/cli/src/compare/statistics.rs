@@ -1,0 +1,102 @@
+//! Estimates from blocks, pure: medians, paired ratios, bootstrap intervals, what to drop.
+//!
+//! A machine that is shared is quiet for a while and then is not. Blocks of one round are near each other in time, so
+//! their ratio says more than the ratio of two averages; the median of the ratios does not mind a few that were
+//! disturbed; and the bootstrap asks how much it would have differed with other rounds.
+
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use workload::Histogram;
+
+/// Resamples of a bootstrap of medians.
+const RESAMPLES: usize = 2_000;
+/// Resamples of a bootstrap of percentiles: each adds up histograms.
+const TAIL_RESAMPLES: usize = 200;
+/// A percentile is an estimate only with so many samples above it.
+const ABOVE: f64 = 20.0;
+
+/// A figure and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median, or the percentile.
+    pub value: f64,
+    /// 2.5 % of the resamples are below.
+    pub low: f64,
+    /// 2.5 % are above.
+    pub high: f64,
+}
+
+/// The median of `values`; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (sorted.get(sorted.len().wrapping_sub(1) / 2)?, sorted.get(sorted.len() / 2)?);
+    Some((low + high) / 2.0)
+}
+
+/// The median of `values` with the interval of a percentile bootstrap.
+pub fn estimate(values: &[f64], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+    let value = median(values)?;
+    let mut resample = values.to_vec();
+    let mut medians = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        resample.fill_with(|| values[rng.random_range(0..values.len())]);
+        medians.extend(median(&resample));
+    }
+    let (low, high) = interval(&mut medians)?;
+    Some(Estimate { value, low, high })
+}
+
+/// The ratios `b` / `a` of rounds that have both, and their median.
+pub fn ratio(a: &[Option<f64>], b: &[Option<f64>], rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+    estimate(&ratios(a, b), rng)
+}
+
+/// Round by round; a round in which either is missing, or `a` is 0, has none.
+fn ratios(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
+    a.iter().zip(b).filter_map(|(a, b)| a.filter(|a| *a > 0.0).zip(*b)).map(|(a, b)| b / a).collect()
+}
+
+/// The percentile `percent` of all blocks together, if enough samples lie above it. The interval resamples blocks, not
+/// samples: what disturbs one I/O disturbs its neighbours as well.
+pub fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusPlus) -> Option<Estimate> {
+    let of = |pick: &mut dyn FnMut() -> usize| {
+        let mut sum = Histogram::default();
+        (0..blocks.len()).for_each(|_| sum.merge(blocks[pick()]));
+        let value = sum.percentiles(&[percent]).first().copied();
+        (sum.len(), value)
+    };
+    let mut each = 0..blocks.len();
+    let (samples, value) = of(&mut || each.next().unwrap_or(0));
+    if samples as f64 * (1.0 - percent / 100.0) < ABOVE {
+        return None;
+    }
+    let mut values: Vec<f64> =
+        (0..TAIL_RESAMPLES).filter_map(|_| of(&mut || rng.random_range(0..blocks.len())).1).map(|value| value as f64).collect();
+    let (low, high) = interval(&mut values)?;
+    Some(Estimate { value: value? as f64, low, high })
+}
+
+/// The values between which 95 % lie.
+fn interval(values: &mut [f64]) -> Option<(f64, f64)> {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)? as f64;
+    let at = |part: f64| values.get((part * last).round() as usize).copied();
+    at(0.025).zip(at(0.975))
+}
+
+/// How many gaps a block may have to be kept: none, if that leaves `wanted` complete rounds; otherwise the fewest that
+/// do. `gaps[round][label]` is `None` for a block that was not run. Whatever the answer, it is the same for all labels.
+pub fn gaps_allowed(gaps: &[Vec<Option<u64>>], wanted: usize) -> u64 {
+    // A round is as bad as its worst block, and no round at all with a block missing.
+    let mut worst: Vec<u64> =
+        gaps.iter().filter_map(|round| round.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().max()).collect();
+    worst.sort_unstable();
+    match worst.get(wanted.min(worst.len()).wrapping_sub(1)) {
+        Some(enough) => *enough,
+        None => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests;

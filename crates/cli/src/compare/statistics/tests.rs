@@ -1,0 +1,114 @@
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+
+fn rng(seed: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed)
+}
+
+/// A number from 0 to 2 around 1, as noise on a ratio.
+fn noise(rng: &mut Xoshiro256PlusPlus) -> f64 {
+    (0..4).map(|_| rng.random_range(0.0..0.5)).sum()
+}
+
+#[test]
+fn the_median_is_in_the_middle() {
+    assert_eq!(median(&[]), None);
+    assert_eq!(median(&[3.0]), Some(3.0));
+    assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
+}
+
+#[test]
+fn the_interval_holds_the_estimate_and_narrows_with_more_blocks() {
+    let mut dice = rng(1);
+    let values: Vec<f64> = (0..400).map(|_| noise(&mut dice)).collect();
+    let few = estimate(&values[..30], &mut dice).unwrap();
+    let many = estimate(&values, &mut dice).unwrap();
+    for e in [few, many] {
+        assert!(e.low <= e.value && e.value <= e.high, "{e:?}");
+    }
+    assert!(many.high - many.low < (few.high - few.low) / 2.0, "{few:?} {many:?}");
+}
+
+#[test]
+fn the_interval_covers_the_truth_about_as_often_as_it_says() {
+    let mut dice = rng(2);
+    let covered = (0..200)
+        .filter(|_| {
+            let values: Vec<f64> = (0..30).map(|_| noise(&mut dice)).collect();
+            estimate(&values, &mut dice).is_some_and(|e| e.low <= 1.0 && 1.0 <= e.high)
+        })
+        .count();
+    assert!((180..=200).contains(&covered), "{covered} of 200");
+}
+
+#[test]
+fn pairs_cancel_what_disturbs_both() {
+    let mut dice = rng(3);
+    // The machine's speed wanders by a factor of four; b is 10 % faster than a throughout.
+    let speed: Vec<f64> = (0..32).map(|_| dice.random_range(1.0..4.0)).collect();
+    let a: Vec<Option<f64>> = speed.iter().map(|s| Some(100.0 * s)).collect();
+    let b: Vec<Option<f64>> = speed.iter().map(|s| Some(110.0 * s)).collect();
+    let paired = ratio(&a, &b, &mut dice).unwrap();
+    assert!((paired.value - 1.1).abs() < 1e-9 && paired.high - paired.low < 1e-9, "{paired:?}");
+    // The twin without pairing: shuffled rounds, and the interval is wide open.
+    let unpaired = ratio(&a, &b.iter().rev().copied().collect::<Vec<_>>(), &mut dice).unwrap();
+    assert!(unpaired.high - unpaired.low > 0.1, "{unpaired:?}");
+}
+
+#[test]
+fn a_mode_against_itself_is_one() {
+    let mut dice = rng(4);
+    let mut block = |_| Some(1000.0 * (0.95 + 0.05 * noise(&mut dice)));
+    let (a, b): (Vec<_>, Vec<_>) = ((0..32).map(&mut block).collect(), (0..32).map(&mut block).collect());
+    let aa = ratio(&a, &b, &mut rng(5)).unwrap();
+    assert!(aa.low < 1.0 && 1.0 < aa.high, "{aa:?}");
+}
+
+#[test]
+fn rounds_that_lack_a_block_do_not_count() {
+    assert_eq!(ratios(&[Some(2.0), None, Some(4.0), Some(0.0)], &[Some(1.0), Some(1.0), None, Some(3.0)]), [0.5]);
+    assert_eq!(ratio(&[None], &[Some(1.0)], &mut rng(6)), None);
+}
+
+fn block(values: impl Iterator<Item = u64>) -> Histogram {
+    let mut histogram = Histogram::default();
+    values.for_each(|v| histogram.add(v));
+    histogram
+}
+
+#[test]
+fn a_percentile_needs_samples_above_it() {
+    let blocks: Vec<Histogram> = (0..10).map(|_| block(1..=300)).collect();
+    let blocks: Vec<&Histogram> = blocks.iter().collect();
+    // 3000 samples: 30 above p99, 3 above p99.9.
+    let p99 = percentile(&blocks, 99.0, &mut rng(7)).unwrap();
+    assert!((p99.value - 297.0).abs() < 6.0 && p99.low <= p99.value && p99.value <= p99.high, "{p99:?}");
+    assert_eq!(percentile(&blocks, 99.9, &mut rng(7)), None);
+    assert_eq!(percentile(&[], 50.0, &mut rng(7)), None);
+}
+
+#[test]
+fn one_disturbed_block_widens_the_interval_of_a_tail() {
+    let quiet: Vec<Histogram> = (0..10).map(|_| block((0..1000).map(|i| 1000 + i % 100))).collect();
+    let mut disturbed = quiet.clone();
+    disturbed[3] = block((0..1000).map(|i| if i < 150 { 90_000 } else { 1000 + i % 100 }));
+    let of = |blocks: &[Histogram]| percentile(&blocks.iter().collect::<Vec<_>>(), 99.0, &mut rng(8)).unwrap();
+    let (calm, wild) = (of(&quiet), of(&disturbed));
+    assert!(calm.high < 1200.0, "{calm:?}");
+    assert!(wild.low < 1200.0 && wild.high > 80_000.0, "{wild:?}");
+}
+
+#[test]
+fn blocks_with_gaps_are_dropped_as_long_as_enough_are_left() {
+    let rounds = |gaps: &[[u64; 2]]| gaps.iter().map(|r| r.iter().map(|&g| Some(g)).collect()).collect::<Vec<Vec<_>>>();
+    let quiet = rounds(&[[0, 0], [0, 3], [0, 0], [9, 9], [0, 0]]);
+    assert_eq!(gaps_allowed(&quiet, 3), 0);
+    // One more is wanted than are clean: the least disturbed of the others is let in.
+    assert_eq!(gaps_allowed(&quiet, 4), 3);
+    assert_eq!(gaps_allowed(&quiet, 50), 9);
+    assert_eq!(gaps_allowed(&[], 3), u64::MAX);
+    // A round that was cut short is none.
+    assert_eq!(gaps_allowed(&[vec![Some(0), None], vec![Some(5), Some(1)]], 1), 5);
+}

@@ -1,0 +1,120 @@
+//! What the host takes from others: work lost by a loop that counts, at idle priority, on the host's CPUs.
+//!
+//! A thread's CPU clock does not run while its CPU handles an interrupt or leaves its idle state. The loop's count
+//! misses that time too, and whatever else is lost, so it tells what is left for the application.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use anyhow::{Context, Result};
+use units::Nanos;
+
+/// Counting loops, one for each CPU; they end when this is dropped.
+pub struct Counters {
+    loops: Vec<Arc<Loop>>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Loop {
+    count: AtomicU64,
+    refused: AtomicBool,
+    ready: AtomicBool,
+    end: AtomicBool,
+}
+
+/// What the loops had counted at an instant.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    at: Nanos,
+    counts: Vec<u64>,
+}
+
+impl Counters {
+    /// Starts a loop on each of `cpus`.
+    ///
+    /// # Errors
+    /// A thread cannot be started, pinned, or given idle priority.
+    pub fn start(cpus: &[usize]) -> Result<Counters> {
+        let mut counters = Counters { loops: Vec::new() };
+        for &cpu in cpus {
+            let shared = Arc::new(Loop::default());
+            counters.loops.push(shared.clone());
+            thread::Builder::new().name("reap-idle".into()).spawn(move || count(&shared, cpu)).context("cannot start a counting loop")?;
+        }
+        while counters.loops.iter().any(|l| !l.ready.load(Relaxed)) {
+            hw::sleep_until(hw::now() + Nanos::from_micros(100));
+        }
+        let refused = counters.loops.iter().any(|l| l.refused.load(Relaxed));
+        if refused { Err(anyhow::anyhow!("the kernel refuses to pin a thread at idle priority")) } else { Ok(counters) }
+    }
+
+    /// The counts now.
+    pub fn read(&self) -> Reading {
+        Reading { at: hw::now(), counts: self.loops.iter().map(|l| l.count.load(Relaxed)).collect() }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        self.loops.iter().for_each(|l| l.end.store(true, Relaxed));
+    }
+}
+
+impl Reading {
+    /// Counts per nanosecond from `self` to `later`, all loops together.
+    pub fn rate(&self, later: &Reading) -> f64 {
+        let span = (later.at - self.at).0;
+        let counts: u64 = later.counts.iter().zip(&self.counts).map(|(to, from)| to - from).sum();
+        if span == 0 { 0.0 } else { counts as f64 / span as f64 }
+    }
+
+    /// CPU time lost from `self` to `later`, in nanoseconds, where `idle` is the rate of loops that nobody disturbs.
+    pub fn lost(&self, later: &Reading, idle: f64) -> f64 {
+        let span = (later.at - self.at).0 as f64 * self.counts.len() as f64;
+        if idle > 0.0 { (span * (1.0 - self.rate(later) / idle)).max(0.0) } else { 0.0 }
+    }
+}
+
+fn count(shared: &Loop, cpu: usize) {
+    if hw::pin(cpu).is_err() || hw::sched_idle().is_err() {
+        shared.refused.store(true, Relaxed);
+    }
+    shared.ready.store(true, Relaxed);
+    let mut count = 0u64;
+    while !shared.end.load(Relaxed) && !shared.refused.load(Relaxed) {
+        count += 1;
+        // A plain store: nobody else writes.
+        shared.count.store(count, Relaxed);
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(at: u64, counts: &[u64]) -> Reading {
+        Reading { at: Nanos(at), counts: counts.to_vec() }
+    }
+
+    #[test]
+    fn what_is_not_counted_is_lost() {
+        let (idle_from, idle_to) = (reading(0, &[0, 0]), reading(1000, &[500, 500]));
+        let idle = idle_from.rate(&idle_to);
+        assert_eq!(idle, 1.0);
+        let (from, to) = (reading(5000, &[1000, 1000]), reading(7000, &[1500, 2000]));
+        // One of two CPUs counted half of what it could have: 1000 ns of 4000.
+        assert_eq!(from.lost(&to, idle), 1000.0);
+        assert_eq!(idle_from.lost(&idle_to, idle), 0.0);
+    }
+
+    #[test]
+    fn a_disturbed_baseline_gains_nobody_anything() {
+        assert_eq!(reading(0, &[0]).lost(&reading(100, &[90]), 0.5), 0.0);
+        assert_eq!(reading(0, &[0]).lost(&reading(100, &[90]), 0.0), 0.0);
+    }
+}

@@ -52,10 +52,11 @@ impl Outside for Disk {
         let beside = Path::new(from).parent().map(|dir| dir.join(path));
         let found = [Some(PathBuf::from(path)), beside].into_iter().flatten().find(|p| p.exists());
         let found = found.ok_or("no such file, neither here nor beside the file that includes it")?;
-        // One name for each file, however it is spelled, so that circles are seen.
+        // One name for each file, however it is spelled, so that circles are seen; a short one where that is possible.
         let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
         let text = read(&name).map_err(|e| format!("{e:#}"))?;
-        Ok((name.display().to_string(), text))
+        let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();
+        Ok((name.strip_prefix(&here).unwrap_or(&name).display().to_string(), text))
     }
 
     fn variable(&self, name: &str) -> Option<String> {

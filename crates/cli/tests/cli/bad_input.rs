@@ -1,0 +1,91 @@
+//! Every message says what was wrong, where, and what to do; nothing is run.
+
+use crate::support::Place;
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nbs=4k\nruntime=20ms\ntime_based\n");
+    place
+}
+
+fn fails(arguments: &str, words: &[&str]) {
+    let ended = place().reap(arguments).fails_with(words);
+    assert_eq!(ended.stdout, "", "nothing was run");
+}
+
+#[test]
+fn a_typo_in_each_argument() {
+    fails("rnu job.fio", &["unrecognized subcommand 'rnu'"]);
+    fails("run", &["JOBFILE"]);
+    fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
+    fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
+    fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);
+    fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:` and `file:`"]);
+    fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
+    fails("run job.fio --device mem:1M?profile=optan", &["optan", "null, optane, tlc"]);
+    fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "512 or 4096"]);
+    fails("run job.fio --completion pol", &["did you mean 'poll'?"]);
+    fails("run job.fio --completion poll+submit-check", &["ask for 'poll' alone"]);
+    fails("run job.fio --queues 0", &["--queues", "1..=64"]);
+    fails("run job.fio --queues many", &["--queues", "many"]);
+    fails("run job.fio --output-format jsn", &["similar value exists: 'json'"]);
+    fails("run job.fio --output no/such/directory", &["cannot write the results to no/such/directory"]);
+    fails("compare nowhere.fio", &["job file nowhere.fio"]);
+    fails("compare --modes interrupt,pull", &["did you mean 'poll'?"]);
+    fails("compare --modes poll,poll", &["--modes names poll twice"]);
+    fails("compare --repeat 0", &["--repeat", "1..=10000"]);
+    fails("compare --host-work much", &["--host-work", "much"]);
+    fails("compare --device mem:", &["--device", "no size"]);
+    fails("compare --json no/such/directory", &["cannot write the results to no/such/directory"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_job_has_a_place() {
+    let place = place();
+    place.write("bad.fio", "# comment\n[a]\nbs=4kk\nrw=randrea\n  iodpth=4\n");
+    let ended = place.reap("run job.fio bad.fio").fails_with(&["bad.fio:3:4:", "bad.fio:4:4:", "bad.fio:5:3:", "did you mean 'iodepth'?"]);
+    assert_eq!(ended.stderr.lines().filter(|line| line.starts_with("error: ")).count(), 3, "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
+    place.write("empty.fio", "[global]\nbs=4k\n").reap("run empty.fio").fails_with(&["there is no job"]);
+    place.write("none.fio", "").reap("run none.fio").fails_with(&["there is no job"]);
+    place.write("loop.fio", "[a]\ninclude ./loop.fio\n").reap("run loop.fio").fails_with(&["loop.fio:2", "includes itself"]);
+}
+
+#[test]
+fn jobs_that_do_not_fit_the_device() {
+    let place = place();
+    let job = |text: &str| place.write("misfit.fio", &format!("[a]\n{text}\n[b]\nstonewall\nruntime=50ms\n"));
+    job("bs=2m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "not even one block"]);
+    job("bs=1000").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'", "not a multiple", "512"]);
+    job("offset=4m").reap("run misfit.fio --device mem:1M").fails_with(&["job 'a'"]);
+    job("numjobs=300").reap("run misfit.fio --device mem:1M").fails_with(&["300 job threads", "lower numjobs"]);
+    let ended = job("iodepth=60000\nbs=256m\nrw=write").reap("run misfit.fio --device mem:1G").fails_with(&["iodepth × block size"]);
+    assert_eq!(ended.stdout, "");
+    job("filename=x:y").reap("run misfit.fio --device file:z?size=1M").fails_with(&["{filename}"]);
+}
+
+#[test]
+fn files_that_are_no_media() {
+    let place = place();
+    place.reap("run job.fio --device file:nowhere.img").fails_with(&["nowhere.img", "`size=` creates it"]);
+    place.reap("run job.fio --device file:.").fails_with(&["media file"]);
+    place.write("tiny.img", "less than a block").reap("run job.fio --device file:tiny.img").fails_with(&["tiny.img", "hold no block"]);
+    place.write("profile.toml", "read = 5\n").reap("run job.fio --device mem:1M?profile=profile.toml").fails_with(&["profile.toml"]);
+}
+
+#[test]
+fn files_that_are_no_job_files() {
+    let place = place();
+    place.reap("run /dev/zero").fails_with(&["no job file"]);
+    place.reap("run .").fails_with(&["cannot read it"]);
+    std::fs::write(place.path("noise.fio"), [0xff, 0xfe, 0, 1, 2, b'[', 0xc3]).unwrap();
+    place.reap("run noise.fio").fails_with(&["noise.fio:1"]);
+}
+
+#[test]
+fn help_is_no_error() {
+    let help = place().reap("run --help").ok();
+    assert!(help.stdout.contains("Examples:") && help.stdout.contains("--completion"), "{}", help.stdout);
+    assert!(place().reap("compare --help").ok().stdout.contains("--host-work"));
+    assert!(place().reap("--version").ok().stdout.starts_with("reap 0."));
+}

@@ -1,0 +1,211 @@
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Ended, Place};
+
+const SHORT: &str = "[short]\nrw=randread\nbs=4k\niodepth=8\nruntime=100ms\ntime_based\n";
+const SMALL: &str = "--device mem:16M?profile=optane";
+
+fn place(job: &str) -> Place {
+    let place = Place::new();
+    place.write("job.fio", job);
+    place
+}
+
+#[test]
+fn results_are_laid_out_as_fio_lays_them_out() {
+    let ended = place(SHORT).reap(&format!("run job.fio {SMALL}")).ok();
+    for part in [
+        "short: (g=0): rw=randread, bs=(R) 4096B-4096B",
+        "Starting 1 thread",
+        "short: (groupid=0, jobs=1): err= 0",
+        "  read: IOPS=",
+        "clat percentiles",
+        "  cpu          : usr=",
+        "  reap         : mode=interrupt, cpu=",
+        "Run status group 0 (all jobs):",
+    ] {
+        assert!(ended.stdout.contains(part), "{part:?} is not in\n{}", ended.stdout);
+    }
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn json_is_fios_with_an_object_more() {
+    for mode in ["interrupt", "interrupt+submit-check", "irq-poll", "irq-poll+submit-check", "hybrid-mean", "poll"] {
+        let results = place(SHORT).reap(&format!("run job.fio {SMALL} --output-format json --completion {mode}")).ok().json();
+        let job = &results["jobs"][0];
+        assert_eq!(job["jobname"], "short");
+        assert_eq!(job["error"], 0);
+        let ios = job["read"]["total_ios"].as_u64().unwrap();
+        assert!(ios > 0);
+        let reap = job["reap"].as_object().unwrap();
+        let keys: Vec<&str> = reap.keys().map(String::as_str).collect();
+        let wanted = [
+            "mode",
+            "cpu_ns_per_io",
+            "notify_ns_per_io",
+            "messages",
+            "wakeups",
+            "completions_per_wakeup",
+            "empty_looks",
+            "sq_doorbells",
+            "cq_doorbells",
+        ];
+        assert_eq!(keys[..wanted.len()], wanted);
+        assert_eq!(reap["mode"], mode);
+        assert!(reap["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{reap:?}");
+        let count = |name: &str| reap[name].as_u64().unwrap();
+        assert!(count("sq_doorbells") > 0 && count("sq_doorbells") <= ios + 8, "{ios} {reap:?}");
+        assert!(count("cq_doorbells") > 0 && count("cq_doorbells") <= ios + 8, "{ios} {reap:?}");
+        match mode {
+            "poll" | "hybrid-mean" => assert_eq!(count("messages"), 0, "{reap:?}"),
+            "interrupt" => assert!(count("messages") + 8 >= ios, "a message for each entry: {ios} {reap:?}"),
+            _ => assert!(count("messages") > 0, "{reap:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_can_hold_the_results() {
+    let place = place(SHORT);
+    let ended = place.reap(&format!("run job.fio {SMALL} --output-format json --output results.json")).ok();
+    assert_eq!(ended.stdout, "");
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    assert_eq!(results["jobs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn threads_can_share_hardware_queues() {
+    let job = SHORT.replace("iodepth=8", "iodepth=4\nnumjobs=4\ngroup_reporting");
+    for queues in [1, 2] {
+        let options = format!("run job.fio {SMALL} --queues {queues} --completion interrupt+submit-check --output-format json");
+        let ended = place(&job).reap(&options).ok();
+        let job = &ended.json()["jobs"][0];
+        assert!(job["read"]["total_ios"].as_u64().unwrap() > 0);
+        // This machine has fewer than five CPUs, or it has more: what is said follows from that.
+        let cpus = thread::available_parallelism().unwrap().get();
+        assert_eq!(job["reap"].get("oversubscribed").is_some(), cpus < 5, "{job:#}");
+    }
+}
+
+#[test]
+fn a_crowd_on_one_cpu_is_pointed_out() {
+    let job = SHORT.replace("iodepth=8", "numjobs=3\ncpus_allowed=0\ngroup_reporting");
+    for mode in ["interrupt", "poll"] {
+        let ended = place(&job).reap(&format!("run job.fio {SMALL} --completion {mode}")).ok();
+        assert!(ended.stdout.contains("oversubscribed: 3 job threads on 1 CPU"), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn cpus_that_the_machine_lacks_are_one_warning() {
+    let job = format!("[global]\ncpus_allowed=900-907\ncpus_allowed_policy=split\n{SHORT}numjobs=2\n[more]\nruntime=50ms\n");
+    let ended = place(&job).reap(&format!("run job.fio {SMALL}")).ok();
+    assert_eq!(ended.stderr.matches("warning:").count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("mapped round-robin"), "{}", ended.stderr);
+}
+
+#[test]
+fn each_filename_is_a_device_of_its_own() {
+    let place = Place::new();
+    place.write("job.fio", "[both]\nrw=write\nbs=4k\nsize=64k\niodepth=4\nverify=crc32c\nfilename=/dev/one:two\n");
+    place.reap("run job.fio --device file:{filename}.img?size=1M").ok();
+    let written = |name: &str| std::fs::read(place.path(name)).unwrap().iter().filter(|&&byte| byte != 0).count();
+    // Half of it went to each.
+    for image in ["dev_one.img", "two.img"] {
+        assert!((30_000..=32_768).contains(&written(image)), "{image}: {} bytes", written(image));
+    }
+}
+
+#[test]
+fn a_later_job_sees_what_an_earlier_one_wrote() {
+    let verify = "[global]\nbs=4k\nsize=1m\niodepth=8\nverify=crc32c\n[write]\nrw=randwrite\n[read]\nstonewall\nrw=randread\nrandseed=3\n";
+    let ended = place(verify).reap("run job.fio --device mem:4M --output-format json").ok();
+    let results = ended.json();
+    assert_eq!(results["jobs"][1]["read"]["io_bytes"], 1 << 20);
+    assert_eq!(results["jobs"][1]["error"], 0);
+}
+
+fn flip_a_bit(place: &Place, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(place.path("disk.img")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+#[test]
+fn verify_finds_a_flipped_bit() {
+    let place = Place::new();
+    place.write("write.fio", "[write]\nrw=write\nbs=4k\nsize=256k\niodepth=4\nverify=crc32c\ndo_verify=0\n");
+    place.write("read.fio", "[read]\nrw=read\nbs=4k\nsize=256k\niodepth=4\nverify=crc32c\n");
+    let device = "--device file:disk.img?size=256K";
+    place.reap(&format!("run write.fio {device}")).ok();
+    place.reap(&format!("run read.fio {device}")).ok();
+    flip_a_bit(&place, 17 * 4096 + 1234);
+    let ended = place.reap(&format!("run read.fio {device}")).fails_with(&["verify: at offset 69632, length 4096", "crc32c is"]);
+    assert!(ended.stdout.contains("err=84"), "{}", ended.stdout);
+    // The results are complete all the same, as verify_fatal is not set.
+    assert!(ended.stdout.contains("total=64,0,0,0"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_full_medium_fails_the_job_and_not_the_machine() {
+    let ended = place("[fill]\nrw=write\nbs=64k\nsize=64m\n").reap("run job.fio --device mem:64M?alloc=4M");
+    ended.fails_with(&["job 'fill'", "No space left on device"]);
+}
+
+fn interrupt(child: &std::process::Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn the_first_ctrl_c_prints_what_was_measured() {
+    let place = place("[long]\nrw=randread\nbs=4k\niodepth=8\nruntime=60\ntime_based\n[slow]\nrate_iops=1\nruntime=60\n");
+    let child = place.start(&format!("run job.fio {SMALL} --output-format json"));
+    // It has to be past its beginning; how far does not matter.
+    thread::sleep(Duration::from_millis(600));
+    interrupt(&child);
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    let results = ended.json();
+    assert!(results["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0, "{ended:?}");
+    assert!(ended.stderr.contains("stopped by a signal"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(0));
+}
+
+#[test]
+fn the_second_ctrl_c_ends_the_program() {
+    // The thread waits for its I/O, which the device holds back for a minute.
+    let place = place("[stuck]\nrw=randread\nbs=4k\nruntime=60\ntime_based\n");
+    place.write("slow.toml", "read = { base_ns = 60_000_000_000 }\nwrite = { base_ns = 0 }\n");
+    let mut child = place.start("run job.fio --device mem:1M?profile=slow.toml --completion poll");
+    thread::sleep(Duration::from_millis(600));
+    interrupt(&child);
+    thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none(), "the first one waits for what is in flight");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(!text.contains("err="), "{text}");
+}
+
+#[test]
+fn the_standard_input_can_be_the_job_file() {
+    let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
+    let output = command.args(["run", "-", "--device", "mem:16M"]).write_stdin(SHORT).timeout(Duration::from_secs(60)).output().unwrap();
+    let ended = Ended::from(output).ok();
+    assert!(ended.stdout.contains("short: (groupid=0"), "{}", ended.stdout);
+}
+
+#[test]
+fn options_of_fio_that_are_missing_are_named_once() {
+    let ended = place(&format!("{SHORT}zonemode=none\n[b]\nzonemode=none\nruntime=10ms\n")).reap(&format!("run job.fio {SMALL}")).ok();
+    assert_eq!(ended.stderr.matches("zonemode").count(), 1, "{}", ended.stderr);
+}

@@ -1,0 +1,84 @@
+//! A directory for each test, and the command started in it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longer than any test takes, so that a hang is a failure.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A directory of its own, with job files in it.
+pub struct Place(tempfile::TempDir);
+
+/// How the command ended, as text.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> &Place {
+        fs::write(self.path(name), text).unwrap();
+        self
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// `reap` with these arguments, words apart by blanks.
+    pub fn reap(&self, arguments: &str) -> Ended {
+        let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
+        command.current_dir(self.0.path()).timeout(LIMIT).env_remove("COLUMNS").args(arguments.split_whitespace());
+        command.output().unwrap().into()
+    }
+
+    /// The same, left running.
+    pub fn start(&self, arguments: &str) -> Child {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("reap"));
+        command.current_dir(self.0.path()).args(arguments.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Ended {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Ended {
+    /// It went well.
+    pub fn ok(self) -> Ended {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self
+    }
+
+    /// It failed as it should: status 1, and these words on stderr.
+    pub fn fails_with(self, words: &[&str]) -> Ended {
+        assert_eq!(self.code, Some(1), "{self:#?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is not in\n{}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+}

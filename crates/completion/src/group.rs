@@ -51,8 +51,9 @@ impl Round {
     /// Starts a round, after the thread has done whatever else it has to do.
     #[inline]
     pub fn begin(&mut self, now: Nanos) {
+        // A round has at least one turn, or a group with nothing to spend would never look.
         self.left = self.group.budget.max(1);
-        self.until = now + self.group.time_limit;
+        self.until = now + self.group.time_limit.max(Nanos(1));
     }
 
     /// Whose turn it is: the next queue that plans to look. `None`: no queue does, or the round is over; what

@@ -20,6 +20,8 @@ pub(crate) struct Tally {
     pub(crate) returned_at_once: u64,
     pub(crate) looks: u64,
     pub(crate) empty_looks: u64,
+    /// Time of the application's own work on what was handed to it.
+    pub(crate) worked: Nanos,
     /// Time spent spinning.
     pub(crate) spun: Nanos,
     pub(crate) drain_max: u32,
@@ -81,8 +83,10 @@ pub struct Outcome {
     pub entries_per_drain_max: u32,
     /// CPU time in interrupts.
     pub hard: Nanos,
-    /// CPU time in the host's thread, the application's own computing aside.
+    /// CPU time in the host's thread, the application's own work aside.
     pub thread: Nanos,
+    /// CPU time of that work: `host_work` for each I/O. Time away from the library is not in it.
+    pub application: Nanos,
     /// Resets of the controller.
     pub resets: u32,
     /// Aborts sent.
@@ -118,7 +122,7 @@ impl Outcome {
         if self.elapsed == Nanos::ZERO { 0.0 } else { self.completed as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// CPU time per I/O in nanoseconds, interrupts included.
+    /// CPU time per I/O in nanoseconds, interrupts included, the application's work not.
     pub fn cpu_ns_per_io(&self) -> f64 {
         self.per_io((self.hard + self.thread).0 as f64)
     }

@@ -10,7 +10,7 @@ use workload::Io;
 use crate::SimError;
 use crate::port::Memory;
 
-/// Bytes that a request's buffer has, and so the largest request.
+/// Bytes of the largest request.
 pub(crate) const BUFFER: u64 = 1 << 20;
 
 /// How often a part is posted again after a reset, or a status that invites it.
@@ -105,10 +105,14 @@ impl Requests {
         let blocks = self.namespace.blocks;
         let split = self.splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?;
         let (slot, parts) = (io.slot as u16, split.parts());
+        if !(1..=64).contains(&parts) {
+            return Err(SimError::Unfit(format!("a request of {parts} commands: there have to be 1 to 64")));
+        }
         self.generation = self.generation.wrapping_add(1);
         let request = Request { io, generation: self.generation, parts: Parts::new(parts), open: u64::MAX >> (64 - parts), retries: 0 };
-        if parts > 64 || self.live.get_mut(io.slot as usize).is_none_or(|place| place.replace(request).is_some()) {
-            return Err(SimError::Unfit(format!("slot {} is in use or outside the depth, or {parts} parts are too many", io.slot)));
+        match self.live.get_mut(io.slot as usize) {
+            Some(place @ None) => *place = Some(request),
+            _ => return Err(SimError::Unfit(format!("slot {} is in use or outside the depth", io.slot))),
         }
         out.extend((0..parts as u16).map(|part| Token { slot, part, generation: self.generation }));
         Ok(())

@@ -1,12 +1,13 @@
 //! What is simulated, and how a run can fail.
 
-use completion::{Group, Mode, Plan};
+use completion::{Group, Mode, Plan, QueueSet};
 use device::{Config, FaultPlan, Profile};
 use driver::{BringupError, ProtocolViolation, RecoveryConfig};
 use units::Nanos;
 use workload::{Job, Misfit, PerOp, Rate, RateProcess};
 
 use crate::Costs;
+use crate::requests::BUFFER;
 
 /// One CPU, one thread on it, one device.
 #[derive(Clone, Debug)]
@@ -63,6 +64,27 @@ impl Scenario {
             seed: 1,
             limit: Nanos::from_secs(3_600),
         }
+    }
+}
+
+impl Scenario {
+    /// Whether everything fits the simulator.
+    pub(crate) fn check(&self) -> Result<(), SimError> {
+        let unfit = |what: String| Err(SimError::Unfit(what));
+        let largest = self.job.block.read.max.max(self.job.block.write.max);
+        if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
+            return unfit(format!("{} hardware queues for one thread: there have to be 1 to {}", self.queues, QueueSet::MOST));
+        }
+        if self.device.vectors < 2 {
+            return unfit("a device with one vector: that is the admin queue's, and I/O queues need another".into());
+        }
+        if !(1..=u32::from(u16::MAX)).contains(&self.job.iodepth) {
+            return unfit(format!("iodepth {}: it has to be 1 to 65535", self.job.iodepth));
+        }
+        if largest > BUFFER {
+            return unfit(format!("requests of {largest} bytes: a buffer has {BUFFER}"));
+        }
+        Ok(())
     }
 }
 
@@ -139,12 +161,6 @@ pub enum SimError {
         at: Nanos,
         /// What was planned.
         plan: Plan,
-    },
-    /// Policies plan to look and the round has no turn for any.
-    #[error("at {at} a queue plans to look and a fresh round gives no turn")]
-    NoTurn {
-        /// When.
-        at: Nanos,
     },
     /// The controller broke the protocol and the scenario has no recovery.
     #[error(transparent)]

@@ -55,7 +55,7 @@ pub(crate) enum SleepStep {
 }
 
 /// How a thread keeps law 1, as data, so that tests can break it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Habits {
     /// What going to sleep consists of.
     pub(crate) sleep: &'static [SleepStep],
@@ -166,7 +166,7 @@ impl Thread {
     pub(crate) fn step(&mut self, g: &Ground) -> Result<Progress, SimError> {
         match self.at {
             At::Load => self.load(g),
-            At::Commit(lane) => self.commit(g, lane),
+            At::Commit(lane) => Ok(self.commit(g, lane)),
             At::Check { lane, budget } => Ok(self.check(g, lane, budget)),
             At::Decide => self.decide(g),
             At::Look { lane, budget, after } => Ok(self.look(g, lane, budget, after)),
@@ -243,10 +243,13 @@ impl Thread {
     /// Where the combined plan leads.
     fn follow(&mut self, g: &Ground, plan: Plan) -> Result<(), SimError> {
         self.at = match plan {
-            Plan::Look { .. } => return self.take_turn(g),
+            Plan::Look { .. } => {
+                self.take_turn(g);
+                return Ok(());
+            }
             Plan::Spin { .. } | Plan::Nap { .. } if self.leaving => return Err(SimError::LeftUnarmed { at: g.now, plan }),
             Plan::Spin { until } => {
-                self.goal_or(until);
+                self.spin_until(until);
                 At::Spun
             }
             // Lanes whose own plan is to sleep are armed, whatever the others do.
@@ -259,7 +262,9 @@ impl Thread {
         Ok(())
     }
 
-    fn take_turn(&mut self, g: &Ground) -> Result<(), SimError> {
+    /// The next queue's turn. If the round is over, whatever else there is to do has been done between its turns, and the
+    /// next begins.
+    fn take_turn(&mut self, g: &Ground) {
         for _ in 0..2 {
             if !self.in_round {
                 self.round.begin(g.now);
@@ -268,12 +273,10 @@ impl Thread {
             }
             if let Some(turn) = self.round.turn(g.now, &self.plans) {
                 self.at = At::Look { lane: turn.queue, budget: turn.budget, after: After::Decide };
-                return Ok(());
+                return;
             }
-            // The round is over. Whatever else there is to do was done between its turns; here begins the next.
             self.in_round = false;
         }
-        Err(SimError::NoTurn { at: g.now })
     }
 
     fn look(&mut self, g: &Ground, at: usize, budget: u32, after: After) -> Progress {
@@ -310,23 +313,23 @@ impl Thread {
         Progress::Busy(g.costs.reap + doorbell + Nanos(g.costs.entry.0 * u64::from(reaped.found)))
     }
 
-    fn commit(&mut self, g: &Ground, at: usize) -> Result<Progress, SimError> {
+    fn commit(&mut self, g: &Ground, at: usize) -> Progress {
         let Some(lane) = self.lanes.get_mut(at) else {
             self.app.committed(g.now);
             self.at = At::Load;
-            return Ok(Progress::Busy(Nanos::ZERO));
+            return Progress::Busy(Nanos::ZERO);
         };
         self.at = At::Commit(at + 1);
         let commands = lane.pair.lock_sq().commit(g.bells);
         if commands == 0 {
-            return Ok(Progress::Busy(Nanos::ZERO));
+            return Progress::Busy(Nanos::ZERO);
         }
-        let class = self.app.class_of(at)?;
+        let class = self.app.take_class(at);
         let batch = Batch { commands, urgent: 0, in_flight: lane.pair.in_flight(), class };
         if let Check::TryLook { budget } = lane.policy.submitted(g.now, &batch) {
             self.at = At::Check { lane: at, budget };
         }
-        Ok(Progress::Busy(g.costs.mmio))
+        Progress::Busy(g.costs.mmio)
     }
 
     fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
@@ -342,7 +345,7 @@ impl Thread {
     }
 
     /// Spins until the goal's instant at the latest.
-    fn goal_or(&mut self, until: Nanos) {
+    fn spin_until(&mut self, until: Nanos) {
         let until = until.min(self.deadline());
         for lane in &mut self.lanes {
             lane.plan = Plan::Spin { until };

@@ -88,7 +88,6 @@ pub(crate) struct World<P: Bus> {
     waiting: Vec<bool>,
     raised: Vec<Vector>,
     interrupts: u64,
-    steps_at_once: u32,
     started: Nanos,
 }
 
@@ -100,6 +99,7 @@ impl Scenario {
 
     /// Runs it with a thread of these habits.
     pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
+        self.check()?;
         if self.faults == FaultPlan::default() {
             World::bring_up(self, |port| port, habits)?.run()
         } else {
@@ -116,9 +116,6 @@ impl<P: Bus> World<P> {
         self.keep()?;
         self.occupy(Nanos::ZERO);
         while let Some((at, ticket, event)) = self.events.pop() {
-            if at > self.now {
-                self.steps_at_once = 0;
-            }
             self.now = at;
             if at > self.started + self.scenario.limit {
                 let (limit, seed) = (self.scenario.limit, self.scenario.seed);
@@ -161,6 +158,7 @@ impl<P: Bus> World<P> {
             Event::Switch(n) => {
                 if let Some(&(_, mode)) = self.scenario.switches.get(n) {
                     self.thread.switch(mode);
+                    self.poke();
                 }
             }
             Event::Keeper if self.keeper_ticket == Some(ticket) => self.keep()?,
@@ -260,18 +258,26 @@ impl<P: Bus> World<P> {
         self.end_busy_at(self.cpu.free_at(self.now) + cost);
     }
 
+    /// The thread's steps, up to one that takes time.
     fn step_thread(&mut self) -> Result<(), SimError> {
         if let Run::Spinning { since, hard, .. } = self.run {
             let spun = self.now - since - (self.cpu.hard - hard);
             self.cpu.thread += spun;
             self.thread.tally.spun += spun;
         }
-        self.steps_at_once += 1;
-        if self.steps_at_once > STEPS_AT_ONCE {
-            return Err(SimError::Livelock { at: self.now, seed: self.scenario.seed });
+        for _ in 0..STEPS_AT_ONCE {
+            let ground = Ground { now: self.now, costs: &self.scenario.costs, bells: &self.bells };
+            let progress = self.thread.step(&ground)?;
+            self.forward_writes();
+            if progress != Progress::Busy(Nanos::ZERO) {
+                self.spend(progress);
+                return self.report_violation();
+            }
         }
-        let ground = Ground { now: self.now, costs: &self.scenario.costs, bells: &self.bells };
-        let progress = self.thread.step(&ground)?;
+        Err(SimError::Livelock { at: self.now, seed: self.scenario.seed })
+    }
+
+    fn spend(&mut self, progress: Progress) {
         match progress {
             Progress::Busy(cost) => {
                 self.cpu.thread += cost;
@@ -288,12 +294,16 @@ impl<P: Bus> World<P> {
             }
             Progress::Finished => self.run = Run::Finished,
         }
-        self.forward_writes();
-        if let Some(violation) = self.thread.violation.take() {
-            self.keeper.violated(violation)?;
-            self.keep()?;
+    }
+
+    fn report_violation(&mut self) -> Result<(), SimError> {
+        match self.thread.violation.take() {
+            Some(violation) => {
+                self.keeper.violated(violation)?;
+                self.keep()
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Has the thread look up from whatever it waits for.
@@ -333,7 +343,8 @@ impl<P: Bus> World<P> {
             cq_doorbells: sum(&|lane| lane.pair.counters().cq_doorbells),
             entries_per_drain_max: tally.drain_max,
             hard: self.cpu.hard,
-            thread: self.cpu.thread,
+            thread: self.cpu.thread - tally.worked,
+            application: tally.worked,
             resets: self.keeper.resets,
             aborts: self.keeper.aborts,
             missed_notifications: self.keeper.missed,

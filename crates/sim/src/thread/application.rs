@@ -8,7 +8,7 @@ use workload::{ErrorCode, Generator, Io, Next};
 
 use super::{After, At, Goal, Ground, Progress, Thread};
 use crate::SimError;
-use crate::requests::{Failed, RETRY, Requests, Token};
+use crate::requests::{Ended, Failed, RETRY, Requests, Token};
 
 /// What a thread works for.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Application {
     /// Per lane, the class of the batch's first command.
     classes: Vec<Option<Class>>,
     /// Completed, and not yet handed to the generator: what an aio ring holds.
-    ready: VecDeque<(Token, Result<(), Failed>)>,
+    ready: VecDeque<Ended>,
     scratch: Vec<Token>,
 }
 
@@ -71,8 +71,15 @@ impl Application {
         }
     }
 
-    pub(super) fn class_of(&mut self, lane: usize) -> Result<Option<Class>, SimError> {
-        Ok(self.classes.get_mut(lane).and_then(Option::take))
+    /// The class of the batch that is being announced.
+    pub(super) fn take_class(&mut self, lane: usize) -> Option<Class> {
+        self.classes.get_mut(lane).and_then(Option::take)
+    }
+
+    /// A part has ended; with its last one the request is ready to be handed over.
+    fn end(&mut self, token: Token, result: Result<(), Failed>) -> Result<(), SimError> {
+        self.ready.extend(self.requests.end(token, result)?);
+        Ok(())
     }
 
     /// The lane of a request: each has its own, so that they are used alike.
@@ -98,7 +105,7 @@ impl Thread {
         if let Some(goal) = self.goal.take()
             && !self.app.ready.is_empty()
         {
-            return self.hand_over(g, goal.max);
+            return Ok(self.hand_over(g, goal.max));
         }
         match self.app.generator.next(g.now) {
             Next::Issue(io) => self.begin(g, io),
@@ -115,14 +122,21 @@ impl Thread {
 
     /// Hands over as many completions as the application takes at once; it computes for each. The others wait until it
     /// asks again.
-    fn hand_over(&mut self, g: &Ground, most: u32) -> Result<Progress, SimError> {
+    fn hand_over(&mut self, g: &Ground, most: u32) -> Progress {
         let n = self.app.ready.len().min(most as usize);
-        for _ in 0..n {
-            if let Some((token, result)) = self.app.ready.pop_front() {
-                self.end(g, token, result)?;
+        for (io, result) in self.app.ready.drain(..n) {
+            match result {
+                Ok(()) => self.tally.completed += 1,
+                Err(Failed::Status(_)) => self.tally.failed += 1,
+                Err(Failed::TakenBack) => self.tally.lost += 1,
             }
+            let (requests, generator) = (&self.app.requests, &mut self.app.generator);
+            let result = result.map_err(|_| ErrorCode::EIO);
+            requests.with_buffer(&io, |buffer| generator.completed(io, g.now, result, buffer));
         }
-        Ok(Progress::Busy(Nanos((g.costs.deliver + g.costs.host_work).0 * n as u64)))
+        let work = Nanos(g.costs.host_work.0 * n as u64);
+        self.tally.worked += work;
+        Progress::Busy(work + Nanos(g.costs.deliver.0 * n as u64))
     }
 
     fn begin(&mut self, g: &Ground, io: Io) -> Result<Progress, SimError> {
@@ -140,7 +154,7 @@ impl Thread {
     fn post(&mut self, g: &Ground, token: Token) -> Result<Progress, SimError> {
         if self.app.dead {
             self.app.backlog.pop_front();
-            self.app.ready.push_back((token, Err(Failed::TakenBack)));
+            self.app.end(token, Err(Failed::TakenBack))?;
             return Ok(Progress::Busy(Nanos::ZERO));
         }
         let at = self.app.lane_of(token);
@@ -181,14 +195,14 @@ impl Thread {
         for completed in self.taken.drain(..) {
             let token = Token::from_word(completed.token);
             if completed.status.is_success() {
-                self.app.ready.push_back((token, Ok(())));
+                self.app.end(token, Ok(()))?;
                 continue;
             }
             self.tally.bad_statuses += 1;
             let retries = self.app.requests.retries(token)?;
             match RETRY.after_status(completed.status, retries, true) {
                 Fate::Again => self.app.backlog.push_back(token),
-                Fate::Fail | Fate::FailLeaked => self.app.ready.push_back((token, Err(Failed::Status(completed.status)))),
+                Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)))?,
             }
         }
         self.step(g)
@@ -200,7 +214,7 @@ impl Thread {
         let retries = self.app.requests.retries(token)?;
         match RETRY.after_reset(buffers, retries, true) {
             Fate::Again => self.app.backlog.push_back(token),
-            Fate::Fail | Fate::FailLeaked => self.app.ready.push_back((token, Err(Failed::TakenBack))),
+            Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::TakenBack))?,
         }
         Ok(())
     }
@@ -208,18 +222,5 @@ impl Thread {
     /// The controller is given up: nothing is posted any more.
     pub(crate) fn give_up(&mut self) {
         self.app.dead = true;
-    }
-
-    fn end(&mut self, g: &Ground, token: Token, result: Result<(), Failed>) -> Result<(), SimError> {
-        let app = &mut self.app;
-        let Some((io, result)) = app.requests.end(token, result)? else { return Ok(()) };
-        match result {
-            Ok(()) => self.tally.completed += 1,
-            Err(Failed::Status(_)) => self.tally.failed += 1,
-            Err(Failed::TakenBack) => self.tally.lost += 1,
-        }
-        let result = result.map_err(|_| ErrorCode::EIO);
-        app.requests.with_buffer(&io, |buffer| app.generator.completed(io, g.now, result, buffer));
-        Ok(())
     }
 }

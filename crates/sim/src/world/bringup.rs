@@ -7,7 +7,7 @@ use workload::{Generator, Seat, Target};
 use super::*;
 use crate::lane::Pair;
 use crate::port::Memory;
-use crate::requests::{BUFFER, Requests};
+use crate::requests::Requests;
 use device::{Budget, Mem};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
@@ -28,7 +28,7 @@ impl<P: Bus> World<P> {
     /// A world whose controller is ready.
     pub(super) fn bring_up(scenario: &Scenario, wrap: impl FnOnce(SimPort) -> P, habits: Habits) -> Result<World<P>, SimError> {
         let depth = scenario.job.iodepth.max(1);
-        let len = scenario.job.block.read.max.max(scenario.job.block.write.max).min(BUFFER);
+        let len = scenario.job.block.read.max.max(scenario.job.block.write.max);
         let rings = usize::from(scenario.queues) * (scenario.tags as usize + 2) * 128;
         let memory = Memory::new(OVERHEAD + rings.next_multiple_of(1 << 16) + Requests::footprint(depth, len));
         let config = device::Config { seed: scenario.seed, ..scenario.device.clone() };
@@ -79,7 +79,6 @@ impl<P: Bus> World<P> {
             waiting: vec![false; usize::from(count)],
             raised: Vec::new(),
             interrupts: 0,
-            steps_at_once: 0,
             started: now,
         };
         world.device_by(now);

@@ -159,3 +159,14 @@ fn looks_that_find_nothing_end_the_round_too() {
     }
     assert_eq!(turns, 256);
 }
+
+#[test]
+fn a_group_with_nothing_to_spend_still_looks() {
+    let mut round = Round::new(Group { weight: 0, budget: 0, time_limit: Nanos::ZERO });
+    for _ in 0..3 {
+        round.begin(Nanos(1));
+        assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), Some(Turn { queue: 0, budget: 1 }));
+        round.took(1);
+        assert_eq!(round.turn(Nanos(1), &[Plan::Look { budget: 64 }]), None);
+    }
+}

@@ -13,7 +13,7 @@ use crate::control::{Control, Health};
 use crate::error::{OpenError, QueueError, Refused};
 use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
-use crate::link::{ByHand, Link, Measured};
+use crate::link::{ByHand, Faults, Link, Measured};
 use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::Request;
@@ -30,12 +30,15 @@ pub struct OpenOptions {
     pub depth: u32,
     /// The completion mode that queues start with.
     pub mode: Mode,
-    /// After this long without an answer a command is aborted, then the controller reset.
+    /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
+    /// long, within half a second and ten.
     pub timeout: Nanos,
     /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched.
     pub pool_bytes: u64,
     /// The CPU of the embedded device's thread; counts for the first device of a process.
     pub device_cpu: Option<usize>,
+    /// Faults for the embedded controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
+    pub faults: Option<Faults>,
 }
 
 impl Default for OpenOptions {
@@ -48,6 +51,7 @@ impl Default for OpenOptions {
             timeout: Nanos::from_secs(30),
             pool_bytes: 256 << 20,
             device_cpu: None,
+            faults: None,
         }
     }
 }

@@ -39,6 +39,7 @@ mod reactor;
 mod request;
 mod uri;
 
+pub use ::device::{Fault, FaultPlan, Injected};
 pub use completion::{Mode, ModeError};
 pub use control::Health;
 pub use device::{Description, Device, DeviceCounters, HardwareCounters, OpenOptions};
@@ -46,7 +47,7 @@ pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
 pub use future::{FlushFuture, IoFuture, Pending};
 pub use group::Group;
 pub use hw::{DmaBuf, now};
-pub use link::{ByHand, Measured};
+pub use link::{ByHand, Faults, Measured};
 pub use looker::Counters;
 pub use namespace::Namespace;
 pub use queue::{Queue, Turned};

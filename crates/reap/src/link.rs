@@ -4,6 +4,7 @@
 //! with eventfds for vectors, as VFIO gives them. The driver above cannot tell it from a PCIe device.
 
 mod embedded;
+mod faults;
 mod media;
 mod profile;
 mod runner;
@@ -128,4 +129,5 @@ impl Registers for Bells {
     }
 }
 
+pub use faults::Faults;
 pub use runner::{ByHand, Measured};

@@ -8,6 +8,7 @@ use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use units::Nanos;
 
+use super::faults::Faulty;
 use super::media::FileMedia;
 use super::profile;
 use super::runner::{Runner, Stepper};
@@ -34,7 +35,7 @@ impl Attachment {
 }
 
 /// The host as the controller sees it.
-struct EmbeddedPort {
+pub(super) struct EmbeddedPort {
     pool: DmaPool,
     bar: Arc<Bar>,
     vectors: Arc<Vectors>,
@@ -123,8 +124,15 @@ pub(super) fn attach(
     let namespaces = namespaces(uri)?;
     let attachment = Arc::new(Attachment::default());
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let _ = options;
-    runner.attach(Box::new(Controller::new(config, namespaces, port)), attachment.clone());
+    let stepper: Box<dyn Stepper> = match &options.faults {
+        None => Box::new(Controller::new(config, namespaces, port)),
+        Some(faults) => {
+            let port = faults.wrap(port);
+            let controller = Controller::new(config, namespaces, port.clone());
+            Box::new(Faulty { controller, port, faults: faults.clone(), bar: bar.clone() })
+        }
+    };
+    runner.attach(stepper, attachment.clone());
     Ok(attachment)
 }
 

@@ -23,6 +23,7 @@ fn refuse(status: Status) -> Outcome {
 
 impl<P: Port> Controller<P> {
     /// Fetches one admin command, carries it out and posts its entry. The completion queue has room for one.
+    #[inline(never)]
     pub(crate) fn fetch_admin(&mut self, now: Nanos) {
         let Some((sq, _)) = self.queues.pair(QueueId::ADMIN) else { return };
         let sqe = sq.fetch();
@@ -186,6 +187,9 @@ impl<P: Port> Controller<P> {
     }
 
     fn get_features(&mut self, command: &GetFeatures) -> Outcome {
+        if command.select == select::CAPABILITIES && !self.is_changeable(command.fid) {
+            return Ok(capabilities(false, false));
+        }
         if let Some(feature) = Simple::of(command.fid) {
             if feature == Simple::WriteCache && !self.store.is_volatile() {
                 return refuse(Status::INVALID_FIELD);
@@ -198,7 +202,7 @@ impl<P: Port> Controller<P> {
         let current = command.select == select::CURRENT;
         match command.fid {
             fid::NUMBER_OF_QUEUES | fid::VECTOR_CONFIG | fid::HOST_BEHAVIOR if command.select == select::CAPABILITIES => {
-                Ok(capabilities(false))
+                Ok(capabilities(false, true))
             }
             fid::NUMBER_OF_QUEUES => Ok(if current { self.features.granted() } else { self.features.offered() }.into_bits()),
             fid::VECTOR_CONFIG => {
@@ -226,6 +230,9 @@ impl<P: Port> Controller<P> {
         if command.nsid.0 != 0 && command.nsid != nvme::Nsid::ALL {
             return refuse(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
         }
+        if !self.is_changeable(command.fid) {
+            return refuse(Status::FEATURE_NOT_CHANGEABLE);
+        }
         match (known, command.fid) {
             (Some(feature), _) => self.set_simple(now, feature, command.value, command.save),
             (None, fid::NUMBER_OF_QUEUES) => self.set_number_of_queues(NumberOfQueues::from_bits(command.value)),
@@ -235,6 +242,11 @@ impl<P: Port> Controller<P> {
             }
             (None, _) => self.set_host_behavior(command.data),
         }
+    }
+
+    /// Whether a feature can be set at all on this device.
+    fn is_changeable(&self, id: u8) -> bool {
+        self.interrupts.is_changeable() || !matches!(id, fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG)
     }
 
     fn set_simple(&mut self, now: Nanos, feature: Simple, value: u32, save: bool) -> Outcome {

@@ -77,6 +77,8 @@ pub struct Namespace {
     pub(crate) block_shift: u8,
     /// Logical blocks, as many as are exposed at the moment (NSZE).
     pub(crate) blocks: u64,
+    /// The medium may hold less than it shows.
+    pub(crate) thin: bool,
 }
 
 /// The media, told apart once per command: memory is reached without a copy in between, any other through its trait.
@@ -125,10 +127,12 @@ impl Namespace {
         if !block.is_power_of_two() || !(512..=65_536).contains(&block) {
             return Err(NamespaceError::BlockSize(block));
         }
-        let mut namespace = Namespace { medium, block_shift: block.ilog2() as u8, blocks: 0 };
-        namespace.blocks = namespace.media().bytes() >> namespace.block_shift;
+        let mut namespace = Namespace { medium, block_shift: block.ilog2() as u8, blocks: 0, thin: false };
+        let media = namespace.media();
+        let (bytes, thin) = (media.bytes(), media.allocated() < media.bytes());
+        (namespace.blocks, namespace.thin) = (bytes >> namespace.block_shift, thin);
         if namespace.blocks == 0 {
-            return Err(NamespaceError::TooSmall { bytes: namespace.media().bytes(), block });
+            return Err(NamespaceError::TooSmall { bytes, block });
         }
         Ok(namespace)
     }

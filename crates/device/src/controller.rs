@@ -34,7 +34,7 @@ pub struct Controller<P: Port> {
     pub(crate) features: Features,
     pub(crate) logs: Logs,
     pub(crate) events: Events,
-    /// Every command is done the moment it is fetched.
+    /// Commands neither take time nor move data: each is done the moment it is fetched.
     instant: bool,
     life: Life,
     /// CC as the host wrote it last, CSTS as the controller did.
@@ -86,7 +86,7 @@ impl<P: Port> Controller<P> {
             features: Features::new(config.queue_pairs),
             logs: Logs::default(),
             events: Events::new(),
-            instant: config.profile.is_instant(),
+            instant: config.profile.is_instant() && !config.profile.moves_data,
             life: Life::Disabled,
             cc: Cc::new(),
             csts: Csts::new(),
@@ -205,8 +205,9 @@ impl<P: Port> Controller<P> {
         loop {
             let mut more = false;
             for _ in 0..self.queues.active() {
-                let Some(queue) = self.queues.next_turn() else { break };
+                let Some(queue) = self.queues.next_turn(self.port.doorbells()) else { continue };
                 let (taken, left) = self.fetch_from(now, queue, self.burst.min(budget).min(BATCH as u32));
+                self.queues.end_turn(queue);
                 budget -= taken;
                 more |= left;
                 if budget == 0 {
@@ -263,7 +264,7 @@ impl<P: Port> Controller<P> {
             *sqe = sq.fetch();
         }
         let sq_head = sq.head();
-        let mut unannounced = 0;
+        let mut posted = 0;
         for sqe in &*batch {
             let status = match store.decode(sqe) {
                 Ok(request) if !self.instant => {
@@ -283,16 +284,12 @@ impl<P: Port> Controller<P> {
                 Err(status) => failed(logs, queue, sqe, status),
             };
             cq.post(entry(queue, sq_head, sqe.cid()), status);
-            unannounced += 1;
-            if store.moves_data {
-                interrupts.posted(now, cq.vector, 1, port);
-                unannounced -= 1;
-            }
-            self.counters.completed += 1;
+            posted += 1;
         }
-        // Where no data are moved the entries of a batch are as good as simultaneous: their messages, as many as there
+        // Entries of one batch, posted without moving data, are as good as simultaneous: their messages, as many as there
         // are entries, follow them, so that a barrier per message does not keep back the next entry.
-        interrupts.posted(now, cq.vector, unannounced, port);
+        interrupts.posted(now, cq.vector, posted, port);
+        self.counters.completed += u64::from(posted);
     }
 
     /// Posts an entry to the admin completion queue, which must have room.
@@ -306,6 +303,7 @@ impl<P: Port> Controller<P> {
     }
 
     /// Reports an asynchronous event if the admin completion queue has room.
+    #[inline(never)]
     fn report_event(&mut self) -> bool {
         let Some((_, cq)) = self.queues.pair(QueueId::ADMIN) else { return false };
         if cq.free() == 0 {
@@ -326,18 +324,19 @@ impl<P: Port> Controller<P> {
     }
 
     /// Tells the vectors how far the host has come by itself.
+    #[inline(never)]
     fn watch_host(&mut self) {
         let Controller { port, queues, interrupts, .. } = self;
         let mut bad = None;
-        for cq in queues.cqs() {
-            match cq.consumed(port.doorbells()) {
-                Consumed::Entries(0) => {}
-                Consumed::Entries(n) => {
-                    if let (Some(vector), false) = (cq.vector, cq.id == QueueId::ADMIN) {
-                        interrupts.taken(vector, n);
-                    }
-                }
-                Consumed::Invalid(head) => bad = Some((cq.id, head)),
+        for n in 0..queues.cqs() {
+            // The admin queue's entries are not held back, and so not counted.
+            let Some(cq) = queues.nth_cq(n).filter(|cq| cq.id != QueueId::ADMIN) else { continue };
+            if let Consumed::Invalid(head) = cq.consumed(port.doorbells()) {
+                bad = Some((cq.id, head));
+            }
+            let taken = cq.take_consumed();
+            if let Some(vector) = cq.vector.filter(|_| taken > 0) {
+                interrupts.taken(vector, taken);
             }
         }
         if let Some((queue, head)) = bad {
@@ -348,20 +347,11 @@ impl<P: Port> Controller<P> {
     /// Finds impossible head doorbells of queues that are never full.
     #[inline]
     fn look_at_one_head(&mut self) {
-        self.idle_turn = self.idle_turn.wrapping_add(1);
+        self.idle_turn = if self.idle_turn + 1 < self.queues.cqs() { self.idle_turn + 1 } else { 0 };
         let Some(cq) = self.queues.nth_cq(self.idle_turn) else { return };
-        let vector = cq.vector;
-        match cq.consumed(self.port.doorbells()) {
-            Consumed::Invalid(head) => {
-                let queue = cq.id;
-                self.bad_doorbell(queue, head);
-            }
-            Consumed::Entries(n) if n > 0 && self.interrupts.watches_host() => {
-                if let Some(vector) = vector {
-                    self.interrupts.taken(vector, n);
-                }
-            }
-            Consumed::Entries(_) => {}
+        if let Consumed::Invalid(head) = cq.consumed(self.port.doorbells()) {
+            let queue = cq.id;
+            self.bad_doorbell(queue, head);
         }
     }
 }

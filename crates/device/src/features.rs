@@ -90,7 +90,7 @@ impl Features {
             select::CURRENT => self.current[feature as usize],
             select::DEFAULT => feature.default(),
             select::SAVED => self.stored(feature),
-            select::CAPABILITIES => capabilities(feature.is_saveable()),
+            select::CAPABILITIES => capabilities(feature.is_saveable(), true),
             _ => return None,
         })
     }
@@ -142,7 +142,7 @@ impl Features {
     }
 }
 
-/// What SEL = 3h answers for a feature of the controller that can be changed.
-pub(crate) fn capabilities(saveable: bool) -> u32 {
-    Capabilities::new().with_saveable(saveable).with_changeable(true).into_bits()
+/// What SEL = 3h answers for a feature of the controller.
+pub(crate) fn capabilities(saveable: bool, changeable: bool) -> u32 {
+    Capabilities::new().with_saveable(saveable).with_changeable(changeable).into_bits()
 }

@@ -83,8 +83,8 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         nsze: namespace.blocks,
         ncap: namespace.blocks,
         nuse: (media.allocated() >> shift).min(namespace.blocks),
-        // THINP: a sparse medium may hold less than it shows.
-        nsfeat: u8::from(media.allocated() < media.bytes()),
+        // THINP.
+        nsfeat: u8::from(namespace.thin),
         dlfeat: NamespacePage::DLFEAT_ZEROES,
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
         nvmcap: u128::from(media.bytes()).into(),

@@ -90,6 +90,11 @@ impl Interrupts {
         usize::from(vector.0) < self.lines.len()
     }
 
+    /// Whether the host may set features 08h and 09h: not if the device coalesces in secret.
+    pub(crate) fn is_changeable(&self) -> bool {
+        !self.hidden.is_on()
+    }
+
     /// Whether the host's own looks matter to the rules, so that the head doorbells are worth reading.
     #[inline]
     pub(crate) fn watches_host(&self) -> bool {
@@ -181,17 +186,13 @@ impl Interrupts {
         if !line.held && line.posted > line.announced {
             return Some(Nanos::ZERO);
         }
-        let visible = self.coalescing.is_on() && !line.exempt;
-        let unseen = if self.watches_host() { line.unseen() } else { line.posted - line.announced };
-        if unseen == 0 {
+        if line.unseen() == 0 {
             return None;
         }
-        let mut entries = self.hidden.entries;
-        let mut time = self.hidden.time;
-        if visible {
-            entries = entries.max(self.coalescing.threshold());
-            time = time.max(Nanos::from_micros(self.coalescing.time_us()));
-        }
+        let (entries, time) = match self.hidden.is_on() {
+            true => (self.hidden.entries, self.hidden.time),
+            false => (self.coalescing.threshold(), Nanos::from_micros(self.coalescing.time_us())),
+        };
         let gathered = if line.since >= entries { Nanos::ZERO } else { line.first + time };
         let paid = line.bucket.map_or(Nanos::ZERO, |b| b.ready());
         let allowed = self.ceiling.map_or(Nanos::ZERO, |b| b.ready());

@@ -32,7 +32,7 @@ pub(crate) struct Store {
     pub(crate) page: PageSize,
     /// Feature 06h: without a write cache every write is durable.
     pub(crate) write_cache: bool,
-    pub(crate) moves_data: bool,
+    moves_data: bool,
     /// Where the data of other than memory media pass through.
     scratch: Vec<u8>,
 }

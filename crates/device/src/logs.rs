@@ -162,6 +162,8 @@ struct Kind {
 pub(crate) struct Events {
     requests: VecDeque<Cid>,
     kinds: [Kind; 3],
+    /// Something is pending and not masked.
+    reportable: bool,
 }
 
 /// The events that this controller reports.
@@ -184,6 +186,7 @@ impl Events {
         };
         Events {
             requests: VecDeque::with_capacity(EVENT_REQUESTS),
+            reportable: false,
             kinds: [
                 kind(event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR),
                 kind(event_type::ERROR, error_event::TRANSIENT_INTERNAL, lid::ERROR),
@@ -210,6 +213,11 @@ impl Events {
     /// Something happened.
     pub(crate) fn raise(&mut self, event: Event) {
         self.kinds[event as usize].pending = true;
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        self.reportable = self.kinds.iter().any(|k| k.pending && !k.masked);
     }
 
     /// The host read a log page without asking to retain its event.
@@ -217,12 +225,13 @@ impl Events {
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == log) {
             kind.masked = false;
         }
+        self.weigh();
     }
 
     /// Whether [`Events::take`] would answer.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        !self.requests.is_empty() && self.kinds.iter().any(|k| k.pending && !k.masked)
+        self.reportable && !self.requests.is_empty()
     }
 
     /// An event to report and the request that it completes.
@@ -235,6 +244,7 @@ impl Events {
         for kind in self.kinds.iter_mut().filter(|k| k.event.lid() == event.lid()) {
             kind.masked = true;
         }
+        self.weigh();
         Some((cid, event))
     }
 }

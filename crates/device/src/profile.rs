@@ -23,7 +23,8 @@ pub struct Profile {
     pub iops: u64,
     /// Commands that may start at once after a pause, when `iops` limits: the depth of the bucket. At least 1.
     pub iops_burst: u32,
-    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the host's buffer as it is.
+    /// Whether data are moved at all. Only `null` says no, and by its name: a Read leaves the host's buffer as it is, and
+    /// no data pointer is looked at.
     pub moves_data: bool,
     /// Interrupt coalescing that feature 08h does not show.
     pub hidden: Hidden,
@@ -46,7 +47,8 @@ pub struct Service {
     pub tail_run: u32,
 }
 
-/// Interrupt coalescing that the device keeps to itself: the Interrupt Coalescing feature reads zero. All zero: none.
+/// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot be changed. All zero:
+/// none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden {
     /// Entries per vector before a message.

@@ -13,6 +13,8 @@ pub(crate) struct Sq<S> {
     pub(crate) cq: QueueId,
     slots: S,
     ring: Consumer,
+    /// Commands announced and not fetched, when the doorbell was looked at last.
+    waiting: u32,
     /// A doorbell value that has been reported as impossible, so that it is reported once.
     bad_tail: Option<u32>,
 }
@@ -22,13 +24,13 @@ pub(crate) struct Sq<S> {
 pub(crate) enum Announced {
     /// So many commands wait.
     Commands(u32),
-    /// A tail outside the ring, seen for the first time.
+    /// A tail outside the ring, or one that takes back what was announced; seen for the first time.
     Invalid(u32),
 }
 
 impl<S: SqSlots> Sq<S> {
     pub(crate) fn new(id: QueueId, cq: QueueId, slots: S, entries: u32) -> Sq<S> {
-        Sq { id, cq, slots, ring: Consumer::new(entries), bad_tail: None }
+        Sq { id, cq, slots, ring: Consumer::new(entries), waiting: 0, bad_tail: None }
     }
 
     /// Reads the tail doorbell.
@@ -36,9 +38,12 @@ impl<S: SqSlots> Sq<S> {
     pub(crate) fn announced(&mut self, bells: &impl Doorbells) -> Announced {
         let tail = bells.sq_tail(self.id);
         match self.ring.available(tail) {
-            Some(n) => Announced::Commands(n),
-            None if self.bad_tail == Some(tail) => Announced::Commands(0),
-            None => {
+            Some(n) if n >= self.waiting => {
+                self.waiting = n;
+                Announced::Commands(n)
+            }
+            _ if self.bad_tail == Some(tail) => Announced::Commands(0),
+            _ => {
                 self.bad_tail = Some(tail);
                 Announced::Invalid(tail)
             }
@@ -50,7 +55,14 @@ impl<S: SqSlots> Sq<S> {
     pub(crate) fn fetch(&mut self) -> Sqe {
         let sqe = self.slots.load(self.ring.slot());
         self.ring.advance();
+        self.waiting = self.waiting.saturating_sub(1);
         sqe
+    }
+
+    /// Whether every command that was announced has been fetched, and the tail that announced them.
+    #[inline]
+    pub(crate) fn drained_at(&self) -> Option<u32> {
+        (self.waiting == 0).then_some(self.ring.slot())
     }
 
     /// SQHD: how far the queue has been consumed.
@@ -76,6 +88,8 @@ pub(crate) struct Cq<C> {
     bad_head: Option<u32>,
     /// Entries that can be posted before the head doorbell must be read again.
     room: u32,
+    /// Entries that the host has taken since [`Cq::take_consumed`].
+    unreported: u32,
     /// Of the room, entries promised to commands that were fetched: every accepted command can complete.
     reserved: u32,
 }
@@ -83,8 +97,8 @@ pub(crate) struct Cq<C> {
 /// What a look at a head doorbell saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consumed {
-    /// So many entries since the last look.
-    Entries(u32),
+    /// Entries since the last look, or none.
+    Fine,
     /// A head that is outside the ring or beyond what was posted, seen for the first time.
     Invalid(u32),
 }
@@ -92,7 +106,7 @@ pub(crate) enum Consumed {
 impl<C: CqSlots> Cq<C> {
     pub(crate) fn new(id: QueueId, vector: Option<Vector>, slots: C, entries: u32) -> Cq<C> {
         let room = entries - 1;
-        Cq { id, vector, sqs: 0, slots, ring: Producer::new(entries), entries, head: 0, bad_head: None, room, reserved: 0 }
+        Cq { id, vector, sqs: 0, slots, ring: Producer::new(entries), entries, head: 0, bad_head: None, room, unreported: 0, reserved: 0 }
     }
 
     /// Reads the head doorbell.
@@ -100,7 +114,7 @@ impl<C: CqSlots> Cq<C> {
     pub(crate) fn consumed(&mut self, bells: &impl Doorbells) -> Consumed {
         let head = bells.cq_head(self.id);
         if head == self.head {
-            return Consumed::Entries(0);
+            return Consumed::Fine;
         }
         let moved = match head.checked_sub(self.head) {
             Some(moved) => moved,
@@ -108,11 +122,18 @@ impl<C: CqSlots> Cq<C> {
         };
         if head >= self.entries || moved > self.entries - 1 - self.room {
             let seen = self.bad_head.replace(head) == Some(head);
-            return if seen { Consumed::Entries(0) } else { Consumed::Invalid(head) };
+            return if seen { Consumed::Fine } else { Consumed::Invalid(head) };
         }
         self.head = head;
         self.room += moved;
-        Consumed::Entries(moved)
+        self.unreported += moved;
+        Consumed::Fine
+    }
+
+    /// How many entries the host has taken since this was asked last, as far as the doorbell has been looked at.
+    #[inline]
+    pub(crate) fn take_consumed(&mut self) -> u32 {
+        std::mem::take(&mut self.unreported)
     }
 
     /// How many more commands may be fetched, as far as is known without reading the doorbell.
@@ -210,6 +231,14 @@ impl Commands {
     }
 }
 
+/// A submission queue in arbitration.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    queue: QueueId,
+    /// The tail doorbell that promises nothing new, if nothing is known to wait.
+    drained_at: Option<u32>,
+}
+
 /// A submission queue and its completion queue.
 type Pair<'a, P> = (&'a mut Sq<<P as Port>::Sq>, &'a mut Cq<<P as Port>::Cq>);
 
@@ -218,7 +247,9 @@ pub(crate) struct Queues<P: Port> {
     sqs: Vec<Option<Sq<P::Sq>>>,
     cqs: Vec<Option<Cq<P::Cq>>>,
     /// Submission queues that exist, in the order of arbitration.
-    active: Vec<QueueId>,
+    active: Vec<Active>,
+    /// Completion queues that exist.
+    active_cqs: Vec<QueueId>,
     /// Where in `active` the next round begins.
     turn: usize,
 }
@@ -231,6 +262,7 @@ impl<P: Port> Queues<P> {
             sqs: std::iter::repeat_with(|| None).take(n).collect(),
             cqs: std::iter::repeat_with(|| None).take(n).collect(),
             active: Vec::with_capacity(n),
+            active_cqs: Vec::with_capacity(n),
             turn: 0,
         }
     }
@@ -240,6 +272,7 @@ impl<P: Port> Queues<P> {
         self.sqs.fill_with(|| None);
         self.cqs.fill_with(|| None);
         self.active.clear();
+        self.active_cqs.clear();
         self.turn = 0;
     }
 
@@ -266,16 +299,17 @@ impl<P: Port> Queues<P> {
         Some((sq, cq))
     }
 
-    /// Every completion queue.
-    pub(crate) fn cqs(&mut self) -> impl Iterator<Item = &mut Cq<P::Cq>> {
-        self.cqs.iter_mut().flatten()
+    /// How many completion queues there are.
+    #[inline]
+    pub(crate) fn cqs(&self) -> usize {
+        self.active_cqs.len()
     }
 
-    /// Completion queue number `n` modulo the number of identifiers, if it exists.
+    /// The `n`th completion queue that exists, in no order that matters.
     #[inline]
     pub(crate) fn nth_cq(&mut self, n: usize) -> Option<&mut Cq<P::Cq>> {
-        let len = self.cqs.len();
-        self.cqs.get_mut(n % len)?.as_mut()
+        let id = *self.active_cqs.get(n)?;
+        self.cq(id)
     }
 
     /// Whether an I/O queue may have this identifier, and whether it exists already.
@@ -287,6 +321,7 @@ impl<P: Port> Queues<P> {
 
     /// Adds a completion queue; its identifier must be free.
     pub(crate) fn add_cq(&mut self, cq: Cq<P::Cq>) {
+        self.active_cqs.push(cq.id);
         if let Some(entry) = self.cqs.get_mut(usize::from(cq.id.0)) {
             *entry = Some(cq);
         }
@@ -297,7 +332,7 @@ impl<P: Port> Queues<P> {
         if let Some(cq) = self.cq(sq.cq) {
             cq.sqs += 1;
         }
-        self.active.push(sq.id);
+        self.active.push(Active { queue: sq.id, drained_at: None });
         let n = usize::from(sq.id.0);
         if let Some(entry) = self.sqs.get_mut(n) {
             *entry = Some(sq);
@@ -310,12 +345,13 @@ impl<P: Port> Queues<P> {
         if let Some(cq) = self.cq(sq.cq) {
             cq.sqs -= 1;
         }
-        self.active.retain(|&q| q != id);
+        self.active.retain(|a| a.queue != id);
         self.turn = 0;
     }
 
     /// Takes a completion queue away; it must have no submission queues.
     pub(crate) fn remove_cq(&mut self, id: QueueId) {
+        self.active_cqs.retain(|&q| q != id);
         if let Some(entry) = self.cqs.get_mut(usize::from(id.0)) {
             *entry = None;
         }
@@ -327,11 +363,22 @@ impl<P: Port> Queues<P> {
         self.active.len()
     }
 
-    /// The submission queue whose turn it is; passes the turn on.
+    /// Passes the turn on; says whose it is, unless its doorbell promises nothing new. Idle queues cost a load each.
     #[inline]
-    pub(crate) fn next_turn(&mut self) -> Option<QueueId> {
-        let queue = *self.active.get(self.turn)?;
-        self.turn = if self.turn + 1 == self.active.len() { 0 } else { self.turn + 1 };
-        Some(queue)
+    pub(crate) fn next_turn(&mut self, bells: &impl Doorbells) -> Option<QueueId> {
+        let count = self.active.len();
+        let active = self.active.get_mut(self.turn)?;
+        self.turn = if self.turn + 1 == count { 0 } else { self.turn + 1 };
+        (active.drained_at != Some(bells.sq_tail(active.queue))).then_some(active.queue)
+    }
+
+    /// Notes how far the queue whose turn it was last has got.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, queue: QueueId) {
+        let last = if self.turn == 0 { self.active.len() } else { self.turn };
+        let drained_at = self.sq(queue).and_then(|sq| sq.drained_at());
+        if let Some(active) = self.active.get_mut(last.wrapping_sub(1)).filter(|a| a.queue == queue) {
+            active.drained_at = drained_at;
+        }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Schedule {
     profile: Profile,
     dice: Xoshiro256PlusPlus,
     due: BinaryHeap<Reverse<Due>>,
+    /// Commands that there may be at one time.
+    capacity: usize,
     /// When each channel is free, if their number is limited.
     channels: BinaryHeap<Reverse<Nanos>>,
     link: Nanos,
@@ -38,6 +40,7 @@ impl Schedule {
             profile: profile.clone(),
             dice: Xoshiro256PlusPlus::seed_from_u64(seed),
             due: BinaryHeap::new(),
+            capacity: 0,
             channels: (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect(),
             link: Nanos::ZERO,
             ceiling,
@@ -48,11 +51,13 @@ impl Schedule {
     /// Forgets the commands under way: a controller reset.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
+        self.capacity = 0;
     }
 
     /// Makes room for `n` more commands.
     pub(crate) fn grow(&mut self, n: u32) {
-        self.due.reserve(self.due.len() + n as usize);
+        self.capacity += n as usize;
+        self.due.reserve(self.capacity.saturating_sub(self.due.len()));
     }
 
     /// Starts a command at `now`; says when it is done.

@@ -255,6 +255,31 @@ fn impossible_doorbells_are_reported_once_and_survived() {
 }
 
 #[test]
+fn a_tail_that_moves_back_is_impossible() {
+    let mut host = host(Profile::null());
+    let mut pair = host.pair_with(1, 1, 16, 4, None);
+    let to = host.page(1);
+    for lba in 0..9 {
+        let cid = host.cid();
+        host.post(&mut pair, read(lba, 1, to, 512), cid);
+    }
+    host.ring(&pair);
+    host.settle();
+    // Three are done and fill the completion queue; six wait. Now the host unsays two of them.
+    host.port.bar.ring_sq(pair.id, 7);
+    host.reap(&mut pair, 99);
+    host.settle();
+    assert_eq!(host.reap(&mut pair, 99).len(), 0);
+    let log = nvme::admin::GetLogPage::new(nvme::log::lid::ERROR, 64, crate::testing::short(to, 64));
+    assert!(host.admin(log.to_sqe()).status().is_success());
+    let entry = <nvme::log::ErrorEntry as nvme::Page>::from_page(&host.port.memory.bytes(to, 64)).unwrap();
+    assert_eq!((entry.sq_id, entry.command_info), (1, 7));
+    host.ring(&pair);
+    host.settle();
+    assert_eq!(host.reap(&mut pair, 99).len(), 3, "with its old tail the queue goes on");
+}
+
+#[test]
 fn without_keep_alive_in_time_the_controller_gives_up() {
     let mut host = host(Profile::optane());
     let set = nvme::admin::SetFeatures::new(nvme::features::fid::KEEP_ALIVE_TIMER, 250_u32);

@@ -168,11 +168,17 @@ fn cloud_under_heavy_load_sends_40_to_50k_messages() {
 /// "its Interrupt Coalescing feature register shows zero".
 #[test]
 fn cloud_does_not_say_what_it_does() {
-    use nvme::admin::GetFeatures;
-    use nvme::features::fid;
+    use nvme::admin::{GetFeatures, SetFeatures};
+    use nvme::features::{Capabilities, fid, select};
     let mut job = cloud(false, HOSTS[0]);
     let answer = job.host.admin(GetFeatures::current(fid::INTERRUPT_COALESCING).to_sqe());
     assert_eq!((answer.status(), answer.result), (nvme::Status::SUCCESS, 0));
+    for id in [fid::INTERRUPT_COALESCING, fid::VECTOR_CONFIG] {
+        let answer = job.host.admin(SetFeatures::new(id, 1_u32).to_sqe());
+        assert_eq!(answer.status().kind(), nvme::Status::FEATURE_NOT_CHANGEABLE);
+        let get = GetFeatures { select: select::CAPABILITIES, ..GetFeatures::current(id) };
+        assert!(!Capabilities::from_bits(job.host.admin(get.to_sqe()).result).changeable());
+    }
 }
 
 #[test]

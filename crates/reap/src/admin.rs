@@ -49,7 +49,9 @@ enum Page {
 /// The admin queue pair with its memory.
 pub(crate) struct Admin {
     pub pair: Pair,
-    pub rings: Rings,
+    rings: Option<Rings>,
+    /// Bus addresses of the rings.
+    pub addrs: (u64, u64),
     page: Page,
     taken: Vec<Completed>,
 }
@@ -63,7 +65,7 @@ impl Admin {
         let rings = Rings::new(link, Admin::SIZES).map_err(small)?;
         let page = link.pool().alloc(PAGE).map_err(small)?;
         let pair = rings.pair(link, QueueId::ADMIN, Admin::SIZES).ok_or(OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 })?;
-        Ok(Admin { pair, rings, page: Page::Here(page), taken: Vec::with_capacity(64) })
+        Ok(Admin { pair, addrs: rings.addrs(), rings: Some(rings), page: Page::Here(page), taken: Vec::with_capacity(64) })
     }
 
     /// Posts a command and rings the doorbell. False: there is no tag, or the page is in use; ask again later.
@@ -113,5 +115,10 @@ impl Admin {
             Page::Here(buf) => buf,
             _ => &[],
         }
+    }
+
+    /// The controller may still write to the rings, and to the page if it is out: nobody else may ever have that memory.
+    pub(crate) fn leak_rings(&mut self) {
+        std::mem::forget(self.rings.take());
     }
 }

@@ -1,16 +1,17 @@
 //! A controller's life after it is attached: bring-up, use, recovery, shutdown. `driver`'s state machines say what is to
 //! be done, in this order; here it is done.
 
+mod opening;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use blkmq::QueueMap;
 use completion::{Mode, Policy};
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupAsk, BringupConfig, Buffers, Inventory, ProtocolViolation, Purpose, Recovery,
-    RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Buffers, Inventory, ProtocolViolation, Purpose, Recovery, RecoveryAsk,
+    RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
 use nvme::{QueueId, Vector};
@@ -21,12 +22,12 @@ use crate::device::{Description, OpenOptions};
 use crate::error::OpenError;
 use crate::events::Events;
 use crate::housekeeping::Housekeeper;
-use crate::hw_queue::{HwQueue, MOST_SOFT, Soft};
+use crate::hw_queue::{HwQueue, Soft};
 use crate::link::Link;
 use crate::looker::Looker;
 use crate::namespace::Namespace;
-use crate::prp_table::PrpTable;
 use crate::request::{How, Outcome, Token};
+use opening::vector_of;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
@@ -34,8 +35,11 @@ const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
 
-/// An admin command that takes longer is not answered any more.
+/// An admin command that takes longer is not answered any more, however patient the caller is with I/O ...
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// ... and however impatient: as long as any controller may take to become ready (CAP.TO, Base 3.1.4.1).
+const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
 /// Whether the controller works, and what has happened to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,8 +141,15 @@ pub(crate) enum Turn {
 enum Life {
     BringingUp(Box<Bringup>, SyncSender<Result<Opened, OpenError>>, Option<Control>),
     Live(Box<Recovery>),
-    ShuttingDown(Box<Shutdown>),
+    /// In the end somebody may be waiting to hear why the device was not opened.
+    ShuttingDown(Box<Shutdown>, Option<Refusal>),
     Ended,
+}
+
+/// Why a device is not opened, and who is to know.
+struct Refusal {
+    tell: SyncSender<Result<Opened, OpenError>>,
+    error: OpenError,
 }
 
 /// Owns a controller's admin queue and carries out what its state machines ask.
@@ -168,7 +179,7 @@ impl Keeper {
         let admin = Admin::new(&link, options.pool_bytes)?;
         let wanted = options.hardware_queues.clamp(1, options.software_queues.max(1));
         let vectors = (0..wanted).map(|n| Some(vector_of(&link, n, wanted).0)).collect();
-        let config = bringup_config(&admin, WantedQueues::New { depth: options.depth, vectors });
+        let config = bringup_config(&admin, WantedQueues::New { depth: options.depth, vectors }, admin_timeout(options));
         if let Some(bell) = link.vectors().bell(Vector(0)) {
             bell.arm();
         }
@@ -207,7 +218,7 @@ impl Keeper {
         let until = match self.life {
             Life::BringingUp(..) => self.bring_up(now),
             Life::Live(_) => self.live(now),
-            Life::ShuttingDown(_) => self.shut_down(now),
+            Life::ShuttingDown(..) => self.shut_down(now),
             Life::Ended => return Turn::Ended,
         };
         match self.life {
@@ -226,7 +237,7 @@ impl Keeper {
                     match &mut self.life {
                         Life::BringingUp(bringup, ..) => bringup.completed(&reply),
                         Life::Live(recovery) => recovery.completed(&reply),
-                        Life::ShuttingDown(shutdown) => shutdown.completed(&reply),
+                        Life::ShuttingDown(shutdown, _) => shutdown.completed(&reply),
                         Life::Ended => {}
                     }
                 }
@@ -264,110 +275,18 @@ impl Keeper {
         }
     }
 
-    fn bring_up(&mut self, now: Nanos) -> Nanos {
-        loop {
-            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
-            match bringup.step(now, self.link.registers()) {
-                BringupAsk::Wait { until } => return until,
-                BringupAsk::Admin(command) => self.post(command, now),
-                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
-                    Ok(rings) => {
-                        let (sq, cq) = rings.addrs();
-                        self.rings.push(rings);
-                        if let Life::BringingUp(bringup, ..) = &mut self.life {
-                            bringup.rings(sq, cq);
-                        }
-                    }
-                    Err(_) => {
-                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
-                        self.refuse(OpenError::PoolTooSmall { bytes, queues });
-                        return now;
-                    }
-                },
-                BringupAsk::Ready(inventory) => {
-                    self.open(*inventory);
-                    return now;
-                }
-                BringupAsk::Failed(error) => {
-                    self.refuse(OpenError::Bringup(error));
-                    return now;
-                }
-            }
-        }
-    }
-
-    /// The controller is up: makes the hardware queues and hands them to whoever opened it.
-    fn open(&mut self, inventory: Inventory) {
-        let Life::BringingUp(_, tell, control) = &mut self.life else { return };
-        let (tell, control) = (tell.clone(), control.take());
-        self.inventory = inventory;
-        let result = self.make_queues().and_then(|()| {
-            let namespaces = self.namespaces()?;
-            let recovery = Recovery::new(self.recovery_config(), self.again(), &self.inventory);
-            self.life = Life::Live(Box::new(recovery));
-            self.events = Events::new(&self.inventory);
-            let control = control.ok_or_else(|| OpenError::Options("the device was closed".into()))?;
-            Ok(Opened { queues: self.queues.clone(), namespaces, control, description: self.description() })
-        });
-        if result.is_err() {
-            self.life = Life::Ended;
-        }
-        // If nobody waits any more the control is dropped, which closes the device.
-        _ = tell.send(result);
-    }
-
-    fn make_queues(&mut self) -> Result<(), OpenError> {
-        let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
-        let map = QueueMap::new(self.options.software_queues, self.inventory.queues.len()).map_err(|e| options(&e))?;
-        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
-        let prp = Arc::new(PrpTable::new(self.link.pool()).map_err(|_| too_small())?);
-        for (n, (layout, rings)) in self.inventory.queues.iter().zip(&self.rings).enumerate() {
-            let sharing = map.software_of(n).len();
-            if sharing > MOST_SOFT {
-                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
-            }
-            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode);
-            let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
-            let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
-            let vector = vector_of(&self.link, n, self.inventory.queues.len());
-            let reporter = Reporter(self.asks.clone());
-            self.queues.push(Arc::new(HwQueue::new(pair, vector, self.link.clone(), prp.clone(), softs, reporter)));
-        }
-        Ok(())
-    }
-
-    fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
-        let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
-        let usable = |ns: &driver::Namespace| {
-            let splitter = ns.splitter(&limits, PrpTable::MAX_BYTES.into()).map_err(|e| OpenError::Options(e.to_string()))?;
-            Ok(Namespace::new(ns.nsid, splitter, ns.blocks))
-        };
-        self.inventory.namespaces.iter().map(usable).collect()
-    }
-
-    fn description(&self) -> Description {
-        let model = &self.inventory.model;
-        Description {
-            uri: String::new(),
-            model: model.model.clone(),
-            serial: model.serial.clone(),
-            firmware: model.firmware.clone(),
-            version: self.inventory.version.to_string(),
-            hardware_queues: self.queues.len(),
-            depth: self.queues.first().map_or(0, |queue| queue.pair.sizes().tags),
-            refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
-        }
+    fn admin_timeout(&self) -> Nanos {
+        admin_timeout(&self.options)
     }
 
     fn recovery_config(&self) -> RecoveryConfig {
         let command_timeout = self.options.timeout;
-        RecoveryConfig { command_timeout, grace: command_timeout.min(ADMIN_TIMEOUT), attempts: 3, health_interval: HEALTH_EVERY }
+        RecoveryConfig { command_timeout, grace: self.admin_timeout(), attempts: 3, health_interval: HEALTH_EVERY }
     }
 
     /// How to bring the controller up again: with the queues that there are.
     fn again(&self) -> BringupConfig {
-        bringup_config(&self.admin, WantedQueues::Again(self.inventory.queues.clone()))
+        bringup_config(&self.admin, WantedQueues::Again(self.inventory.queues.clone()), self.admin_timeout())
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
@@ -395,15 +314,16 @@ impl Keeper {
                     if watching {
                         self.look_after_events(now);
                         if self.may_shut_down() {
-                            self.life = Life::ShuttingDown(Box::new(Shutdown::new(&self.inventory, ADMIN_TIMEOUT)));
+                            let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
+                            self.life = Life::ShuttingDown(shutdown, None);
                             return self.shut_down(now);
                         }
                     }
                     return until;
                 }
                 RecoveryAsk::Dead(dead) => {
-                    self.give_up(&dead.to_string(), now);
-                    return until.min(now + SWEEP_EVERY);
+                    self.give_up(&dead.to_string());
+                    return until;
                 }
                 ask => self.recover(ask, now),
             }
@@ -454,6 +374,7 @@ impl Keeper {
             self.admin.pair.reopen();
         } else {
             self.return_abandoned(How::Lost);
+            self.leak_rings();
         }
     }
 
@@ -483,19 +404,20 @@ impl Keeper {
     }
 
     /// The controller is lost: whatever waits or is yet to come fails.
-    fn give_up(&mut self, why: &str, now: Nanos) {
+    fn give_up(&mut self, why: &str) {
         let mut health = lock(&self.asks.health);
-        if health.dead.is_none() {
+        let known = health.dead.is_some();
+        if !known {
             tracing::error!(why, "the controller is given up");
             health.dead = Some(why.to_owned());
         }
         drop(health);
-        // After a stop the buffers are the host's again.
-        self.return_abandoned(How::Dead);
-        for queue in &self.queues {
-            queue.fail();
+        if !known {
+            // After a stop the buffers are the host's again.
+            self.return_abandoned(How::Dead);
+            self.queues.iter().for_each(|queue| queue.fail());
         }
-        if self.asks.closing.load(Acquire) && self.sweep(now) == Nanos::MAX {
+        if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
             self.life = Life::Ended;
         }
     }
@@ -539,17 +461,30 @@ impl Keeper {
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         loop {
-            let Life::ShuttingDown(shutdown) = &mut self.life else { return now };
+            let Life::ShuttingDown(shutdown, _) = &mut self.life else { return now };
             match shutdown.step(now, self.link.registers()) {
                 ShutdownAsk::Wait { until } => return until,
                 ShutdownAsk::Admin(command) => self.post(command, now),
-                ShutdownAsk::Stopped => self.life = Life::Ended,
+                ShutdownAsk::Stopped => self.end(),
                 ShutdownAsk::Failed(error) => {
                     tracing::error!(%error, "the controller did not shut down; its rings are leaked");
-                    std::mem::forget(std::mem::take(&mut self.rings));
-                    self.life = Life::Ended;
+                    self.leak_rings();
+                    self.end();
                 }
             }
+        }
+    }
+
+    /// The controller may still write to its rings: nobody else may ever have that memory.
+    fn leak_rings(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.rings));
+        self.admin.leak_rings();
+    }
+
+    /// The last thing that happens to a controller. If it never came up its opener is told why.
+    fn end(&mut self) {
+        if let Life::ShuttingDown(_, Some(Refusal { tell, error })) = std::mem::replace(&mut self.life, Life::Ended) {
+            _ = tell.send(Err(error));
         }
     }
 }
@@ -561,18 +496,13 @@ fn look_again(queue: &HwQueue) {
     }
 }
 
-fn bringup_config(admin: &Admin, queues: WantedQueues) -> BringupConfig {
-    let (admin_sq, admin_cq) = admin.rings.addrs();
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT }
+fn admin_timeout(options: &OpenOptions) -> Nanos {
+    options.timeout.clamp(ADMIN_TIMEOUT_MIN, ADMIN_TIMEOUT)
 }
 
-/// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
-/// Vector 0 is the admin queue's, and shared only if there is no other.
-fn vector_of(link: &Link, n: usize, queues: usize) -> (Vector, bool) {
-    match usize::from(link.vectors().len()).saturating_sub(1) {
-        0 => (Vector(0), false),
-        io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
-    }
+fn bringup_config(admin: &Admin, queues: WantedQueues, admin_timeout: Nanos) -> BringupConfig {
+    let (admin_sq, admin_cq) = admin.addrs;
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout }
 }
 
 impl Drop for Keeper {

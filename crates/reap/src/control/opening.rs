@@ -1,0 +1,127 @@
+//! A controller's first minutes: brought up, its queues made, and handed to whoever opened it; or closed down again.
+
+use std::sync::Arc;
+
+use blkmq::QueueMap;
+use driver::{BringupAsk, Inventory, Recovery, Shutdown};
+use nvme::Vector;
+use units::Nanos;
+
+use super::{Keeper, Life, Opened, Refusal, Reporter};
+use crate::admin::Rings;
+use crate::device::Description;
+use crate::error::OpenError;
+use crate::events::Events;
+use crate::hw_queue::{HwQueue, MOST_SOFT, Soft};
+use crate::link::Link;
+use crate::namespace::Namespace;
+use crate::prp_table::PrpTable;
+
+impl Keeper {
+    pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
+        loop {
+            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
+            match bringup.step(now, self.link.registers()) {
+                BringupAsk::Wait { until } => return until,
+                BringupAsk::Admin(command) => self.post(command, now),
+                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
+                    Ok(rings) => {
+                        let (sq, cq) = rings.addrs();
+                        self.rings.push(rings);
+                        if let Life::BringingUp(bringup, ..) = &mut self.life {
+                            bringup.rings(sq, cq);
+                        }
+                    }
+                    Err(_) => {
+                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
+                        return self.close_down(OpenError::PoolTooSmall { bytes, queues }, now);
+                    }
+                },
+                BringupAsk::Ready(inventory) => return self.open(*inventory, now),
+                BringupAsk::Failed(error) => return self.close_down(OpenError::Bringup(error), now),
+            }
+        }
+    }
+
+    /// The controller did not come up, or is of no use, but may be enabled: it is stopped before its memory is freed, and
+    /// then whoever opened it is told.
+    fn close_down(&mut self, error: OpenError, now: Nanos) -> Nanos {
+        let Life::BringingUp(_, tell, _) = &self.life else { return now };
+        let refusal = Refusal { tell: tell.clone(), error };
+        let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
+        self.life = Life::ShuttingDown(shutdown, Some(refusal));
+        self.shut_down(now)
+    }
+
+    /// The controller is up: makes the hardware queues and hands them to whoever opened it.
+    fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
+        self.inventory = inventory;
+        let made = self.make_queues().and_then(|()| self.namespaces());
+        let namespaces = match made {
+            Ok(namespaces) => namespaces,
+            Err(error) => return self.close_down(error, now),
+        };
+        let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
+        let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
+        self.events = Events::new(&self.inventory);
+        if let Some(control) = control {
+            let opened = Opened { queues: self.queues.clone(), namespaces, control, description: self.description() };
+            // If nobody waits any more the control is dropped, which closes the device.
+            _ = tell.send(Ok(opened));
+        }
+        now
+    }
+
+    fn make_queues(&mut self) -> Result<(), OpenError> {
+        let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
+        let map = QueueMap::new(self.options.software_queues, self.inventory.queues.len()).map_err(|e| options(&e))?;
+        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
+        let prp = Arc::new(PrpTable::new(self.link.pool()).map_err(|_| too_small())?);
+        for (n, (layout, rings)) in self.inventory.queues.iter().zip(&self.rings).enumerate() {
+            let sharing = map.software_of(n).len();
+            if sharing > MOST_SOFT {
+                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
+            }
+            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode);
+            let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
+            let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
+            let vector = vector_of(&self.link, n, self.inventory.queues.len());
+            let reporter = Reporter(self.asks.clone());
+            self.queues.push(Arc::new(HwQueue::new(pair, vector, self.link.clone(), prp.clone(), softs, reporter)));
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
+        let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
+        let usable = |ns: &driver::Namespace| {
+            let splitter = ns.splitter(&limits, PrpTable::MAX_BYTES.into()).map_err(|e| OpenError::Options(e.to_string()))?;
+            Ok(Namespace::new(ns.nsid, splitter, ns.blocks))
+        };
+        self.inventory.namespaces.iter().map(usable).collect()
+    }
+
+    fn description(&self) -> Description {
+        let model = &self.inventory.model;
+        Description {
+            uri: String::new(),
+            model: model.model.clone(),
+            serial: model.serial.clone(),
+            firmware: model.firmware.clone(),
+            version: self.inventory.version.to_string(),
+            hardware_queues: self.queues.len(),
+            depth: self.queues.first().map_or(0, |queue| queue.pair.sizes().tags),
+            refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
+/// Vector 0 is the admin queue's, and shared only if there is no other.
+pub(super) fn vector_of(link: &Link, n: usize, queues: usize) -> (Vector, bool) {
+    match usize::from(link.vectors().len()).saturating_sub(1) {
+        0 => (Vector(0), false),
+        io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
+    }
+}

@@ -107,6 +107,8 @@ impl std::fmt::Display for SizeClass {
 /// What should have been counted and was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Lost {
+    /// Interrupts that the kernel counted and for which it did not run our program.
+    pub interrupts: u64,
     /// Runs of a program that the kernel left out, because an interrupt came in the middle of the same program.
     pub program_runs: u64,
     /// Interrupts of lines for which there was no room.
@@ -121,11 +123,12 @@ pub struct Lost {
 
 impl Lost {
     pub fn total(&self) -> u64 {
-        self.program_runs + self.lines + self.queues + self.requests + self.classes
+        self.interrupts + self.program_runs + self.lines + self.queues + self.requests + self.classes
     }
 
     fn since(&self, earlier: &Lost) -> Lost {
         Lost {
+            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
             program_runs: self.program_runs.saturating_sub(earlier.program_runs),
             lines: self.lines.saturating_sub(earlier.lines),
             queues: self.queues.saturating_sub(earlier.queues),

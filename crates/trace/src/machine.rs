@@ -116,6 +116,12 @@ impl Machine {
         }
     }
 
+    /// How often a line has interrupted since the kernel booted, by the kernel's own count.
+    pub fn interrupts(&self, irq: u32) -> u64 {
+        let counts = fs::read_to_string(self.root.join(format!("sys/kernel/irq/{irq}/per_cpu_count"))).unwrap_or_default();
+        counts.trim().split(',').filter_map(|count| count.parse::<u64>().ok()).sum()
+    }
+
     /// Room for every interrupt number, with a margin for devices that appear while it runs.
     pub fn irq_numbers(&self) -> u32 {
         let all = numbered(&self.root.join("sys/kernel/irq"));

@@ -227,6 +227,7 @@ fn summary(settings: &Settings, counts: &Counts) -> String {
         n => {
             let lost = &counts.lost;
             let parts = [
+                (lost.interrupts, "interrupts that the kernel did not show, with what they brought"),
                 (lost.program_runs, "program runs left out by the kernel"),
                 (lost.lines, "interrupts without room for their line"),
                 (lost.queues, "completions without room for their queue"),

@@ -492,7 +492,7 @@ static __always_inline int completed(struct request *rq)
 		track(line);
 		c = cycle_of(cpu, line, place, &seq);
 		if (place != IN_INTERRUPT && cpu->softirq)
-			place = c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
+			place = !line->seq || c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
 		if (cfg.freq > 1 && !c->sampled)
 			return 0;
 		if (cfg.mode == COMPLETIONS && c->sampled) {

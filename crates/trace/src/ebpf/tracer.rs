@@ -30,6 +30,8 @@ pub struct Tracer {
     per_queue: bool,
     max_lines: u32,
     began: Instant,
+    /// The kernel's own counts of the lines' interrupts, taken right after the counting began.
+    before: HashMap<u32, u64>,
 }
 
 impl Tracer {
@@ -65,16 +67,28 @@ impl Tracer {
         }
         switch(&object, true)?;
         let began = Instant::now();
-        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.queues, max_lines: config.max_lines, began })
+        let before = known.iter().map(|(_, _, irq)| (*irq, machine.interrupts(*irq))).collect();
+        Ok(Tracer { object, links, mode: settings.mode, per_queue: settings.queues, max_lines: config.max_lines, began, before })
     }
 
     /// All counters now.
     pub fn read(&self, machine: &Machine) -> Result<Counts, Error> {
+        // Before our own counts: whatever comes in between is then ours alone, and not taken for lost.
+        let kernel: HashMap<u32, u64> = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
+        self.read_after(machine, &kernel)
+    }
+
+    fn read_after(&self, machine: &Machine, kernel: &HashMap<u32, u64>) -> Result<Counts, Error> {
         let globals = self.globals()?;
         let (queues, ids) = self.queues(&globals)?;
         let lines = self.lines(machine, globals.next_slot)?;
         let latencies = if self.mode == Mode::Latency { self.latencies(&ids)? } else { Vec::new() };
+        let unseen = |line: &Line| {
+            let (before, now) = (self.before.get(&line.irq)?, kernel.get(&line.irq)?);
+            Some(now.saturating_sub(*before).saturating_sub(line.interrupts))
+        };
         let lost = Lost {
+            interrupts: lines.iter().filter_map(unseen).sum(),
             program_runs: self.program_runs_left_out(),
             lines: globals.lost_lines,
             queues: globals.lost_queues,
@@ -86,10 +100,11 @@ impl Tracer {
 
     /// Stops counting, reads once more, now with the cycles that were still open, and detaches.
     pub fn finish(mut self, machine: &Machine) -> Result<Counts, Error> {
+        let kernel = self.before.keys().map(|&irq| (irq, machine.interrupts(irq))).collect();
         switch(&self.object, false)?;
         let time = self.began.elapsed();
         self.links.clear();
-        let mut counts = self.read(machine)?;
+        let mut counts = self.read_after(machine, &kernel)?;
         counts.time = time;
         if self.mode == Mode::Completions {
             for line in &mut counts.lines {
@@ -99,8 +114,24 @@ impl Tracer {
                     }
                 }
             }
+            if self.per_queue {
+                self.close_queue_cycles(&mut counts.queues)?;
+            }
         }
         Ok(counts)
+    }
+
+    fn close_queue_cycles(&self, queues: &mut [Queue]) -> Result<(), Error> {
+        for index in 0..self.globals()?.next_queue.min(self.map("queues")?.max_entries()) {
+            let Some(state) = self.value::<layout::Queue>("queues", &index.to_ne_bytes())?.filter(|state| state.cycle_count > 0) else {
+                continue;
+            };
+            let same = |queue: &&mut Queue| queue.number == state.number && queue.disk == layout::name(&state.name);
+            if let Some(queue) = queues.iter_mut().find(same) {
+                queue.per_interrupt.record(state.cycle_count.into());
+            }
+        }
+        Ok(())
     }
 
     fn globals(&self) -> Result<Globals, Error> {

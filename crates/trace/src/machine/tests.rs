@@ -11,6 +11,7 @@ fn machine(root: &Path) -> Machine {
         dir(&format!("sys/kernel/irq/{irq}"));
         fs::write(root.join(format!("sys/kernel/irq/{irq}/actions")), format!("{name}\n")).unwrap();
     }
+    fs::write(root.join("sys/kernel/irq/36/per_cpu_count"), "3,4000000000,0\n").unwrap();
     let pci = "sys/devices/pci0";
     for path in ["virtio/msi_irqs/35", "virtio/msi_irqs/36", "virtio/virtio1/block/vda/mq/0", "virtio/virtio1/block/vda/vda1"] {
         dir(&format!("{pci}/{path}"));
@@ -44,6 +45,7 @@ fn each_queue_finds_its_line() {
     assert_eq!(machine.line_name(36), "virtio1-req.0");
     assert_eq!(machine.line_name(50), "irq 50");
     assert!(machine.irq_numbers() > 50);
+    assert_eq!((machine.interrupts(36), machine.interrupts(9)), (4_000_000_003, 0));
 }
 
 #[test]

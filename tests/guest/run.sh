@@ -1,0 +1,105 @@
+#!/bin/bash
+# run.sh [options] -- COMMAND: boots a throw-away guest, runs COMMAND (a shell script's text) in it, prints what it prints, and exits with
+# its status; 124 when the time is up, 125 when the guest did not get that far.
+#
+#   --lab DIR        what setup.sh filled (default $REAP_LAB)
+#   --bin PATH       a program to have in the guest's PATH, with its libraries        --file SRC:DST   a file
+#   --nvme N         NVMe controllers with 256 MiB each, serial LAB0, LAB1, …         --nvme-opt K=V,… properties of each
+#   --module NAME    a kernel module, with those that it needs                        --append ARGS    for the kernel's command line
+#   --smp N|SPEC (2)  --mem MIB (1024)  --timeout SECONDS (120)  --qemu ARG           more for QEMU, one argument each
+set -euo pipefail
+
+lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+        --lab) lab=$2 ;;
+        --bin) bins+=("$2") ;;
+        --file) files+=("$2") ;;
+        --nvme) nvme=$2 ;;
+        --nvme-opt) nvme_opt=,$2 ;;
+        --module) modules+=("$2") ;;
+        --append) append=$2 ;;
+        --smp) smp=$2 ;;
+        --mem) mem=$2 ;;
+        --timeout) limit=$2 ;;
+        --qemu) extra+=("$2") ;;
+        *) echo "unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+[ $# -ge 2 ] || { echo "no command" >&2; exit 2; }
+shift
+[ -e "${lab:?--lab or REAP_LAB}/ready" ] || { echo "$lab: run tests/guest/setup.sh first" >&2; exit 2; }
+
+work=$(mktemp -d "${TMPDIR:-/dev/shm}/guest.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+mkdir -p "$root"/{bin,sbin,usr/bin,usr/local/bin,etc,proc,sys,dev,tmp,run,modules}
+cp "$(command -v busybox)" "$root/bin/busybox"
+cp "$(dirname "$0")/init.sh" "$root/init"
+printf '%s\n' "$*" >"$root/command"
+
+release=$(cat "$lab/ready")
+: >"$root/modules/list"
+add_module() { # dependencies first, each once
+    local entry dependency
+    entry=$(grep -E "/${1//[-_]/[-_]}\.ko[^/:]*:" "$lab/kernel/lib/modules/$release/modules.dep" | head -1) || return 0 # built in
+    for dependency in $(echo "${entry#*:}" | tr ' ' '\n' | tac) "${entry%%:*}"; do
+        local name=${dependency##*/} source=$lab/kernel/lib/modules/$release/$dependency
+        name=${name%%.ko*}.ko
+        [ -e "$root/modules/$name" ] && continue
+        case $dependency in
+            *.xz) xz -dc "$source" ;;
+            *.zst) zstd -dqc "$source" ;;
+            *) cat "$source" ;;
+        esac >"$root/modules/$name"
+        echo "$name" >>"$root/modules/list"
+    done
+}
+for module in "${modules[@]}"; do add_module "$module"; done
+
+for bin in ${bins[@]+"${bins[@]}"}; do
+    bin=$(command -v "$bin") || { echo "no program $bin" >&2; exit 2; }
+    cp -L "$bin" "$root/usr/local/bin/"
+    for library in $(ldd "$bin" 2>/dev/null | grep -oE '/[^ ]+'); do
+        [ -e "$root$library" ] || { mkdir -p "$root${library%/*}" && cp -L "$library" "$root$library"; }
+    done
+done
+for file in ${files[@]+"${files[@]}"}; do
+    mkdir -p "$root$(dirname "${file#*:}")" && cp -L "${file%%:*}" "$root${file#*:}"
+done
+(cd "$root" && find . -mindepth 1 | cpio --quiet -o -H newc) >"$work/initrd"
+
+qemu=$lab/qemu/usr
+arguments=(-L "$qemu/share/seabios" -L "$qemu/share/qemu" -nodefaults -no-user-config -display none -no-reboot
+    -machine q35 -accel tcg,thread=multi -cpu max -smp "$smp" -m "$mem"
+    -kernel "$lab/vmlinux" -initrd "$work/initrd" -serial "file:$work/console"
+    -device virtio-serial-pci
+    -chardev "file,id=out,path=$work/out" -device virtserialport,chardev=out,nr=1
+    -chardev "file,id=status,path=$work/status" -device virtserialport,chardev=status,nr=2)
+for ((i = 0; i < nvme; i++)); do
+    truncate -s 256M "$work/nvme$i"
+    arguments+=(-drive "if=none,id=disk$i,format=raw,file=$work/nvme$i,cache=unsafe" -device "nvme,serial=LAB$i,drive=disk$i$nvme_opt")
+done
+# What the guest prints arrives while it runs; a chardev on stdio would close with our input.
+mkfifo "$work/out"
+cat "$work/out" &
+code=0
+QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" "$qemu/bin/qemu-system-x86_64" \
+    "${arguments[@]}" ${extra[@]+"${extra[@]}"} \
+    -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check cryptomgr.notests $append" \
+    </dev/null 2>"$work/qemu" || code=$?
+: <>"$work/out" # if QEMU never opened it, let cat end
+wait
+if [ "$code" = 124 ]; then
+    echo "guest: not done after $limit s" >&2
+    tail -20 "$work/console" >&2
+    exit 124
+fi
+if [ ! -s "$work/status" ]; then
+    echo "guest: did not finish (QEMU's status $code)" >&2
+    tail -5 "$work/qemu" >&2
+    tail -20 "$work/console" >&2
+    exit 125
+fi
+exit "$(cat "$work/status")"

@@ -1,0 +1,119 @@
+#!/bin/bash
+# `reap trace` on this machine's own disk: its totals against the kernel's, its refusals, and that nothing of it stays. Needs root, fio, bpftool.
+#   live.sh PROGRAM [FILE]     FILE: 256 MiB that fio may read, on a disk with hardware queues
+set -uo pipefail
+trace=$1 file=${2:-$(dirname "$1")/trace-live.data} failures=0
+out=$(mktemp -d)
+trap 'rm -rf "$out"; rm -f "$file"' EXIT
+
+ok() { echo "ok: $*"; }
+failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
+attached() { bpftool prog show | grep -c ' name reap_'; }
+start() { # start NAME ARGUMENTS: returns when it counts
+    local name=$1
+    shift
+    "$trace" "$@" >"$out/$name" 2>&1 &
+    pids[$name]=$!
+    for _ in $(seq 100); do
+        grep -q '^Tracing' "$out/$name" && return
+        sleep 0.1
+    done
+    failed "$name did not start: $(cat "$out/$name")"
+}
+declare -A pids
+
+# --- totals ------------------------------------------------------------------------------------------------------------------------
+near() { # near WHAT OURS THEIRS: within 2 %
+    if awk -v a="$2" -v b="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(b > 0 && d <= b * 0.02) }'; then ok "$1: $2, the kernel says $3"; else failed "$1: $2, but the kernel says $3"; fi
+}
+disk=$(basename "$(readlink -f "/sys/dev/block/$(stat -c '%Hd:%Ld' "$(dirname "$file")")")")
+[ -e "/sys/class/block/$disk/partition" ] && disk=$(basename "$(dirname "$(readlink -f "/sys/class/block/$disk")")")
+if [ ! -d "/sys/block/$disk/mq" ]; then
+    echo "SKIPPED: totals: $(dirname "$file") is on $disk, which has no hardware queue"
+else
+    fio --name=fill --filename="$file" --size=256m --rw=write --bs=1m --end_fsync=1 --output="$out/fill" || failed "fio: $(cat "$out/fill")"
+    # Of the disk's lines, by number; their interrupts so far.
+    mapfile -t lines < <("$trace" rate -d "$disk" --json "$out/lines" 0.5 1 >/dev/null; sed -n 's/.*"irq": \([0-9]*\),.*/\1/p' "$out/lines" | sort -u)
+    interrupts() { awk -v lines=" ${lines[*]} " 'index(lines, " " $1 + 0 " ") && $1 ~ /^[0-9]+:$/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts; }
+    softirqs() { awk '$1 == "BLOCK:" { for (i = 2; i <= NF; i++) sum += $i } END { print sum + 0 }' /proc/softirqs; }
+    requests() { awk -v disk="$disk" '$3 == disk { print $4 + $8 + $15 + $19 }' /proc/diskstats; } # reads, writes, discards, flushes
+    start completions completions -d "$disk" 600
+    start delay delay -d "$disk" 600
+    start rate rate -d "$disk" 600
+    start latency latency -d "$disk" 600
+    before=("$(interrupts)" "$(softirqs)" "$(requests)")
+    fio --name=load --filename="$file" --size=256m --direct=1 --rw=randread --bs=4k --ioengine=libaio --iodepth=32 --runtime=5 --time_based \
+        --output="$out/fio" || failed "fio: $(cat "$out/fio")"
+    after=("$(interrupts)" "$(softirqs)" "$(requests)")
+    kill -INT "${pids[@]}"
+    for name in "${!pids[@]}"; do wait "${pids[$name]}" || failed "$name ended with $?: $(cat "$out/$name")"; done
+    theirs=($((after[0] - before[0])) $((after[1] - before[1])) $((after[2] - before[2])))
+    for name in completions delay rate; do
+        near "$name: interrupts" "$(awk '/^total:/ { print $2 }' "$out/$name")" "${theirs[0]}"
+        near "$name: completions" "$(sed -n 's/^total:.*, \([0-9]*\) completions.*/\1/p' "$out/$name")" "${theirs[2]}"
+        # Some kernels do not run BPF programs while a process of the machine's own is current: it must be said, and stay rare.
+        lost=$(sed -n 's/^total:.*, \([0-9]*\) lost.*/\1/p' "$out/$name")
+        if [ "${lost:-0}" -le $((theirs[0] / 50)) ] && [ -n "$lost" ]; then ok "$name: $lost lost"; else failed "$name: $(grep '^total:' "$out/$name")"; fi
+    done
+    if grep -q 'interrupt -> softirq' "$out/delay"; then
+        near "delay: softirqs" "$(awk '/^line  / { on = 1; next } on && NF == 6 { sum += $3 } END { print sum }' "$out/delay")" "${theirs[1]}"
+    else
+        echo "SKIPPED: /proc/softirqs: $disk completes in the interrupt"
+    fi
+    near "latency: requests" "$(awk '/^total:/ { print $2 }' "$out/latency")" "${theirs[2]}"
+    cat "$out/completions"
+fi
+
+# --- nothing stays -----------------------------------------------------------------------------------------------------------------
+unset pids; declare -A pids
+mine=$(attached)
+for signal in INT TERM KILL; do
+    start run completions
+    [ "$(attached)" -gt "$mine" ] || failed "bpftool sees no program while it runs"
+    kill -$signal "${pids[run]}"
+    wait "${pids[run]}" 2>/dev/null
+    status=$?
+    for _ in $(seq 50); do [ "$(attached)" = "$mine" ] && break; sleep 0.1; done # the kernel frees programs a moment later
+    if [ "$(attached)" != "$mine" ]; then failed "SIG$signal left programs attached"; else ok "SIG$signal leaves nothing attached"; fi
+    [ $signal = KILL ] || [ $status = 0 ] || failed "SIG$signal: status $status"
+    [ $signal = KILL ] || grep -q '^total:' "$out/run" || failed "SIG$signal: no summary"
+done
+"$trace" rate 0.1 >/dev/full 2>"$out/full" && failed "a full standard output is not noticed"
+timeout 20 "$trace" completions 0.1 | head -1 >/dev/null
+[ "${PIPESTATUS[0]}" = 0 ] && ok "it ends when its reader leaves" || failed "its reader left, and it ended with ${PIPESTATUS[0]}"
+find /sys/fs/bpf -name 'reap*' 2>/dev/null | grep -q . && failed "something is pinned"
+
+# --- refusals ----------------------------------------------------------------------------------------------------------------------
+refused() { # refused WHAT PATTERN COMMAND…: one sentence that says so, and a status that is not 0
+    local what=$1 pattern=$2 said status
+    shift 2
+    said=$(timeout 20 "$@" 2>&1 >/dev/null)
+    status=$?
+    if [ $status != 0 ] && [ $status != 124 ] && [ "$(echo "$said" | wc -l)" = 1 ] && echo "$said" | grep -q "$pattern"; then
+        ok "$what: $said"
+    else
+        failed "$what: status $status, said: $said"
+    fi
+}
+inside() { unshare -m sh -c "$1"' && shift && exec "$@"' sh x "${@:2}"; } # after changes to the mounts that only it sees
+nobody() { cp "$trace" "$out/trace" && chmod 755 "$out" "$out/trace" && setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+refused "unknown device" 'no block device `nope`' "$trace" -d nope
+refused "unknown line" 'no interrupt line `nope`' "$trace" --line nope
+refused "no such mode" 'neither a mode' "$trace" speed
+refused "unwritable file" 'cannot write' "$trace" --json /nonexistent/file 0.1 1
+export trace out
+export -f inside nobody
+refused "no privilege" 'CAP_BPF and CAP_PERFMON' bash -c 'nobody "$out/trace"'
+refused "no BTF" '/sys/kernel/btf/vmlinux is missing' bash -c 'inside "mount -t tmpfs none /sys/kernel/btf" "$trace" 0.1 1'
+for hook in softirq_raise block_rq_issue; do # a kernel without it: its description with the name altered
+    sed "s/btf_trace_$hook/btf_trace_${hook:0:-1}X/" /sys/kernel/btf/vmlinux >"$out/btf"
+    mode=$([ $hook = block_rq_issue ] && echo latency || echo completions)
+    refused "no $hook" "no tracepoint \`$hook\`, which \`$mode\` needs" bash -c "inside 'mount --bind $out/btf /sys/kernel/btf/vmlinux' $trace $mode 0.1 1"
+done
+if nobody --inh-caps=+bpf,+perfmon --ambient-caps=+bpf,+perfmon "$out/trace" rate 0.1 1 >"$out/caps" 2>&1; then
+    ok "CAP_BPF and CAP_PERFMON suffice"
+else
+    failed "with CAP_BPF and CAP_PERFMON: $(cat "$out/caps")"
+fi
+
+[ $failures = 0 ]

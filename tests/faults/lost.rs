@@ -1,0 +1,144 @@
+//! Controllers that are not opened, and controllers that do not come back.
+
+use std::thread;
+use std::time::Duration;
+
+use driver::{BringupCause, BringupError};
+use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
+
+use crate::load::{BLOCK, Load, Watchdog, modes, open};
+
+/// Every occasion, those of the admin queue as well.
+fn always(fault: Fault) -> FaultPlan {
+    FaultPlan::new().admin_too().with_chance(1_000_000, fault)
+}
+
+/// Breaks the controller while two threads use it. Every request ends, whatever is asked later fails at once, and
+/// closing the device does not hang.
+fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Faults)) {
+    let _watchdog = Watchdog::new(&format!("a controller that is lost, {mode}"));
+    let (device, faults) = open(FaultPlan::new(), mode, 2);
+    let kept: u64 = thread::scope(|scope| {
+        let threads = [0, 1].map(|owner| {
+            let queue = device.queue().unwrap();
+            scope.spawn(move || {
+                let mut load = Load::new(&queue, owner);
+                while load.run(100, 16).bad.is_empty() {}
+                let before = load.ended.good;
+                load.run(50, 16);
+                assert_eq!(load.ended.good, before, "nothing succeeds on a lost controller");
+                assert!(load.ended.bad.iter().all(|&error| error == IoError::DeviceLost), "{:?}", load.ended.bad);
+                let ns = queue.namespaces()[0];
+                let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
+                assert_eq!(result, Err(IoError::DeviceLost));
+                load.ended.kept_buffers
+            })
+        });
+        thread::sleep(Duration::from_millis(20));
+        break_it(&faults);
+        threads.into_iter().map(|thread| thread.join().expect("the thread has not panicked")).sum()
+    });
+    let (health, leaked) = (device.health(), device.counters().leaked_bytes);
+    println!("{mode}: {leaked} bytes leaked, {}", health.dead.clone().unwrap_or_default());
+    assert!(health.dead.is_some(), "{health:?}");
+    assert_eq!(leaked > 0, leaks, "{mode}");
+    assert!(leaked >= kept * BLOCK as u64 && (kept > 0) == leaks, "{kept} requests came back without their buffers");
+}
+
+#[test]
+fn a_controller_that_hangs_is_lost_and_its_buffers_are_leaked() {
+    modes().into_iter().for_each(|mode| break_in_use(mode, true, Faults::hang));
+}
+
+#[test]
+fn a_controller_that_is_pulled_out_is_lost() {
+    modes().into_iter().for_each(|mode| break_in_use(mode, true, Faults::remove));
+}
+
+#[test]
+fn a_controller_that_stops_but_does_not_come_up_again_is_lost_and_leaks_nothing() {
+    for mode in modes() {
+        break_in_use(mode, false, |faults| faults.set(always(Fault::Fatal)));
+    }
+}
+
+#[test]
+fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives() {
+    let _watchdog = Watchdog::new("a command that is always swallowed");
+    let (device, faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1);
+    let queue = device.queue().unwrap();
+    let ns = queue.namespaces()[0];
+    let (result, buf) = queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
+    assert_eq!((result, buf.len(), device.health().resets), (Err(IoError::TimedOut), BLOCK, 4));
+    assert!(device.health().aborts >= 4);
+    faults.set(FaultPlan::new());
+    let (result, _) = queue.block_on(queue.read(&ns, 0, buf)).unwrap();
+    result.unwrap();
+}
+
+#[test]
+#[ignore = "retries are counted per part, so that one reset uses up those of a request in more than three parts"]
+fn a_request_in_many_parts_survives_a_reset_whole() {
+    let _watchdog = Watchdog::new("a request in many parts");
+    for mode in modes() {
+        let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1);
+        let queue = device.queue().unwrap();
+        let ns = queue.namespaces()[0];
+        let mut buf = queue.buffer(8 << 20).unwrap();
+        buf.fill(7);
+        let done = queue.block_on(queue.start(Request::write(&ns, 0, buf))).unwrap();
+        assert_eq!((done.result, device.health().resets), (Ok(()), 1), "{mode}");
+    }
+}
+
+#[test]
+fn a_hung_controller_that_goes_on_in_time_has_lost_nothing() {
+    let _watchdog = Watchdog::new("a controller that hangs for a while");
+    for mode in modes() {
+        let (device, faults) = open(FaultPlan::new(), mode, 1);
+        let queue = device.queue().unwrap();
+        let mut load = Load::new(&queue, 0);
+        faults.hang();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                faults.go_on();
+            });
+            assert_eq!(load.run(300, 16).good, 300);
+        });
+    }
+}
+
+/// Opens a device that does not come up, and says why.
+fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
+    let _watchdog = Watchdog::new(&format!("opening with {plan:?}"));
+    let faults = Faults::new(plan);
+    prepare(&faults);
+    let options = OpenOptions { timeout: Nanos::from_millis(60), faults: Some(faults), ..OpenOptions::default() };
+    match Device::open_with("mem:1M?profile=null", &options) {
+        Err(OpenError::Bringup(error)) => {
+            println!("{error}");
+            error
+        }
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("the device has opened"),
+    }
+}
+
+#[test]
+fn opening_a_controller_that_does_not_come_up_says_why() {
+    assert!(matches!(refused(FaultPlan::new(), Faults::hang).cause, BringupCause::NotReady { .. }));
+    assert!(matches!(refused(FaultPlan::new(), Faults::remove).cause, BringupCause::Gone));
+    assert!(matches!(refused(always(Fault::Fatal), |_| ()).cause, BringupCause::Fatal));
+    for silent in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
+        let cause = refused(always(silent), |_| ()).cause;
+        assert!(matches!(cause, BringupCause::NoReply { .. }), "{cause}");
+    }
+    let said_no = refused(always(Fault::Status(nvme::Status::INTERNAL_ERROR)), |_| ()).cause;
+    assert!(matches!(said_no, BringupCause::Rejected { status: nvme::Status::INTERNAL_ERROR }), "{said_no}");
+    // The process has not suffered.
+    let device = Device::open("mem:1M?profile=null").unwrap();
+    let queue = device.queue().unwrap();
+    let ns = queue.namespaces()[0];
+    queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap().0.unwrap();
+}

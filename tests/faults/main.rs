@@ -1,0 +1,139 @@
+//! Whole-stack: what the embedded controller does wrong never costs more than time. Every request ends exactly once, no
+//! read sees anything but what was written, and nothing hangs: a watchdog ends the process if something does.
+
+mod load;
+mod lost;
+
+use load::{Ended, modes, run};
+use nvme::Status;
+use reap::{Fault, FaultPlan, IoError, Mode, Nanos};
+
+/// The faults at these occasions.
+fn at(occasions: &[u64], fault: Fault) -> FaultPlan {
+    occasions.iter().fold(FaultPlan::new(), |plan, &n| plan.at(n, fault))
+}
+
+fn good(ended: &[Ended], requests: u64) {
+    for thread in ended {
+        assert_eq!((thread.good, thread.bad.as_slice(), thread.kept_buffers), (requests, &[][..], 0));
+    }
+}
+
+/// The fault strikes a few times; every request comes to a good end all the same. Returns resets and aborts.
+fn survive(plan: &FaultPlan, least_resets: u32) {
+    for (mode, threads) in modes().into_iter().flat_map(|mode| [(mode, 1), (mode, 3)]) {
+        let (device, faults, ended) = run(plan.clone(), mode, threads, (600 / threads as u64, 16));
+        good(&ended, 600 / threads as u64);
+        let (health, injected) = (device.health(), faults.injected().len());
+        println!(
+            "{mode}, {threads} threads: {injected} faults, {} resets, {} aborts, {:?}",
+            health.resets, health.aborts, health.last_reset
+        );
+        assert!(injected > 0 || !mode.to_string().contains("interrupt"), "{mode}: the fault has not happened");
+        assert!(health.resets >= least_resets && health.dead.is_none(), "{mode}: {health:?}");
+        assert_eq!(device.counters().leaked_bytes, 0);
+    }
+}
+
+#[test]
+fn lost_notifications_cost_a_time_out_at_most() {
+    survive(&FaultPlan::new().with_chance(10_000, Fault::LoseMessage), 0);
+}
+
+/// With one request in flight no later message makes up for a lost one: in `interrupt` nobody looks until the time-out,
+/// whose Abort makes the queue's thread look.
+#[test]
+fn a_lost_notification_of_the_only_request_is_made_up_for_by_its_time_out() {
+    for mode in modes() {
+        let (device, faults, ended) = run(at(&[10, 20], Fault::LoseMessage), mode, 1, (100, 1));
+        good(&ended, 100);
+        let health = device.health();
+        println!("{mode}: {} faults, {} aborts", faults.injected().len(), health.aborts);
+        assert_eq!((health.resets, health.last_reset), (0, None));
+        assert!(mode != Mode::INTERRUPT || health.aborts >= 2, "{mode}: {} aborts", health.aborts);
+    }
+}
+
+#[test]
+fn late_and_doubled_notifications_cost_nothing_else() {
+    let late = Fault::DelayMessage(Nanos::from_millis(2));
+    survive(&FaultPlan::new().with_chance(50_000, late).with_chance(50_000, Fault::DoubleMessage), 0);
+}
+
+#[test]
+fn an_entry_with_a_stale_command_identifier_leads_to_a_reset() {
+    survive(&at(&[150, 400], Fault::StaleCid), 1);
+}
+
+#[test]
+fn an_entry_with_an_unknown_command_identifier_leads_to_a_reset() {
+    survive(&at(&[150, 400], Fault::UnknownCid), 1);
+}
+
+#[test]
+fn an_entry_that_comes_twice_leads_to_a_reset() {
+    survive(&at(&[150, 400], Fault::DoubleEntry), 1);
+}
+
+#[test]
+fn an_entry_with_the_wrong_phase_leads_to_a_reset() {
+    survive(&at(&[250], Fault::WrongPhase), 1);
+}
+
+#[test]
+fn a_swallowed_entry_leads_to_a_reset() {
+    survive(&at(&[250], Fault::SwallowEntry), 1);
+}
+
+#[test]
+fn a_swallowed_command_is_aborted_and_then_leads_to_a_reset() {
+    survive(&at(&[250], Fault::SwallowCommand), 1);
+}
+
+#[test]
+fn a_fatal_controller_is_reset() {
+    survive(&at(&[100, 350], Fault::Fatal), 1);
+}
+
+#[test]
+fn a_bad_status_is_the_requests_result_and_nobody_elses() {
+    for status in [Status::INTERNAL_ERROR.with_dnr(), Status::UNRECOVERED_READ_ERROR, Status::COMMAND_INTERRUPTED.with_dnr()] {
+        for mode in modes() {
+            let (device, faults, ended) = run(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16));
+            let bad = &ended[0].bad;
+            assert!(!bad.is_empty() && bad.iter().all(|&error| error == IoError::Status(status)), "{mode}: {bad:?}");
+            // As often as it was said: nothing was posted again.
+            assert_eq!((bad.len(), ended[0].kept_buffers), (faults.injected().len(), 0));
+            assert_eq!(device.health().resets, 0);
+        }
+    }
+}
+
+#[test]
+fn a_status_that_invites_it_is_answered_by_trying_again() {
+    for mode in modes() {
+        let (_, faults, ended) = run(at(&[10, 11, 12, 200, 201], Fault::Status(Status::COMMAND_INTERRUPTED)), mode, 1, (600, 16));
+        good(&ended, 600);
+        assert_eq!(faults.injected().len(), 5);
+    }
+}
+
+/// Everything at once, seeded: requests may run out of retries, and nothing worse.
+#[test]
+fn a_storm_of_faults_costs_requests_but_no_data() {
+    for (seed, mode) in (0..4).flat_map(|seed| modes().map(|mode| (seed, mode))) {
+        let message = [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_millis(1)), Fault::DoubleMessage];
+        let entry = [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::WrongPhase, Fault::SwallowEntry, Fault::Fatal];
+        let plan = message.iter().fold(FaultPlan::new().with_seed(seed), |plan, &fault| plan.with_chance(5_000, fault));
+        let plan = entry.iter().fold(plan, |plan, &fault| plan.with_chance(700, fault));
+        let plan = plan.with_chance(20_000, Fault::Status(Status::COMMAND_INTERRUPTED)).with_chance(500, Fault::SwallowCommand);
+        let (device, faults, ended) = run(plan, mode, 2, (400, 16));
+        for thread in &ended {
+            assert_eq!(thread.good + thread.bad.len() as u64, 400, "seed {seed}, {mode}");
+            let expected = |e: &IoError| *e == IoError::TimedOut || *e == IoError::Status(Status::COMMAND_INTERRUPTED);
+            assert!(thread.bad.iter().all(expected), "seed {seed}, {mode}: {:?}", thread.bad);
+        }
+        assert!(!faults.injected().is_empty());
+        assert_eq!((device.health().dead, device.counters().leaked_bytes), (None, 0));
+    }
+}

@@ -28,3 +28,21 @@ fn what_cannot_be_a_medium_is_refused_in_words() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+#[test]
+fn once_fdatasync_failed_no_later_flush_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512).unwrap();
+    media.flush().unwrap();
+    // A pipe cannot be synchronised: the real call fails.
+    let (_reader, writer) = io::pipe().unwrap();
+    let file = std::mem::replace(&mut media.file, File::from(std::os::fd::OwnedFd::from(writer)));
+    assert!(matches!(media.flush(), Err(MediaError::Io { what: Access::Flush, .. })));
+    media.file = file;
+    media.write_at(0, &[7; 512], false).unwrap();
+    assert!(matches!(media.flush(), Err(MediaError::FlushLost)));
+    assert!(matches!(media.write_at(512, &[7; 512], true), Err(MediaError::FlushLost)));
+    let mut read = [0; 512];
+    media.read_at(0, &mut read).unwrap();
+    assert_eq!(read, [7; 512], "what can be read stays readable");
+}

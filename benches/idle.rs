@@ -1,0 +1,37 @@
+//! What an open device costs while nobody uses it: `cargo bench -p reap --bench idle`.
+//!
+//! The CPU time of the whole process, the embedded device's thread included, over ten seconds after a few I/Os. The goal
+//! is at most 10 ms.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use reap::{Device, Mode, OpenOptions};
+
+/// Longer than the embedded device's thread goes on spinning after its last command.
+const SETTLE: Duration = Duration::from_millis(500);
+
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Goal, in milliseconds of CPU time.
+const GOAL_MS: f64 = 10.0;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("{:>24} {:>12} {:>8}", "mode", "CPU in 10 s", "goal");
+    for mode in [Mode::INTERRUPT, Mode::POLL, "irq-poll+submit-check".parse()?] {
+        let device = Device::open_with("mem:1G?profile=optane", &OpenOptions { mode, ..OpenOptions::default() })?;
+        let queue = device.queue()?;
+        let ns = device.namespaces()[0];
+        for lba in 0..100 {
+            let (result, _) = queue.block_on(queue.write(&ns, lba, queue.buffer(4096)?))?;
+            result?;
+        }
+        sleep(SETTLE);
+        let before = hw::process_cpu();
+        sleep(IDLE);
+        let spent = (hw::process_cpu() - before).0 as f64 / 1e6;
+        let verdict = if spent <= GOAL_MS { "met" } else { "missed" };
+        println!("{:>24} {spent:>9.2} ms {verdict:>8}", mode.to_string());
+    }
+    Ok(())
+}

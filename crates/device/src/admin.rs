@@ -22,16 +22,24 @@ fn refuse(status: Status) -> Outcome {
 }
 
 impl<P: Port> Controller<P> {
-    /// Fetches one admin command, carries it out and posts its entry. The completion queue has room for one.
+    /// Fetches at most `limit` admin commands, one after the other, as long as there is room for their entries: an Abort
+    /// may take two. Returns how many.
     #[inline(never)]
-    pub(crate) fn fetch_admin(&mut self, now: Nanos) {
-        let Some((sq, _)) = self.queues.pair(QueueId::ADMIN) else { return };
-        let sqe = sq.fetch();
+    pub(crate) fn fetch_admin(&mut self, now: Nanos, limit: u32) -> u32 {
+        for n in 0..limit {
+            let Some((sq, _)) = self.queues.pair(QueueId::ADMIN).filter(|(_, cq)| cq.free() > 0) else { return n };
+            let sqe = sq.fetch();
+            self.carry_out(now, &sqe);
+        }
+        limit
+    }
+
+    fn carry_out(&mut self, now: Nanos, sqe: &Sqe) {
         let outcome = match sqe.opcode {
             // FUSE and PSDT: no fused commands, no SGLs.
             _ if sqe.flags != 0 => refuse(Status::INVALID_FIELD),
             opcode::admin::ASYNC_EVENT_REQUEST if self.events.request(sqe.cid()) => return,
-            _ => self.admin(now, &sqe),
+            _ => self.admin(now, sqe),
         };
         match outcome {
             Ok(result) => self.post_admin(sqe.cid(), result, Status::SUCCESS),
@@ -121,7 +129,7 @@ impl<P: Port> Controller<P> {
         if queue == QueueId::ADMIN || self.queues.sq(queue).is_none() {
             return refuse(Status::INVALID_QUEUE_ID);
         }
-        while let Some(command) = self.commands.remove_first(|c| c.sq == queue) {
+        for command in self.commands.remove_all(queue) {
             self.finish(now, &command, Some(Status::ABORTED_SQ_DELETION));
         }
         self.queues.remove_sq(queue);
@@ -144,7 +152,7 @@ impl<P: Port> Controller<P> {
         if command.sq == QueueId::ADMIN {
             return self.abort_event_request(command.cid);
         }
-        let Some(victim) = self.commands.remove_first(|c| c.sq == command.sq && c.cid == command.cid) else {
+        let Some(victim) = self.commands.find(command.sq, command.cid) else {
             return Abort::NOT_ABORTED;
         };
         self.finish(now, &victim, Some(Status::ABORT_REQUESTED));

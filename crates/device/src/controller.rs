@@ -243,9 +243,7 @@ impl<P: Port> Controller<P> {
             count = count.min(cq.free());
         }
         if queue == QueueId::ADMIN {
-            for _ in 0..count {
-                self.fetch_admin(now);
-            }
+            count = self.fetch_admin(now, count);
         } else {
             self.fetch_io(now, queue, count as usize);
         }

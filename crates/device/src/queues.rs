@@ -223,11 +223,23 @@ impl Commands {
         entry.take()
     }
 
-    /// Takes out the oldest command for which `wanted` holds. Linear: for Abort and queue deletion.
-    pub(crate) fn remove_first(&mut self, wanted: impl Fn(&Command) -> bool) -> Option<Command> {
-        let in_service = self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot, c.as_ref()?)));
-        let (slot, order) = in_service.filter(|(_, c)| wanted(c)).map(|(slot, c)| (slot, c.order)).min_by_key(|&(_, order)| order)?;
-        self.remove(slot as u32, order)
+    /// Takes out the command of this queue and identifier, the oldest should a host have used it twice. Linear: for Abort.
+    pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<Command> {
+        let (slot, order) =
+            self.of_queue(sq).filter(|(_, c)| c.cid == cid).map(|(slot, c)| (slot, c.order)).min_by_key(|&(_, order)| order)?;
+        self.remove(slot, order)
+    }
+
+    /// Takes out every command of a queue, the oldest first. Linear: for its deletion.
+    pub(crate) fn remove_all(&mut self, sq: QueueId) -> Vec<Command> {
+        let mut found: Vec<_> = self.of_queue(sq).map(|(slot, c)| (c.order, slot)).collect();
+        found.sort_unstable();
+        found.into_iter().filter_map(|(order, slot)| self.remove(slot, order)).collect()
+    }
+
+    fn of_queue(&self, sq: QueueId) -> impl Iterator<Item = (u32, &Command)> {
+        let in_service = self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot as u32, c.as_ref()?)));
+        in_service.filter(move |(_, c)| c.sq == sq)
     }
 }
 

@@ -181,6 +181,24 @@ fn event_requests_are_limited_and_can_be_aborted() {
 }
 
 #[test]
+fn an_abort_that_takes_two_entries_leaves_no_room_for_the_command_after_it() {
+    let mut host = host();
+    let waiting = host.post_admin(nvme::admin::async_event_request());
+    for _ in 0..29 {
+        host.post_admin(nvme::admin::keep_alive());
+    }
+    host.settle();
+    // Two of 31 entries are free.
+    host.post_admin(Abort { sq: QueueId::ADMIN, cid: waiting }.to_sqe());
+    let last = host.post_admin(nvme::admin::keep_alive());
+    host.settle();
+    assert_eq!(host.reap_admin().len(), 31);
+    host.settle();
+    assert_eq!(host.reap_admin().iter().map(|c| c.cid()).collect::<Vec<_>>(), [last]);
+    assert!(!host.port.bar.overrun.get());
+}
+
+#[test]
 fn a_resized_namespace_is_reported_to_who_asked() {
     let mut host = host();
     host.post_admin(nvme::admin::async_event_request());

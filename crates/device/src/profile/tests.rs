@@ -110,7 +110,7 @@ impl Job {
 }
 
 /// Wake-up times and host costs from a fast machine's to a slow virtual one's, in µs and ns.
-const HOSTS: [(u64, u64); 6] = [(2, 300), (15, 300), (40, 300), (80, 300), (40, 700), (10, 2_300)];
+const HOSTS: [(u64, u64); 7] = [(2, 300), (20, 150), (15, 300), (40, 300), (80, 300), (40, 700), (10, 2_300)];
 
 fn cloud(check: bool, (wake, cost): (u64, u64)) -> Job {
     Job::new(Profile::cloud(), check, Nanos::from_micros(wake), Nanos(cost))

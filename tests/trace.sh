@@ -45,8 +45,12 @@ if [ "$(uname -m)" != x86_64 ]; then
 elif ! need fio=fio || ! timeout 300 tests/guest/setup.sh "$REAP_LAB"; then
     skip "guest tests: no kernel and QEMU from Debian's mirror"
 else
-    guest() { tests/guest/run.sh --nvme 1 --timeout 60 --bin fio --bin "$TRACE" "$@" || status=1; }
-    guest --append nvme.poll_queues=1 --file tests/guest/trace.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
-    guest --nvme-opt max_ioqpairs=2 --smp 4,sockets=4 --file tests/guest/trace-shared.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
+    guest() { tests/guest/run.sh --timeout 60 --bin fio --bin "$TRACE" "$@" || status=1; }
+    guest --nvme 1 --append nvme.poll_queues=1 --file tests/guest/trace.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
+    mkdir -p target/trace && truncate -s 64M target/trace/scsi.img
+    guest --module virtio_scsi --module sd_mod --module null_blk --qemu -device --qemu virtio-scsi-pci,num_queues=1 \
+        --qemu -drive --qemu if=none,id=scsi,format=raw,file=target/trace/scsi.img --qemu -device --qemu scsi-hd,drive=scsi \
+        --file tests/guest/trace-drivers.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
+    guest --nvme 1 --nvme-opt max_ioqpairs=2 --smp 4,sockets=4 --file tests/guest/trace-shared.sh:/trace.sh -- "sh /trace.sh $(basename "$TRACE")"
 fi
 exit $status

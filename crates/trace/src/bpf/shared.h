@@ -83,7 +83,7 @@ struct queue {
 	__u32 votes;
 	__u64 cycle_seq; /* with per_queue: the cycle being counted */
 	__u32 cycle_count;
-	__u32 pad;
+	__u32 voted_in; /* the softirq visit of the last vote */
 };
 
 struct queue_name {

@@ -407,17 +407,18 @@ static __always_inline struct queue *queue_of(struct cpu *cpu, struct request *r
 	return q;
 }
 
-/* A line that alone raised the softirq which completes a queue's requests, several times in a row, is that queue's line. */
-static __always_inline void learn(struct queue *q, __u32 serving)
+/* A line that alone raised the softirq which completes a queue's requests, in several visits in a row, is that queue's line. */
+static __always_inline void learn(struct queue *q, struct cpu *cpu)
 {
-	if (!serving || q->polled)
+	if (!cpu->serving || q->polled || q->voted_in == (__u32)cpu->visit)
 		return;
-	if (q->candidate != serving) {
-		q->candidate = serving;
+	q->voted_in = cpu->visit;
+	if (q->candidate != cpu->serving) {
+		q->candidate = cpu->serving;
 		q->votes = 0;
 	}
 	if (++q->votes >= 4)
-		q->irq = serving;
+		q->irq = cpu->serving;
 }
 
 static __always_inline __u32 polled_flag(void)
@@ -480,11 +481,11 @@ static __always_inline int completed(struct request *rq)
 			q->irq = cpu->irq;
 	} else if (cpu->softirq) {
 		if (!q->irq)
-			learn(q, cpu->serving);
+			learn(q, cpu);
 	} else if (polled || q->polled) {
 		place = POLLED;
 	}
-	irq = place == POLLED ? 0 : q->irq;
+	irq = place == POLLED ? 0 : q->irq ? q->irq : cpu->serving;
 	line = line_of(irq);
 	if (line) {
 		if (line->ignored)

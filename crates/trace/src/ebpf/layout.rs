@@ -71,7 +71,7 @@ pub struct Queue {
     pub votes: u32,
     pub cycle_seq: u64,
     pub cycle_count: u32,
-    pub pad: u32,
+    pub voted_in: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

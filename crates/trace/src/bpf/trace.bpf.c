@@ -264,7 +264,7 @@ int BPF_PROG(reap_softirq_raise, unsigned int nr)
 	if (cfg.mode == DELAY) {
 		struct cycle *c = &line->cycle[line->seq & 1];
 
-		cpu->raised_at = c->sampled ? c->at : 0;
+		cpu->raised_at = c->sampled && counting ? c->at : 0;
 	}
 	return 0;
 }
@@ -295,13 +295,13 @@ int BPF_PROG(reap_softirq_entry, unsigned int nr)
 	cpu->visit++;
 	cpu->softirq = 1;
 	cpu->serving = cpu->mixed ? 0 : cpu->raised;
-	if (cfg.mode == DELAY && cpu->raised && cpu->raised_at) {
+	if (cfg.mode == DELAY && cpu->raised && cpu->raised_at && counting) {
 		struct line *line = line_of(cpu->raised);
 
 		if (line && line->slot)
 			record_ns(line_hist(line->slot, 0), bpf_ktime_get_ns() - cpu->raised_at);
 	}
-	if (cfg.mode == RATE) {
+	if (cfg.mode == RATE && counting) {
 		struct line *line = line_of(cpu->raised);
 
 		cpu->mark = bpf_ktime_get_ns();

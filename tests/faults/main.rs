@@ -1,6 +1,7 @@
 //! Whole-stack: what the embedded controller does wrong never costs more than time. Every request ends exactly once, no
 //! read sees anything but what was written, and nothing hangs: a watchdog ends the process if something does.
 
+mod around;
 mod load;
 mod lost;
 

@@ -73,7 +73,14 @@ struct Asks {
     reset: AtomicBool,
     closing: AtomicBool,
     violations: Mutex<Vec<ProtocolViolation>>,
-    orphans: Mutex<Vec<(Arc<HwQueue>, u8)>>,
+    /// Software queues that were dropped with requests in flight, and those that were taken, in order.
+    changes: Mutex<Vec<Change>>,
+}
+
+/// A software queue changes hands.
+enum Change {
+    Orphaned(Arc<HwQueue>, u8),
+    Taken(Arc<HwQueue>, u8),
 }
 
 /// The part of [`Control`] that queues hold: it reports, and keeps nothing open.
@@ -92,7 +99,7 @@ impl Control {
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             violations: Mutex::default(),
-            orphans: Mutex::default(),
+            changes: Mutex::default(),
         }))
     }
 
@@ -108,9 +115,15 @@ impl Control {
     /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
     pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
         if queue.softs[usize::from(me)].requests().open() > 0 {
-            lock(&self.0.orphans).push((queue.clone(), me));
+            lock(&self.0.changes).push(Change::Orphaned(queue.clone(), me));
             self.0.housekeeper.kick();
         }
+    }
+
+    /// A software queue has a thread, which looks after whatever the last one left in flight.
+    pub(crate) fn taken(&self, queue: &Arc<HwQueue>, me: u8) {
+        lock(&self.0.changes).push(Change::Taken(queue.clone(), me));
+        self.0.housekeeper.kick();
     }
 }
 
@@ -435,8 +448,14 @@ impl Keeper {
 
     /// Reaps for software queues that have no thread. When to come again.
     fn sweep(&mut self, now: Nanos) -> Nanos {
-        for (queue, me) in lock(&self.asks.orphans).drain(..) {
-            self.orphans.push((queue, Looker::new(me, Policy::new(Mode::POLL))));
+        for change in lock(&self.asks.changes).drain(..) {
+            match change {
+                Change::Orphaned(queue, me) => self.orphans.push((queue, Looker::new(me, Policy::new(Mode::POLL)))),
+                Change::Taken(queue, me) => {
+                    let taken = &queue.softs[usize::from(me)];
+                    self.orphans.retain(|(orphan, looker)| !std::ptr::eq(looker.soft_of(orphan), taken));
+                }
+            }
         }
         if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
             // Futures may have outlived every queue.
@@ -448,8 +467,12 @@ impl Keeper {
         }
         self.orphans.retain_mut(|(queue, looker)| {
             let soft = looker.soft_of(queue);
-            looker.look(queue, soft, u32::MAX);
+            let found = looker.look(queue, soft, u32::MAX).is_some();
             looker.take_wakers().into_iter().for_each(std::task::Waker::wake);
+            if found {
+                // Somebody may have taken the queue meanwhile, and sleep because this look was faster than his.
+                soft.tell();
+            }
             soft.requests().open() > 0
         });
         if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }

@@ -163,7 +163,10 @@ impl Device {
     /// All of them are taken, or the system is out of descriptors.
     pub fn queue(&self) -> Result<Queue, QueueError> {
         let (hardware, me) = self.0.free().pop().ok_or(QueueError::AllTaken { queues: self.0.software_queues() })?;
-        Queue::new(self.0.clone(), self.0.queues[hardware].clone(), me).inspect_err(|_| self.0.free().push((hardware, me)))
+        let queue = &self.0.queues[hardware];
+        let taken = Queue::new(self.0.clone(), queue.clone(), me).inspect_err(|_| self.0.free().push((hardware, me)))?;
+        self.0.control.taken(queue, me);
+        Ok(taken)
     }
 
     /// The namespaces that can be used.

@@ -1,0 +1,172 @@
+//! Faults around the data path: under foreign loops and futures, for queues that nobody has any more, while modes switch,
+//! and on the admin queue.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
+
+use crate::load::{BLOCK, Load, Watchdog, modes, open};
+
+/// The load notices what it is there for: on a device that does not copy it finds blocks that hold something else.
+#[test]
+fn the_load_notices_wrong_data() {
+    let device = Device::open("mem:1M?profile=null").unwrap();
+    let queue = device.queue().unwrap();
+    let noticed = thread::spawn(move || _ = Load::new(&queue, 0).run(500, 16)).join();
+    let what = noticed.expect_err("it has noticed nothing");
+    assert!(what.downcast_ref::<String>().is_some_and(|what| what.contains("holds")));
+}
+
+#[test]
+#[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
+fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
+    let _watchdog = Watchdog::new("a foreign loop");
+    for mode in modes() {
+        let plan = FaultPlan::new().at(10, Fault::LoseMessage).at(30, Fault::SwallowCommand).at(60, Fault::Fatal);
+        let (device, faults) = open(plan, mode, 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let queue = tokio::io::unix::AsyncFd::new(device.queue().unwrap()).unwrap();
+            let ns = device.namespaces()[0];
+            for n in 0..100u64 {
+                let mut write = pin!(queue.get_ref().write(&ns, n, device.buffer(BLOCK).unwrap()));
+                let result = loop {
+                    if let Poll::Ready((result, _)) = write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                        break result;
+                    }
+                    if !queue.get_ref().turn(64).more && queue.get_ref().in_flight() > 0 {
+                        queue.readable().await.unwrap().clear_ready();
+                    }
+                };
+                assert_eq!(result, Ok(()), "{mode}, write {n}");
+            }
+        });
+        // Nobody sleeps between `turn` and its end in `poll`, but messages are sent all the same.
+        assert_eq!((faults.injected().len(), device.health().resets), (3, 2), "{mode}");
+    }
+}
+
+#[test]
+fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
+    let _watchdog = Watchdog::new("dropped queues");
+    for fault in [Fault::Fatal, Fault::UnknownCid, Fault::SwallowCommand] {
+        let (device, _faults) = open(FaultPlan::new().at(5, fault).at(30, fault), Mode::INTERRUPT, 1);
+        let ns = device.namespaces()[0];
+        for _ in 0..2 {
+            let queue = device.queue().unwrap();
+            let batch = (0..24).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
+            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+            std::mem::forget(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap()));
+        }
+        let queue = device.queue().unwrap();
+        assert_eq!(Load::new(&queue, 1).run(200, 16).good, 200, "{fault:?}");
+        // A queue that is taken again has the requests that its last owner left.
+        queue.wait(usize::MAX, reap::now() + Nanos::from_secs(5)).unwrap();
+        assert_eq!(queue.in_flight(), 0, "{fault:?}");
+        assert!(device.health().resets >= 1 && device.counters().leaked_bytes == 0, "{fault:?}: {:?}", device.health());
+    }
+}
+
+/// Whoever looks after a dropped queue tells its next owner of what he finds.
+#[test]
+fn a_queue_that_is_taken_again_is_told_of_what_others_find() {
+    let _watchdog = Watchdog::new("a queue taken again");
+    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1);
+    let ns = device.namespaces()[0];
+    for owner in 1..100 {
+        let queue = device.queue().unwrap();
+        assert_eq!(Load::new(&queue, owner).run(100, 1).bad, []);
+        let batch = (0..30).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
+        queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+    }
+}
+
+#[test]
+fn modes_switch_while_the_controller_fails() {
+    let _watchdog = Watchdog::new("mode switches among faults");
+    let plan =
+        FaultPlan::new().with_chance(3_000, Fault::Fatal).with_chance(2_000, Fault::DoubleEntry).with_chance(20_000, Fault::LoseMessage);
+    let (device, faults) = open(plan, Mode::INTERRUPT, 3);
+    thread::scope(|scope| {
+        let load = |owner| {
+            let queue = device.queue().unwrap();
+            scope.spawn(move || {
+                let mut load = Load::new(&queue, owner);
+                load.run(700, 16);
+                assert!(load.ended.bad.iter().all(|&e| e == IoError::TimedOut), "{:?}", load.ended.bad);
+            })
+        };
+        let threads = [0, 1, 2].map(load);
+        for mode in Mode::ALL.into_iter().cycle() {
+            if threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+            device.set_mode(mode);
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(device.health().resets > 0 && !faults.injected().is_empty());
+}
+
+/// Chances of everything, the admin queue included.
+fn storm(seed: u64, ppm: u32) -> FaultPlan {
+    let message = [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_millis(1)), Fault::DoubleMessage];
+    let entry = [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::WrongPhase, Fault::SwallowEntry, Fault::Fatal];
+    let status = [Fault::Status(nvme::Status::INTERNAL_ERROR), Fault::SwallowCommand];
+    let all = message.iter().chain(&entry).chain(&status);
+    all.fold(FaultPlan::new().with_seed(seed).admin_too(), |plan, &fault| plan.with_chance(ppm, fault))
+}
+
+/// Recovery itself meets faults: it may fail, but neither hang nor lose count.
+#[test]
+fn faults_of_the_admin_queue_cost_the_device_at_worst() {
+    thread::scope(|scope| {
+        for (seed, mode) in (0..3).flat_map(|seed| modes().map(|mode| (seed, mode))) {
+            scope.spawn(move || {
+                let _watchdog = Watchdog::new(&format!("admin faults, {mode}, seed {seed}"));
+                let (device, faults) = open(FaultPlan::new(), mode, 1);
+                faults.set(storm(seed, 2_000 + 8_000 * (seed as u32 % 2)));
+                let queue = device.queue().unwrap();
+                let mut load = Load::new(&queue, 0);
+                load.run(400, 16);
+                let (ended, health) = (&load.ended, device.health());
+                println!("{mode}, seed {seed}: {} good, {} bad, {} resets, {:?}", ended.good, ended.bad.len(), health.resets, health.dead);
+                assert_eq!(ended.good + ended.bad.len() as u64, 400);
+                assert!(health.dead.is_some() || !ended.bad.contains(&IoError::DeviceLost), "{health:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn opening_and_closing_among_faults_ends_well_or_says_why() {
+    let (opened, refused) = thread::scope(|scope| {
+        let open = |seed| {
+            scope.spawn(move || {
+                let _watchdog = Watchdog::new(&format!("opening, seed {seed}"));
+                let options = OpenOptions {
+                    timeout: Nanos::from_millis(60),
+                    pool_bytes: 16 << 20,
+                    faults: Some(Faults::new(storm(seed, 8_000))),
+                    ..OpenOptions::default()
+                };
+                match Device::open_with("mem:1M?profile=null", &options) {
+                    Ok(_device) => true,
+                    Err(OpenError::Bringup(error)) => {
+                        println!("seed {seed}: {error}");
+                        false
+                    }
+                    Err(other) => panic!("seed {seed}: {other}"),
+                }
+            })
+        };
+        let threads: Vec<_> = (0..24).map(open).collect();
+        let (opened, refused): (Vec<_>, Vec<_>) = threads.into_iter().map(|thread| thread.join().unwrap()).partition(|&opened| opened);
+        (opened.len(), refused.len())
+    });
+    assert!(opened > 0 && refused > 0, "{opened} opened, {refused} refused");
+}

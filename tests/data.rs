@@ -106,6 +106,7 @@ fn a_file_keeps_what_was_flushed() {
     drop((queue, device));
     let device = open(&uri, OpenOptions::default());
     let queue = device.queue().unwrap();
+    let ns = device.namespaces()[0];
     let (result, buf) = queue.block_on(queue.read(&ns, 16, queue.buffer(8192).unwrap())).unwrap();
     result.unwrap();
     check(&buf, 16, 512, 9);

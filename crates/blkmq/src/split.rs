@@ -68,6 +68,13 @@ pub enum SplitError {
     },
 }
 
+/// One block of 512 bytes at a time: what every controller takes.
+impl Default for Splitter {
+    fn default() -> Splitter {
+        Splitter { block_log2: 9, max_blocks: 1, boundary: 0 }
+    }
+}
+
 impl Splitter {
     /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
     /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1; 0: no such boundary). Logical blocks have
@@ -80,7 +87,14 @@ impl Splitter {
         }
     }
 
+    /// Bytes of a logical block, as a power of two.
+    #[inline]
+    pub fn block_log2(&self) -> u8 {
+        self.block_log2
+    }
+
     /// Bytes of a logical block.
+    #[inline]
     pub fn block_size(&self) -> u64 {
         1 << self.block_log2
     }

@@ -119,9 +119,17 @@ impl FromStr for Mode {
 }
 
 /// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`].
+/// Asked once per batch, so written out rather than searched for; a test holds the two together.
 impl From<Mode> for u32 {
+    #[inline]
     fn from(mode: Mode) -> u32 {
-        Mode::ALL.iter().position(|&m| m == mode).unwrap_or(0) as u32
+        let first = match mode.preset {
+            Preset::Interrupt => 0,
+            Preset::IrqPoll => 2,
+            Preset::HybridMean => 4,
+            Preset::Poll => 5,
+        };
+        first + u32::from(mode.submit_check)
     }
 }
 

@@ -157,7 +157,7 @@ impl DmaPool {
         Ok(DmaBuf { data, len, addr: self.0.base + offset, pool: self.0.clone() })
     }
 
-    /// A buffer of no bytes, for when there is none to give back. The device cannot reach it.
+    /// A buffer of no bytes, for when there is none to give back. It must not be lent: there is nothing to reach.
     pub fn empty(&self) -> DmaBuf {
         DmaBuf { data: NonNull::dangling(), len: 0, addr: self.0.base, pool: self.0.clone() }
     }
@@ -267,10 +267,17 @@ impl Pool {
     fn mark(&self, offset: u64, len: usize, lent: bool) {
         let (unit, mark) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
         let mark = if lent { mark } else { PRIVATE };
-        let (marks, mut at, end) = (&*self.marks, offset, offset + len as u64);
+        debug_assert!(len > 0, "an empty buffer is not lent");
+        // Release: what the holder wrote is there before the device may read it.
+        self.marks[(offset / MIN_BLOCK) as usize].store(mark, Ordering::Release);
+        if len as u64 > unit {
+            self.mark_rest(offset + unit, offset + len as u64, unit, mark);
+        }
+    }
+
+    fn mark_rest(&self, mut at: u64, end: u64, unit: u64, mark: u8) {
         while at < end {
-            // Release: what the holder wrote is there before the device may read it.
-            marks[(at / MIN_BLOCK) as usize].store(mark, Ordering::Release);
+            self.marks[(at / MIN_BLOCK) as usize].store(mark, Ordering::Release);
             at += unit;
         }
     }

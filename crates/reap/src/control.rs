@@ -114,7 +114,7 @@ impl Control {
 
     /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
     pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
-        if queue.softs[usize::from(me)].requests().open() > 0 {
+        if queue.softs[usize::from(me)].open() > 0 {
             lock(&self.0.changes).push(Change::Orphaned(queue.clone(), me));
             self.0.housekeeper.kick();
         }
@@ -460,7 +460,7 @@ impl Keeper {
         if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
             // Futures may have outlived every queue.
             for queue in &self.queues {
-                for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].requests().open() > 0) {
+                for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].open() > 0) {
                     self.orphans.push((queue.clone(), Looker::new(me as u8, Policy::new(Mode::POLL))));
                 }
             }
@@ -473,7 +473,7 @@ impl Keeper {
                 // Somebody may have taken the queue meanwhile, and sleep because this look was faster than his.
                 soft.tell();
             }
-            soft.requests().open() > 0
+            soft.open() > 0
         });
         if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }

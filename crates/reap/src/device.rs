@@ -248,6 +248,7 @@ impl Shared {
         &self.namespaces
     }
 
+    #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         self.link.pool()
     }
@@ -276,7 +277,7 @@ impl Shared {
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refused> {
         request.check()?;
-        if !self.namespaces.contains(&request.namespace) {
+        if request.namespace.device() != self.link.number() {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }
         match &request.buf {

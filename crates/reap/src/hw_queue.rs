@@ -4,8 +4,9 @@
 //! for a tag, and the role of sleeping on the vector (law 6).
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use completion::{Batch, Mode};
@@ -15,10 +16,12 @@ use hw::{CqRing, EventFd, SqRing};
 use nvme::Vector;
 use units::Nanos;
 
+use crate::book::{Poster, Requests};
 use crate::control::Reporter;
+use crate::error::Refused;
 use crate::link::Link;
 use crate::prp_table::PrpTable;
-use crate::request::{How, Outcome, Poster, Requests, Token};
+use crate::request::{How, Outcome, Request, Token};
 
 /// A queue pair over the embedded link's rings.
 pub(crate) type Pair = QueuePair<SqRing, CqRing>;
@@ -41,10 +44,25 @@ pub(crate) struct HwQueue {
     line: Line,
 }
 
+/// What [`HwQueue::submit`] did.
+pub(crate) struct Submitted {
+    /// What was posted, for the policy.
+    pub batch: Batch,
+    /// The place of the last request that was entered.
+    pub last: u32,
+    /// The first request that cannot be carried out. Those before it are entered, those after it were not looked at.
+    pub refused: Option<(Refused, Request)>,
+}
+
 /// What other threads may touch of a software queue.
 pub(crate) struct Soft {
     /// The open requests. Locked once per batch by the queue's own thread, and by whoever serves the line.
     requests: Mutex<Requests>,
+    /// Requests that are not finished, those of them that somebody waits for, and finished ones that nobody has reaped:
+    /// as the book says, to be read without its lock.
+    open: AtomicU32,
+    urgent: AtomicU32,
+    done: AtomicU32,
     /// Entries of this queue that another thread took off the CQ.
     pub inbox: Inbox<Outcome>,
     /// The completion mode that was asked for, and the one in force.
@@ -76,6 +94,9 @@ impl Soft {
     pub(crate) fn new(index: u8, tags: u32, mode: Mode) -> std::io::Result<Soft> {
         Ok(Soft {
             requests: Mutex::new(Requests::new(index)),
+            open: AtomicU32::new(0),
+            urgent: AtomicU32::new(0),
+            done: AtomicU32::new(0),
             inbox: Inbox::new(tags as usize),
             mode: ModeCell::new(mode),
             bell: Bell::new(),
@@ -85,8 +106,26 @@ impl Soft {
 
     /// The open requests.
     #[inline]
-    pub(crate) fn requests(&self) -> MutexGuard<'_, Requests> {
-        lock(&self.requests)
+    pub(crate) fn requests(&self) -> Book<'_> {
+        Book { soft: self, requests: lock(&self.requests) }
+    }
+
+    /// Requests that are not finished.
+    #[inline]
+    pub(crate) fn open(&self) -> u32 {
+        self.open.load(Relaxed)
+    }
+
+    /// Of these, the ones that somebody waits for.
+    #[inline]
+    pub(crate) fn urgent(&self) -> u32 {
+        self.urgent.load(Relaxed)
+    }
+
+    /// Finished requests that can be reaped.
+    #[inline]
+    pub(crate) fn done(&self) -> u32 {
+        self.done.load(Relaxed)
     }
 
     /// Whether another mode is asked for than the one in force.
@@ -101,6 +140,36 @@ impl Soft {
         if self.bell.ring_once() {
             self.wake.signal();
         }
+    }
+}
+
+/// The open requests of a software queue, locked. What is counted of them is published when it is dropped.
+pub(crate) struct Book<'a> {
+    soft: &'a Soft,
+    requests: MutexGuard<'a, Requests>,
+}
+
+impl Deref for Book<'_> {
+    type Target = Requests;
+    #[inline]
+    fn deref(&self) -> &Requests {
+        &self.requests
+    }
+}
+
+impl DerefMut for Book<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+}
+
+impl Drop for Book<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.soft.open.store(self.requests.open(), Relaxed);
+        self.soft.urgent.store(self.requests.urgent(), Relaxed);
+        self.soft.done.store(self.requests.done(), Relaxed);
     }
 }
 
@@ -140,29 +209,94 @@ impl HwQueue {
         self.softs.len() > 1
     }
 
-    /// Posts what waits in `requests`, the book of software queue `me`, without committing. Goes to the end of the line
-    /// if others wait already or no tag is left. Once `requests` is unlocked the caller owes [`HwQueue::serve_own`].
+    /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings
+    /// the doorbell. What cannot be posted waits; whoever waits for a tag stands in line. `future`: each is claimed by a
+    /// future, otherwise all by the batch.
+    ///
+    /// Once the book is unlocked the caller owes [`HwQueue::serve_own`].
     #[inline]
-    pub(crate) fn post(&self, me: u8, requests: &mut Requests, now: Nanos) -> Batch {
-        if self.dead.load(Acquire) {
-            requests.fail_waiting();
-            return Batch { in_flight: requests.open(), ..Batch::default() };
+    pub(crate) fn submit(
+        &self,
+        me: u8,
+        book: &mut Requests,
+        now: Nanos,
+        (commit, future): (bool, bool),
+        requests: impl IntoIterator<Item = Request>,
+        check: impl Fn(&Request) -> Result<(), Refused>,
+    ) -> Submitted {
+        let mut submitted = Submitted { batch: Batch::default(), last: 0, refused: None };
+        let poster = Poster { prp: &self.prp, most: self.most() };
+        let mut sq = if self.may_post(me) { Some(self.pair.lock_sq()) } else { None };
+        for mut request in requests {
+            if let Err(why) = check(&request) {
+                submitted.refused = Some((why, request));
+                break;
+            }
+            let Some(at) = book.enter(&mut request, future, now) else {
+                submitted.refused = Some((Refused::TooMany, request));
+                break;
+            };
+            submitted.last = at;
+            match &mut sq {
+                Some(sq) => book.post_new(at, &poster, &mut submitted.batch, &mut |sqe, token| sq.post(sqe, token.0, now).is_ok()),
+                None => book.wait(at),
+            }
         }
-        if self.line.bell.is_armed() && !self.may_go_first(me) {
-            return self.join_line(me, requests);
+        let tried = match sq {
+            Some(mut sq) => {
+                if commit {
+                    sq.commit(self.link.doorbells());
+                }
+                true
+            }
+            None => false,
+        };
+        if book.is_waiting() {
+            self.leave_waiting(me, book, now, tried);
         }
-        let batch = self.post_now(requests, now);
-        if requests.waits_for_a_tag(self.most()) {
-            self.wait_in_line(me, requests, now);
-        }
-        batch
+        submitted.batch.in_flight = book.open();
+        submitted.batch.class = book.class(submitted.last);
+        submitted
     }
 
+    /// Whether `me` may post at once: nobody stands in line before it, and the controller is not given up.
     #[inline]
-    fn post_now(&self, requests: &mut Requests, now: Nanos) -> Batch {
+    fn may_post(&self, me: u8) -> bool {
+        !self.dead.load(Acquire) && (!self.line.bell.is_armed() || self.may_go_first(me))
+    }
+
+    /// Something in the book could not be posted.
+    #[cold]
+    fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
+        if self.dead.load(Acquire) {
+            book.fail_waiting();
+        } else if !tried {
+            self.join_line(me);
+        } else if book.waits_for_a_tag(self.most()) {
+            // No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
+            self.join_line(me);
+            self.line.bell.arm();
+            self.post_waiting(book, now);
+        }
+    }
+
+    /// Posts what waits in the book of software queue `me`, and rings the doorbell. As for [`HwQueue::submit`].
+    #[cold]
+    pub(crate) fn post_again(&self, me: u8, book: &mut Requests, now: Nanos) {
+        let first = self.may_post(me);
+        if first {
+            self.post_waiting(book, now);
+        }
+        if book.is_waiting() {
+            self.leave_waiting(me, book, now, first);
+        }
+    }
+
+    fn post_waiting(&self, book: &mut Requests, now: Nanos) {
         let poster = Poster { prp: &self.prp, most: self.most() };
         let mut sq = self.pair.lock_sq();
-        requests.post(&poster, |sqe, token| sq.post(sqe, token.0, now).is_ok())
+        book.post_waiting(&poster, &mut Batch::default(), &mut |sqe, token| sq.post(sqe, token.0, now).is_ok());
+        sq.commit(self.link.doorbells());
     }
 
     /// Most parts in flight of one software queue: what its inbox holds.
@@ -183,20 +317,11 @@ impl HwQueue {
     }
 
     #[cold]
-    fn join_line(&self, me: u8, requests: &Requests) -> Batch {
+    fn join_line(&self, me: u8) {
         let mut order = lock(&self.line.order);
         if !order.contains(&me) {
             order.push_back(me);
         }
-        Batch { in_flight: requests.open(), ..Batch::default() }
-    }
-
-    /// No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
-    #[cold]
-    fn wait_in_line(&self, me: u8, requests: &mut Requests, now: Nanos) {
-        self.join_line(me, requests);
-        self.line.bell.arm();
-        self.post_now(requests, now);
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
@@ -230,8 +355,7 @@ impl HwQueue {
             };
             let Some(soft) = self.softs.get(usize::from(first)) else { return };
             let mut requests = soft.requests();
-            self.post_now(&mut requests, now);
-            self.commit();
+            self.post_waiting(&mut requests, now);
             if requests.waits_for_a_tag(self.most()) {
                 return;
             }

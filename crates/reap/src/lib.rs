@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod book;
 mod control;
 mod device;
 mod engine;

@@ -10,6 +10,7 @@ mod profile;
 mod runner;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hw::{Bar, DmaPool, Vectors};
@@ -31,6 +32,7 @@ pub(crate) struct Link {
     vectors: Arc<Vectors>,
     bells: Bells,
     attachment: Arc<Attachment>,
+    number: u32,
 }
 
 /// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
@@ -48,10 +50,18 @@ impl Link {
         let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
         let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
         let attachment = embedded::attach(uri, options, &pool, &bar, &vectors, &runner)?;
-        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment })
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, number: NUMBERS.fetch_add(1, Relaxed) })
+    }
+
+    /// A number that no other link of the process has.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// The buffer pool that the controller reaches.
+    #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.pool
     }

@@ -11,7 +11,7 @@ use hw::RunDelay;
 use units::Nanos;
 
 use crate::hw_queue::{HwQueue, Soft};
-use crate::request::Outcome;
+use crate::request::{Outcome, Token};
 
 /// Most entries of one look, whatever a policy asks for: the room of the buffers that are allocated once.
 const MOST: usize = 256;
@@ -107,11 +107,8 @@ impl Looker {
     /// What to do next.
     #[inline]
     pub(crate) fn next(&mut self, soft: &Soft, now: Nanos) -> Plan {
-        {
-            let requests = soft.requests();
-            self.seen.in_flight = requests.open();
-            self.seen.urgent_waiting = requests.urgent();
-        }
+        self.seen.in_flight = soft.open();
+        self.seen.urgent_waiting = soft.urgent();
         self.plan = self.policy.next(now, &self.seen);
         self.plan
     }
@@ -173,24 +170,34 @@ impl Looker {
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
-        if queue.is_shared() && self.taken.iter().any(|c| Outcome::answered(c).token.soft() != self.me) {
+        if queue.is_shared() && self.taken.iter().any(|c| Token(c.token).soft() != self.me) {
             queue.hand_out(self.me, &self.taken);
         }
         let wants_done = self.policy.wants_done();
-        let mut requests = soft.requests();
-        let own = self.taken.iter().map(Outcome::answered).filter(|o| o.token.soft() == self.me);
-        for outcome in self.inbox.drain(..).chain(own) {
+        let mut book = soft.requests();
+        for outcome in self.inbox.drain(..) {
             if wants_done {
-                self.done.extend(requests.record(&outcome, now, slept));
+                self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
             }
-            self.wakers.extend(requests.end(&outcome, now));
+            self.wakers.extend(book.end(outcome.token, outcome.how, now));
         }
-        if requests.is_waiting() {
-            queue.post(self.me, &mut requests, now);
-            queue.commit();
+        for completed in &self.taken {
+            let token = Token(completed.token);
+            if token.soft() != self.me {
+                continue;
+            }
+            if wants_done {
+                self.done.extend(book.record(token, completed.posted_at, now, slept));
+            }
+            if let Some(waker) = book.answered(token, completed.status, now) {
+                self.wakers.push(waker);
+            }
         }
-        requests.take_ended(&mut self.wakers);
-        drop(requests);
+        if book.is_waiting() {
+            queue.post_again(self.me, &mut book, now);
+        }
+        book.take_ended(&mut self.wakers);
+        drop(book);
         queue.serve_line(now);
         if wants_done {
             self.policy.completed(&self.done);

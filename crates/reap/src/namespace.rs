@@ -9,24 +9,29 @@ pub struct Namespace {
     nsid: Nsid,
     splitter: Splitter,
     blocks: u64,
+    /// The device it belongs to, by a number that no other device of the process has.
+    device: u32,
 }
 
 impl Namespace {
-    pub(crate) fn new(nsid: Nsid, splitter: Splitter, blocks: u64) -> Namespace {
-        Namespace { nsid, splitter, blocks }
+    pub(crate) fn new(nsid: Nsid, splitter: Splitter, blocks: u64, device: u32) -> Namespace {
+        Namespace { nsid, splitter, blocks, device }
     }
 
     /// Its identifier (Base 3.2.1).
+    #[inline]
     pub fn nsid(&self) -> Nsid {
         self.nsid
     }
 
     /// Bytes of a logical block (NVM 4.1.5.1, LBADS).
+    #[inline]
     pub fn block_bytes(&self) -> u32 {
         self.splitter.block_size() as u32
     }
 
     /// Size in logical blocks (NVM 4.1.5.1, NSZE).
+    #[inline]
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -36,7 +41,14 @@ impl Namespace {
         self.blocks.saturating_mul(self.splitter.block_size())
     }
 
+    /// The number of the device that it belongs to.
+    #[inline]
+    pub(crate) fn device(&self) -> u32 {
+        self.device
+    }
+
     /// How requests are split.
+    #[inline]
     pub(crate) fn splitter(&self) -> Splitter {
         self.splitter
     }

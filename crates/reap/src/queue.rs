@@ -17,7 +17,7 @@ use crate::future::{FlushFuture, IoFuture, Pending};
 use crate::hw_queue::{HwQueue, Soft};
 use crate::looker::{Counters, Looker};
 use crate::namespace::Namespace;
-use crate::request::{Claim, Completion, Request};
+use crate::request::{Completion, Request};
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
 ///
@@ -98,39 +98,30 @@ impl Queue {
     ///
     /// # Errors
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
-    /// the iterator.
+    /// the iterator. The iterator runs while the queue is locked and must not use it.
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
-        let mut refused = Ok(());
-        let batch = {
-            let mut book = self.soft().requests();
-            for request in requests {
-                if let Err(why) = self.shared.check(&request) {
-                    refused = Err((why, request));
-                    break;
-                }
-                if let Err(request) = book.enter(request, Claim::Batch, now) {
-                    refused = Err((Refused::TooMany, request));
-                    break;
-                }
-            }
-            self.queue.post(self.me, &mut book, now)
-        };
-        self.queue.commit();
+        let mut book = self.soft().requests();
+        let submitted = self.queue.submit(self.me, &mut book, now, (true, false), requests, |request| self.shared.check(request));
+        drop(book);
+        self.uncommitted.set(false);
         self.queue.serve_own(now);
-        if batch.commands > 0 {
-            let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &batch);
+        if submitted.batch.commands > 0 {
+            let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &submitted.batch);
             if checked {
                 self.wake_all();
                 self.tell_owner();
             }
         }
-        refused
+        submitted.refused.map_or(Ok(()), Err)
     }
 
     /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
     /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
     pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
+        if self.soft().done() == 0 {
+            return 0;
+        }
         let room = (out.capacity() - out.len()).max(1);
         let mut book = self.soft().requests();
         let mut moved = 0;
@@ -145,12 +136,12 @@ impl Queue {
 
     /// Finished requests that [`Queue::reap`] would move.
     pub fn finished(&self) -> usize {
-        self.soft().requests().done()
+        self.soft().done() as usize
     }
 
     /// Requests that are not finished.
     pub fn in_flight(&self) -> u32 {
-        self.soft().requests().open()
+        self.soft().open()
     }
 
     /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, until `until`
@@ -181,21 +172,17 @@ impl Queue {
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
     /// [`Queue::commit`].
     pub fn start(&self, request: Request) -> Pending {
-        if let Err(why) = self.shared.check(&request) {
-            return Pending::refused(why, request);
-        }
         let now = hw::now();
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let pending = match book.enter(request, Claim::Future(None), now) {
-            Ok(at) => Pending::new(self.queue.clone(), self.me, at),
-            Err(request) => return Pending::refused(Refused::TooMany, request),
-        };
-        self.queue.post(self.me, &mut book, now);
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, true), [request], |request| self.shared.check(request));
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
-        pending
+        match submitted.refused {
+            None => Pending::new(self.queue.clone(), self.me, submitted.last),
+            Some((why, request)) => Pending::refused(why, request),
+        }
     }
 
     /// Reads blocks from `lba` on into `buf`.
@@ -238,7 +225,7 @@ impl Queue {
         self.looker.borrow_mut().seen.leaving = true;
         self.plan(hw::now());
         self.arm(true);
-        let more = self.soft().requests().done() > 0 || self.look_once_more(true);
+        let more = self.soft().done() > 0 || self.look_once_more(true);
         Turned { found, more }
     }
 

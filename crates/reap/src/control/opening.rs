@@ -97,7 +97,7 @@ impl Keeper {
         let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
         let usable = |ns: &driver::Namespace| {
             let splitter = ns.splitter(&limits, PrpTable::MAX_BYTES.into()).map_err(|e| OpenError::Options(e.to_string()))?;
-            Ok(Namespace::new(ns.nsid, splitter, ns.blocks))
+            Ok(Namespace::new(ns.nsid, splitter, ns.blocks, self.link.number()))
         };
         self.inventory.namespaces.iter().map(usable).collect()
     }

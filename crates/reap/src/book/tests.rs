@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use blkmq::Splitter;
+use hw::DmaPool;
+use proptest::prelude::*;
+
+use super::*;
+use crate::namespace::Namespace;
+
+fn namespace(boundary: u32) -> Namespace {
+    Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, boundary).unwrap(), 1 << 20, 0)
+}
+
+struct Bench {
+    pool: DmaPool,
+    prp: Arc<PrpTable>,
+    book: Requests,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let pool = DmaPool::new(8 << 20).unwrap();
+        let prp = Arc::new(PrpTable::new(&pool).unwrap());
+        Bench { pool, prp, book: Requests::new(3) }
+    }
+
+    fn read(&mut self, boundary: u32, lba: u64, blocks: u32) {
+        let buf = self.pool.alloc(blocks as usize * 512).unwrap();
+        let mut request = Request::read(&namespace(boundary), lba, buf);
+        request.check().unwrap();
+        let at = self.book.enter(&mut request, false, Nanos(1)).unwrap();
+        self.book.wait(at);
+    }
+
+    /// Posts with `tags` tags; what was posted.
+    fn post(&mut self, tags: usize) -> Vec<(Sqe, Token)> {
+        let mut posted = Vec::new();
+        self.book.post_waiting(&Poster { prp: &self.prp, most: 64 }, &mut Batch::default(), &mut |sqe, token| {
+            let taken = posted.len() < tags;
+            if taken {
+                posted.push((sqe, token));
+            }
+            taken
+        });
+        posted
+    }
+
+    fn end(&mut self, token: Token, how: How) {
+        assert!(self.book.end(token, how, Nanos(5)).is_none());
+    }
+}
+
+const OK: How = How::Answered(Status::SUCCESS);
+
+proptest! {
+    #[test]
+    fn parts_cover_the_request_and_it_ends_once(lba in 0u64..1000, blocks in 1u32..200, boundary in 0u32..40, tags in 1usize..6, retry in any::<bool>()) {
+        let mut bench = Bench::new();
+        bench.read(boundary, lba, blocks);
+        let mut covered = Vec::new();
+        let mut resets = u32::from(retry);
+        while bench.book.open() > 0 {
+            let posted = bench.post(tags);
+            prop_assert!(!posted.is_empty());
+            for (sqe, token) in posted {
+                prop_assert_eq!(token.soft(), 3);
+                if resets > 0 {
+                    resets -= 1;
+                    bench.end(token, How::Requeue);
+                    continue;
+                }
+                let first = u64::from(sqe.cdw10);
+                covered.extend(first..first + u64::from(sqe.cdw12 & 0xffff) + 1);
+                bench.end(token, OK);
+            }
+        }
+        covered.sort_unstable();
+        prop_assert_eq!(covered, (lba..lba + u64::from(blocks)).collect::<Vec<_>>());
+        let done = bench.book.take_done().unwrap();
+        prop_assert_eq!(done.result, Ok(()));
+        prop_assert!(bench.book.take_done().is_none());
+    }
+}
+
+#[test]
+fn the_first_error_wins_and_the_rest_is_not_sent() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 64);
+    let posted = bench.post(3);
+    let failed = |status| How::Answered(status);
+    bench.end(posted[1].1, failed(Status::LBA_OUT_OF_RANGE));
+    bench.end(posted[0].1, failed(Status::INVALID_FIELD));
+    bench.end(posted[2].1, OK);
+    assert!(bench.post(64).is_empty());
+    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
+    assert_eq!(bench.book.open(), 0);
+}
+
+#[test]
+fn a_part_is_posted_again_three_times_and_then_fails() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 1);
+    for _ in 0..4 {
+        let posted = bench.post(1);
+        bench.end(posted[0].1, How::Requeue);
+    }
+    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::TimedOut));
+}
+
+#[test]
+fn a_lost_buffer_is_leaked_and_counted() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 8);
+    let leaked = bench.pool.leaked();
+    let posted = bench.post(8);
+    bench.end(posted[0].1, How::Lost);
+    let done = bench.book.take_done().unwrap();
+    assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
+}
+
+#[test]
+fn a_disowned_request_keeps_its_buffer_until_the_answer() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 8);
+    let posted = bench.post(8);
+    bench.book.disown_all();
+    assert_eq!(bench.book.open(), 1);
+    let addr = posted[0].0.prp1;
+    assert!(bench.pool.check(addr, 4096).is_ok(), "the device may still write");
+    bench.end(posted[0].1, OK);
+    assert_eq!((bench.book.open(), bench.pool.check(addr, 4096).is_err()), (0, true));
+}
+
+#[test]
+fn a_lost_device_fails_what_waits() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 64);
+    let posted = bench.post(1);
+    bench.book.fail_waiting();
+    assert!(bench.book.take_done().is_none(), "one part is still out");
+    bench.end(posted[0].1, OK);
+    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::DeviceLost));
+}

@@ -158,8 +158,8 @@ static __always_inline void track(struct line *line)
 	slot = g.next_slot < cfg.max_lines ? __sync_fetch_and_add(&g.next_slot, 1) : cfg.max_lines;
 	if (slot >= cfg.max_lines)
 		__sync_fetch_and_add(&g.lost_lines, 1);
-	else if (__sync_val_compare_and_swap(&line->slot, 0, slot) != 0)
-		__sync_fetch_and_add(&g.lost_lines, 0); /* another CPU was first: its slot counts, ours stays unused */
+	else /* if another CPU was first, its slot counts and ours stays unused */
+		__sync_val_compare_and_swap(&line->slot, 0, slot);
 }
 
 SEC("tp_btf/irq_handler_entry")

@@ -15,14 +15,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
-use tracer::Tracer;
+use tracer::{Choice, Tracer};
 
 /// `reap trace`.
 pub(crate) fn run(settings: &Settings) -> Result<(), Error> {
     let mut machine = Machine::look(Path::new("/"));
     let stopped = stop_signals().map_err(|source| Error::Output { path: "a signal handler".into(), source })?;
+    let choice = Choice::of(settings, &machine)?;
+    preflight::check(settings.mode)?;
     let json = settings.json.as_deref().map(Document::open).transpose()?;
-    let tracer = Tracer::start(settings, &machine)?;
+    let tracer = Tracer::start(settings, &machine, &choice)?;
     let mut out = io::stdout().lock();
     let mut intervals = Vec::new();
     let mut before = Counts::default();

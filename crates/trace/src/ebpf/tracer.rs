@@ -23,6 +23,29 @@ const REQUESTS: u32 = 1 << 16;
 /// (device or queue, operation, size) classes in `latency`.
 const CLASSES: u32 = 2048;
 
+/// What the user chose of this machine; empty: everything.
+pub struct Choice {
+    disks: Vec<String>,
+    lines: Vec<u32>,
+}
+
+impl Choice {
+    /// Finds what the settings name.
+    pub fn of(settings: &Settings, machine: &Machine) -> Result<Choice, Error> {
+        let mut disks = Vec::new();
+        for device in &settings.devices {
+            disks.extend(machine.find_disk(device)?);
+        }
+        if disks.len() > layout::FILTERS {
+            let why = format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS);
+            return Err(Error::Usage(why));
+        }
+        let lines = settings.lines.iter().map(|line| machine.find_line(line)).collect::<Result<_, _>>()?;
+        Ok(Choice { disks, lines })
+    }
+}
+
+/// The tracing program in the kernel.
 pub struct Tracer {
     object: Object,
     links: Vec<Link>,
@@ -36,16 +59,13 @@ pub struct Tracer {
 
 impl Tracer {
     /// Loads and attaches what the mode needs.
-    pub fn start(settings: &Settings, machine: &Machine) -> Result<Tracer, Error> {
-        let disks = chosen_disks(settings, machine)?;
-        let chosen_lines = settings.lines.iter().map(|line| machine.find_line(line)).collect::<Result<Vec<_>, _>>()?;
-        preflight::check(settings.mode)?;
+    pub fn start(settings: &Settings, machine: &Machine, choice: &Choice) -> Result<Tracer, Error> {
         quiet();
 
         let known = machine.queue_lines();
         let queues: usize = machine.disks.iter().map(|disk| disk.queues.len()).sum();
         let mut filter = [[0; layout::DISK_NAME]; layout::FILTERS];
-        filter.iter_mut().zip(&disks).for_each(|(field, name)| *field = layout::padded(name));
+        filter.iter_mut().zip(&choice.disks).for_each(|(field, name)| *field = layout::padded(name));
         let config = Config {
             mode: Mode::ALL.iter().position(|&mode| mode == settings.mode).unwrap_or(0) as u32,
             freq: settings.freq,
@@ -53,12 +73,12 @@ impl Tracer {
             per_queue: settings.queues.into(),
             max_lines: 1 + known.len() as u32 + SPARE,
             max_queues: queues as u32 + SPARE,
-            filters: disks.len() as u32,
+            filters: choice.disks.len() as u32,
             pad: 0,
             filter,
         };
         let object = load(settings.mode, &config, machine.irq_numbers())?;
-        introduce_lines(&object, machine, &known, &disks, &chosen_lines)?;
+        introduce_lines(&object, machine, &known, choice)?;
         let mut links = Vec::new();
         for hook in preflight::hooks(settings.mode) {
             let program = object.progs_mut().find(|program| is_for(program.section(), hook) && program.autoload());
@@ -287,13 +307,8 @@ fn configure(object: &mut OpenObject, config: &Config, sizes: &[(&str, u32)]) ->
 }
 
 /// Tells the program what is known of this machine: which queue has which line, which lines are block devices', which are not wanted.
-fn introduce_lines(
-    object: &Object,
-    machine: &Machine,
-    known: &[(String, u32, u32)],
-    disks: &[String],
-    chosen: &[u32],
-) -> Result<(), Error> {
+fn introduce_lines(object: &Object, machine: &Machine, known: &[(String, u32, u32)], choice: &Choice) -> Result<(), Error> {
+    let Choice { disks, lines: chosen } = choice;
     let (names, lines) = (find_map(object, "known_lines")?, find_map(object, "lines")?);
     let update = |map: &Map<'_>, key: &[u8], value: &[u8]| {
         map.update(key, value, MapFlags::ANY).map_err(|error| refused("what is known of the lines", error))
@@ -342,17 +357,6 @@ fn switch(object: &Object, on: bool) -> Result<(), Error> {
     let counting = object.maps().find(|map| is_section(map, ".data.switch")).ok_or_else(|| refused(".data.switch", "no such map"))?;
     let value = u32::from(on).to_ne_bytes();
     counting.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|error| refused("to switch the counting", error))
-}
-
-fn chosen_disks(settings: &Settings, machine: &Machine) -> Result<Vec<String>, Error> {
-    let mut disks = Vec::new();
-    for device in &settings.devices {
-        disks.extend(machine.find_disk(device)?);
-    }
-    if disks.len() > layout::FILTERS {
-        return Err(Error::Usage(format!("the devices chosen have {} paths together, and {} is the most", disks.len(), layout::FILTERS)));
-    }
-    Ok(disks)
 }
 
 /// libbpf explains each failed attempt at length; the error that comes back says enough. `REAP_TRACE_LIBBPF=1` shows all of it.

@@ -83,8 +83,8 @@ struct Slot {
     urgent: bool,
     /// The buffer may still be written to: it is leaked.
     lost: bool,
-    /// How often parts of it were posted again.
-    retries: u8,
+    /// How often parts of it were posted again, all of them together.
+    again: u32,
     nsid: Nsid,
     splitter: Splitter,
     /// Blocks in all; 0 for a Flush.
@@ -194,7 +194,7 @@ impl Requests {
         slot.fua = request.fua;
         slot.urgent = request.urgent;
         slot.lost = false;
-        slot.retries = 0;
+        slot.again = 0;
         slot.nsid = request.namespace.nsid();
         slot.splitter = splitter;
         slot.blocks = blocks;
@@ -329,12 +329,12 @@ impl Requests {
         self.posted -= 1;
         let result = match how {
             How::Answered(status) if status.is_success() => Ok(()),
-            How::Answered(status) if RETRY.after_status(status, slot.retries, true) == Fate::Again => {
+            How::Answered(status) if RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
                 self.again(at, from);
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
-            How::Requeue if RETRY.after_reset(Buffers::Returned, slot.retries, true) == Fate::Again => {
+            How::Requeue if RETRY.after_reset(Buffers::Returned, slot.retries(), true) == Fate::Again => {
                 self.again(at, from);
                 return None;
             }
@@ -356,7 +356,7 @@ impl Requests {
     #[cold]
     fn again(&mut self, at: u32, from: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        slot.retries = slot.retries.saturating_add(1);
+        slot.again = slot.again.saturating_add(1);
         let blocks = slot.part(from, slot.blocks - from.min(slot.blocks));
         self.waiting.push_front(Waiting { slot: at, from, blocks });
     }
@@ -484,7 +484,7 @@ impl Slot {
             fua: false,
             urgent: false,
             lost: false,
-            retries: 0,
+            again: 0,
             nsid: Nsid(0),
             splitter: Splitter::default(),
             blocks: 0,
@@ -498,6 +498,13 @@ impl Slot {
             submitted_at: Nanos::ZERO,
             completed_at: Nanos::ZERO,
         }
+    }
+
+    /// How often each part was posted again, on average: one reset takes every part of a large request back at once.
+    #[cold]
+    fn retries(&self) -> u8 {
+        let parts = self.splitter.split(self.lba, self.blocks).parts().max(1);
+        (self.again / parts).try_into().unwrap_or(u8::MAX)
     }
 
     /// What its device time is like.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::{Cause, Group, Plan, Round, Woke, combine};
+use completion::{Cause, Group, Plan, Round, WEIGHT, Woke, combine};
 use handover::SleeperId;
 use hw::Poller;
 use units::Nanos;
@@ -86,7 +86,7 @@ impl Place {
             state.plans.clear();
             state.plans.extend(queues.iter().map(|queue| queue.plan(now)));
             match combine(state.plans.iter().copied()) {
-                Plan::Look { .. } => now = round(state, queues, now),
+                Plan::Look { budget } => now = state.look(queues, budget, now),
                 Plan::Spin { until: end } => now = spin(queues, now, end.min(until), &enough),
                 Plan::Nap { until: end } | Plan::Sleep { until: end } => now = self.sleep(state, queues, end.min(until), &enough)?,
                 Plan::Rest if !for_others => break Ended::Idle,
@@ -133,17 +133,28 @@ impl AsFd for Place {
     }
 }
 
-/// One round: every queue that plans to look has its turn within weight, budget and time limit.
-fn round(state: &mut State, queues: &[Queue], mut now: Nanos) -> Nanos {
-    state.round.begin(now);
-    while let Some(turn) = state.round.turn(now, &state.plans) {
-        let (found, read) = queues[turn.queue].look(turn.budget);
-        now = read.unwrap_or(now);
-        state.round.took(found);
-        // A queue that used its budget up stays in the round; any other is asked again after it.
-        state.plans[turn.queue] = Plan::Rest;
+impl State {
+    /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
+    #[inline]
+    fn look(&mut self, queues: &[Queue], budget: u32, now: Nanos) -> Nanos {
+        match queues {
+            // Nobody to take turns with: `drive` asks again after each look.
+            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
+            _ => self.round(queues, now),
+        }
     }
-    now
+
+    fn round(&mut self, queues: &[Queue], mut now: Nanos) -> Nanos {
+        self.round.begin(now);
+        while let Some(turn) = self.round.turn(now, &self.plans) {
+            let (found, read) = queues[turn.queue].look(turn.budget);
+            now = read.unwrap_or(now);
+            self.round.took(found);
+            // It is asked again after the round.
+            self.plans[turn.queue] = Plan::Rest;
+        }
+        now
+    }
 }
 
 /// Looks locklessly until something is there, or the time has come.

@@ -34,11 +34,17 @@ impl Lanes {
         }
     }
 
-    /// Posts `batch` on the queue of `target` and rings its doorbell. What is refused is left out, and told to `refused`.
+    /// Posts `requests` on the queue of `target` and rings its doorbell. What is refused is left out, and told to
+    /// `refused`.
     #[inline]
-    pub fn submit(&self, target: usize, now: Nanos, batch: &mut Vec<Request>, mut refused: impl FnMut(Refused, Request)) {
-        let Some(queue) = self.queues().get(target) else { return batch.clear() };
-        let mut requests = batch.drain(..);
+    pub fn submit(
+        &self,
+        target: usize,
+        now: Nanos,
+        mut requests: impl Iterator<Item = Request>,
+        mut refused: impl FnMut(Refused, Request),
+    ) {
+        let Some(queue) = self.queues().get(target) else { return };
         while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
             refused(why, request);
         }

@@ -27,10 +27,8 @@ pub struct Worker {
     ways: Vec<Way>,
     /// I/Os in flight at most.
     depth: usize,
-    /// For each target, `depth` buffers of its pool: an I/O's slot picks its own.
-    buffers: Vec<Option<DmaBuf>>,
-    /// What is in flight, by slot.
-    ios: Vec<Option<Io>>,
+    /// For each target, `depth` places: an I/O's slot picks its own. The number of a place is its request's.
+    places: Vec<Place>,
     found: Vec<Completion>,
     /// Latencies to or from the doorbell are measured, so that commits need a clock read.
     timed: bool,
@@ -45,9 +43,16 @@ struct Way {
     device: Device,
     namespace: Namespace,
     block_shift: u32,
-    /// Posted and not yet committed.
-    batch: Vec<Request>,
+    /// Places of I/Os that are posted and not yet committed.
+    batch: Vec<u32>,
     ios: u64,
+}
+
+/// Where an I/O is kept while it is in flight, and its buffer while it is not.
+struct Place {
+    io: Io,
+    /// `None`: in flight, or lost with its controller.
+    buf: Option<DmaBuf>,
 }
 
 /// What reaches a thread from outside while it runs.
@@ -89,7 +94,7 @@ impl Worker {
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
-        let mut buffers = Vec::with_capacity(depth * devices.len());
+        let mut places = Vec::with_capacity(depth * devices.len());
         let mut queues = Vec::with_capacity(devices.len());
         let mut ways = Vec::with_capacity(devices.len());
         for device in devices {
@@ -98,8 +103,8 @@ impl Worker {
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
-                scribble(&mut buf, buffers.len() as u64);
-                buffers.push(Some(buf));
+                scribble(&mut buf, places.len() as u64);
+                places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
             queues.push(device.queue()?);
             let batch = Vec::with_capacity(depth);
@@ -109,8 +114,7 @@ impl Worker {
             lanes: Lanes::new(queues).context("cannot join the job's queues")?,
             ways,
             depth,
-            buffers,
-            ios: vec![None; depth],
+            places,
             found: Vec::with_capacity(depth),
             timed: job.measure.slat || job.measure.clat,
             looks_on_commit: mode.submit_check(),
@@ -168,29 +172,21 @@ impl Worker {
 
     #[inline]
     fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
-        let (target, slot) = (usize::from(io.target), io.slot as usize);
-        let buf = self.buffers.get_mut(target * self.depth + slot).and_then(Option::take);
-        let (Some(way), Some(mut buf)) = (self.ways.get_mut(target), buf) else {
+        let number = usize::from(io.target) * self.depth + io.slot as usize;
+        let way = self.ways.get_mut(usize::from(io.target));
+        let (Some(way), Some(place)) = (way, self.places.get_mut(number).filter(|place| place.buf.is_some())) else {
             // A lost controller keeps the buffers that it may still write to.
             generator.issued(&io, now);
             return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
         };
         if generator.needs_fill()
             && io.op == Op::Write
-            && let Some(data) = buf.get_mut(..io.len as usize)
+            && let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
         {
             generator.fill(&io, data);
         }
-        let lba = io.offset >> way.block_shift;
-        let request = match io.op {
-            Op::Read => Request::read(&way.namespace, lba, buf),
-            Op::Write => Request::write(&way.namespace, lba, buf),
-            Op::Flush => Request::flush(&way.namespace),
-        };
-        way.batch.push(request.bytes(io.len).tag(u64::from(io.slot)));
-        if let Some(place) = self.ios.get_mut(slot) {
-            *place = Some(io);
-        }
+        place.io = io;
+        way.batch.push(number as u32);
         generator.issued(&io, now);
     }
 
@@ -199,21 +195,29 @@ impl Worker {
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
-        let Worker { lanes, ways, ios, buffers, first_error, depth, .. } = self;
+        let Worker { lanes, ways, places, first_error, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
                 continue;
             }
-            lanes.submit(target, now, &mut way.batch, |why, request| {
-                first_error.get_or_insert(why.into());
-                let slot = request.number() as usize;
-                if let Some(place) = buffers.get_mut(target * *depth + slot) {
-                    *place = request.into_buffer();
-                }
-                if let Some(io) = ios.get_mut(slot).and_then(Option::take) {
-                    generator.completed(io, now, Err(REFUSED), &[]);
-                }
+            let (namespace, block_shift) = (way.namespace, way.block_shift);
+            let mut refused = Vec::new();
+            let requests = way.batch.drain(..).filter_map(|number| {
+                let place = places.get_mut(number as usize)?;
+                let (io, buf) = (&place.io, place.buf.take()?);
+                let lba = io.offset >> block_shift;
+                // Generators issue reads and writes only.
+                let request = if io.op == Op::Read { Request::read(&namespace, lba, buf) } else { Request::write(&namespace, lba, buf) };
+                Some(request.bytes(io.len).tag(number.into()))
             });
+            lanes.submit(target, now, requests, |why, request| refused.push((why, request)));
+            for (why, request) in refused {
+                first_error.get_or_insert(why.into());
+                if let Some(place) = places.get_mut(request.number() as usize) {
+                    place.buf = request.into_buffer();
+                    generator.completed(place.io, now, Err(REFUSED), &[]);
+                }
+            }
         }
         if self.timed && !self.looks_on_commit {
             now = hw::now();
@@ -236,21 +240,19 @@ impl Worker {
         let mut now = now;
         let found = self.found.len() as u64;
         for completion in self.found.drain(..) {
-            let Some(io) = self.ios.get_mut(completion.tag as usize).and_then(Option::take) else {
+            let Some(place) = self.places.get_mut(completion.tag as usize).filter(|place| place.buf.is_none()) else {
                 bail!("a completion names I/O {}, which is not in flight", completion.tag);
             };
-            let at = completion.completed_at;
+            let (io, at) = (place.io, completion.completed_at);
             now = now.max(at);
+            place.buf = completion.buf;
             let result = completion.result.map_err(|error| {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
-            generator.completed(io, at, result, completion.buf.as_deref().unwrap_or_default());
+            generator.completed(io, at, result, place.buf.as_deref().unwrap_or_default());
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
                 way.ios += 1;
-            }
-            if let Some(place) = self.buffers.get_mut(usize::from(io.target) * self.depth + io.slot as usize) {
-                *place = completion.buf;
             }
         }
         Ok(if self.host_work == Nanos::ZERO { now } else { spin(Nanos(self.host_work.0 * found)) })

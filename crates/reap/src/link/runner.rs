@@ -11,7 +11,7 @@ use std::thread;
 
 use device::Step;
 use handover::Bell;
-use hw::{EventFd, Poller};
+use hw::{EventFd, Poller, RunDelay};
 use units::Nanos;
 
 use super::embedded::Attachment;
@@ -21,6 +21,9 @@ const IDLE_AFTER: Nanos = Nanos::from_millis(100);
 
 /// A pause in the device's running that is long enough to spoil a measurement.
 const GAP: Nanos = Nanos::from_micros(50);
+
+/// No step works for so long.
+const LONGEST_STEP: Nanos = Nanos::from_millis(1);
 
 /// A controller with its port, of whatever kind.
 pub(super) trait Stepper: Send {
@@ -205,11 +208,12 @@ impl Worker {
 
 /// Steps until there is news, or for too long nothing to do.
 fn work(runner: &Runner, steppers: &mut [Attached]) {
+    let mut absence = Absence::new();
     let mut last = hw::now();
     let mut worked_at = last;
     loop {
         let now = hw::now();
-        if now - last > GAP {
+        if now - last > GAP && absence.was_away(now - last, worked_at == last) {
             runner.gaps.fetch_add(1, Relaxed);
         }
         last = now;
@@ -224,6 +228,31 @@ fn work(runner: &Runner, steppers: &mut [Attached]) {
             return;
         }
         std::hint::spin_loop();
+    }
+}
+
+/// Tells time away from time at work: a step that copies much, or sends many messages, may well take longer than a gap.
+struct Absence {
+    delay: Option<RunDelay>,
+    seen: Nanos,
+}
+
+impl Absence {
+    /// Of the calling thread.
+    fn new() -> Absence {
+        let delay = RunDelay::of_current().ok();
+        let seen = delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        Absence { delay, seen }
+    }
+
+    /// Whether the thread was away in a stretch of `span`: it had nothing to do in it, or waited for its CPU, or nothing
+    /// that it does takes so long. Asked of long stretches only: it reads a file.
+    #[cold]
+    fn was_away(&mut self, span: Nanos, worked: bool) -> bool {
+        let Some(delay) = &self.delay else { return true };
+        let delay = delay.read();
+        let waited = delay - std::mem::replace(&mut self.seen, delay);
+        !worked || waited > GAP || span > LONGEST_STEP
     }
 }
 

@@ -41,6 +41,11 @@ impl Counted {
         if self.ios == 0 { 0.0 } else { part / self.ios as f64 }
     }
 
+    /// `part` per second; 0 if nothing was measured.
+    pub fn per_second(&self, part: f64) -> f64 {
+        if self.wall == Nanos::ZERO { 0.0 } else { part / self.wall.as_secs_f64() }
+    }
+
     /// CPU time per I/O in nanoseconds.
     pub fn cpu_ns_per_io(&self) -> f64 {
         self.per_io(self.cpu.0 as f64)

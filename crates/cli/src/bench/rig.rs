@@ -16,8 +16,10 @@ use crate::machine::Machine;
 const MOST_QUEUES: usize = 256;
 /// What jobs may keep in flight on one hardware queue; the controller may allow less.
 const MOST_TAGS: u64 = 4095;
-/// Where the filling of media ends, over all devices: a few seconds of writing.
+/// Most that is filled, over all devices: a few seconds of writing.
 const MOST_FILLED: u64 = 4 << 30;
+/// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
+const PART_FILLED: u64 = 4;
 /// What stands for the device's name in a URI.
 const PLACEHOLDER: &str = "{filename}";
 
@@ -113,13 +115,14 @@ impl Rig {
     /// # Errors
     /// As [`fill::fill`].
     pub fn fill(&self, readers: &[(&Thread, &Generator)], stop: &AtomicBool) -> Result<Filled> {
-        let most = MOST_FILLED.min(hw::memory_bytes() / 6) / self.devices.len().max(1) as u64;
+        let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
         for (target, device) in self.devices.iter().enumerate() {
             let uri: DeviceUri = device.description().uri.parse()?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
             if let Some(region) = read.filter(|_| fill::matters(&uri)) {
+                let most = if region.len <= most { most } else { most / PART_FILLED };
                 let filled = fill::fill(device, region, most, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;

@@ -217,19 +217,16 @@ impl Comparison {
 
 fn row(mode: String, samples: &[&Sample], stolen: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).collect::<Vec<f64>>();
-    let sum = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).sum::<f64>();
-    let (ios, seconds) = (sum(|s| s.counted.ios as f64), sum(|s| s.counted.wall.as_secs_f64()));
-    let per = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
-    let wakeups = sum(|s| s.counted.host.wakeups as f64);
+    let median = |figure: fn(&Sample) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
     Some(Row {
         mode,
         iops: statistics::estimate(&of(|s| s.iops), rng)?,
         cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng)?,
         stolen,
-        notify: per(sum(|s| s.counted.notify_ns), ios),
-        messages: per(sum(|s| s.counted.messages), seconds),
-        wakeups: per(wakeups, seconds),
-        per_wakeup: per(ios, wakeups),
+        notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
+        messages: median(|s| s.counted.per_second(s.counted.messages)),
+        wakeups: median(|s| s.counted.per_second(s.counted.host.wakeups as f64)),
+        per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
     })

@@ -48,7 +48,7 @@ fn rows_are_medians_and_pairs_are_paired() {
     assert_eq!((first.cpu.value, first.notify, first.per_wakeup), (700.0, 30.0, 4.0));
     assert_eq!((first.stolen, second.stolen), (Some(900.0), None));
     assert_eq!((first.drain_max, second.drain_max), (30, 45));
-    // On average half of 200 kIOPS are messages.
+    // A message for each other I/O, at 200 kIOPS.
     assert!((first.messages - 100_000.0).abs() < 1.0, "{}", first.messages);
     // The machine's speed varies threefold, the ratio not at all.
     let ratio = all.against_first("poll", IOPS).unwrap();

@@ -148,18 +148,34 @@ static __always_inline void record_ns(__u32 index, __u64 ns)
 	record_in(index, ns, slot < LOG2_SLOTS ? slot : LOG2_SLOTS - 1);
 }
 
-/* The line turned out to belong to a block device: from its next interrupt on it has cycles. */
-static __always_inline void track(struct line *line)
+static __always_inline void open_cycle(struct cycle *c, struct cpu *cpu)
+{
+	c->cpu = bpf_get_smp_processor_id();
+	c->visit = cpu->softirq ? cpu->visit : 0;
+	c->sampled = 1;
+}
+
+/* The line turned out to belong to a block device: it gets a slot and, if this is its interrupt, its first cycle. */
+static __always_inline void track(struct line *line, struct cpu *cpu)
 {
 	__u32 slot;
 
 	if (line->slot)
 		return;
 	slot = g.next_slot < cfg.max_lines ? __sync_fetch_and_add(&g.next_slot, 1) : cfg.max_lines;
-	if (slot >= cfg.max_lines)
+	if (slot >= cfg.max_lines) {
 		__sync_fetch_and_add(&g.lost_lines, 1);
-	else /* if another CPU was first, its slot counts and ours stays unused */
-		__sync_val_compare_and_swap(&line->slot, 0, slot);
+		return;
+	}
+	if (__sync_val_compare_and_swap(&line->slot, 0, slot) != 0)
+		return; /* another CPU was first: its slot counts, ours stays unused */
+	if (cpu->irq && counting) {
+		line->seq = 1;
+		if (cfg.freq <= 1)
+			open_cycle(&line->cycle[1], cpu);
+		else
+			line->skipped = 1;
+	}
 }
 
 SEC("tp_btf/irq_handler_entry")
@@ -211,11 +227,10 @@ int BPF_PROG(reap_irq_entry, int irq, struct irqaction *action)
 	} else if (cfg.freq > 1 && sampled) {
 		__sync_fetch_and_add(&g.sampled_cycles, 1);
 	}
-	c->sampled = sampled;
-	if (!sampled && cfg.freq > 1)
+	c->sampled = 0;
+	if (!sampled)
 		return 0;
-	c->cpu = bpf_get_smp_processor_id();
-	c->visit = cpu->softirq ? cpu->visit : 0;
+	open_cycle(c, cpu);
 	if (cfg.mode == DELAY)
 		c->at = bpf_ktime_get_ns();
 	return 0;
@@ -258,7 +273,7 @@ int BPF_PROG(reap_softirq_raise, unsigned int nr)
 	line = line_of(cpu->irq);
 	if (!line || line->ignored)
 		return 0;
-	track(line);
+	track(line, cpu);
 	cpu->raised = cpu->irq;
 	cpu->mixed = 0;
 	if (cfg.mode == DELAY) {
@@ -490,10 +505,10 @@ static __always_inline int completed(struct request *rq)
 	if (line) {
 		if (line->ignored)
 			return 0;
-		track(line);
+		track(line, cpu);
 		c = cycle_of(cpu, line, place, &seq);
 		if (place != IN_INTERRUPT && cpu->softirq)
-			place = !line->seq || c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
+			place = !seq || c->cpu == bpf_get_smp_processor_id() ? IN_SOFTIRQ : OTHER_CPU;
 		if (cfg.freq > 1 && !c->sampled)
 			return 0;
 		if (cfg.mode == COMPLETIONS && c->sampled) {

@@ -15,7 +15,7 @@ iops() { # iops [ARGUMENTS OF trace]: of one run; nothing traces without argumen
     if [ $# -gt 0 ]; then
         $program "$@" 600 >"$out/trace" 2>&1 &
         pid=$!
-        until grep -q '^Tracing' "$out/trace"; do
+        until grep -qs '^Tracing' "$out/trace"; do
             kill -0 $pid 2>/dev/null || { cat "$out/trace" >&2; exit 1; }
             sleep 0.05
         done

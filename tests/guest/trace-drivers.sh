@@ -7,7 +7,7 @@ cd /tmp
 traced() { # traced DEVICE WANTED: 1000 completions of DEVICE, and the summary says they came as WANTED
     "$trace" completions -d "$1" 600 >out 2>&1 &
     pid=$!
-    for tenth in $(seq 100); do grep -q '^Tracing' out && break; sleep 0.1; done
+    for tenth in $(seq 100); do grep -qs '^Tracing' out && break; sleep 0.1; done
     fio --name=load --filename=/dev/"$1" --size=16m --direct=1 --rw=randread --bs=4k --thread --output=fio.out --ioengine=libaio --iodepth=32 \
         --number_ios=1000 || cat fio.out
     kill -INT $pid

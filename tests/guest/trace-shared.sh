@@ -3,7 +3,7 @@
 set -u
 cd /tmp
 "$1" completions -d nvme0n1 600 >out 2>&1 &
-for tenth in $(seq 100); do grep -q '^Tracing' out && break; sleep 0.1; done
+for tenth in $(seq 100); do grep -qs '^Tracing' out && break; sleep 0.1; done
 fio --name=load --filename=/dev/nvme0n1 --direct=1 --rw=randread --bs=4k --thread --output=fio.out --ioengine=libaio --iodepth=8 \
     --number_ios=1000 --numjobs=4 --cpus_allowed=0-3 --cpus_allowed_policy=split || { cat fio.out; exit 1; }
 kill -INT $!

@@ -12,7 +12,7 @@ start() { # start NAME ARGUMENTS: returns when it counts; one interval only
     shift
     $trace "$@" -d nvme0n1 600 >"$name" 2>&1 &
     echo $! >"$name.pid"
-    for tenth in $(seq 100); do grep -q '^Tracing' "$name" && return; sleep 0.1; done
+    for tenth in $(seq 100); do grep -qs '^Tracing' "$name" && return; sleep 0.1; done
     echo "FAILED: $name did not start: $(cat "$name")"
     exit 1
 }

@@ -16,7 +16,7 @@ start() { # start NAME ARGUMENTS: returns when it counts
     "$trace" "$@" >"$out/$name" 2>&1 &
     pids[$name]=$!
     for _ in $(seq 100); do
-        grep -q '^Tracing' "$out/$name" && return
+        grep -qs '^Tracing' "$out/$name" && return
         sleep 0.1
     done
     failed "$name did not start: $(cat "$out/$name")"

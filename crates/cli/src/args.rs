@@ -28,6 +28,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run one job under several completion modes and compare them
     Compare(CompareArgs),
+    /// Show what completions cost in this machine's kernel, for any block driver
+    Trace(trace::cli::TraceArgs),
 }
 
 /// The device that jobs run on.

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {
         Ok(code) => code,

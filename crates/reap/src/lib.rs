@@ -39,6 +39,7 @@ mod queue;
 mod reactor;
 mod request;
 mod uri;
+mod wakeups;
 
 pub use ::device::{Fault, FaultPlan, Injected};
 pub use completion::{Mode, ModeError};
@@ -56,3 +57,4 @@ pub use reactor::{Reactor, Submitted};
 pub use request::{Completion, Request};
 pub use units::Nanos;
 pub use uri::{Backing, DeviceUri, UriError};
+pub use wakeups::{Tally, Wakeups};

@@ -87,6 +87,11 @@ impl Link {
         Nanos(self.attachment.notify_ns.load(Relaxed))
     }
 
+    /// When the first message of a vector was sent that nobody has asked after yet.
+    pub(crate) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
+        self.attachment.take_message_time(vector)
+    }
+
     /// Messages of one vector so far.
     pub(crate) fn messages(&self, vector: Vector) -> u64 {
         self.vectors.messages(vector)

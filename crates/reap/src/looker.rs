@@ -12,6 +12,7 @@ use units::Nanos;
 
 use crate::hw_queue::{HwQueue, Soft};
 use crate::request::{Outcome, Token};
+use crate::wakeups::Wakeups;
 
 /// Most entries of one look, whatever a policy asks for: the room of the buffers that are allocated once.
 const MOST: usize = 256;
@@ -54,6 +55,8 @@ pub(crate) struct Looker {
     pub seen: Seen,
     pub plan: Plan,
     pub counters: Counters,
+    /// What wake-ups bring, if somebody wants to know.
+    pub wakeups: Option<Box<Wakeups>>,
     /// Of a shared queue: this thread sleeps on the vector, or is about to.
     pub owner: bool,
     /// Of a shared queue: the role knows of this thread.
@@ -77,6 +80,7 @@ impl Looker {
             seen: Seen::default(),
             plan: Plan::Rest,
             counters: Counters::default(),
+            wakeups: None,
             owner: false,
             registered: false,
             polled: false,
@@ -162,6 +166,9 @@ impl Looker {
         self.counters.entries += u64::from(self.seen.found);
         self.counters.drains += 1;
         self.counters.drain_max = self.counters.drain_max.max(self.seen.found);
+        if let Some(wakeups) = &mut self.wakeups {
+            wakeups.took(self.seen.found);
+        }
         let now = hw::now();
         self.finish(queue, soft, now, slept);
         Some(now)

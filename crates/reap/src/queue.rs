@@ -18,6 +18,7 @@ use crate::hw_queue::{HwQueue, Soft};
 use crate::looker::{Counters, Looker};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
+use crate::wakeups::Wakeups;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
 ///
@@ -262,6 +263,16 @@ impl Queue {
         self.shared.hardware_counters(&self.queue)
     }
 
+    /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
+    pub fn count_wakeups(&self) {
+        self.looker.borrow_mut().wakeups.get_or_insert_default();
+    }
+
+    /// What wake-ups have brought since [`Queue::count_wakeups`].
+    pub fn wakeups(&self) -> Wakeups {
+        self.looker.borrow().wakeups.as_deref().copied().unwrap_or_default()
+    }
+
     /// The hardware queue that this one posts to, from 0.
     pub fn hardware_queue(&self) -> u16 {
         self.queue.pair.id().0 - 1
@@ -387,6 +398,11 @@ impl Queue {
             return;
         }
         looker.counters.wakeups += 1;
+        if let Some(wakeups) = &mut looker.wakeups
+            && notified
+        {
+            wakeups.woken(woke_at - self.queue.link.take_message_time(self.queue.vector).unwrap_or(woke_at));
+        }
         looker.woken(engine::cause(notified, woke_at, until));
     }
 

@@ -17,14 +17,33 @@ use crate::error::OpenError;
 use crate::uri::{Backing, DeviceUri};
 
 /// What link and device thread share of one controller.
-#[derive(Default)]
 pub(super) struct Attachment {
     detached: AtomicBool,
     /// Nanoseconds spent on sending messages.
     pub notify_ns: AtomicU64,
+    /// By vector, when the first message was sent that nobody has asked after yet; 0: none.
+    message_at: Box<[AtomicU64]>,
 }
 
 impl Attachment {
+    fn new(vectors: u16) -> Attachment {
+        let message_at = (0..vectors).map(|_| AtomicU64::new(0)).collect();
+        Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at }
+    }
+
+    fn message_sent(&self, vector: Vector, at: Nanos) {
+        if let Some(first) = self.message_at.get(usize::from(vector.0))
+            && first.load(Ordering::Relaxed) == 0
+        {
+            first.store(at.0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
+        let at = self.message_at.get(usize::from(vector.0))?.swap(0, Ordering::Relaxed);
+        (at > 0).then_some(Nanos(at))
+    }
+
     pub(super) fn detach(&self) {
         self.detached.store(true, Ordering::Release);
     }
@@ -83,6 +102,9 @@ impl Port for EmbeddedPort {
         // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
         let armed = self.vectors.bell(vector).is_some_and(handover::Bell::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
+        if armed {
+            self.attachment.message_sent(vector, before);
+        }
         let sent = self.vectors.message(vector);
         if armed && sent {
             // One writer: the device thread.
@@ -122,7 +144,7 @@ pub(super) fn attach(
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
     let namespaces = namespaces(uri)?;
-    let attachment = Arc::new(Attachment::default());
+    let attachment = Arc::new(Attachment::new(vectors.len()));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
     let stepper: Box<dyn Stepper> = match &options.faults {
         None => Box::new(Controller::new(config, namespaces, port)),

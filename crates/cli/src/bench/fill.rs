@@ -76,3 +76,6 @@ pub fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Re
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use completion::Mode;
 use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
 
 /// The queues of one thread, in the order of its job's targets.
+#[expect(clippy::large_enum_variant, reason = "one to a thread, and never moved")]
 pub enum Lanes {
     /// The usual case: the queue drives itself.
     One(Queue),

@@ -314,3 +314,6 @@ fn since(from: hw::Usage, to: hw::Usage) -> hw::Usage {
         minor_faults: to.minor_faults - from.minor_faults,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,7 +89,6 @@ fn count(shared: &Loop, cpu: usize) {
         count += 1;
         // A plain store: nobody else writes.
         shared.count.store(count, Relaxed);
-        std::hint::spin_loop();
     }
 }
 

@@ -1,0 +1,73 @@
+use workload::fio::{self, Input};
+use workload::{Seat, Target};
+
+use super::*;
+
+fn job(text: &str) -> Job {
+    let text = format!("[job]\n{text}\n");
+    fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
+}
+
+/// Runs `job` on new devices, twice with the same worker.
+fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2] {
+    let options = reap::OpenOptions { mode, ..reap::OpenOptions::default() };
+    let devices: Vec<Device> = (0..devices).map(|_| Device::open_with(uri, &options).unwrap()).collect();
+    let targets: Vec<Target> = devices
+        .iter()
+        .map(|device| first_namespace(device).unwrap())
+        .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
+        .collect();
+    let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
+    let (never, progress) = (AtomicBool::new(false), Progress::default());
+    [1, 2].map(|entropy| {
+        let mut generator = Generator::new(job, Seat { entropy, ..Seat::default() }, &targets).unwrap();
+        let ran = worker.run(&mut generator, &Control { stop: [&never, &never], progress: &progress }).unwrap();
+        assert_eq!(progress.millionths.load(Relaxed), 1_000_000);
+        (generator, ran)
+    })
+}
+
+#[test]
+fn every_io_is_done_and_counted_in_every_mode() {
+    for mode in Mode::ALL {
+        for batch in ["", "iodepth_batch=8\niodepth_batch_complete_min=4\n"] {
+            let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=500\nverify=crc32c\nsize=4m\n{batch}"));
+            for (generator, ran) in run(&job, "mem:4M", 1, mode) {
+                assert_eq!((generator.error(), generator.in_flight()), (0, 0));
+                let stats = generator.stats();
+                // Half of them write, and what is written is read back.
+                assert_eq!(stats.read.ios, 500);
+                assert_eq!(ran.counted.ios, stats.read.ios + stats.write.ios);
+                assert!(ran.counted.cpu > Nanos::ZERO && ran.counted.sq_doorbells > 0.0, "{mode}: {ran:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_devices_take_turns() {
+    let job = job("rw=write\nbs=4k\niodepth=8\nfilename=a:b:c\nsize=3m\nverify=crc32c");
+    for (generator, ran) in run(&job, "mem:1M", 3, Mode::INTERRUPT) {
+        assert_eq!((generator.error(), generator.stats().write.bytes), (0, 3 << 20));
+        assert_eq!(ran.counted.ios, 2 * 3 * 256);
+    }
+}
+
+#[test]
+fn a_failed_io_ends_the_job_and_says_why() {
+    let job = job("rw=write\nbs=64k\niodepth=4");
+    let [(generator, ran), _] = run(&job, "mem:16M?alloc=1M", 1, Mode::INTERRUPT);
+    assert_eq!(generator.failure().map(|failure| failure.code), Some(ErrorCode::ENOSPC));
+    assert!(ran.first_error.is_some_and(|error| error.to_string().contains("apacity")), "{:?}", ran.first_error);
+}
+
+#[test]
+fn what_the_ramp_does_is_not_counted() {
+    let job = job("rw=randread\nbs=4k\niodepth=4\nramp_time=20ms\nruntime=30ms\ntime_based");
+    for (generator, ran) in run(&job, "mem:4M", 1, Mode::POLL) {
+        let ios = generator.stats().read.ios;
+        // What was in flight at the end of the ramp may count on one side only.
+        assert!(ran.counted.ios.abs_diff(ios) <= 4, "{} {ios}", ran.counted.ios);
+        assert!(ran.counted.wall < Nanos::from_secs(10));
+    }
+}

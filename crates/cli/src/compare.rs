@@ -59,6 +59,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes)?;
     let jobs = jobs(args)?;
     let machine = Machine::here()?;
+    machine.keep_clear();
     let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");

@@ -27,6 +27,17 @@ impl Machine {
         Machine { device, host: cpus }
     }
 
+    /// Keeps the calling thread, and those that it starts and that do not pin themselves, away from the device's CPU: one
+    /// that ran there for a moment would be a gap in the device's running.
+    pub fn keep_clear(&self) {
+        if let Some(&cpu) = self.host.first()
+            && self.device.is_some()
+            && let Err(error) = hw::pin(cpu)
+        {
+            tracing::warn!(cpu, %error, "the main thread may disturb the device's");
+        }
+    }
+
     /// The CPU of each thread that runs at the same time as the others, given which ones each may use (none named:
     /// any): the one with the fewest threads so far. A CPU that is not the host's counts as not named.
     pub fn place(&self, wishes: &[Vec<u32>]) -> Vec<usize> {

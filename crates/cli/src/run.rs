@@ -29,6 +29,7 @@ pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let parsed = jobs::load(&args.files)?;
     let machine = Machine::here()?;
+    machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine);
     let stop = stop::on_signal()?;
     let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues };

@@ -17,7 +17,7 @@ use crate::machine::{self, Machine};
 /// What one block measured, over all host threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Times that the device's thread was away for more than 50 µs while it ran.
+    /// Times that the device's thread was away for more than 50 µs meanwhile.
     pub gaps: u64,
     /// I/Os per second.
     pub iops: f64,
@@ -93,12 +93,12 @@ impl Field {
     /// # Errors
     /// An I/O failed.
     pub fn run(&mut self, block: Block<'_>) -> Result<Sample> {
-        let gaps = self.measured.gaps();
         let mut generators = Vec::with_capacity(self.plan.len());
         for (thread, targets) in self.plan.iter().zip(&self.targets) {
             let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
             generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
         }
+        let gaps = self.measured.gaps();
         let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
             seat.orders.send((block.mode, generator)).map_err(|_| gone())?;

@@ -79,11 +79,13 @@ fn about(all: &Comparison, machine: &str, style: Style) -> Vec<String> {
     let (kept, dropped) = all.blocks;
     let mut lines = vec![format!("Machine: {machine}.")];
     let limit = match all.gaps_allowed {
-        0 => "the device's thread was away for more than 50 µs".to_owned(),
-        n => format!("the device's thread was away for more than 50 µs more than {n} times (the machine is busy: too few had none)"),
+        0 => "any".to_owned(),
+        1 => "more than one (too few had none: the machine is busy)".to_owned(),
+        n => format!("more than {n} (too few had fewer: the machine is busy)"),
     };
     lines.push(format!(
-        "Blocks: {} rounds of {} ms blocks in random order; {kept} kept, {dropped} dropped in which {limit}.",
+        "Blocks: {} rounds of {} ms blocks in random order. Gaps, in which the device's thread was away for more than 50 µs: {kept} \
+         blocks kept, {dropped} dropped that had {limit}.",
         all.rounds,
         all.facts.block.0 / 1_000_000
     ));

@@ -250,7 +250,9 @@ impl Worker {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
-            generator.completed(io, at, result, place.buf.as_deref().unwrap_or_default());
+            // The buffer is as long as the longest I/O.
+            let data = place.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
+            generator.completed(io, at, result, data);
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
                 way.ios += 1;
             }

@@ -45,6 +45,15 @@ fn every_io_is_done_and_counted_in_every_mode() {
 }
 
 #[test]
+fn only_an_ios_own_bytes_are_checked() {
+    let job = job("rw=write\nbsrange=4k-1200k\niodepth=4\nsize=12m\nverify=crc32c");
+    for (generator, _) in run(&job, "mem:16M", 1, Mode::POLL) {
+        assert_eq!((generator.error(), generator.bad_blocks().first()), (0, None));
+        assert_eq!(generator.stats().read.bytes, 12 << 20);
+    }
+}
+
+#[test]
 fn several_devices_take_turns() {
     let job = job("rw=write\nbs=4k\niodepth=8\nfilename=a:b:c\nsize=3m\nverify=crc32c");
     for (generator, ran) in run(&job, "mem:1M", 3, Mode::INTERRUPT) {

@@ -97,7 +97,7 @@ fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, stop: &AtomicBool) -> Result<()> {
     let generator = |thread: &workload::plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(0), &rig.targets(thread)?)?);
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     let users: Vec<_> = plan.threads.iter().zip(&generators).collect();
-    run::say_filled(&rig.fill(&users, stop)?);
+    run::say_filled(&rig.fill(&users, stop)?, stop);
     Ok(())
 }
 

@@ -53,9 +53,9 @@ fn explain(error: &anyhow::Error) -> String {
     })
 }
 
-/// What the library warns of; `REAP_LOG=debug` shows more.
+/// What the library warns of; `REAP_LOG=debug` shows more. What the device refuses is told by the I/O that fails.
 fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("REAP_LOG").unwrap_or_else(|_| "warn".into());
+    let filter = tracing_subscriber::EnvFilter::try_from_env("REAP_LOG").unwrap_or_else(|_| "warn,device=error".into());
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).without_time().init();
 }

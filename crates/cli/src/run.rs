@@ -5,6 +5,7 @@ mod results;
 mod stages;
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,7 +40,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
     }
-    say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?);
+    say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
     let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms());
     output.write(&match args.output_format {
@@ -75,15 +76,15 @@ fn generators(jobs: &[Job], plan: &Plan, rig: &Rig) -> Result<Vec<Generator>> {
 }
 
 /// Fills what the jobs read. Jobs that verify read only what was written for them.
-fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &std::sync::atomic::AtomicBool) -> Result<Filled> {
+fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &AtomicBool) -> Result<Filled> {
     let reads = |job: &Job| job.pattern.reads() && (job.verify.is_none() || job.pattern.writes());
     let readers: Vec<_> = plan.threads.iter().zip(generators).filter(|(thread, _)| reads(&jobs[thread.job])).collect();
     rig.fill(&readers, stop)
 }
 
 /// Says so where not all of what is read could be written before.
-pub fn say_filled(filled: &Filled) {
-    if filled.written < filled.wanted {
+pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
+    if filled.written < filled.wanted && !stop.load(Relaxed) {
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         eprintln!(
             "note: {:.1} of {:.1} GiB were written before the jobs began; reads of the rest find blocks that were never written, which is faster",

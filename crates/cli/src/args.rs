@@ -77,7 +77,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   reap run job.fio
   reap run job.fio --completion poll --device 'mem:4G?profile=tlc'
-  reap run jobs/000-batched-reads.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
+  reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
 
 The first Ctrl-C ends the jobs and prints what they have measured; a second one ends the program (status 130).

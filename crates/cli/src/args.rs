@@ -65,6 +65,9 @@ pub struct RunArgs {
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
+    /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
+    #[arg(long)]
+    pub histograms: bool,
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,

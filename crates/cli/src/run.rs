@@ -1,5 +1,6 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
+mod histograms;
 mod progress;
 mod results;
 mod stages;
@@ -33,7 +34,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine);
     let stop = stop::on_signal()?;
-    let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues };
+    let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues, histograms: args.histograms };
     let rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
     let generators = generators(&parsed.jobs, &plan, &rig)?;
     let mut output = Output::open(args.output.as_deref())?;
@@ -47,6 +48,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         OutputFormat::Normal => report::normal(&results),
         OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",
     })?;
+    if args.histograms {
+        let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
+        match args.output_format {
+            OutputFormat::Normal => output.write(&drawn)?,
+            OutputFormat::Json => eprint!("{drawn}"),
+        }
+    }
     output.finish()?;
     let failed = results::failures(&parsed.jobs, &plan, &ended);
     failed.iter().for_each(|line| eprintln!("error: {line}"));

@@ -32,12 +32,15 @@ pub struct Setup<'a> {
     pub mode: Mode,
     /// Hardware queues of each device; `None`: one for each thread.
     pub queues: Option<u16>,
+    /// Count what wake-ups bring.
+    pub histograms: bool,
 }
 
 /// Open devices, in the order of the plan's targets.
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
+    histograms: bool,
 }
 
 /// What the jobs need of one device at once.
@@ -80,7 +83,7 @@ impl Rig {
             Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
         };
         let devices = uris.into_iter().zip(needs).map(open).collect::<Result<_>>()?;
-        Ok(Rig { devices, mode: setup.mode })
+        Ok(Rig { devices, mode: setup.mode, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -107,7 +110,11 @@ impl Rig {
     pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Result<Worker> {
         let job = &jobs[thread.job];
         let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        Worker::new(job, devices, self.mode, host_work).with_context(|| format!("job '{}'", job.name))
+        let worker = Worker::new(job, devices, self.mode, host_work).with_context(|| format!("job '{}'", job.name))?;
+        if self.histograms {
+            worker.count_wakeups();
+        }
+        Ok(worker)
     }
 
     /// Writes over what `readers` are going to read, where that matters.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use completion::Mode;
-use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request};
+use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
@@ -84,6 +84,8 @@ pub struct Ran {
     pub usage: hw::Usage,
     /// What the library said of the first I/O that failed.
     pub first_error: Option<IoError>,
+    /// What wake-ups brought, of all its queues; empty unless [`Worker::count_wakeups`] was called.
+    pub wakeups: Box<Wakeups>,
 }
 
 impl Worker {
@@ -121,6 +123,11 @@ impl Worker {
             host_work,
             first_error: None,
         })
+    }
+
+    /// Counts what wake-ups bring, from now on.
+    pub fn count_wakeups(&self) {
+        self.lanes.queues().iter().for_each(Queue::count_wakeups);
     }
 
     /// From the next batch on, completions are found as `mode` says.
@@ -167,7 +174,9 @@ impl Worker {
         let host = self.lanes.take_counters();
         let counted = mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
-        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error })
+        let mut wakeups = Box::<Wakeups>::default();
+        self.lanes.queues().iter().for_each(|queue| wakeups.merge(&queue.wakeups()));
+        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error, wakeups })
     }
 
     #[inline]

@@ -197,3 +197,20 @@ fn a_reset_in_the_middle_loses_nothing() {
         assert!(health.resets >= 1 && health.dead.is_none(), "{health:?}");
     }
 }
+
+#[test]
+fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
+    for (opened, asked) in [(Mode::POLL, Mode::INTERRUPT), (Mode::INTERRUPT, Mode::IRQ_POLL)] {
+        let device = open(OpenOptions { mode: opened, ..OpenOptions::default() });
+        device.set_mode(asked);
+        let queue = device.queue().unwrap();
+        assert_eq!(queue.mode(), asked);
+        work(&queue, 1, 100, 8);
+        queue.set_mode(opened);
+        work(&queue, 1, 100, 8);
+        drop(queue);
+        let again = device.queue().unwrap();
+        assert_eq!(again.mode(), asked);
+        work(&again, 1, 100, 8);
+    }
+}

@@ -26,6 +26,13 @@ where
         ModeCell { asked: AtomicU32::new(word), in_force: AtomicU32::new(word), mode: PhantomData }
     }
 
+    /// Owner, as it begins: `mode` is asked for and in force, whatever an owner before it left.
+    pub fn begin(&self, mode: T) {
+        let word = mode.into();
+        self.in_force.store(word, Ordering::Release);
+        self.asked.store(word, Ordering::Relaxed);
+    }
+
     /// Any thread: asks for a mode. Of several that are asked for between two batches the last one is adopted.
     pub fn ask(&self, mode: T) {
         self.asked.store(mode.into(), Ordering::Relaxed);

@@ -204,7 +204,7 @@ impl Requests {
         slot.tag = request.tag;
         slot.claim = if future { Claim::Future(None) } else { Claim::Batch };
         slot.buf = request.buf.take().map(DmaBuf::lend);
-        slot.submitted_at = now;
+        (slot.submitted_at, slot.completed_at) = (now, now);
         Some(at)
     }
 
@@ -329,12 +329,12 @@ impl Requests {
         self.posted -= 1;
         let result = match how {
             How::Answered(status) if status.is_success() => Ok(()),
-            How::Answered(status) if RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
+            How::Answered(status) if slot.failure.is_none() && RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
                 self.again(at, from);
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
-            How::Requeue if RETRY.after_reset(Buffers::Returned, slot.retries(), true) == Fate::Again => {
+            How::Requeue if slot.failure.is_none() && RETRY.after_reset(Buffers::Returned, slot.retries(), true) == Fate::Again => {
                 self.again(at, from);
                 return None;
             }
@@ -347,9 +347,26 @@ impl Requests {
         };
         if let Err(failure) = result {
             slot.failure.get_or_insert(failure);
+            self.skip_waiting(at, failure);
         }
+        let slot = self.slots.get_mut(at as usize)?;
         let _last = slot.parts.complete(result)?;
         self.finish(at, now)
+    }
+
+    /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
+    /// request. Here, by the owner: whoever serves the line would have nobody to tell.
+    #[cold]
+    fn skip_waiting(&mut self, at: u32, failure: Failure) {
+        let mut place = 0;
+        while let Some(range) = self.waiting.get(place).copied() {
+            if range.slot == at {
+                self.waiting.remove(place);
+                self.skip(range, failure);
+            } else {
+                place += 1;
+            }
+        }
     }
 
     /// A part is posted again, before what came later.
@@ -412,26 +429,35 @@ impl Requests {
     }
 
     /// The result of a future's request, if it is finished; otherwise `waker` is kept.
-    pub(crate) fn poll(&mut self, at: u32, waker: &Waker) -> Option<Completion> {
-        let slot = self.slots.get_mut(at as usize)?;
+    ///
+    /// Wakers are the caller's code: the one that is replaced, or not needed, is handed back to be dropped outside the lock.
+    pub(crate) fn poll(&mut self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return Err(Some(waker)) };
         if slot.stage == Stage::Finished {
-            return self.remove(at);
+            return self.remove(at).ok_or(Some(waker));
         }
         match &mut slot.claim {
-            Claim::Future(Some(kept)) => kept.clone_from(waker),
-            claim => *claim = Claim::Future(Some(waker.clone())),
+            Claim::Future(kept) => Err(kept.replace(waker)),
+            claim => {
+                *claim = Claim::Future(Some(waker));
+                Err(None)
+            }
         }
-        None
     }
 
-    /// The future of this request was dropped.
-    pub(crate) fn disown(&mut self, at: u32) {
-        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+    /// The future of this request was dropped. Its waker is handed back to be dropped outside the lock.
+    pub(crate) fn disown(&mut self, at: u32) -> Option<Waker> {
+        let slot = self.slots.get_mut(at as usize)?;
         match slot.stage {
             Stage::Free => {}
-            Stage::Open => slot.claim = Claim::Nobody,
+            Stage::Open => {
+                if let Claim::Future(waker) = std::mem::replace(&mut slot.claim, Claim::Nobody) {
+                    return waker;
+                }
+            }
             Stage::Finished => _ = self.remove(at),
         }
+        None
     }
 
     /// Every request of a batch becomes nobody's, and those finished are dropped: the software queue is gone.

@@ -354,6 +354,7 @@ impl Keeper {
                     lock(&self.asks.health).aborts += 1;
                 } else {
                     pair.pair.end_abort(command.cid);
+                    pair.serve_line(now);
                     if let Life::Live(recovery) = &mut self.life {
                         recovery.abort_ended();
                     }
@@ -469,7 +470,7 @@ impl Keeper {
             let soft = looker.soft_of(queue);
             let found = looker.look(queue, soft, u32::MAX).is_some();
             looker.take_wakers().into_iter().for_each(std::task::Waker::wake);
-            if found {
+            if found || looker.seen.pending {
                 // Somebody may have taken the queue meanwhile, and sleep because this look was faster than his.
                 soft.tell();
             }

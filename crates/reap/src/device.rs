@@ -32,6 +32,8 @@ pub struct OpenOptions {
     pub mode: Mode,
     /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
     /// long, within half a second and ten.
+    /// It counts from the clock read that the request was submitted with: commit what was started before computing for
+    /// longer than this.
     pub timeout: Nanos,
     /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched.
     pub pool_bytes: u64,

@@ -57,7 +57,9 @@ impl Place {
 
     /// Takes what the poller has to report, without waiting. Whether `key` was among it.
     pub(crate) fn drain(&self, key: u64) -> io::Result<bool> {
-        let events = &mut self.state.borrow_mut().events;
+        // From a waker, while `drive` runs below it: that one takes the events.
+        let Ok(mut state) = self.state.try_borrow_mut() else { return Ok(false) };
+        let events = &mut state.events;
         self.poller.wait(Some(Nanos::ZERO), events)?;
         Ok(events.contains(&key))
     }

@@ -36,7 +36,13 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
         let finished = match &mut self.0 {
-            State::Open { queue, soft, at } => queue.softs[usize::from(*soft)].requests().poll(*at, cx.waker()),
+            State::Open { queue, soft, at } => {
+                let waker = cx.waker().clone();
+                let mut book = queue.softs[usize::from(*soft)].requests();
+                let polled = book.poll(*at, waker);
+                drop(book);
+                polled.ok()
+            }
             State::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
             State::Taken => None,
         };
@@ -53,7 +59,10 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let State::Open { queue, soft, at } = &self.0 {
-            queue.softs[usize::from(*soft)].requests().disown(*at);
+            let mut book = queue.softs[usize::from(*soft)].requests();
+            let waker = book.disown(*at);
+            drop(book);
+            drop(waker);
         }
     }
 }

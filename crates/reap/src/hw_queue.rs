@@ -272,6 +272,8 @@ impl HwQueue {
             book.fail_waiting();
         } else if !tried {
             self.join_line(me);
+            // Whoever served the line may have masked its bell before this joined: `serve_own` is owed in any case.
+            self.line.bell.arm();
         } else if book.waits_for_a_tag(self.most()) {
             // No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
             self.join_line(me);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Mode, Plan, Policy};
+use completion::{Cause, Mode, Plan, Policy, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
@@ -56,8 +56,14 @@ impl Queue {
         let soft = &queue.softs[usize::from(me)];
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
         let policy = Policy::new(shared.mode());
-        soft.mode.ask(policy.mode());
+        soft.mode.begin(policy.mode());
+        // Another may have been asked for since it was read.
+        soft.mode.ask(shared.mode());
         let mut looker = Looker::new(me, policy);
+        if soft.open() > 0 {
+            // The last thread's entries may have come while the vector was masked: begin with a look.
+            looker.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        }
         if !queue.is_shared() {
             looker.owner = true;
             watch(&queue, &place, &mut looker).map_err(system("vector"))?;
@@ -216,7 +222,8 @@ impl Queue {
     }
 
     /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
-    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins.
+    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
+    /// [`Queue::leave_loop`] before the loop stops watching.
     pub fn turn(&self, budget: u32) -> Turned {
         _ = self.drain_events();
         self.commit();
@@ -228,6 +235,13 @@ impl Queue {
         self.arm(true);
         let more = self.soft().done() > 0 || self.look_once_more(true);
         Turned { found, more }
+    }
+
+    /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
+    /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
+    pub fn leave_loop(&self) {
+        self.arm(false);
+        self.soft().bell.mask();
     }
 
     /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
@@ -369,7 +383,9 @@ impl Queue {
     /// the lock when the message was followed.
     pub(crate) fn look_before_sleep(&self) -> bool {
         let needed = self.queue.is_shared() || self.looker.borrow().policy.masks();
-        self.look_once_more(needed) || self.soft().mode_asked()
+        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
+        let changed = self.looker.borrow().seen.in_flight != self.soft().open();
+        self.look_once_more(needed) || changed || self.soft().mode_asked()
     }
 
     /// Whether there is anything for this thread to take: the policy is told.

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
@@ -88,7 +88,7 @@ impl Runner {
 
     /// Takes in new controllers and lets go of those whose link is gone.
     fn adopt(&self, steppers: &mut Vec<Attached>) {
-        self.news.store(false, Relaxed);
+        self.news.swap(false, AcqRel);
         steppers.append(&mut lock(&self.arrivals));
         steppers.retain(|(_, attachment)| !attachment.is_detached());
     }

@@ -37,6 +37,17 @@ fn results_are_laid_out_as_fio_lays_them_out() {
 }
 
 #[test]
+fn histograms_show_what_wake_ups_brought() {
+    let drawn = |mode: &str| place(SHORT).reap(&format!("run job.fio {SMALL} --histograms --completion {mode}")).ok().stdout;
+    let interrupt = drawn("interrupt");
+    for part in ["short: completions per wake-up by a notification", "     completions   : count     distribution", "     usecs    "] {
+        assert!(interrupt.contains(part), "{part:?} is not in\n{interrupt}");
+    }
+    let poll = drawn("poll");
+    assert!(poll.contains("short: no notification woke the thread"), "{poll}");
+}
+
+#[test]
 fn json_is_fios_with_an_object_more() {
     for mode in ["interrupt", "interrupt+submit-check", "irq-poll", "irq-poll+submit-check", "hybrid-mean", "poll"] {
         let results = place(SHORT).reap(&format!("run job.fio {SMALL} --output-format json --completion {mode}")).ok().json();

@@ -2,10 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
 mod compare;
 mod jobs;
-mod machine;
 mod output;
 mod run;
 mod stop;
@@ -16,6 +14,7 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::Parser;
 use clap::error::ErrorKind;
+use cli::{bench, machine};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -9,10 +9,10 @@ mod rings;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nvme::regs::{self, Cc, Csts};
-use nvme::{Cid, Doorbells, QueueId, Registers, Status, Vector};
+use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Status, Vector};
 use units::Nanos;
 
-use crate::{BusError, Port};
+use crate::{Begun, BusError, Port};
 
 use plan::Dice;
 pub use plan::FaultPlan;
@@ -252,6 +252,18 @@ impl<P: Port> Port for FaultyPort<P> {
             }
             _ => self.inner.message(vector),
         }
+    }
+
+    fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<Nanos> {
+        self.inner.service_time(queue, command)
+    }
+
+    fn begun(&self, command: &Begun) {
+        self.inner.begun(command);
+    }
+
+    fn ended(&self, queue: QueueId, cid: Cid, now: Nanos) {
+        self.inner.ended(queue, cid, now);
     }
 }
 

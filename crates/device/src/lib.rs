@@ -25,5 +25,5 @@ pub use config::{Config, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
-pub use port::{BusError, Port};
+pub use port::{Begun, BusError, Port};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};

@@ -1,6 +1,7 @@
 //! The bus: what a controller can reach of its host.
 
-use nvme::{CqSlots, Doorbells, Registers, SqSlots, Vector};
+use nvme::{Cid, CqSlots, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
+use units::{Nanos, Op};
 
 /// An address that is not in the host's buffer pool, or a range that leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +11,27 @@ pub struct BusError {
     pub addr: u64,
     /// Bytes.
     pub len: u64,
+}
+
+/// A command that was taken from its queue and begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The submission queue that it came from.
+    pub queue: QueueId,
+    /// Its identifier there.
+    pub cid: Cid,
+    /// What it does.
+    pub op: Op,
+    /// First byte in its namespace; 0 for a Flush.
+    pub offset: u64,
+    /// Bytes to move.
+    pub bytes: u32,
+    /// When it was fetched.
+    pub fetched: Nanos,
+    /// When it has waited out whatever was before it (ceiling, link, channel), and its own time begins.
+    pub begins: Nanos,
+    /// When its entry is due.
+    pub due: Nanos,
 }
 
 /// Everything that a controller can reach of its host: its memory, its doorbell and register writes, its vectors.
@@ -36,4 +58,17 @@ pub trait Port {
     /// Sends the message of a vector unless the host masks it: fence(SeqCst), read the mask, signal. The caller has
     /// stored every entry that the message announces. Returns whether a message went out.
     fn message(&self, vector: Vector) -> bool;
+
+    /// How long an I/O command takes by itself, its transfer included, if the bus has that from a recording; else the
+    /// profile's dice say.
+    #[inline]
+    fn service_time(&self, _queue: QueueId, _command: &Sqe) -> Option<Nanos> {
+        None
+    }
+    /// An I/O command was begun: for a bus that keeps a recording, like [`Port::ended`].
+    #[inline]
+    fn begun(&self, _command: &Begun) {}
+    /// The entry of an I/O command that was begun has been posted.
+    #[inline]
+    fn ended(&self, _queue: QueueId, _cid: Cid, _now: Nanos) {}
 }

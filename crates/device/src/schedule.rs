@@ -17,6 +17,13 @@ pub(crate) struct Due {
     pub(crate) slot: u32,
 }
 
+/// When a command's own time begins, and when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) begins: Nanos,
+    pub(crate) done: Nanos,
+}
+
 /// The timing of a profile at work.
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -60,9 +67,10 @@ impl Schedule {
         self.due.reserve(self.capacity.saturating_sub(self.due.len()));
     }
 
-    /// Starts a command at `now`; says when it is done.
+    /// Starts a command at `now`, which takes as long as it is `known` to, transfer included, or as the dice say; says
+    /// when it is done.
     #[inline]
-    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32) -> Nanos {
+    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, known: Option<Nanos>) -> Slot {
         let mut begin = now;
         if let Some(ceiling) = &mut self.ceiling {
             begin = ceiling.take(begin, 1);
@@ -74,11 +82,11 @@ impl Schedule {
             begin = begin.max(self.link);
             self.link = begin + transfer;
         }
-        let service = self.sample(op);
-        let Some(mut channel) = self.channels.peek_mut() else { return begin + service + transfer };
-        let done = begin.max(channel.0) + service;
-        *channel = Reverse(done);
-        done + transfer
+        let service = known.map_or_else(|| self.sample(op), |known| known - transfer);
+        let Some(mut channel) = self.channels.peek_mut() else { return Slot { begins: begin, done: begin + service + transfer } };
+        let begins = begin.max(channel.0);
+        *channel = Reverse(begins + service);
+        Slot { begins, done: begins + service + transfer }
     }
 
     /// Remembers when a command is done.

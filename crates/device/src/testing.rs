@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{BusError, Config, Controller, Namespace, Port, Step};
+use crate::{Begun, BusError, Config, Controller, Namespace, Port, Step};
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -159,6 +159,11 @@ pub(crate) struct TestPort {
     pub(crate) messages: Rc<RefCell<Vec<u64>>>,
     /// Bytes that the controller wrote to host memory other than rings.
     pub(crate) dma_written: Rc<Cell<u64>>,
+    /// What the bus knows of every command's time.
+    pub(crate) service: Rc<Cell<Option<Nanos>>>,
+    /// Commands begun, and when each of them ended.
+    pub(crate) begun: Rc<RefCell<Vec<Begun>>>,
+    pub(crate) ended: Rc<RefCell<Vec<(QueueId, Cid, Nanos)>>>,
 }
 
 impl TestPort {
@@ -176,6 +181,9 @@ impl TestPort {
             masked: Rc::default(),
             messages: Rc::new(RefCell::new(vec![0; 256])),
             dma_written: Rc::default(),
+            service: Rc::default(),
+            begun: Rc::default(),
+            ended: Rc::default(),
         }
     }
 }
@@ -218,6 +226,18 @@ impl Port for TestPort {
     fn message(&self, vector: Vector) -> bool {
         self.messages.borrow_mut()[usize::from(vector.0)] += 1;
         !self.masked.get()
+    }
+
+    fn service_time(&self, _: QueueId, _: &Sqe) -> Option<Nanos> {
+        self.service.get()
+    }
+
+    fn begun(&self, command: &Begun) {
+        self.begun.borrow_mut().push(*command);
+    }
+
+    fn ended(&self, queue: QueueId, cid: Cid, now: Nanos) {
+        self.ended.borrow_mut().push((queue, cid, now));
     }
 }
 

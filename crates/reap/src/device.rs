@@ -13,7 +13,7 @@ use crate::control::{Control, Health};
 use crate::error::{OpenError, QueueError, Refused};
 use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
-use crate::link::{ByHand, Faults, Link, Measured};
+use crate::link::{ByHand, Faults, Link, Measured, Stamps};
 use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::Request;
@@ -41,6 +41,9 @@ pub struct OpenOptions {
     pub device_cpu: Option<usize>,
     /// Faults for the embedded controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
     pub faults: Option<Faults>,
+    /// Where the embedded controller notes down how long each command took it: for recordings. Without, it pays nothing for
+    /// the possibility; with [`OpenOptions::faults`], nothing is noted down.
+    pub stamps: Option<Stamps>,
 }
 
 impl Default for OpenOptions {
@@ -54,6 +57,7 @@ impl Default for OpenOptions {
             pool_bytes: 256 << 20,
             device_cpu: None,
             faults: None,
+            stamps: None,
         }
     }
 }

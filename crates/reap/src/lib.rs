@@ -49,7 +49,7 @@ pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
 pub use future::{FlushFuture, IoFuture, Pending};
 pub use group::Group;
 pub use hw::{DmaBuf, now};
-pub use link::{ByHand, Faults, Measured};
+pub use link::{ByHand, Faults, Measured, Stamp, Stamps};
 pub use looker::Counters;
 pub use namespace::Namespace;
 pub use queue::{Queue, Turned};

@@ -8,6 +8,7 @@ mod faults;
 mod media;
 mod profile;
 mod runner;
+mod stamps;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -146,3 +147,4 @@ impl Registers for Bells {
 
 pub use faults::Faults;
 pub use runner::{ByHand, Measured};
+pub use stamps::{Stamp, Stamps};

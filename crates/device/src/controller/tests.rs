@@ -151,6 +151,30 @@ fn a_controller_that_failed_is_silent_until_reset() {
 }
 
 #[test]
+fn a_bus_that_records_is_told_of_every_command_once() {
+    let one = Profile { channels: 1, ..slow() };
+    for (profile, known, took) in [(one.clone(), None, 100_000), (one, Some(Nanos(7_000)), 7_000), (Profile::null(), None, 0)] {
+        let mut host = host(profile);
+        host.port.service.set(known);
+        let mut pair = host.pair(1, 8);
+        let to = host.page(1);
+        let cids: Vec<_> = (0..3).map(|_| host.cid()).collect();
+        for (lba, &cid) in cids.iter().enumerate() {
+            host.post(&mut pair, read(lba as u64, 1, to, 512), cid);
+        }
+        let fetched = host.now;
+        host.ring(&pair);
+        host.run_until(host.now + Nanos::from_millis(1));
+        let times = |n: u64| (fetched + Nanos(n * took), fetched + Nanos((n + 1) * took));
+        let begun: Vec<_> = host.port.begun.borrow().iter().map(|b| (b.cid, b.offset, b.bytes, b.fetched, (b.begins, b.due))).collect();
+        let expected: Vec<_> = cids.iter().zip(0..).map(|(&cid, n)| (cid, n * 512, 512, fetched, times(n))).collect();
+        assert_eq!(begun, expected, "one channel: each begins when the one before it is done");
+        let ended: Vec<_> = cids.iter().zip(0..).map(|(&cid, n)| (QueueId(1), cid, times(n).1)).collect();
+        assert_eq!(*host.port.ended.borrow(), ended);
+    }
+}
+
+#[test]
 fn completions_wait_for_room_in_the_queue() {
     let mut host = host(Profile::null());
     let mut pair = host.pair_with(1, 1, 64, 8, Some(nvme::Vector(1)));

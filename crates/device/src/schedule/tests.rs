@@ -7,7 +7,7 @@ fn alone(profile: Profile, op: Op, bytes: u32, n: u64) -> Vec<u64> {
     (0..n)
         .map(|_| {
             now += Nanos::from_secs(1);
-            (schedule.start(now, op, bytes) - now).0
+            (schedule.start(now, op, bytes, None).done - now).0
         })
         .collect()
 }
@@ -68,30 +68,42 @@ fn bimodal_alternates_between_phases_of_10_and_500_us() {
 fn commands_queue_when_all_channels_are_busy() {
     let service = Service { base: Nanos(1_000), ..Service::default() };
     let mut schedule = Schedule::new(&Profile { read: service, channels: 3, ..Profile::null() }, 0);
-    let done: Vec<_> = (0..7).map(|_| schedule.start(Nanos(500), Op::Read, 512).0).collect();
+    let done: Vec<_> = (0..7).map(|_| schedule.start(Nanos(500), Op::Read, 512, None).done.0).collect();
     assert_eq!(done, [1_500, 1_500, 1_500, 2_500, 2_500, 2_500, 3_500]);
     // After a pause all are free.
-    assert_eq!(schedule.start(Nanos(9_000), Op::Read, 512).0, 10_000);
+    assert_eq!(schedule.start(Nanos(9_000), Op::Read, 512, None).done.0, 10_000);
 }
 
 #[test]
 fn bandwidth_limits_what_is_transferred() {
     let profile = Profile { bandwidth: 1_000_000_000, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
-    let last = (0..1_000).map(|_| schedule.start(Nanos(0), Op::Read, 1 << 20)).max();
+    let last = (0..1_000).map(|_| schedule.start(Nanos(0), Op::Read, 1 << 20, None).done).max();
     assert_eq!(last, Some(Nanos((1_000 << 20) as u64)), "1 byte per ns");
-    assert_eq!(schedule.start(Nanos(0), Op::Flush, 0), Nanos(0), "a Flush transfers nothing");
+    assert_eq!(schedule.start(Nanos(0), Op::Flush, 0, None).done, Nanos(0), "a Flush transfers nothing");
 }
 
 #[test]
 fn the_ceiling_spaces_commands_but_lets_a_burst_pass() {
     let profile = Profile { iops: 400_000, iops_burst: 4, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
-    let begun: Vec<_> = (0..7).map(|_| schedule.start(Nanos(1_000_000), Op::Read, 512).0 - 1_000_000).collect();
+    let begun: Vec<_> = (0..7).map(|_| schedule.start(Nanos(1_000_000), Op::Read, 512, None).done.0 - 1_000_000).collect();
     assert_eq!(begun, [0, 0, 0, 0, 2_500, 5_000, 7_500]);
     let mut schedule = Schedule::new(&profile, 0);
-    let last = (0..400_000).map(|_| schedule.start(Nanos(0), Op::Read, 512)).max().unwrap();
+    let last = (0..400_000).map(|_| schedule.start(Nanos(0), Op::Read, 512, None).done).max().unwrap();
     assert!((0.99..1.0).contains(&last.as_secs_f64()));
+}
+
+/// The dice are replaced, what stands around them is not: a known time holds a channel for as long as it lasts.
+#[test]
+fn a_known_time_replaces_the_dice_alone() {
+    let service = Service { base: Nanos(9_999), ..Service::default() };
+    let profile = Profile { read: service, channels: 1, bandwidth: 1_000_000_000, ..Profile::null() };
+    let mut schedule = Schedule::new(&profile, 0);
+    let first = schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(2_000)));
+    assert_eq!(first, Slot { begins: Nanos(0), done: Nanos(2_000) }, "the transfer of 512 ns is part of it");
+    let second = schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(100)));
+    assert_eq!(second, Slot { begins: Nanos(1_488), done: Nanos(2_000) }, "never less than the transfer");
 }
 
 #[test]

@@ -146,9 +146,10 @@ pub(super) fn attach(
     let namespaces = namespaces(uri)?;
     let attachment = Arc::new(Attachment::new(vectors.len()));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let stepper: Box<dyn Stepper> = match &options.faults {
-        None => Box::new(Controller::new(config, namespaces, port)),
-        Some(faults) => {
+    let stepper: Box<dyn Stepper> = match (&options.faults, &options.stamps) {
+        (None, None) => Box::new(Controller::new(config, namespaces, port)),
+        (None, Some(stamps)) => Box::new(Controller::new(config, namespaces, stamps.wrap(port))),
+        (Some(faults), _) => {
             let port = faults.wrap(port);
             let controller = Controller::new(config, namespaces, port.clone());
             Box::new(Faulty { controller, port, faults: faults.clone(), bar: bar.clone() })

@@ -1,15 +1,14 @@
 //! `reap compare`: one job under several completion modes, on a machine that has other things to do as well.
 //!
 //! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
-//! that stay open: [`blocks`] runs them, [`results`] makes rows and pairs of them by way of [`statistics`], [`table`] and
-//! [`json`] show them.
+//! that stay open: [`blocks`] runs them, [`results`] makes rows and pairs of them by way of [`statistics`],
+//! [`crate::rows`] shows them, with [`notes`] around.
 
 mod blocks;
-mod json;
+mod notes;
 mod results;
 mod statistics;
 mod stolen;
-mod table;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,9 +31,11 @@ use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
 use crate::machine::Machine;
 use crate::output::Output;
+use crate::rows::json::JsonResults;
+use crate::rows::{self, Results, Scene, table};
 use crate::{jobs, run, stop};
 use blocks::{Block, Field, Sample, prepare};
-use results::{Comparison, Labels, Record};
+use results::{Labels, Outcome, Record};
 use stolen::Counters;
 
 /// A measured stretch.
@@ -70,13 +71,13 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     fill(&jobs, &plan, &rig, &stop)?;
     let experiment = Experiment { args, labels, jobs, plan, machine, rig, stop };
-    let comparison = experiment.run()?;
+    let results = experiment.run()?;
     if let Some(mut file) = file.take() {
-        file.write(&(serde_json::to_string_pretty(&json::Results::new(&comparison))? + "\n"))?;
+        file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
     }
     let mut output = Output::open(None)?;
-    output.write(&table::show(&comparison, &experiment.machine.describe(), table::width()))?;
+    output.write(&table::show(&results, table::width()))?;
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -112,7 +113,7 @@ struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    fn run(&self) -> Result<Comparison> {
+    fn run(&self) -> Result<Results> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let host_work = Nanos(self.args.host_work);
@@ -129,7 +130,18 @@ impl Experiment<'_> {
         if self.stop.load(Relaxed) {
             eprintln!("note: stopped by a signal after {} of {repeat} rounds", record.rounds.len());
         }
-        Comparison::new(&self.labels, &record, &self.facts()?, &mut rng).context("stopped before anything was measured")
+        let facts = self.facts();
+        let outcome =
+            Outcome::new(&self.labels, &record, self.scene()?, facts.offered, &mut rng).context("stopped before anything was measured")?;
+        let mut results = Results {
+            title: notes::title(&facts),
+            device: facts.device.clone(),
+            rows: outcome.rows.clone(),
+            pairs: outcome.pairs.clone(),
+            ..Results::default()
+        };
+        results.notes = notes::notes(&facts, &[outcome], &results, &self.machine.describe());
+        Ok(results)
     }
 
     /// Round after round: a block of each label, in random order.
@@ -200,20 +212,23 @@ impl Experiment<'_> {
         self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
     }
 
-    fn facts(&self) -> Result<results::Facts> {
+    fn scene(&self) -> Result<Scene> {
         let uri: DeviceUri = self.args.device.device.parse()?;
+        let depth = self.plan.threads.iter().map(|thread| u64::from(self.jobs[thread.job].iodepth)).sum();
+        Ok(Scene { load_pct: 100.0, qd: depth, profile: uri.profile, ..Scene::default() })
+    }
+
+    fn facts(&self) -> results::Facts {
         let threads = || self.plan.threads.iter().map(|thread| &self.jobs[thread.job]);
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        Ok(results::Facts {
+        results::Facts {
             device: self.args.device.device.clone(),
-            profile: uri.profile,
             job: threads().next().map_or(String::new(), |job| describe(job, self.plan.threads.len())),
-            depth: threads().map(|job| u64::from(job.iodepth)).sum(),
             offered: self.is_paced().then(|| threads().map(offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,
             oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
-        })
+        }
     }
 }
 
@@ -249,8 +264,7 @@ fn describe(job: &Job, threads: usize) -> String {
         true => &job.block.read,
         false => &job.block.write,
     };
-    let bytes = |n: u64| if n.is_multiple_of(1024) { format!("{} KiB", n / 1024) } else { format!("{n} B") };
-    let size = if size.is_fixed() { bytes(size.min) } else { format!("{}–{}", bytes(size.min), bytes(size.max)) };
+    let size = if size.is_fixed() { rows::bytes(size.min) } else { format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)) };
     let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
     format!("{} {size}, queue depth {}{threads}", job.pattern.name(), job.iodepth)
 }

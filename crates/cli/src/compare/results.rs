@@ -8,7 +8,8 @@ use workload::{Histogram, Moments};
 
 use super::ENOUGH;
 use super::blocks::Sample;
-use super::statistics::{self, Estimate, gaps_allowed};
+use super::statistics::{self, gaps_allowed};
+use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 
 /// What is compared: the modes, and the first of them once more under another name (A/A).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +73,8 @@ impl Record {
 pub struct Facts {
     /// URI.
     pub device: String,
-    /// Its profile.
-    pub profile: String,
     /// What was done, in words.
     pub job: String,
-    /// I/Os in flight at most, over all threads.
-    pub depth: u64,
     /// With a rate: I/Os per second meant.
     pub offered: Option<f64>,
     /// Nanoseconds of application work after each completion.
@@ -88,73 +85,11 @@ pub struct Facts {
     pub oversubscribed: bool,
 }
 
-/// One mode's figures.
+/// What came out of one scene.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// Its name.
-    pub mode: String,
-    /// I/Os per second.
-    pub iops: Estimate,
-    /// CPU time of the host's threads per I/O, in nanoseconds.
-    pub cpu: Estimate,
-    /// Work lost by an idle-priority loop on the host's CPUs per I/O, in nanoseconds.
-    pub stolen: Option<f64>,
-    /// The device's time spent on messages per I/O, in nanoseconds.
-    pub notify: f64,
-    /// Messages per second.
-    pub messages: f64,
-    /// Wake-ups per second.
-    pub wakeups: f64,
-    /// Completions per wake-up; 0 without wake-ups.
-    pub per_wakeup: f64,
-    /// Most entries that one look took.
-    pub drain_max: u32,
-    /// Latencies.
-    pub latency: Latencies,
-}
-
-/// Latencies in nanoseconds; what too few samples stand behind is missing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Latencies {
-    /// Mean.
-    pub mean: Option<f64>,
-    /// Of 1000: the percentiles 50, 99, 99.9, 99.99.
-    pub p50: Option<Estimate>,
-    /// 99 %.
-    pub p99: Option<Estimate>,
-    /// 99.9 %.
-    pub p999: Option<Estimate>,
-    /// 99.99 %.
-    pub p9999: Option<Estimate>,
-    /// The longest.
-    pub max: Option<u64>,
-}
-
-/// A figure of two labels, round by round.
-#[derive(Clone, Debug)]
-pub struct Pair {
-    /// Label.
-    pub a: String,
-    /// Label.
-    pub b: String,
-    /// Which figure.
-    pub figure: &'static str,
-    /// b ÷ a.
-    pub ratio: Estimate,
-}
-
-/// IOPS, as pairs name it.
-pub const IOPS: &str = "iops";
-/// CPU time per I/O.
-pub const CPU: &str = "cpu_ns_per_io";
-/// Median latency.
-pub const P50: &str = "lat_p50";
-
-/// Everything that is shown.
-#[derive(Clone, Debug)]
-pub struct Comparison {
-    /// What stands around the figures.
-    pub facts: Facts,
+pub struct Outcome {
+    /// Where; its load is what the modes were offered, in per cent of the capacity that was measured.
+    pub scene: Scene,
     /// One for each mode.
     pub rows: Vec<Row>,
     /// Each label with each later one; the last label is the first mode once more.
@@ -167,17 +102,20 @@ pub struct Comparison {
     pub gaps_allowed: u64,
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
-    /// The load in per cent of the capacity; 100 without a rate: closed loop.
-    pub load_pct: f64,
 }
 
-impl Comparison {
-    /// Makes rows and pairs of `record`. `None`: not one complete round.
-    pub fn new(labels: &Labels, record: &Record, facts: &Facts, rng: &mut Xoshiro256PlusPlus) -> Option<Comparison> {
+impl Outcome {
+    /// Makes rows and pairs of `record`. With `offered` I/Os per second, the scene's load is worked out. `None`: not one
+    /// complete round.
+    pub fn new(labels: &Labels, record: &Record, mut scene: Scene, offered: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Outcome> {
         let gaps: Vec<Vec<Option<u64>>> =
             record.rounds.iter().map(|round| round.iter().map(|s| s.as_ref().map(|s| s.gaps)).collect()).collect();
         let allowed = gaps_allowed(&gaps, record.rounds.len().min(ENOUGH));
         let all = record.rounds.iter().flatten().flatten().count();
+        let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
+        if let Some((offered, capacity)) = offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0) {
+            scene.load_pct = offered * 100.0 / capacity;
+        }
         // By label, then by round: what is kept.
         let kept: Vec<Vec<Option<&Sample>>> = (0..labels.len())
             .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref().filter(|s| s.gaps <= allowed)).collect())
@@ -186,49 +124,34 @@ impl Comparison {
         let mut rows = Vec::new();
         for (at, mode) in labels.modes().iter().enumerate() {
             let samples: Vec<&Sample> = kept[at].iter().copied().flatten().collect();
-            rows.push(row(mode.to_string(), &samples, record.stolen.get(at).copied().flatten(), rng)?);
+            let stolen = record.stolen.get(at).copied().flatten();
+            rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
-        let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
-        let load_pct = facts.offered.zip(capacity).map_or(100.0, |(offered, capacity)| offered * 100.0 / capacity);
-        Some(Comparison {
-            facts: facts.clone(),
+        Some(Outcome {
+            pairs: pairs(labels, &scene, &kept, rng),
+            scene,
             rows,
-            pairs: pairs(labels, &kept, rng),
             rounds: record.rounds.len(),
             blocks: (used, all - used),
             gaps_allowed: allowed,
             capacity,
-            load_pct,
         })
-    }
-
-    /// The ratio of `figure` of label `b` to the first mode.
-    pub fn against_first(&self, b: &str, figure: &str) -> Option<Estimate> {
-        let first = &self.rows.first()?.mode;
-        self.pairs.iter().find(|p| p.a == *first && p.b == b && p.figure == figure).map(|p| p.ratio)
-    }
-
-    /// The first mode against itself.
-    pub fn against_itself(&self, figure: &str) -> Option<Estimate> {
-        let first = &self.rows.first()?.mode;
-        self.against_first(&format!("{first} (A/A)"), figure)
     }
 }
 
-fn row(mode: String, samples: &[&Sample], stolen: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     let of = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).collect::<Vec<f64>>();
     let median = |figure: fn(&Sample) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
     Some(Row {
-        mode,
-        iops: statistics::estimate(&of(|s| s.iops), rng)?,
-        cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng)?,
-        stolen,
+        iops: Some(statistics::estimate(&of(|s| s.iops), rng)?),
+        cpu: Some(statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng)?),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
         messages: median(|s| s.counted.per_second(s.counted.messages)),
         wakeups: median(|s| s.counted.per_second(s.counted.host.wakeups as f64)),
         per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
+        ..Row::default()
     })
 }
 
@@ -245,10 +168,11 @@ fn latencies(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Latencies {
         p999: percentile(99.9),
         p9999: percentile(99.99),
         max: measured.then(|| moments.max()),
+        curve: statistics::curve(&histograms),
     }
 }
 
-fn pairs(labels: &Labels, kept: &[Vec<Option<&Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+fn pairs(labels: &Labels, scene: &Scene, kept: &[Vec<Option<&Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Sample) -> Option<f64>;
     let figures: [(&'static str, Figure); 3] = [
         (IOPS, |s| Some(s.iops)),
@@ -261,7 +185,7 @@ fn pairs(labels: &Labels, kept: &[Vec<Option<&Sample>>], rng: &mut Xoshiro256Plu
         for a in 0..labels.len() {
             for b in a + 1..labels.len() {
                 if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
-                    pairs.push(Pair { a: labels.name(a), b: labels.name(b), figure, ratio });
+                    pairs.push(Pair { scene: scene.clone(), a: labels.name(a), b: labels.name(b), figure, ratio });
                 }
             }
         }

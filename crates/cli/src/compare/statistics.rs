@@ -8,23 +8,14 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use workload::Histogram;
 
+use crate::rows::{CURVE, Estimate};
+
 /// Resamples of a bootstrap of medians.
 const RESAMPLES: usize = 2_000;
 /// Resamples of a bootstrap of percentiles: each adds up histograms.
 const TAIL_RESAMPLES: usize = 200;
 /// A percentile is an estimate only with so many samples above it.
 const ABOVE: f64 = 20.0;
-
-/// A figure and its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The median, or the percentile.
-    pub value: f64,
-    /// 2.5 % of the resamples are below.
-    pub low: f64,
-    /// 2.5 % are above.
-    pub high: f64,
-}
 
 /// The median of `values`; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -75,6 +66,17 @@ pub fn percentile(blocks: &[&Histogram], percent: f64, rng: &mut Xoshiro256PlusP
         (0..TAIL_RESAMPLES).filter_map(|_| of(&mut || rng.random_range(0..blocks.len())).1).map(|value| value as f64).collect();
     let (low, high) = interval(&mut values)?;
     Some(Estimate { value: value? as f64, low, high })
+}
+
+/// The distribution of all blocks together: per cent and nanoseconds, as far as enough samples lie on either side.
+pub fn curve(blocks: &[&Histogram]) -> Vec<(f64, f64)> {
+    let mut sum = Histogram::default();
+    blocks.iter().for_each(|block| sum.merge(block));
+    let samples = sum.len() as f64;
+    let enough = |percent: &f64| samples * (1.0 - percent / 100.0).min(percent / 100.0) >= ABOVE;
+    let percents: Vec<f64> = CURVE.into_iter().filter(enough).collect();
+    let values = sum.percentiles(&percents);
+    percents.into_iter().zip(values).map(|(percent, value)| (percent, value as f64)).collect()
 }
 
 /// The values between which 95 % lie.

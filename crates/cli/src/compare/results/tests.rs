@@ -4,9 +4,19 @@ use workload::Latency;
 
 use super::*;
 use crate::bench::Counted;
+use crate::rows::Estimate;
 
 fn rng() -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(9)
+}
+
+fn outcome(labels: &Labels, record: &Record, offered: Option<f64>) -> Option<Outcome> {
+    Outcome::new(labels, record, Scene { load_pct: 100.0, ..Scene::default() }, offered, &mut rng())
+}
+
+/// The ratio of a figure of `b` to the first mode's.
+fn against_first(all: &Outcome, b: &str, figure: &str) -> Estimate {
+    all.pairs.iter().find(|p| p.figure == figure && p.a == all.rows[0].mode && p.b == b).unwrap().ratio
 }
 
 /// A block at `kiops`, 100 ms long, with latencies of 50 µs and some of 90 µs.
@@ -41,31 +51,33 @@ pub fn record(rounds: u64) -> Record {
 #[test]
 fn rows_are_medians_and_pairs_are_paired() {
     let labels = labels(&["interrupt", "poll"]);
-    let all = Comparison::new(&labels, &record(30), &Facts::default(), &mut rng()).unwrap();
+    let all = outcome(&labels, &record(30), None).unwrap();
     let [first, second] = all.rows.as_slice() else { panic!("two modes, {} rows", all.rows.len()) };
-    assert_eq!((first.mode.as_str(), first.iops.value), ("interrupt", 200_000.0));
-    assert_eq!((second.mode.as_str(), second.iops.value), ("poll", 300_000.0));
-    assert_eq!((first.cpu.value, first.notify, first.per_wakeup), (700.0, 30.0, 4.0));
+    assert_eq!((first.mode.as_str(), first.iops.unwrap().value), ("interrupt", 200_000.0));
+    assert_eq!((second.mode.as_str(), second.iops.unwrap().value), ("poll", 300_000.0));
+    assert_eq!((first.cpu.unwrap().value, first.notify, first.per_wakeup), (700.0, 30.0, 4.0));
     assert_eq!((first.stolen, second.stolen), (Some(900.0), None));
     assert_eq!((first.drain_max, second.drain_max), (30, 45));
     // A message for each other I/O, at 200 kIOPS.
     assert!((first.messages - 100_000.0).abs() < 1.0, "{}", first.messages);
     // The machine's speed varies threefold, the ratio not at all.
-    let ratio = all.against_first("poll", IOPS).unwrap();
+    let ratio = against_first(&all, "poll", IOPS);
     assert_eq!((ratio.value, ratio.low, ratio.high), (1.5, 1.5, 1.5));
-    assert_eq!(all.against_itself(CPU).unwrap().value, 1.0);
+    assert_eq!(against_first(&all, "interrupt (A/A)", CPU).value, 1.0);
     let named: Vec<String> = all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
     assert_eq!(named, ["interrupt poll", "interrupt interrupt (A/A)", "poll interrupt (A/A)"]);
-    assert_eq!(all.load_pct, 100.0);
+    assert_eq!(all.scene.load_pct, 100.0);
 }
 
 #[test]
 fn tails_need_samples() {
-    let all = Comparison::new(&labels(&["poll"]), &record(1), &Facts::default(), &mut rng()).unwrap();
+    let all = outcome(&labels(&["poll"]), &record(1), None).unwrap();
     // 10,000 I/Os: 100 above p99, 10 above p99.9.
-    let latency = all.rows[0].latency;
+    let latency = &all.rows[0].latency;
     assert!(latency.p50.is_some_and(|e| (e.value - 50_000.0).abs() < 1_000.0), "{latency:?}");
     assert!(latency.p99.is_some_and(|e| (e.value - 90_000.0).abs() < 1_500.0), "{latency:?}");
+    let (percent, nanos) = *latency.curve.last().unwrap();
+    assert!(percent == 99.75 && (nanos - 90_000.0).abs() < 1_500.0, "{latency:?}");
     assert!(latency.p999.is_none() && latency.p9999.is_none(), "{latency:?}");
 }
 
@@ -77,13 +89,13 @@ fn blocks_with_gaps_are_dropped_from_rows_and_pairs() {
     for round in 0..5 {
         record.rounds[round][1] = Some(sample(10_000, 3));
     }
-    let all = Comparison::new(&labels, &record, &Facts::default(), &mut rng()).unwrap();
+    let all = outcome(&labels, &record, None).unwrap();
     assert_eq!((all.blocks, all.gaps_allowed), ((115, 5), 0));
-    assert_eq!(all.against_first("poll", IOPS).unwrap().high, 1.5);
-    assert!(all.rows[1].iops.high <= 450_000.0);
+    assert_eq!(against_first(&all, "poll", IOPS).high, 1.5);
+    assert!(all.rows[1].iops.unwrap().high <= 450_000.0);
     // With fewer rounds there would not be enough left: they are kept, and that is said.
     record.rounds.truncate(20);
-    let few = Comparison::new(&labels, &record, &Facts::default(), &mut rng()).unwrap();
+    let few = outcome(&labels, &record, None).unwrap();
     assert_eq!((few.blocks, few.gaps_allowed), ((60, 0), 3));
 }
 
@@ -91,14 +103,14 @@ fn blocks_with_gaps_are_dropped_from_rows_and_pairs() {
 fn a_load_is_a_part_of_the_capacity() {
     let mut record = record(30);
     record.capacity = vec![sample(400, 0), sample(500, 0), sample(4000, 0)];
-    let facts = Facts { offered: Some(50_000.0), ..Facts::default() };
-    let all = Comparison::new(&labels(&["interrupt", "poll"]), &record, &facts, &mut rng()).unwrap();
-    assert_eq!((all.capacity, all.load_pct), (Some(500_000.0), 10.0));
+    let all = outcome(&labels(&["interrupt", "poll"]), &record, Some(50_000.0)).unwrap();
+    assert_eq!((all.capacity, all.scene.load_pct), (Some(500_000.0), 10.0));
+    assert!(all.rows.iter().all(|row| row.scene == all.scene) && all.pairs.iter().all(|pair| pair.scene == all.scene));
 }
 
 #[test]
 fn nothing_measured_is_no_comparison() {
-    assert!(Comparison::new(&labels(&["poll"]), &Record::default(), &Facts::default(), &mut rng()).is_none());
+    assert!(outcome(&labels(&["poll"]), &Record::default(), None).is_none());
 }
 
 #[test]

@@ -1,0 +1,206 @@
+//! What `compare` and `sim` have to say: a row for each mode in each scene, and how modes differ, pair by pair. [`table`]
+//! shows it to people, [`json`] to scripts, [`crate::report`] draws it.
+
+pub mod json;
+pub mod table;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A figure and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median, or the percentile.
+    pub value: f64,
+    /// 2.5 % of the resamples are below.
+    pub low: f64,
+    /// 2.5 % are above.
+    pub high: f64,
+}
+
+/// What the modes of some rows were up against: rows of one scene are compared with each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Scene {
+    /// Offered load in per cent of what polling reaches; 100: closed loop.
+    pub load_pct: f64,
+    /// I/Os in flight at most.
+    pub qd: u64,
+    /// The device's profile.
+    pub profile: String,
+    /// How the load arrives, where that is not as in all other rows: `bursts`, `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<String>,
+    /// Per cent of the host's CPU that another thread wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background_pct: Option<f64>,
+}
+
+/// One mode's figures in one scene.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Its name; several settings of one mode's knob as `adaptive@0.1`.
+    pub mode: String,
+    /// What it was up against.
+    pub scene: Scene,
+    /// I/Os per second.
+    pub iops: Option<Estimate>,
+    /// CPU time of the host's threads per I/O, in nanoseconds.
+    pub cpu: Option<Estimate>,
+    /// Work lost by an idle-priority loop on the host's CPUs per I/O, in nanoseconds.
+    pub stolen: Option<f64>,
+    /// The device's time spent on messages per I/O, in nanoseconds.
+    pub notify: f64,
+    /// Messages per second.
+    pub messages: f64,
+    /// Wake-ups per second.
+    pub wakeups: f64,
+    /// Completions per wake-up; 0 without wake-ups.
+    pub per_wakeup: f64,
+    /// Most entries that one look took.
+    pub drain_max: u32,
+    /// Latencies.
+    pub latency: Latencies,
+    /// More figures, as further keys of the row in JSON.
+    pub extra: Map<String, Value>,
+}
+
+/// Latencies in nanoseconds; what too few samples stand behind is missing.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Median.
+    pub p50: Option<Estimate>,
+    /// 99 %.
+    pub p99: Option<Estimate>,
+    /// 99.9 %.
+    pub p999: Option<Estimate>,
+    /// 99.99 %.
+    pub p9999: Option<Estimate>,
+    /// The longest.
+    pub max: Option<u64>,
+    /// Per cent and nanoseconds, ascending: the distribution.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// The percentiles of [`Latencies::curve`].
+pub const CURVE: [f64; 20] =
+    [0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99, 99.995, 99.999];
+
+/// A figure of two modes in one scene, round by round (or seed by seed).
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Where.
+    pub scene: Scene,
+    /// A row's mode, or that with ` (A/A)`: the first mode once more.
+    pub a: String,
+    /// As `a`.
+    pub b: String,
+    /// Which figure.
+    pub figure: &'static str,
+    /// b ÷ a.
+    pub ratio: Estimate,
+}
+
+/// IOPS, as pairs name it.
+pub const IOPS: &str = "iops";
+/// CPU time per I/O.
+pub const CPU: &str = "cpu_ns_per_io";
+/// Median latency.
+pub const P50: &str = "lat_p50";
+
+/// What a mode did over time, across a change in load; [`Tick`]s are equally long.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timeline {
+    /// A row's mode.
+    pub mode: String,
+    /// Where.
+    #[serde(flatten)]
+    pub scene: Scene,
+    /// Nanoseconds of a tick.
+    pub tick_ns: u64,
+    /// In order.
+    pub ticks: Vec<Tick>,
+}
+
+/// A moment of a [`Timeline`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Tick {
+    /// I/Os per second meant.
+    pub offered: f64,
+    /// I/Os per second that completed.
+    pub iops: f64,
+    /// Share of a CPU that the host's threads used, 0 to 1.
+    pub cpu: f64,
+    /// The median latency in nanoseconds; 0 without I/O.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// Looks at the queue per second.
+    pub looks: f64,
+    /// Of these, those that found nothing.
+    pub empty_looks: f64,
+    /// Spins per second.
+    pub spins: f64,
+    /// Naps per second (masked, with a timer).
+    pub naps: f64,
+    /// Sleeps per second (armed).
+    pub sleeps: f64,
+}
+
+/// Everything that a command has to say.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// One line: what was done, on what.
+    pub title: String,
+    /// URI, or the name of what was simulated.
+    pub device: String,
+    /// Scene after scene; the first row of a scene is what its others are compared with.
+    pub rows: Vec<Row>,
+    /// Each label with each later one of its scene.
+    pub pairs: Vec<Pair>,
+    /// Decisions over time.
+    pub timelines: Vec<Timeline>,
+    /// Sentences below the table.
+    pub notes: Vec<String>,
+    /// More keys at the top of the JSON.
+    pub extra: Map<String, Value>,
+}
+
+impl Results {
+    /// The scenes, in order, each once.
+    pub fn scenes(&self) -> Vec<&Scene> {
+        let mut scenes: Vec<&Scene> = Vec::new();
+        for row in &self.rows {
+            if !scenes.contains(&&row.scene) {
+                scenes.push(&row.scene);
+            }
+        }
+        scenes
+    }
+
+    /// The first mode of a scene.
+    pub fn first(&self, scene: &Scene) -> Option<&str> {
+        self.rows.iter().find(|row| row.scene == *scene).map(|row| row.mode.as_str())
+    }
+
+    /// The ratio of `figure` of label `b` to the first mode of its scene.
+    pub fn against_first(&self, scene: &Scene, b: &str, figure: &str) -> Option<Estimate> {
+        let first = self.first(scene)?;
+        let is = |pair: &&Pair| pair.figure == figure && pair.a == first && pair.b == b && pair.scene == *scene;
+        self.pairs.iter().find(is).map(|pair| pair.ratio)
+    }
+
+    /// The first mode of a scene against itself.
+    pub fn against_itself(&self, scene: &Scene, figure: &str) -> Option<Estimate> {
+        self.against_first(scene, &format!("{} (A/A)", self.first(scene)?), figure)
+    }
+}
+
+/// 4096 is `4 KiB`, 512 is `512 B`.
+pub fn bytes(n: u64) -> String {
+    if n.is_multiple_of(1024) { format!("{} KiB", n / 1024) } else { format!("{n} B") }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,30 @@
+use super::super::tests::{results, sweep};
+use super::*;
+
+#[test]
+fn json_has_the_keys_of_schema_1() {
+    let value = serde_json::to_value(JsonResults::new(&results())).unwrap();
+    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&value), "schema device rows pairs");
+    let row = &value["rows"][0];
+    assert_eq!(
+        keys(row),
+        "mode load_pct qd profile iops cpu_ns_per_io stolen_ns_per_io notify_ns_per_io messages_per_s wakeups_per_s \
+         completions_per_wakeup lat_ns entries_per_drain_max ci lat_curve"
+    );
+    assert_eq!(keys(&row["lat_ns"]), "mean p50 p99 p999 p9999 max");
+    assert_eq!(keys(&row["ci"]), "iops cpu_ns_per_io lat_p50 lat_p99 lat_p999");
+    assert_eq!(keys(&value["pairs"][0]), "a b figure ratio ci load_pct qd profile");
+    assert_eq!(value["rows"][1]["stolen_ns_per_io"], serde_json::Value::Null);
+}
+
+#[test]
+fn more_keys_stand_beside_the_schema_s() {
+    let mut all = sweep();
+    all.extra.insert("seeds".into(), 4.into());
+    all.rows[0].extra.insert("empty_looks".into(), 7.into());
+    let value = serde_json::to_value(JsonResults::new(&all)).unwrap();
+    assert_eq!((&value["seeds"], &value["rows"][0]["empty_looks"]), (&4.into(), &7.into()));
+    assert_eq!((&value["rows"][0]["load_pct"], &value["rows"][0]["qd"]), (&5.0.into(), &1.into()));
+    assert_eq!(value["timelines"][0]["ticks"][0]["iops"], 1e5);
+}

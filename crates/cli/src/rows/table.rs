@@ -1,0 +1,193 @@
+//! The results for people: tables, and what has to be known to read them.
+
+use std::io::IsTerminal;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{CPU, Estimate, IOPS, Results, Row, Scene};
+
+/// Characters of a line where the output is no terminal.
+const DEFAULT_WIDTH: u16 = 120;
+/// From here on there is room for all columns.
+const WIDE: u16 = 118;
+
+/// Characters of a line on the standard output.
+pub fn width() -> u16 {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let terminal = std::io::stdout().is_terminal().then(|| Table::new().width()).flatten();
+    terminal.or(columns).unwrap_or(DEFAULT_WIDTH)
+}
+
+/// How much room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// All columns; intervals from where to where.
+    Wide,
+    /// The columns that matter most; intervals as ± per cent.
+    Narrow,
+}
+
+/// A column.
+struct Column {
+    header: &'static str,
+    /// Only where there is room for it.
+    wide: bool,
+    /// Only where some row has something to say.
+    used: fn(&Results) -> bool,
+    cell: fn(&Results, &Row, Style) -> String,
+}
+
+const ALWAYS: fn(&Results) -> bool = |_| true;
+const PAIRED: fn(&Results) -> bool = |all| !all.pairs.is_empty();
+
+const COLUMNS: [Column; 11] = [
+    Column { header: "kIOPS", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.iops, 1e3, style) },
+    Column { header: "÷\nfirst", wide: false, used: PAIRED, cell: |all, row, style| against_first(all, row, IOPS, style) },
+    Column { header: "CPU\nns/IO", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.cpu, 1.0, style) },
+    Column { header: "÷\nfirst", wide: true, used: PAIRED, cell: |all, row, style| against_first(all, row, CPU, style) },
+    Column {
+        header: "stolen\nns/IO",
+        wide: false,
+        used: |all| all.rows.iter().any(|row| row.stolen.is_some()),
+        cell: |_, row, _| row.stolen.map_or("–".into(), digits),
+    },
+    Column {
+        header: "notify\nns/IO",
+        wide: false,
+        used: |all| all.rows.iter().any(|row| row.notify > 0.0),
+        cell: |_, row, _| digits(row.notify),
+    },
+    Column { header: "msgs\nk/s", wide: true, used: ALWAYS, cell: |_, row, _| digits(row.messages / 1e3) },
+    Column {
+        header: "IO per\nwake",
+        wide: false,
+        used: ALWAYS,
+        cell: |_, row, _| if row.wakeups > 0.0 { digits(row.per_wakeup) } else { "–".into() },
+    },
+    Column { header: "p50\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p50, 1e3, style) },
+    Column { header: "p99\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p99, 1e3, style) },
+    Column { header: "p99.9\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p999, 1e3, style) },
+];
+
+/// The title, the tables in lines of `width` characters, and the notes.
+pub fn show(all: &Results, width: u16) -> String {
+    let scenes = all.scenes();
+    let mut text = wrap(&all.title, width.into());
+    // A table holds the scenes that differ in nothing but the load.
+    let mut tables: Vec<Vec<&Scene>> = Vec::new();
+    for scene in scenes {
+        match tables.iter_mut().find(|scenes| scenes.iter().all(|other| group(other) == group(scene))) {
+            Some(scenes) => scenes.push(scene),
+            None => tables.push(vec![scene]),
+        }
+    }
+    for scenes in &tables {
+        if let (true, Some(scene)) = (tables.len() > 1, scenes.first()) {
+            text += &format!("\n{}\n", headline(scene));
+        }
+        text += &format!("{}\n", table(all, scenes, width));
+    }
+    text + &all.notes.iter().map(|line| wrap(line, width.into())).collect::<String>()
+}
+
+/// What tables are apart by.
+fn group(scene: &Scene) -> Scene {
+    Scene { load_pct: 0.0, ..scene.clone() }
+}
+
+/// What a table, or a group of charts, is about.
+pub fn headline(scene: &Scene) -> String {
+    let background = scene.background_pct.map_or(String::new(), |pct| format!(", a thread that wants {pct:.0} % of the host's CPU"));
+    let arrivals = scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
+    format!("{}, queue depth {}{arrivals}{background}", scene.profile, scene.qd)
+}
+
+fn table(all: &Results, scenes: &[&Scene], width: u16) -> Table {
+    let style = if width >= WIDE { Style::Wide } else { Style::Narrow };
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|c| (style == Style::Wide || !c.wide) && (c.used)(all)).collect();
+    let loads = scenes.len() > 1;
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let heading = loads.then(|| right("load\n%".into()));
+    table.set_header(heading.into_iter().chain([Cell::new("mode")]).chain(columns.iter().map(|c| right(c.header.into()))));
+    for scene in scenes {
+        let mut load = loads.then(|| load(scene.load_pct));
+        for row in all.rows.iter().filter(|row| row.scene == **scene) {
+            let cells = columns.iter().map(|column| right((column.cell)(all, row, style)));
+            // Said once for all modes at that load.
+            let first = loads.then(|| right(load.take().unwrap_or_default()));
+            table.add_row(first.into_iter().chain([Cell::new(row.mode.replace('+', "\n+"))]).chain(cells));
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+fn against_first(all: &Results, row: &Row, figure: &str, style: Style) -> String {
+    match (all.against_first(&row.scene, &row.mode, figure), style) {
+        (Some(e), Style::Wide) => format!("{:.2}\n{:.2}–{:.2}", e.value, e.low, e.high),
+        (Some(e), Style::Narrow) => format!("{:.2}\n±{:.2}", e.value, (e.high - e.low) / 2.0),
+        (None, _) if all.first(&row.scene) == Some(&row.mode) => "1".to_owned(),
+        (None, _) => "–".to_owned(),
+    }
+}
+
+/// `1.002 (0.99–1.01)`
+pub fn ratio(estimate: &Estimate) -> String {
+    format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.low, estimate.high)
+}
+
+/// The value, and in the line below it the interval.
+fn with_interval(estimate: Option<Estimate>, unit: f64, style: Style) -> String {
+    match (estimate, style) {
+        (Some(e), _) if e.low == e.high => digits(e.value / unit),
+        (Some(e), Style::Wide) => format!("{}\n{}–{}", digits(e.value / unit), digits(e.low / unit), digits(e.high / unit)),
+        (Some(e), Style::Narrow) => format!("{}\n±{}%", digits(e.value / unit), percent((e.high - e.low) * 50.0 / e.value.max(1e-9))),
+        (None, _) => "–".to_owned(),
+    }
+}
+
+/// Whole ones, but for the smallest.
+fn percent(value: f64) -> String {
+    if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+/// Three digits that matter, of large numbers in thousands.
+pub fn digits(value: f64) -> String {
+    match value {
+        v if v >= 9_999.5 => format!("{}k", digits(v / 1e3)),
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v if v > 0.0 => format!("{v:.2}"),
+        _ => "0".to_owned(),
+    }
+}
+
+/// Per cent, whole where they are.
+fn load(pct: f64) -> String {
+    if pct.fract() == 0.0 { format!("{pct:.0}") } else { digits(pct) }
+}
+
+/// Breaks a line at blanks.
+fn wrap(line: &str, width: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out + "\n"
+}
+
+#[cfg(test)]
+mod tests;

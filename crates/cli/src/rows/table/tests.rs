@@ -1,0 +1,56 @@
+use super::super::tests::{results, sweep};
+use super::*;
+
+#[test]
+fn the_table_fits_its_line() {
+    for width in [80, 120] {
+        let text = show(&results(), width);
+        for line in text.lines() {
+            assert!(line.trim_end().chars().count() <= usize::from(width), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_table_says_what_it_compares_and_the_notes() {
+    let text = show(&results(), 120).replace('\n', " ");
+    for part in [
+        "randread 4 KiB, queue depth 32 on mem:1G?profile=optane",
+        "interrupt      ",
+        "+submit-check  ",
+        "ns/IO",
+        "1.49–1.51",
+        "90 blocks kept",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn numbers_have_three_digits() {
+    for (value, text) in
+        [(0.0, "0"), (0.5, "0.50"), (9.999, "10.0"), (54.32, "54.3"), (4145.2, "4145"), (17_170.0, "17.2k"), (2e6, "2000k")]
+    {
+        assert_eq!(digits(value), text);
+    }
+}
+
+#[test]
+fn a_sweep_has_a_table_for_each_depth_and_a_load_once() {
+    let text = show(&sweep(), 120);
+    assert_eq!(text.matches("optane, queue depth 1\n").count(), 1, "{text}");
+    assert_eq!(text.matches("optane, queue depth 32\n").count(), 1, "{text}");
+    for load in [5, 50, 100] {
+        assert_eq!(text.matches(&format!("\n{load:>4}  interrupt")).count(), 2, "{load}: {text}");
+    }
+}
+
+#[test]
+fn columns_that_nobody_fills_are_left_out() {
+    let mut all = results();
+    assert!(show(&all, 120).contains("stolen"));
+    all.rows.iter_mut().for_each(|row| (row.stolen, row.notify) = (None, 0.0));
+    all.pairs.clear();
+    let text = show(&all, 120);
+    assert!(["stolen", "notify", "÷"].iter().all(|word| !text.contains(word)), "{text}");
+}

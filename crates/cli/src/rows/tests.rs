@@ -1,0 +1,90 @@
+use super::*;
+
+fn near(value: f64) -> Option<Estimate> {
+    Some(Estimate { value, low: value * 0.99, high: value * 1.01 })
+}
+
+fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
+    Row {
+        mode: mode.into(),
+        scene: scene.clone(),
+        iops: near(kiops * 1e3),
+        cpu: near(700.0),
+        stolen: (mode != "poll").then_some(900.0),
+        notify: 30.0,
+        messages: kiops * 500.0,
+        wakeups: kiops * 250.0,
+        per_wakeup: 4.0,
+        drain_max: 30,
+        latency: Latencies {
+            mean: Some(51e3),
+            p50: near(50e3),
+            p99: near(90e3),
+            p999: near(120e3),
+            p9999: None,
+            max: Some(200_000),
+            curve: vec![(50.0, 50e3), (99.0, 90e3), (99.9, 120e3)],
+        },
+        extra: Map::new(),
+    }
+}
+
+fn pair(scene: &Scene, a: &str, b: &str, figure: &'static str, ratio: f64) -> Pair {
+    Pair { scene: scene.clone(), a: a.into(), b: b.into(), figure, ratio: Estimate { value: ratio, low: ratio - 0.01, high: ratio + 0.01 } }
+}
+
+fn scene(load_pct: f64, qd: u64) -> Scene {
+    Scene { load_pct, qd, profile: "optane".into(), ..Scene::default() }
+}
+
+/// Two modes in one scene.
+pub fn results() -> Results {
+    let scene = scene(100.0, 32);
+    let (first, again) = ("interrupt+submit-check", "interrupt+submit-check (A/A)");
+    Results {
+        title: "randread 4 KiB, queue depth 32 on mem:1G?profile=optane".into(),
+        device: "mem:1G?profile=optane".into(),
+        rows: vec![row(first, &scene, 200.0), row("poll", &scene, 300.0)],
+        pairs: vec![
+            pair(&scene, first, "poll", IOPS, 1.5),
+            pair(&scene, first, again, IOPS, 1.0),
+            pair(&scene, first, "poll", CPU, 1.0),
+            pair(&scene, first, again, CPU, 1.0),
+        ],
+        notes: vec!["30 rounds, 90 blocks kept".into()],
+        ..Results::default()
+    }
+}
+
+/// Two modes and a knob at three loads and two depths, and a time line.
+pub fn sweep() -> Results {
+    let mut all = Results { rows: Vec::new(), pairs: Vec::new(), ..results() };
+    for qd in [1, 32] {
+        for load in [5.0, 50.0, 100.0] {
+            let scene = scene(load, qd);
+            for mode in ["interrupt", "poll", "adaptive@0.1", "adaptive@1"] {
+                all.rows.push(row(mode, &scene, load * 4.0));
+            }
+            all.pairs.push(pair(&scene, "interrupt", "poll", IOPS, 1.5));
+        }
+    }
+    let tick = |at: u64| Tick { offered: 1e5, iops: 1e5, cpu: 0.5, p50: 2e4, p99: 4e4, looks: 1e4, sleeps: at as f64, ..Tick::default() };
+    let scene = Scene { arrivals: Some("steps".into()), ..scene(50.0, 32) };
+    all.timelines = vec![Timeline { mode: "adaptive@0.1".into(), scene, tick_ns: 1_000_000, ticks: (0..200).map(tick).collect() }];
+    all
+}
+
+#[test]
+fn rows_of_one_scene_are_compared() {
+    let all = sweep();
+    assert_eq!(all.scenes().len(), 6);
+    assert_eq!(all.first(&scene(5.0, 1)), Some("interrupt"));
+    assert_eq!(all.against_first(&scene(5.0, 1), "poll", IOPS).map(|e| e.value), Some(1.5));
+    assert_eq!(all.against_first(&scene(5.0, 2), "poll", IOPS), None);
+    assert_eq!(results().against_itself(&scene(100.0, 32), CPU).map(|e| e.value), Some(1.0));
+}
+
+#[test]
+fn sizes_are_readable() {
+    assert_eq!((bytes(4096), bytes(512)), ("4 KiB".to_owned(), "512 B".to_owned()));
+}

@@ -59,7 +59,8 @@ pub struct RunArgs {
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// How completions are found: interrupt, irq-poll (each also with +submit-check), hybrid-mean, poll
+    /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
+    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive
     #[arg(long, value_name = "MODE", default_value_t = Mode::INTERRUPT)]
     pub completion: Mode,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
@@ -104,7 +105,8 @@ pub struct CompareArgs {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Completion modes to compare; the first is what the others are compared with [default: all]
+    /// Completion modes to compare; the first is what the others are compared with [default: interrupt, irq-poll,
+    /// hybrid-mean, suspend, poll, adaptive]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]

@@ -26,12 +26,18 @@
 
 mod group;
 mod mode;
+mod moderator;
 mod notifier;
 mod policy;
+mod preset;
 mod seen;
+mod tuning;
 
 pub use group::{Group, Round, Turn, combine};
-pub use mode::{Mode, ModeError, Preset};
+pub use mode::{Mode, ModeError};
+pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use notifier::{Notifier, QueueSet};
 pub use policy::{Policy, WEIGHT};
+pub use preset::{Delivery, Moderation, Placement, Preset};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};
+pub use tuning::{Cycle, LatencySlack, SlackError, Tuning};

@@ -3,18 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The first part of a mode's name: how completions are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Preset {
-    /// Sleep on the notification, drain within a budget, arm. The notification is never masked.
-    Interrupt,
-    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's `lib/irq_poll.c`).
-    IrqPoll,
-    /// Sleep for half of the observed mean service time, then spin.
-    HybridMean,
-    /// Spin.
-    Poll,
-}
+use crate::{Delivery, Moderation, Placement, Preset};
 
 /// A completion mode: a named preset, as written on the command line and in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +23,8 @@ pub enum ModeError {
         /// The mode whose name is most like it.
         nearest: Mode,
     },
-    /// A mode that looks at the queue all the time anyway.
-    #[error("'{mode}' does not take '+submit-check': it already looks whenever commands are in flight, so ask for '{mode}' alone")]
+    /// A mode for which a look after each commit means nothing.
+    #[error("'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone")]
     NoSubmitCheck {
         /// The mode without it.
         mode: Mode,
@@ -44,46 +33,66 @@ pub enum ModeError {
 
 const SUBMIT_CHECK: &str = "+submit-check";
 
-impl Preset {
-    fn name(self) -> &'static str {
-        match self {
-            Preset::Interrupt => "interrupt",
-            Preset::IrqPoll => "irq-poll",
-            Preset::HybridMean => "hybrid-mean",
-            Preset::Poll => "poll",
-        }
-    }
-}
-
 impl Mode {
     /// `interrupt`.
-    pub const INTERRUPT: Mode = Mode { preset: Preset::Interrupt, submit_check: false };
+    pub const INTERRUPT: Mode = Mode::plain(Preset::Interrupt);
+    /// `threaded`.
+    pub const THREADED: Mode = Mode::plain(Preset::Threaded);
     /// `irq-poll`.
-    pub const IRQ_POLL: Mode = Mode { preset: Preset::IrqPoll, submit_check: false };
+    pub const IRQ_POLL: Mode = Mode::plain(Preset::IrqPoll);
+    /// `posted`.
+    pub const POSTED: Mode = Mode::plain(Preset::Posted);
     /// `hybrid-mean`.
-    pub const HYBRID_MEAN: Mode = Mode { preset: Preset::HybridMean, submit_check: false };
+    pub const HYBRID_MEAN: Mode = Mode::plain(Preset::HybridMean);
+    /// `hybrid-min`.
+    pub const HYBRID_MIN: Mode = Mode::plain(Preset::HybridMin);
+    /// `suspend`.
+    pub const SUSPEND: Mode = Mode::plain(Preset::Suspend);
+    /// `coalesce`.
+    pub const COALESCE: Mode = Mode::plain(Preset::Coalesce);
+    /// `dim`.
+    pub const DIM: Mode = Mode::plain(Preset::Dim);
+    /// `vic`.
+    pub const VIC: Mode = Mode::plain(Preset::Vic);
     /// `poll`.
-    pub const POLL: Mode = Mode { preset: Preset::Poll, submit_check: false };
+    pub const POLL: Mode = Mode::plain(Preset::Poll);
+    /// `adaptive`.
+    pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive);
 
     /// Every mode there is, in the order of tables.
-    pub const ALL: [Mode; 6] = [
+    pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
-        Mode { preset: Preset::Interrupt, submit_check: true },
+        Mode::checked(Preset::Interrupt),
+        Mode::THREADED,
+        Mode::checked(Preset::Threaded),
         Mode::IRQ_POLL,
-        Mode { preset: Preset::IrqPoll, submit_check: true },
+        Mode::checked(Preset::IrqPoll),
+        Mode::POSTED,
+        Mode::checked(Preset::Posted),
         Mode::HYBRID_MEAN,
+        Mode::HYBRID_MIN,
+        Mode::SUSPEND,
+        Mode::COALESCE,
+        Mode::DIM,
+        Mode::VIC,
         Mode::POLL,
+        Mode::ADAPTIVE,
     ];
+
+    const fn plain(preset: Preset) -> Mode {
+        Mode { preset, submit_check: false }
+    }
+
+    const fn checked(preset: Preset) -> Mode {
+        Mode { preset, submit_check: true }
+    }
 
     /// The same mode with a look at the queue after each commit.
     ///
     /// # Errors
-    /// [`ModeError::NoSubmitCheck`] for modes that look at the queue all the time anyway.
+    /// [`ModeError::NoSubmitCheck`] for presets that do not take it.
     pub fn with_submit_check(self) -> Result<Mode, ModeError> {
-        match self.preset {
-            Preset::Interrupt | Preset::IrqPoll => Ok(Mode { submit_check: true, ..self }),
-            Preset::HybridMean | Preset::Poll => Err(ModeError::NoSubmitCheck { mode: self }),
-        }
+        if self.preset.takes_submit_check() { Ok(Mode::checked(self.preset)) } else { Err(ModeError::NoSubmitCheck { mode: self }) }
     }
 
     /// How completions are found.
@@ -94,6 +103,27 @@ impl Mode {
     /// Whether the queue is looked at after each commit.
     pub fn submit_check(self) -> bool {
         self.submit_check
+    }
+
+    /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
+    #[inline]
+    pub fn masks(self) -> bool {
+        self.preset.masks()
+    }
+
+    /// Who looks.
+    pub fn placement(self) -> Placement {
+        self.preset.placement()
+    }
+
+    /// How a message becomes a notification.
+    pub fn delivery(self) -> Delivery {
+        self.preset.delivery()
+    }
+
+    /// Who decides what the device holds back; `None`: it holds nothing back.
+    pub fn moderation(self) -> Option<Moderation> {
+        self.preset.moderation()
     }
 }
 
@@ -125,9 +155,17 @@ impl From<Mode> for u32 {
     fn from(mode: Mode) -> u32 {
         let first = match mode.preset {
             Preset::Interrupt => 0,
-            Preset::IrqPoll => 2,
-            Preset::HybridMean => 4,
-            Preset::Poll => 5,
+            Preset::Threaded => 2,
+            Preset::IrqPoll => 4,
+            Preset::Posted => 6,
+            Preset::HybridMean => 8,
+            Preset::HybridMin => 9,
+            Preset::Suspend => 10,
+            Preset::Coalesce => 11,
+            Preset::Dim => 12,
+            Preset::Vic => 13,
+            Preset::Poll => 14,
+            Preset::Adaptive => 15,
         };
         first + u32::from(mode.submit_check)
     }

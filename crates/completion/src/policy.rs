@@ -1,15 +1,19 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
-mod hybrid_mean;
+mod adaptive;
+mod hybrid;
 mod interrupt;
 mod irq_poll;
 mod poll;
 mod submit_check;
+mod suspend;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Done, Mode, Plan, Preset, Seen};
-use hybrid_mean::HybridMean;
+use crate::{Batch, Check, Done, Mode, Plan, Preset, Seen, Tuning};
+use adaptive::Adaptive;
+use hybrid::{Estimate, Hybrid};
+use suspend::Suspend;
 
 /// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
 pub const WEIGHT: u32 = 64;
@@ -22,22 +26,34 @@ pub struct Policy {
     rule: Rule,
 }
 
+/// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
 #[derive(Clone, Debug)]
 enum Rule {
     Interrupt,
     IrqPoll,
-    HybridMean(Box<HybridMean>),
+    Hybrid(Box<Hybrid>),
+    Suspend(Suspend),
     Poll,
+    Adaptive(Box<Adaptive>),
 }
 
 impl Policy {
-    /// The policy of a mode. It knows of nothing in flight.
+    /// The policy of a mode, with the default [`Tuning`]. It knows of nothing in flight.
     pub fn new(mode: Mode) -> Policy {
+        Policy::with(mode, &Tuning::default())
+    }
+
+    /// The policy of a mode for this user on this machine. It knows of nothing in flight.
+    pub fn with(mode: Mode, tuning: &Tuning) -> Policy {
         let rule = match mode.preset() {
-            Preset::Interrupt => Rule::Interrupt,
+            Preset::Interrupt | Preset::Threaded | Preset::Posted => Rule::Interrupt,
+            Preset::Coalesce | Preset::Dim | Preset::Vic => Rule::Interrupt,
             Preset::IrqPoll => Rule::IrqPoll,
-            Preset::HybridMean => Rule::HybridMean(Box::default()),
+            Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
+            Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
+            Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
+            Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
         };
         Policy { mode, check: submit_check::after_commit(mode), rule }
     }
@@ -50,8 +66,10 @@ impl Policy {
     /// Tells of a batch whose doorbell has just been rung; answers whether to look at once.
     #[inline]
     pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        if let Rule::HybridMean(rule) = &mut self.rule {
-            rule.submitted(now, batch);
+        match &mut self.rule {
+            Rule::Hybrid(rule) => rule.submitted(now, batch),
+            Rule::Adaptive(rule) => rule.submitted(now, batch),
+            _ => {}
         }
         self.check
     }
@@ -59,14 +77,16 @@ impl Policy {
     /// Whether [`Policy::completed`] does anything with the records; if not, they need not be made.
     #[inline]
     pub fn wants_done(&self) -> bool {
-        matches!(self.rule, Rule::HybridMean(_))
+        matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
     }
 
     /// Tells of the commands that a look took.
     #[inline]
     pub fn completed(&mut self, done: &[Done]) {
-        if let Rule::HybridMean(rule) = &mut self.rule {
-            rule.completed(done);
+        match &mut self.rule {
+            Rule::Hybrid(rule) => rule.completed(done),
+            Rule::Adaptive(rule) => rule.completed(done),
+            _ => {}
         }
     }
 
@@ -76,15 +96,17 @@ impl Policy {
         match &mut self.rule {
             Rule::Interrupt => interrupt::next(seen),
             Rule::IrqPoll => irq_poll::next(seen),
-            Rule::HybridMean(rule) => rule.next(now, seen),
+            Rule::Hybrid(rule) => rule.next(now, seen),
+            Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
+            Rule::Adaptive(rule) => rule.next(now, seen),
         }
     }
 
     /// Whether the notification is kept masked whenever the thread is awake.
     #[inline]
     pub fn masks(&self) -> bool {
-        !matches!(self.rule, Rule::Interrupt)
+        self.mode.masks()
     }
 }
 

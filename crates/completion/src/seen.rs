@@ -92,6 +92,10 @@ pub struct Seen {
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.
     pub leaving: bool,
+    /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.
+    pub goes_on_at: Option<Nanos>,
+    /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
+    pub cycle: Option<Nanos>,
 }
 
 /// What to do next about one queue.

@@ -1,5 +1,6 @@
 //! What things cost on a CPU.
 
+use completion::Cycle;
 use units::Nanos;
 
 /// The price list of a machine: CPU time of each thing that a host does, and the two delays that cost latency only.
@@ -90,4 +91,15 @@ impl Costs {
         line_delay: Nanos(300),
         ..Costs::BARE_METAL
     };
+
+    /// What an executor on this machine measures of its own sleeps: CPU time and delay, by notification and by timer.
+    pub(crate) fn cycle(&self) -> Cycle {
+        let sleep = self.arm + self.look + self.block + self.wake + self.mask;
+        Cycle {
+            cpu: sleep + self.interrupt,
+            nap: sleep + self.timer + self.timer_interrupt,
+            delay: self.message_delay + self.interrupt + self.idle_exit + self.wake,
+            late: self.timer_slack + self.timer_interrupt + self.idle_exit + self.wake,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! One hardware queue as its thread sees it: the queue pair, and the policy that says when to look.
 
-use completion::{Cause, Mode, Notifier, Plan, Policy, Seen, Woke};
+use completion::{Cause, Mode, Notifier, Plan, Policy, Seen, Tuning, Woke};
 use driver::QueuePair;
 use units::Nanos;
 
@@ -16,6 +16,7 @@ pub(crate) struct Lane {
     index: usize,
     pub(crate) pair: Pair,
     pub(crate) policy: Policy,
+    tuning: Tuning,
     /// What the policy answered last. A plan to look stands until the queue has had its turn.
     pub(crate) plan: Plan,
     /// What the policy is told next.
@@ -27,9 +28,9 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(index: usize, pair: Pair, mode: Mode, notifier: &impl Notifier) -> Lane {
-        let (policy, seen) = (Policy::new(mode), Seen::default());
-        let lane = Lane { index, pair, policy, plan: Plan::Rest, seen, wanted: None, slept: false };
+    pub(crate) fn new(index: usize, pair: Pair, mode: Mode, tuning: Tuning, notifier: &impl Notifier) -> Lane {
+        let (policy, seen) = (Policy::with(mode, &tuning), Seen::default());
+        let lane = Lane { index, pair, policy, tuning, plan: Plan::Rest, seen, wanted: None, slept: false };
         lane.settle(notifier);
         lane
     }
@@ -39,7 +40,7 @@ impl Lane {
     /// after any arming: what was posted under the mask has sent no message.
     pub(crate) fn adopt(&mut self, notifier: &impl Notifier, looks: bool) {
         if let Some(mode) = self.wanted.take() {
-            self.policy = Policy::new(mode);
+            self.policy = Policy::with(mode, &self.tuning);
             self.settle(notifier);
             if looks {
                 self.seen.woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });

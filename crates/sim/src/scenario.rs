@@ -1,6 +1,6 @@
 //! What is simulated, and how a run can fail.
 
-use completion::{Group, Mode, Plan, QueueSet};
+use completion::{Group, LatencySlack, Mode, Plan, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile};
 use driver::{BringupError, ProtocolViolation, RecoveryConfig};
 use units::Nanos;
@@ -14,6 +14,8 @@ use crate::requests::BUFFER;
 pub struct Scenario {
     /// How completions are found, to begin with.
     pub mode: Mode,
+    /// How much later than if polled the user lets commands be found; `adaptive` asks.
+    pub latency_slack: LatencySlack,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
     /// How the thread's queues share it.
@@ -49,6 +51,7 @@ impl Scenario {
     pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
         Scenario {
             mode,
+            latency_slack: LatencySlack::default(),
             switches: Vec::new(),
             group: Group::default(),
             costs: Costs::BARE_METAL,
@@ -68,6 +71,11 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// What policies are told of the user, and of the machine: its price list.
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning { slack: self.latency_slack, machine: self.costs.cycle() }
+    }
+
     /// Whether everything fits the simulator.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));

@@ -225,7 +225,8 @@ impl Thread {
                 let in_flight = lane.pair.in_flight();
                 let urgent_waiting = self.goal.map_or(0, |goal| goal.min.min(in_flight));
                 let (leaving, cpu_wanted) = (self.leaving, self.app.cpu_wanted);
-                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, ..lane.seen };
+                let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
+                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, ..lane.seen };
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;

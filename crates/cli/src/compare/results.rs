@@ -15,13 +15,16 @@ use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels(Vec<Mode>);
 
+/// What is compared unless modes are named: one of each family, so that it takes a minute.
+const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
+
 impl Labels {
-    /// The modes of the command line; all there are if none were named.
+    /// The modes of the command line; [`USUAL`] ones if none were named.
     ///
     /// # Errors
     /// A mode is named twice.
     pub fn new(modes: &[Mode]) -> Result<Labels> {
-        let modes = if modes.is_empty() { Mode::ALL.to_vec() } else { modes.to_vec() };
+        let modes = if modes.is_empty() { USUAL.to_vec() } else { modes.to_vec() };
         if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
             bail!("--modes names {twice} twice; the first mode is run against itself anyway");
         }

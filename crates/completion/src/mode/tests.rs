@@ -12,6 +12,16 @@ fn every_mode_is_read_back_from_its_name() {
 }
 
 #[test]
+fn the_table_of_modes_is_the_designs() {
+    let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
+    assert_eq!(with(|m| m.placement() == Placement::DrainThread), "threaded threaded+submit-check");
+    assert_eq!(with(|m| m.delivery() == Delivery::Posted), "posted posted+submit-check");
+    assert_eq!(with(|m| m.moderation().is_some()), "coalesce dim vic");
+    assert_eq!(with(|m| m.masks() && !m.submit_check()), "irq-poll hybrid-mean hybrid-min suspend poll adaptive");
+    assert_eq!(with(|m| m.preset().takes_submit_check() && !m.submit_check()), "interrupt threaded irq-poll posted");
+}
+
+#[test]
 fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
     let error = "intrrupt+submit-chek".parse::<Mode>().unwrap_err().to_string();
     assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
@@ -22,7 +32,7 @@ fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
 
 #[test]
 fn submit_check_is_refused_by_name_where_it_makes_no_sense() {
-    for name in ["poll+submit-check", "hybrid-mean+submit-check"] {
+    for name in ["poll+submit-check", "hybrid-mean+submit-check", "adaptive+submit-check", "dim+submit-check"] {
         let error = name.parse::<Mode>().unwrap_err();
         assert!(matches!(error, ModeError::NoSubmitCheck { .. }), "{error}");
     }

@@ -7,6 +7,7 @@ use crate::{Cause, Found, Woke};
 
 mod hybrid;
 mod laws;
+mod suspend;
 mod twins;
 mod world;
 

@@ -55,7 +55,8 @@ impl<P: Bus> World<P> {
         let app = application(scenario, &memory, &inventory, depth, len, pairs.len())?;
         let lines = inventory.queues.iter().map(|layout| layout.vector.unwrap_or_default()).collect();
         let notifier = Rc::new(PerVector::new(Rc::clone(&vectors), lines));
-        let lanes = pairs.into_iter().enumerate().map(|(n, pair)| Lane::new(n, pair, scenario.mode, &*notifier)).collect();
+        let lanes =
+            pairs.into_iter().enumerate().map(|(n, pair)| Lane::new(n, pair, scenario.mode, scenario.tuning(), &*notifier)).collect();
         let thread = Thread::new(lanes, Rc::clone(&notifier), app, scenario.group, habits);
         let mut events = Events::new();
         let run = Run::Busy { until: now, ticket: events.schedule(Nanos::MAX, Event::Step) };

@@ -116,7 +116,7 @@ fn nothing_measured_is_no_comparison() {
 #[test]
 fn a_mode_is_named_once() {
     assert!(Labels::new(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]).unwrap_err().to_string().contains("poll twice"));
-    assert_eq!(Labels::new(&[]).unwrap().len(), Mode::ALL.len() + 1);
+    assert_eq!(Labels::new(&[]).unwrap().len(), USUAL.len() + 1);
     let labels = labels(&["poll", "interrupt"]);
     assert_eq!((labels.mode(2), labels.name(2).as_str()), (Mode::POLL, "poll (A/A)"));
 }

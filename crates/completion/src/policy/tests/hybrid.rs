@@ -1,10 +1,14 @@
-//! `hybrid-mean`: what it learns and how long it naps.
+//! `hybrid-mean` and `hybrid-min`: what they learn and how long they nap.
 
 use super::*;
 
 /// A policy that has seen `ages` of 4 KiB reads while looking.
 fn taught(ages: &[u64]) -> Policy {
-    let mut policy = Policy::new(Mode::HYBRID_MEAN);
+    taught_in(Mode::HYBRID_MEAN, ages)
+}
+
+fn taught_in(mode: Mode, ages: &[u64]) -> Policy {
+    let mut policy = Policy::new(mode);
     for &age in ages {
         submit(&mut policy, 0, 4096);
         complete(&mut policy, 4096, Found::Looking, age);
@@ -99,4 +103,21 @@ fn what_a_reset_gave_up_is_forgotten_oldest_first() {
     assert_eq!(policy.next(Nanos(100_000), &waiting(0)), Plan::Rest);
     submit(&mut policy, 200_000, 4096);
     assert_eq!(policy.next(Nanos(200_001), &waiting(1)), Plan::Nap { until: Nanos(240_000) });
+}
+
+#[test]
+fn hybrid_min_naps_for_half_of_the_shortest_of_the_last_times() {
+    let nap = |ages: &[u64]| {
+        let mut policy = taught_in(Mode::HYBRID_MIN, ages);
+        submit(&mut policy, 0, 4096);
+        policy.next(Nanos(1), &waiting(1))
+    };
+    assert_eq!(nap(&[80_000, 30_000, 90_000]), Plan::Nap { until: Nanos(15_000) });
+    // Two windows later it has forgotten.
+    let mut slower = vec![30_000];
+    slower.extend([80_000; 256]);
+    assert_eq!(nap(&slower), Plan::Nap { until: Nanos(40_000) });
+    // Within the first it knows what it has seen so far, and a shorter time counts at once.
+    slower.push(20_000);
+    assert_eq!(nap(&slower), Plan::Nap { until: Nanos(10_000) });
 }

@@ -13,7 +13,8 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
             .prop_map(|(cause, late)| Some(Woke { cause, late: Nanos(late) })),
     ];
     let counts = (0u32..200, prop_oneof![Just(0u32), 1u32..5, 0u32..2000], 0u32..3);
-    (counts, woke, any::<[bool; 5]>()).prop_map(|((found, in_flight, urgent_waiting), woke, b)| Seen {
+    let spans = (proptest::option::of(0u64..1_000_000_000), proptest::option::of(0u64..1_000_000));
+    (counts, woke, any::<[bool; 5]>(), spans).prop_map(|((found, in_flight, urgent_waiting), woke, b, (goes_on_at, cycle))| Seen {
         found,
         budget_used_up: b[0],
         pending: b[1],
@@ -23,6 +24,8 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
         woke,
         cpu_wanted: b[3],
         leaving: b[4],
+        goes_on_at: goes_on_at.map(Nanos),
+        cycle: cycle.map(Nanos),
     })
 }
 

@@ -116,7 +116,8 @@ fn data_survive_splitting_and_switching() {
         job.block = workload::PerOp::both(workload::BlockSizes::fixed(64 << 10));
         let mut scenario = Scenario::new(mode, Profile::optane(), job);
         scenario.device = Config { max_transfer: 16 << 10, boundary: 24 << 10, ..scenario.device };
-        scenario.switches = vec![(Nanos(300_000), Mode::ALL[(n + 1) % 6]), (Nanos(500_000), Mode::ALL[(n + 3) % 6])];
+        scenario.switches =
+            vec![(Nanos(300_000), Mode::ALL[(n + 1) % Mode::ALL.len()]), (Nanos(500_000), Mode::ALL[(n + 3) % Mode::ALL.len()])];
         let outcome = scenario.run().unwrap();
         assert_eq!((outcome.completed, outcome.failure), (200, None), "{mode}: 100 writes, read back");
         assert!(outcome.sq_doorbells < 300, "four or more commands per request, one doorbell per batch");

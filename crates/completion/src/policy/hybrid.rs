@@ -1,10 +1,13 @@
-//! `hybrid-mean`: sleep for half of the observed mean service time, then spin.
+//! `hybrid-mean` and `hybrid-min`: sleep for half of the observed service time, then spin.
 //!
-//! Linux had this from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per direction and power-of-two
+//! Linux had the first from 4.10 until 2023 (`blk_mq_poll_hybrid`, `io_poll_delay` 0): a mean per direction and power-of-two
 //! size, half of it slept on a high-resolution timer, once per request. Three differences: the half is measured from
 //! the submission rather than from the first poll; the mean is a moving one over [`MEMORY`] completions rather than
 //! that of the last 100 ms; and only completions found while looking enter it, because the age of one found after a
 //! sleep says no more than that the device took at most this long.
+//!
+//! The second takes half of the shortest time among the last completions instead (the minimum that Linux kept beside its
+//! mean, and what later work on hybrid polling chose): it oversleeps less where times vary, and spins longer.
 
 use units::{Class, Nanos};
 
@@ -14,14 +17,26 @@ use crate::{Batch, Done, Found, Plan, Seen};
 /// Completions over which the moving mean forgets.
 const MEMORY: u64 = 16;
 
+/// Completions over which the minimum is taken, at least; at most twice as many.
+const WINDOW: u32 = 128;
+
 /// Batches in flight that are told apart. What comes on top is counted with the youngest.
 const BATCHES: usize = 32;
 
-/// Mean service times, and when the batches in flight are half-way through theirs.
+/// Which service time is halved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Estimate {
+    /// The moving mean.
+    Mean,
+    /// The shortest of the last ones.
+    Min,
+}
+
+/// Service times, and when the batches in flight are half-way through theirs.
 #[derive(Clone, Debug)]
-pub(super) struct HybridMean {
-    /// Per class, in nanoseconds; 0: nothing known yet.
-    means: [u64; Class::COUNT],
+pub(super) struct Hybrid {
+    estimate: Estimate,
+    times: [Times; Class::COUNT],
     batches: [Waiting; BATCHES],
     /// Slots of `batches` in use, oldest first.
     used: usize,
@@ -29,22 +44,31 @@ pub(super) struct HybridMean {
     commands: u64,
 }
 
+/// What is known of one class, in nanoseconds; 0: nothing yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    mean: u64,
+    /// Shortest of the last full window, and of the one that is being filled.
+    shortest: u64,
+    filling: u64,
+    filled: u32,
+}
+
 /// A batch of which some commands are in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     class: usize,
     commands: u64,
-    /// Half-way through the mean; the submission itself where no mean is known.
+    /// Half-way through its time; the submission itself where none is known.
     due: Nanos,
 }
 
-impl Default for HybridMean {
-    fn default() -> HybridMean {
-        HybridMean { means: [0; Class::COUNT], batches: [Waiting::default(); BATCHES], used: 0, commands: 0 }
+impl Hybrid {
+    pub(super) fn new(estimate: Estimate) -> Hybrid {
+        let times = [Times::default(); Class::COUNT];
+        Hybrid { estimate, times, batches: [Waiting::default(); BATCHES], used: 0, commands: 0 }
     }
-}
 
-impl HybridMean {
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) {
         let Some(class) = batch.class else { return };
         if batch.commands == 0 {
@@ -53,7 +77,7 @@ impl HybridMean {
         let commands = u64::from(batch.commands);
         self.commands += commands;
         if let Some(free) = self.batches.get_mut(self.used) {
-            let half = Nanos(self.means[class.index()] / 2);
+            let half = Nanos(self.times[class.index()].of(self.estimate) / 2);
             *free = Waiting { class: class.index(), commands, due: now + half };
             self.used += 1;
         } else if let Some(youngest) = self.batches.last_mut() {
@@ -84,16 +108,13 @@ impl HybridMean {
     }
 
     fn learn(&mut self, done: &Done) {
-        let mean = &mut self.means[done.class.index()];
-        let age = match done.found {
-            Found::Looking => done.age.0,
-            Found::AfterSleep { at_most } if at_most.0 < *mean => at_most.0,
-            Found::AfterSleep { .. } => return,
-        };
-        *mean = match *mean {
-            0 => age,
-            mean => (mean - mean / MEMORY).saturating_add(age / MEMORY),
-        };
+        let times = &mut self.times[done.class.index()];
+        match done.found {
+            Found::Looking => times.add(done.age.0),
+            // Shorter than was thought, and the device may have taken less.
+            Found::AfterSleep { at_most } if at_most.0 < times.of(self.estimate) => times.add(at_most.0),
+            Found::AfterSleep { .. } => {}
+        }
     }
 
     /// One command fewer: of the oldest batch of this class, or of the oldest if there is none.
@@ -125,5 +146,28 @@ impl HybridMean {
 
     fn earliest(&self) -> Option<Nanos> {
         self.batches[..self.used].iter().map(|w| w.due).min()
+    }
+}
+
+impl Times {
+    fn of(&self, estimate: Estimate) -> u64 {
+        match estimate {
+            Estimate::Mean => self.mean,
+            // Until a window is full, what there is of it.
+            Estimate::Min if self.shortest == 0 || 0 < self.filling && self.filling < self.shortest => self.filling,
+            Estimate::Min => self.shortest,
+        }
+    }
+
+    fn add(&mut self, age: u64) {
+        self.mean = match self.mean {
+            0 => age,
+            mean => (mean - mean / MEMORY).saturating_add(age / MEMORY),
+        };
+        self.filling = if self.filled == 0 { age } else { self.filling.min(age) };
+        self.filled += 1;
+        if self.filled == WINDOW {
+            (self.shortest, self.filled) = (self.filling, 0);
+        }
     }
 }

@@ -1,0 +1,18 @@
+//! `suspend`: how long it stays masked.
+
+use super::*;
+
+fn plans(policy: &mut Policy, found: u32, times: usize) -> Vec<Plan> {
+    (0..times).map(|_| policy.next(Nanos(1), &Seen { found, in_flight: 5, ..Seen::default() })).collect()
+}
+
+#[test]
+fn it_stays_masked_for_a_number_of_looks_in_vain_and_as_long_again_once_it_has_found_something() {
+    let mut policy = Policy::new(Mode::SUSPEND);
+    let naps = |plans: &[Plan]| plans.iter().take_while(|plan| matches!(plan, Plan::Nap { .. })).count();
+    let quiet = plans(&mut policy, 0, 12);
+    assert_eq!(naps(&quiet), 10);
+    assert!(quiet[10..].iter().all(|plan| matches!(plan, Plan::Sleep { .. })));
+    plans(&mut policy, 1, 1);
+    assert_eq!(naps(&plans(&mut policy, 0, 12)), 9);
+}

@@ -1,0 +1,114 @@
+//! Presets: what each mode's name stands for, as facts that an executor acts on without knowing the names.
+
+/// The first part of a mode's name: how completions are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preset {
+    /// Sleep on the notification, drain within a budget, arm. The notification is never masked.
+    Interrupt,
+    /// As `interrupt`, but a thread of the vector's own drains, and wakes those who submitted.
+    Threaded,
+    /// The notification masks itself and schedules a poller with a weight (the contract of Linux's `lib/irq_poll.c`).
+    IrqPoll,
+    /// Vectors post into one bitmap; one notification stands for all of them until it has been followed.
+    Posted,
+    /// Sleep for half of the observed mean service time, then spin.
+    HybridMean,
+    /// Sleep for half of the shortest service time seen lately, then spin.
+    HybridMin,
+    /// Stay masked while looks find entries; only after several in vain, each a timer apart, arm again.
+    Suspend,
+    /// `interrupt`, with the device's own coalescing at one fixed setting.
+    Coalesce,
+    /// `interrupt`, with the device's coalescing walked up and down a ladder after the rates seen.
+    Dim,
+    /// `interrupt`, with the device's coalescing set by how many commands are in flight.
+    Vic,
+    /// Spin.
+    Poll,
+    /// Whatever costs least within what the user lets it cost in latency.
+    Adaptive,
+}
+
+/// Who looks at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The thread that submits.
+    Own,
+    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
+    DrainThread,
+}
+
+/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
+/// mode's: the device has as many vectors as it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// Each vector notifies by itself.
+    PerVector,
+    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
+    Posted,
+}
+
+/// Which moderator decides what the device holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moderation {
+    /// [`crate::Moderator::fixed`].
+    Fixed,
+    /// [`crate::Moderator::dim`].
+    Dim,
+    /// [`crate::Moderator::vic`].
+    Vic,
+}
+
+impl Preset {
+    /// As written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Preset::Interrupt => "interrupt",
+            Preset::Threaded => "threaded",
+            Preset::IrqPoll => "irq-poll",
+            Preset::Posted => "posted",
+            Preset::HybridMean => "hybrid-mean",
+            Preset::HybridMin => "hybrid-min",
+            Preset::Suspend => "suspend",
+            Preset::Coalesce => "coalesce",
+            Preset::Dim => "dim",
+            Preset::Vic => "vic",
+            Preset::Poll => "poll",
+            Preset::Adaptive => "adaptive",
+        }
+    }
+
+    /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
+    #[inline]
+    pub fn masks(self) -> bool {
+        match self {
+            Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
+            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
+        }
+    }
+
+    /// Who looks.
+    pub fn placement(self) -> Placement {
+        if self == Preset::Threaded { Placement::DrainThread } else { Placement::Own }
+    }
+
+    /// How a message becomes a notification.
+    pub fn delivery(self) -> Delivery {
+        if self == Preset::Posted { Delivery::Posted } else { Delivery::PerVector }
+    }
+
+    /// Who decides what the device holds back; `None`: it holds nothing back.
+    pub fn moderation(self) -> Option<Moderation> {
+        match self {
+            Preset::Coalesce => Some(Moderation::Fixed),
+            Preset::Dim => Some(Moderation::Dim),
+            Preset::Vic => Some(Moderation::Vic),
+            _ => None,
+        }
+    }
+
+    /// Whether `+submit-check` means anything: not where the thread looks, or decides about looking, after each commit.
+    pub fn takes_submit_check(self) -> bool {
+        matches!(self, Preset::Interrupt | Preset::Threaded | Preset::IrqPoll | Preset::Posted)
+    }
+}

@@ -1,0 +1,106 @@
+//! What a policy is told about its user and its machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use units::Nanos;
+
+/// What a policy is told when it is made. Only `adaptive` asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// What the user allows.
+    pub slack: LatencySlack,
+    /// What sleeping costs here, to begin with. [`crate::Seen::cycle`] and [`crate::Woke::late`] keep track of it.
+    pub machine: Cycle,
+}
+
+/// What one sleep costs on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cycle {
+    /// CPU time of arming, blocking, being notified and coming back: B of the ski rental.
+    pub cpu: Nanos,
+    /// CPU time of blocking on a timer and coming back.
+    pub nap: Nanos,
+    /// From the entry's being posted to the woken thread's first look.
+    pub delay: Nanos,
+    /// From a timer's instant to the same.
+    pub late: Nanos,
+}
+
+/// A server without hypervisor; an executor measures its own machine and says so.
+impl Default for Cycle {
+    fn default() -> Cycle {
+        Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000) }
+    }
+}
+
+/// How much later than if polled a command may be found, as a fraction of its predicted device time: 0 … ∞, 10 % unless
+/// the user says otherwise. Kept in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LatencySlack(u32);
+
+impl LatencySlack {
+    /// As if polled, whatever it costs.
+    pub const NONE: LatencySlack = LatencySlack(0);
+    /// Whatever costs the least CPU time.
+    pub const UNLIMITED: LatencySlack = LatencySlack(u32::MAX);
+
+    /// Of so many thousandths.
+    pub const fn per_mille(thousandths: u32) -> LatencySlack {
+        LatencySlack(thousandths)
+    }
+
+    /// In thousandths; `u32::MAX` is no limit.
+    pub const fn thousandths(self) -> u32 {
+        self.0
+    }
+
+    /// This fraction of a span; of any span [`Nanos::MAX`] if there is no limit.
+    #[inline]
+    pub fn of(self, span: Nanos) -> Nanos {
+        match self.0 {
+            u32::MAX => Nanos::MAX,
+            thousandths => Nanos(span.0.saturating_mul(u64::from(thousandths)) / 1_000),
+        }
+    }
+}
+
+impl Default for LatencySlack {
+    fn default() -> LatencySlack {
+        LatencySlack(100)
+    }
+}
+
+/// Why a text is no [`LatencySlack`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no latency slack: a percentage like 10% or 2.5%, a fraction like 0.1, or inf")]
+pub struct SlackError(String);
+
+impl fmt::Display for LatencySlack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            u32::MAX => f.pad("inf"),
+            n if n % 10 == 0 => f.pad(&format!("{}%", n / 10)),
+            n => f.pad(&format!("{}.{}%", n / 10, n % 10)),
+        }
+    }
+}
+
+/// `10%`, `2.5%`, `0.1`, `inf`.
+impl FromStr for LatencySlack {
+    type Err = SlackError;
+
+    fn from_str(text: &str) -> Result<LatencySlack, SlackError> {
+        if text == "inf" {
+            return Ok(LatencySlack::UNLIMITED);
+        }
+        let (number, unit) = text.strip_suffix('%').map_or((text, 1_000.0), |number| (number, 10.0));
+        let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let value = number.parse::<f64>().ok().filter(|_| plain).ok_or_else(|| SlackError(text.to_owned()))?;
+        let thousandths = (value * unit).round();
+        if thousandths >= f64::from(u32::MAX) { Err(SlackError(text.to_owned())) } else { Ok(LatencySlack(thousandths as u32)) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use units::Nanos;
 
 use crate::stop::{Patience, RegisterValues, Stop, Stopping, ready_timeout};
 use crate::{AdminCommand, AdminReply, Limits, QueueSizes};
-pub use inventory::{Inventory, Model};
+pub use inventory::{Inventory, Model, Subsystem};
 pub use outcome::{BringupCause, BringupError, BringupPhase};
 
 /// What bring-up is to make of a controller.
@@ -252,6 +252,7 @@ impl Bringup {
             Command::AsyncEvents => {
                 let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
                 let wanted = AsyncEventConfig::new().with_smart(0x1f).with_namespace_attribute(offered.namespace_attribute());
+                let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
             }
             Command::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),

@@ -7,6 +7,7 @@ mod bringup;
 mod error;
 mod ledger;
 mod limits;
+pub mod multipath;
 mod queue_pair;
 mod recovery;
 mod shutdown;
@@ -16,7 +17,7 @@ mod testing;
 
 pub use admin::{AdminCommand, AdminReply, Purpose};
 pub use bringup::{
-    Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, WantedQueues,
+    Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, Subsystem, WantedQueues,
 };
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use ledger::{Command, Expired, Stage};

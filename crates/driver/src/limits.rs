@@ -119,6 +119,10 @@ pub struct Namespace {
     pub boundary: u32,
     /// The controller refuses writes (NSATTR bit 0).
     pub read_only: bool,
+    /// Several controllers of the subsystem may be attached to it (NMIC bit 0).
+    pub shared: bool,
+    /// The ANA group that it is in (ANAGRPID); 0: none.
+    pub ana_group: u32,
     /// NGUID, or 0s.
     pub nguid: [u8; 16],
     /// EUI64, or 0s.
@@ -214,6 +218,8 @@ impl Namespace {
             block_log2: lbads,
             boundary: identify.noiob.into(),
             read_only: identify.nsattr & 1 != 0,
+            shared: identify.nmic & identify::Namespace::NMIC_SHARED != 0,
+            ana_group: identify.anagrpid,
             nguid: identify.nguid,
             eui64: identify.eui64,
             uuid: [0; 16],

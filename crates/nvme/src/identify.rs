@@ -4,7 +4,7 @@ mod controller;
 mod lists;
 mod namespace;
 
-pub use controller::{Controller, VolatileCache};
+pub use controller::{Controller, MultiPath, VolatileCache};
 pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
 pub use namespace::{LbaFormat, Namespace, NvmController, NvmNamespace};
 

@@ -30,6 +30,7 @@ mod testing;
 
 pub use entry::{Cqe, Sqe};
 pub use ids::{Cid, Lba, Nsid, QueueId, Vector};
+pub use log::ana::AnaState;
 pub use page::{Page, Text, TooShort};
 pub use ring::{Consumer, CqSlots, Doorbells, Producer, Registers, SqSlots};
 pub use status::Status;

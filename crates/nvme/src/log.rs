@@ -7,6 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::page::{Text, page};
 use crate::{Cid, QueueId, Status};
 
+pub mod ana;
+
 pub use crate::identify::NamespaceList as ChangedNamespaces;
 
 /// Log page identifiers (Base 5.1.12.1).
@@ -19,6 +21,8 @@ pub mod lid {
     pub const FIRMWARE_SLOT: u8 = 0x03;
     /// Changed Attached Namespace List → [`super::ChangedNamespaces`].
     pub const CHANGED_NAMESPACES: u8 = 0x04;
+    /// Asymmetric Namespace Access → [`super::ana::AnaLog`].
+    pub const ANA: u8 = 0x0c;
 }
 
 /// An entry of the Error Information log (Base 5.1.12.1.2): 64 bytes.

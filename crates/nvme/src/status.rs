@@ -217,12 +217,19 @@ statuses! {
     DEALLOCATED_OR_UNWRITTEN = MEDIA, 0x87, "Deallocated or Unwritten Logical Block";
     STORAGE_TAG_CHECK_ERROR = MEDIA, 0x88, "End-to-End Storage Tag Check Error";
 
+    /// The controller could not reach the namespace, for no reason that ANA would name (Base 4.2.3.4, SC 00h).
     INTERNAL_PATH_ERROR = PATH, 0x00, "Internal Path Error";
+    /// The controller will not reach the namespace again (Base 4.2.3.4, SC 01h; Base 8.1.1).
     ANA_PERSISTENT_LOSS = PATH, 0x01, "Asymmetric Access Persistent Loss";
+    /// The controller does not reach the namespace at present (Base 4.2.3.4, SC 02h; Base 8.1.1).
     ANA_INACCESSIBLE = PATH, 0x02, "Asymmetric Access Inaccessible";
+    /// The controller's way to the namespace is changing, for ANATT seconds at most (Base 4.2.3.4, SC 03h; Base 8.1.1).
     ANA_TRANSITION = PATH, 0x03, "Asymmetric Access Transition";
+    /// The controller found an error on the way between host and controller (Base 4.2.3.4, SC 60h).
     CONTROLLER_PATHING_ERROR = PATH, 0x60, "Controller Pathing Error";
+    /// The host found an error on the way between host and controller; no controller says so (Base 4.2.3.4, SC 70h).
     HOST_PATHING_ERROR = PATH, 0x70, "Host Pathing Error";
+    /// The host gave the command up, on its own account; no controller says so (Base 4.2.3.4, SC 71h).
     ABORTED_BY_HOST = PATH, 0x71, "Command Aborted By Host";
 }
 

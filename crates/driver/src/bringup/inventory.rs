@@ -4,6 +4,7 @@ use nvme::features::NumberOfQueues;
 use nvme::identify::{self, DescriptorList, NamespaceList};
 use nvme::regs::{Cap, Version};
 use nvme::{Nsid, Page, QueueId, Status};
+use units::Nanos;
 
 use super::{Bringup, BringupCause, Command, MOST_NAMESPACES, QueueLayout, State, WantedQueues, to_post};
 use crate::{AdminReply, Limits, Namespace, RefusedFormat};
@@ -17,6 +18,8 @@ pub struct Inventory {
     pub version: Version,
     /// Which controller it is.
     pub model: Model,
+    /// The subsystem that it belongs to.
+    pub subsystem: Subsystem,
     /// What its commands and queues have to keep to. Always there once bring-up is ready.
     pub limits: Option<Limits>,
     /// The active namespaces that can be used.
@@ -42,6 +45,40 @@ pub struct Model {
     pub serial: String,
     /// FR.
     pub firmware: String,
+}
+
+/// The subsystem that a controller belongs to, and what of it matters where there are several paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subsystem {
+    /// SUBNQN.
+    pub nqn: String,
+    /// CNTLID: which of its controllers this is.
+    pub controller: u16,
+    /// ANATT, if asymmetric namespace access is reported (CMIC.ANARS): how long a change of state takes at most.
+    pub ana_transition: Option<Nanos>,
+    /// ANAGRPMAX: the highest ANA group; 0 without ANA.
+    pub ana_groups: u32,
+    /// KAS: the steps in which a keep-alive time-out can be set; zero: it cannot.
+    pub keep_alive_step: Nanos,
+    /// CTRATT.TBKAS: any traffic counts as keep-alive.
+    pub traffic_keep_alive: bool,
+    /// CQT: how long after its keep-alive time-out the controller may still be at work.
+    pub quiesce_time: Nanos,
+}
+
+impl Subsystem {
+    fn new(controller: &identify::Controller) -> Subsystem {
+        let ana = controller.cmic.ana();
+        Subsystem {
+            nqn: controller.subnqn.to_string(),
+            controller: controller.cntlid,
+            ana_transition: ana.then(|| Nanos::from_secs(controller.anatt.into())),
+            ana_groups: if ana { controller.anagrpmax } else { 0 },
+            keep_alive_step: Nanos::from_millis(u64::from(controller.kas) * 100),
+            traffic_keep_alive: controller.ctratt & identify::Controller::CTRATT_TBKAS != 0,
+            quiesce_time: Nanos::from_millis(controller.cqt.into()),
+        }
+    }
 }
 
 impl Bringup {
@@ -89,6 +126,7 @@ impl Bringup {
         let limits = Limits::new(self.inventory.cap, controller).map_err(BringupCause::Unusable)?;
         let text = |field: &dyn std::fmt::Display| field.to_string();
         self.inventory.model = Model { model: text(&controller.mn), serial: text(&controller.sn), firmware: text(&controller.fr) };
+        self.inventory.subsystem = Subsystem::new(controller);
         self.inventory.limits = Some(limits);
         self.inventory.async_events_offered = controller.oaes;
         self.inventory.shutdown_micros = controller.rtd3e;

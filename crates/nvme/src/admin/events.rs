@@ -70,6 +70,7 @@ pub mod notice {
     pub const FIRMWARE_ACTIVATION_STARTING: u8 = 1;
     /// The telemetry log changed.
     pub const TELEMETRY_LOG_CHANGED: u8 = 2;
-    /// Asymmetric namespace access changed.
+    /// Asymmetric namespace access changed: read the log page 0Ch, [`crate::log::ana::AnaLog`]. Sent if feature 0Bh has ANACN
+    /// ([`crate::features::AsyncEventConfig::ana_change`]).
     pub const ANA_CHANGE: u8 = 3;
 }

@@ -28,8 +28,8 @@ pub struct Controller {
     pub rab: u8,
     /// IEEE, 75:73. OUI of the vendor.
     pub ieee: [u8; 3],
-    /// CMIC, 76. Multi-path and sharing: bit 0 several ports, 1 several controllers, 2 SR-IOV, 3 ANA.
-    pub cmic: u8,
+    /// CMIC, 76. Multi-path and sharing; see [`MultiPath`].
+    pub cmic: MultiPath,
     /// MDTS, 77. The most data in one command, 2^MDTS pages of CAP.MPSMIN; 0 is no limit. See
     /// [`Controller::max_transfer`].
     pub mdts: u8,
@@ -131,13 +131,13 @@ pub struct Controller {
     pub nsetidmax: u16,
     /// ENDGIDMAX, 341:340. Highest endurance group.
     pub endgidmax: u16,
-    /// ANATT, 342. ANA transition time, in seconds.
+    /// ANATT, 342. The longest that a group stays in the state Change, in seconds.
     pub anatt: u8,
-    /// ANACAP, 343. ANA capabilities.
+    /// ANACAP, 343. ANA capabilities: bit *n* of 4:0 is [`crate::AnaState::capability`]; see [`Controller::ANACAP_STATIC_GROUPS`].
     pub anacap: u8,
-    /// ANAGRPMAX, 347:344. Highest ANA group.
+    /// ANAGRPMAX, 347:344. Highest ANA group identifier.
     pub anagrpmax: u32,
-    /// NANAGRPID, 351:348. Number of ANA groups.
+    /// NANAGRPID, 351:348. Number of ANA groups, at most ANAGRPMAX.
     pub nanagrpid: u32,
     /// PELS, 355:352. Persistent event log size, in units of 64 KiB.
     pub pels: u32,
@@ -235,7 +235,27 @@ impl VolatileCache {
     pub const ALL_FLUSHED: u8 = 3;
 }
 
+/// Identify Controller CMIC, byte 76 (Base 5.1.13.2.1): what of the subsystem is shared.
+#[bitfield(u8)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct MultiPath {
+    /// MPORTS: the subsystem may have several ports.
+    pub ports: bool,
+    /// MCTRS: the subsystem may have several controllers.
+    pub controllers: bool,
+    /// FT: the controller belongs to an SR-IOV virtual function.
+    pub virtual_function: bool,
+    /// ANARS: asymmetric namespace access is reported (Base 8.1.1).
+    pub ana: bool,
+    #[bits(4)]
+    __: u8,
+}
+
 impl Controller {
+    /// ANACAP bit 6: a namespace keeps its ANAGRPID while it is attached to any controller.
+    pub const ANACAP_STATIC_GROUPS: u8 = 1 << 6;
+    /// ANACAP bit 7: namespace management takes an ANAGRPID other than 0.
+    pub const ANACAP_GROUP_CHOICE: u8 = 1 << 7;
     /// CNTRLTYPE: an I/O controller.
     pub const TYPE_IO: u8 = 1;
     /// LPA bit 1: Commands Supported and Effects log.

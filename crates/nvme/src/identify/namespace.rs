@@ -30,7 +30,7 @@ pub struct Namespace {
     pub dpc: u8,
     /// DPS, 29. Protection information in use; see [`Namespace::protection_type`].
     pub dps: u8,
-    /// NMIC, 30. Bit 0: several controllers may share it.
+    /// NMIC, 30. Sharing; see [`Namespace::NMIC_SHARED`].
     pub nmic: u8,
     /// RESCAP, 31. Reservations.
     pub rescap: u8,
@@ -80,7 +80,7 @@ pub struct Namespace {
     pub kpiodaag: u32,
     #[doc(hidden)]
     pub reserved88: [u8; 4],
-    /// ANAGRPID, 95:92. ANA group; 0: none.
+    /// ANAGRPID, 95:92. ANA group, whose state the log page 0Ch has; 0: none.
     pub anagrpid: u32,
     #[doc(hidden)]
     pub reserved96: [u8; 3],
@@ -125,6 +125,10 @@ impl LbaFormat {
 }
 
 impl Namespace {
+    /// NMIC bit 0, SHRNS: several controllers of the subsystem may be attached to the namespace at one time.
+    pub const NMIC_SHARED: u8 = 1 << 0;
+    /// NMIC bit 1, DISNS: the namespace is dispersed, over several subsystems.
+    pub const NMIC_DISPERSED: u8 = 1 << 1;
     /// FLBAS bit 4: metadata follow the data of each block.
     pub const FLBAS_EXTENDED: u8 = 1 << 4;
     /// DLFEAT bits 2:0: deallocated blocks read as zeroes.

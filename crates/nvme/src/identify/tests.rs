@@ -7,12 +7,12 @@ use crate::{Nsid, Page, Text};
 
 #[test]
 fn identify_controller_fields_are_at_their_offsets() {
-    offsets!(Controller: sn 4, mn 24, fr 64, mdts 77, cntlid 78, ver 80, rtd3e 88, oaes 92, ctratt 96, cntrltype 111, crdt 128, nvmsr 253, oacs 256, acl 258, aerl 259, lpa 261, elpe 262, wctemp 266, tnvmcap 280, kas 320, sanicap 328, anatt 342, pels 352, megcap 368, cqt 386, sqes 512, cqes 513, maxcmd 514, nn 516, oncs 520, vwc 525, awun 526, sgls 536, mnan 540, oaqd 564, subnqn 768, fabrics 1792, psd 2048, vs 3072);
+    offsets!(Controller: sn 4, mn 24, fr 64, cmic 76, mdts 77, cntlid 78, ver 80, rtd3e 88, oaes 92, ctratt 96, cntrltype 111, crdt 128, nvmsr 253, oacs 256, acl 258, aerl 259, lpa 261, elpe 262, wctemp 266, tnvmcap 280, kas 320, sanicap 328, anatt 342, anacap 343, anagrpmax 344, nanagrpid 348, pels 352, megcap 368, cqt 386, sqes 512, cqes 513, maxcmd 514, nn 516, oncs 520, vwc 525, awun 526, sgls 536, mnan 540, oaqd 564, subnqn 768, fabrics 1792, psd 2048, vs 3072);
 }
 
 #[test]
 fn identify_namespace_fields_are_at_their_offsets() {
-    offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
+    offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
     offsets!(NvmNamespace: elbaf 12, npdgl 268);
     offsets!(NvmController: dmrsl 4, dmsl 8);
 }
@@ -39,6 +39,13 @@ fn entry_sizes_are_a_range() {
 fn a_controller_is_shown_by_what_people_know_it_by() {
     let controller = Controller { mn: Text::ascii("Reap"), sn: Text::ascii("1"), ..Controller::default() };
     assert_eq!(format!("{controller:?}"), r#"Controller { mn: "Reap", sn: "1", fr: "", .. }"#);
+}
+
+#[test]
+fn sharing_is_read_bit_by_bit() {
+    let bits = |cmic: MultiPath| (cmic.ports(), cmic.controllers(), cmic.virtual_function(), cmic.ana());
+    assert_eq!(bits(MultiPath::from_bits(0b1001)), (true, false, false, true));
+    assert_eq!(bits(MultiPath::from_bits(0b0110)), (false, true, true, false));
 }
 
 #[test]

@@ -11,6 +11,8 @@ fn requests() -> Requests {
         block_log2: 9,
         boundary: 0,
         read_only: false,
+        shared: false,
+        ana_group: 0,
         nguid: [0; 16],
         eui64: [0; 8],
         uuid: [0; 16],

@@ -1,0 +1,614 @@
+//! The failover of one software queue: events in, actions out.
+
+use std::collections::VecDeque;
+
+use nvme::{AnaState, Status};
+use units::{Nanos, Op};
+
+use super::flush::Flushes;
+use super::path::{Path, Paths};
+use super::slots::{Slots, State};
+use super::{Link, PathId, PathSet, PathStatus, PathTraits, RequestId, Verdict, WriteMarks, verdict};
+
+/// How patient to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverConfig {
+    /// How long a request waits while no path is usable before it fails.
+    pub no_path_timeout: Nanos,
+    /// How many requests wait so at most; further ones fail at once.
+    pub no_path_limit: usize,
+    /// How often a request is sent again because of a status. Paths that are lost do not count.
+    pub retries: u8,
+    /// How long a write whose outcome is unknown is held, if nothing says when its controller has come to rest.
+    /// [`Nanos::MAX`]: for ever. A write that fails because of this may still be carried out, and may then undo a later one.
+    pub held_timeout: Nanos,
+    /// Send such a write again at once. It may then be carried out twice, the first time last: **a later write to the
+    /// same blocks can be undone**.
+    pub unsafe_fast_failover: bool,
+}
+
+impl Default for FailoverConfig {
+    /// 30 s for a path, as many requests as there are; four retries; held for ever.
+    fn default() -> FailoverConfig {
+        FailoverConfig {
+            no_path_timeout: Nanos::from_secs(30),
+            no_path_limit: usize::MAX,
+            retries: 4,
+            held_timeout: Nanos::MAX,
+            unsafe_fast_failover: false,
+        }
+    }
+}
+
+/// Why a request failed without a controller's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// No path was usable for too long.
+    #[error("no path was usable for {waited}")]
+    NoPath {
+        /// How long it waited.
+        waited: Nanos,
+    },
+    /// No path is usable, and as many requests wait for one as may.
+    #[error("no path is usable, and {waiting} requests wait for one already")]
+    TooManyWaiting {
+        /// How many.
+        waiting: usize,
+    },
+    /// A write whose outcome is unknown.
+    #[error(
+        "path {path} was lost with the write inside, and for {waited} nothing has said that its controller has come to rest; the write may have been carried out, or may still be"
+    )]
+    Unsettled {
+        /// The path.
+        path: PathId,
+        /// How long it was held.
+        waited: Nanos,
+    },
+    /// A Flush that could not be sent where it was needed.
+    #[error("writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}")]
+    NotCovered {
+        /// The path.
+        path: PathId,
+        /// How long the Flush waited.
+        waited: Nanos,
+    },
+    /// Writes that were to be flushed are gone.
+    #[error("path {path} lost its volatile cache before writes that completed on it were flushed: they may be lost")]
+    CacheLost {
+        /// The path.
+        path: PathId,
+    },
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the request on this path, and say [`Failover::ended`] when its completion has come. A Flush may be sent on
+    /// several paths at one time.
+    Send {
+        /// The request.
+        request: RequestId,
+        /// Its caller's name for it.
+        token: u64,
+        /// Where.
+        path: PathId,
+    },
+    /// The request is over, with a status that a controller gave earlier.
+    End {
+        /// Its caller's name for it.
+        token: u64,
+        /// How.
+        status: Status,
+    },
+    /// The request is over, without a controller's status.
+    Fail {
+        /// Its caller's name for it.
+        token: u64,
+        /// Why.
+        failure: Failure,
+    },
+    /// Read the ANA log page of this path, and say [`Failover::ana_changed`]: a status told of a change.
+    ReadAna(PathId),
+    /// Reset this path: its ANA state has been Change for longer than ANATT, or it has a write inside that the host gave up.
+    Reset(PathId),
+}
+
+/// What became of a request that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// Send it on this path now.
+    Send {
+        /// The request.
+        request: RequestId,
+        /// Where.
+        path: PathId,
+    },
+    /// [`Failover::poll`] will tell, now or later.
+    Queued,
+    /// It has failed.
+    Refused(Failure),
+}
+
+/// What became of a request whose completion has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is over.
+    Done {
+        /// Its caller's name for it.
+        token: u64,
+        /// How.
+        status: Status,
+    },
+    /// It goes on: [`Failover::poll`] will tell.
+    GoesOn,
+    /// The completion is of no request that is out on this path: it has been taken back, or was never sent.
+    Stale,
+}
+
+/// More paths than there can be, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} paths: there have to be 1 to {most}", most = PathSet::MOST)]
+pub struct TooManyPaths(pub usize);
+
+/// What happened, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests sent again because of a status.
+    pub retried: u64,
+    /// Requests sent again because their path was lost or reset.
+    pub failed_over: u64,
+    /// Writes that were held until the controller of their lost path had come to rest.
+    pub held: u64,
+    /// The longest that one was held.
+    pub longest_hold: Nanos,
+    /// Writes that were sent again without waiting ([`FailoverConfig::unsafe_fast_failover`]).
+    pub unsafe_resends: u64,
+    /// Requests that had to wait because no path was usable.
+    pub waited: u64,
+    /// The longest from the first thing that went wrong with a request until it was over.
+    pub longest_stall: Nanos,
+    /// Requests that failed without a controller's status.
+    pub failed: u64,
+    /// Completions of no request that was out.
+    pub stale: u64,
+}
+
+/// The state machine. After every event, and when [`Failover::next_deadline`] has come ([`Failover::tick`]),
+/// [`Failover::poll`] is asked until it has no more to say.
+#[derive(Debug)]
+pub struct Failover {
+    pub(super) config: FailoverConfig,
+    pub(super) paths: Paths,
+    pub(super) slots: Slots,
+    pub(super) flushes: Flushes,
+    pub(super) marks: WriteMarks,
+    /// Which of the queues of `marks` this is.
+    pub(super) queue: usize,
+    /// Paths whose writes need a Flush.
+    pub(super) volatile: PathSet,
+    /// To be sent, Flushes among them.
+    pub(super) ready: VecDeque<RequestId>,
+    /// Without a path, in the order in which their time is up.
+    waiting: VecDeque<RequestId>,
+    /// Writes of unknown outcome.
+    held: Vec<RequestId>,
+    pub(super) actions: VecDeque<Action>,
+    pub(super) counters: Counters,
+}
+
+impl Failover {
+    /// For paths of which none is up yet, with room for `requests` at one time (more are allowed, and allocate). `queue`
+    /// numbers the software queues that share `marks`, from 0.
+    pub fn new(
+        config: FailoverConfig,
+        traits: &[PathTraits],
+        marks: &WriteMarks,
+        queue: usize,
+        requests: usize,
+    ) -> Result<Failover, TooManyPaths> {
+        if traits.is_empty() || traits.len() > PathSet::MOST {
+            return Err(TooManyPaths(traits.len()));
+        }
+        let paths = Paths::new(traits);
+        let volatile = paths.iter().filter(|(_, p)| p.traits.volatile_cache).fold(PathSet::NONE, |set, (id, _)| set.with(id));
+        Ok(Failover {
+            config,
+            slots: Slots::with_capacity(requests),
+            flushes: Flushes::default(),
+            marks: marks.clone(),
+            queue,
+            volatile,
+            ready: VecDeque::with_capacity(requests),
+            waiting: VecDeque::with_capacity(requests),
+            held: Vec::with_capacity(requests),
+            actions: VecDeque::new(),
+            counters: Counters::default(),
+            paths,
+        })
+    }
+
+    /// The paths that a request may be sent on now: Optimized ones, Non-Optimized ones only if there is none of those.
+    #[inline]
+    pub fn candidates(&self) -> PathSet {
+        self.paths.best
+    }
+
+    /// How a path stands.
+    pub fn status(&self, path: PathId) -> Option<PathStatus> {
+        self.paths.get(path).map(|p| PathStatus { link: p.link, ana: p.ana })
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Whether nothing is open: no request waits, is held or is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.slots.iter().next().is_none()
+    }
+
+    /// A request of the caller's, which `choose` finds a path for among those given.
+    #[inline]
+    pub fn submit(&mut self, now: Nanos, token: u64, op: Op, choose: impl FnOnce(PathSet) -> PathId) -> Submitted {
+        let best = self.paths.best;
+        if best.is_empty() || op == Op::Flush {
+            return self.submit_slowly(now, token, op);
+        }
+        let path = member(best, choose(best));
+        Submitted::Send { request: self.slots.insert(token, op, State::Sent(path)), path }
+    }
+
+    #[cold]
+    fn submit_slowly(&mut self, now: Nanos, token: u64, op: Op) -> Submitted {
+        if op == Op::Flush {
+            return self.submit_flush(now, token);
+        }
+        if self.waiting.len() >= self.config.no_path_limit {
+            self.counters.failed += 1;
+            return Submitted::Refused(Failure::TooManyWaiting { waiting: self.waiting.len() });
+        }
+        let request = self.slots.insert(token, op, State::Ready);
+        self.park(now, request);
+        Submitted::Queued
+    }
+
+    /// The completion of a request that was sent on `path`.
+    #[inline]
+    pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+        if let Some(slot) = self.slots.get(request)
+            && slot.state == State::Sent(path)
+            && status.is_success()
+            && !slot.troubled
+        {
+            let (token, op) = (slot.token, slot.op);
+            self.slots.remove(request);
+            if op == Op::Write && self.volatile.contains(path) {
+                self.marks.wrote(self.queue, path);
+            }
+            return Ended::Done { token, status };
+        }
+        self.ended_badly(now, request, path, status)
+    }
+
+    #[cold]
+    fn ended_badly(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+        let state = self.slots.get(request).map(|slot| slot.state);
+        match state {
+            Some(State::Flush(_)) => return self.flush_ended(now, request, path, status),
+            // A lost path may answer after all, if its completion was on the way: then the outcome is known.
+            Some(State::Sent(p) | State::Held(p)) if p == path => {}
+            _ => {
+                self.counters.stale += 1;
+                return Ended::Stale;
+            }
+        }
+        if matches!(state, Some(State::Held(_))) {
+            self.held.retain(|&held| held != request);
+        }
+        let verdict = verdict(status);
+        if verdict == Verdict::Elsewhere {
+            self.learn(now, path, status);
+        }
+        if made_by_host(status) && self.is_unsettled(now, request, path) {
+            return Ended::GoesOn;
+        }
+        let retries = self.config.retries;
+        let again = self.slots.trouble(request, now).filter(|(_, trouble)| verdict != Verdict::Over && trouble.tries < retries);
+        let Some((slot, trouble)) = again else { return self.over(now, request, path, status) };
+        trouble.tries += 1;
+        trouble.avoid = trouble.avoid.with(path);
+        slot.state = State::Ready;
+        self.counters.retried += 1;
+        self.ready.push_back(request);
+        Ended::GoesOn
+    }
+
+    /// A write that the host gave up: no controller says that it will not be carried out. It is held until its path
+    /// has been reset.
+    fn is_unsettled(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
+        let held = !self.config.unsafe_fast_failover;
+        let Some((slot, trouble)) = self.slots.trouble(request, now).filter(|(slot, _)| slot.op == Op::Write && held) else {
+            return false;
+        };
+        (slot.state, trouble.parked) = (State::Held(path), now);
+        self.held.push(request);
+        self.counters.held += 1;
+        self.ask(Action::Reset(path));
+        true
+    }
+
+    /// Asks for something once.
+    fn ask(&mut self, action: Action) {
+        if !self.actions.contains(&action) {
+            self.actions.push_back(action);
+        }
+    }
+
+    /// A request is over, with the status of the controller that had it last.
+    fn over(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
+        let Some(slot) = self.slots.get(request) else { return Ended::Stale };
+        let (token, op) = (slot.token, slot.op);
+        if op == Op::Write && status.is_success() && self.volatile.contains(path) {
+            self.marks.wrote(self.queue, path);
+        }
+        self.close(now, request);
+        Ended::Done { token, status }
+    }
+
+    /// Forgets a request, and remembers how long it was in trouble.
+    pub(super) fn close(&mut self, now: Nanos, request: RequestId) {
+        if let Some(trouble) = self.slots.troubled(request) {
+            self.counters.longest_stall = self.counters.longest_stall.max(now - trouble.since);
+        }
+        self.slots.remove(request);
+    }
+
+    /// A request fails without a controller's status.
+    pub(super) fn fail(&mut self, now: Nanos, request: RequestId, failure: Failure) {
+        let Some(slot) = self.slots.get(request) else { return };
+        self.actions.push_back(Action::Fail { token: slot.token, failure });
+        self.counters.failed += 1;
+        self.close(now, request);
+    }
+
+    /// A status told of the path: until the log page has been read, it is believed.
+    pub(super) fn learn(&mut self, now: Nanos, path: PathId, status: Status) {
+        if let Some(state) = AnaState::of_status(status) {
+            self.set_ana(now, path, state);
+            self.ask(Action::ReadAna(path));
+        }
+    }
+
+    fn set_ana(&mut self, now: Nanos, path: PathId, state: AnaState) {
+        self.paths.change(path, |p: &mut Path| {
+            let was = std::mem::replace(&mut p.ana, state);
+            let since = if was == AnaState::CHANGE { p.ana_deadline } else { now + p.traits.ana_transition };
+            p.ana_deadline = if state == AnaState::CHANGE { since } else { Nanos::MAX };
+        });
+    }
+
+    /// The ANA log page of a path says this of the namespace's group.
+    pub fn ana_changed(&mut self, now: Nanos, path: PathId, state: AnaState) {
+        self.set_ana(now, path, state);
+        self.release(now);
+    }
+
+    /// The path has been brought up, with this ANA state. Nothing of ours is inside any more.
+    pub fn path_up(&mut self, now: Nanos, path: PathId, state: AnaState) {
+        self.settle(now, path);
+        self.paths.change(path, |p| (p.link, p.ana, p.ana_deadline) = (Link::Live, AnaState::OPTIMIZED, Nanos::MAX));
+        self.set_ana(now, path, state);
+        self.release(now);
+    }
+
+    /// The path is being reset. Its commands may still complete; what is out when it has stopped
+    /// ([`Failover::quiesced`]) is sent again.
+    pub fn path_resetting(&mut self, now: Nanos, path: PathId) {
+        self.paths.change(path, |p| {
+            if p.link != Link::Lost {
+                p.down_since = now;
+            }
+            p.link = Link::Resetting;
+        });
+    }
+
+    /// The path does not answer any more. Reads are sent again at once; writes are held, as the controller may still carry
+    /// them out. Whoever sends a read again lends its buffer to another controller: the lost one must be unable
+    /// to reach it, as one is whose link is down.
+    pub fn path_lost(&mut self, now: Nanos, path: PathId) {
+        let lost = self.paths.change(path, |p| {
+            if p.link == Link::Lost {
+                return false;
+            }
+            if p.link == Link::Live {
+                p.down_since = now;
+            }
+            (p.link, p.ana_deadline) = (Link::Lost, Nanos::MAX);
+            p.quiet_at = p.traits.quiesce_after.map_or(Nanos::MAX, |after| now + after);
+            true
+        });
+        if lost != Some(true) {
+            return;
+        }
+        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == State::Sent(path)).map(|(id, _)| id).collect();
+        for request in out {
+            let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
+            if slot.op == Op::Write && !self.config.unsafe_fast_failover {
+                (slot.state, trouble.parked) = (State::Held(path), now);
+                self.held.push(request);
+                self.counters.held += 1;
+                continue;
+            }
+            self.counters.unsafe_resends += u64::from(slot.op == Op::Write);
+            self.counters.failed_over += 1;
+            slot.state = State::Ready;
+            self.ready.push_back(request);
+        }
+        self.flush_lost(now, path);
+        self.release(now);
+    }
+
+    /// The controller of this path has provably stopped (CSTS.RDY = 0): it carries out nothing more.
+    pub fn quiesced(&mut self, now: Nanos, path: PathId) {
+        self.paths.change(path, |p| p.link = Link::Connecting);
+        self.settle(now, path);
+        self.release(now);
+    }
+
+    /// Whatever is inside a path's controller will not be carried out any more: it may be sent again.
+    fn settle(&mut self, now: Nanos, path: PathId) {
+        self.paths.change(path, |p| p.quiet_at = Nanos::MAX);
+        let inside = |state| matches!(state, State::Sent(p) | State::Held(p) if p == path);
+        let out: Vec<_> = self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
+        for request in out {
+            let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
+            if matches!(slot.state, State::Held(_)) {
+                self.counters.longest_hold = self.counters.longest_hold.max(now - trouble.parked);
+            }
+            slot.state = State::Ready;
+            self.counters.failed_over += 1;
+            self.ready.push_back(request);
+        }
+        self.held.retain(|&request| self.slots.get(request).is_some_and(|slot| matches!(slot.state, State::Held(_))));
+        self.flush_lost(now, path);
+    }
+
+    /// Paths have changed: whoever waited for one has another look.
+    fn release(&mut self, now: Nanos) {
+        if !self.paths.best.is_empty() {
+            while let Some(request) = self.waiting.pop_front() {
+                if let Some(slot) = self.slots.get_mut(request).filter(|slot| slot.state == State::Waiting) {
+                    slot.state = State::Ready;
+                    self.ready.push_back(request);
+                }
+            }
+        }
+        self.release_flushes(now);
+    }
+
+    /// No path: waits for one.
+    fn park(&mut self, now: Nanos, request: RequestId) {
+        let Some((slot, trouble)) = self.slots.trouble(request, now) else { return };
+        (slot.state, trouble.parked) = (State::Waiting, now);
+        self.counters.waited += 1;
+        self.waiting.push_back(request);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Nanos) {
+        let due: Vec<_> = self.paths.iter().map(|(id, p)| (id, p.ana_deadline <= now, p.quiet_at <= now)).collect();
+        for (path, change_is_over, quiet) in due {
+            if change_is_over {
+                self.paths.change(path, |p| p.ana_deadline = Nanos::MAX);
+                self.ask(Action::Reset(path));
+            }
+            if quiet {
+                self.settle(now, path);
+            }
+        }
+        let timeout = self.config.no_path_timeout;
+        while let Some(&request) = self.waiting.front() {
+            let parked = self.slots.troubled(request).map_or(Nanos::ZERO, |trouble| trouble.parked);
+            if parked + timeout > now {
+                break;
+            }
+            self.waiting.pop_front();
+            self.fail(now, request, Failure::NoPath { waited: now - parked });
+        }
+        self.give_up_held(now);
+        self.give_up_flushes(now);
+    }
+
+    /// Held writes of controllers of which nobody knows when they come to rest.
+    fn give_up_held(&mut self, now: Nanos) {
+        for request in std::mem::take(&mut self.held) {
+            match self.held_until(request) {
+                Some((path, parked, until)) if until <= now => {
+                    self.fail(now, request, Failure::Unsettled { path, waited: now - parked });
+                }
+                Some(_) => self.held.push(request),
+                None => {}
+            }
+        }
+    }
+
+    /// The path of a held write, since when it is held, and until when.
+    fn held_until(&self, request: RequestId) -> Option<(PathId, Nanos, Nanos)> {
+        let State::Held(path) = self.slots.get(request)?.state else { return None };
+        let parked = self.slots.troubled(request)?.parked;
+        let known = self.paths.get(path).is_some_and(|p| p.quiet_at < Nanos::MAX);
+        Some((path, parked, if known { Nanos::MAX } else { parked + self.config.held_timeout }))
+    }
+
+    /// When [`Failover::tick`] matters next.
+    pub fn next_deadline(&self) -> Nanos {
+        let parked = |request: &RequestId| self.slots.troubled(*request).map(|trouble| trouble.parked + self.config.no_path_timeout);
+        let waiting = self.waiting.front().and_then(parked).unwrap_or(Nanos::MAX);
+        let held = self.held.iter().filter_map(|&request| self.held_until(request)).map(|(.., until)| until);
+        held.fold(self.paths.next_deadline().min(waiting).min(self.next_flush_deadline()), Nanos::min)
+    }
+
+    /// The next thing to do, until there is none. `choose` finds a path for a request, by its token, among those given.
+    #[inline]
+    pub fn poll(&mut self, now: Nanos, choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+        if self.ready.is_empty() && self.actions.is_empty() {
+            return None;
+        }
+        self.poll_slowly(now, choose)
+    }
+
+    fn poll_slowly(&mut self, now: Nanos, mut choose: impl FnMut(u64, PathSet) -> PathId) -> Option<Action> {
+        while self.actions.is_empty() {
+            let request = self.ready.pop_front()?;
+            let Some(slot) = self.slots.get(request) else { continue };
+            let token = slot.token;
+            let path = match slot.state {
+                State::Flush(part) => match self.next_part(request, part, |among| choose(token, among)) {
+                    Some(path) => path,
+                    None => continue,
+                },
+                State::Ready => {
+                    let Some(among) = self.alternatives(request) else {
+                        self.wait_or_fail(now, request);
+                        continue;
+                    };
+                    let path = member(among, choose(token, among));
+                    if let Some(slot) = self.slots.get_mut(request) {
+                        slot.state = State::Sent(path);
+                    }
+                    path
+                }
+                _ => continue,
+            };
+            return Some(Action::Send { request, token, path });
+        }
+        self.actions.pop_front()
+    }
+
+    /// Where a request may be sent again: on a path that has not failed it yet, if there is one.
+    fn alternatives(&mut self, request: RequestId) -> Option<PathSet> {
+        let (best, usable) = (self.paths.best, self.paths.usable);
+        let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
+        [best.without(avoid), usable.without(avoid), best].into_iter().find(|set| !set.is_empty())
+    }
+
+    fn wait_or_fail(&mut self, now: Nanos, request: RequestId) {
+        if self.waiting.len() >= self.config.no_path_limit {
+            return self.fail(now, request, Failure::TooManyWaiting { waiting: self.waiting.len() });
+        }
+        self.park(now, request);
+    }
+}
+
+/// What a selector chose, or the first of the set should it have chosen none of it.
+#[inline]
+pub(super) fn member(among: PathSet, chosen: PathId) -> PathId {
+    if among.contains(chosen) { chosen } else { among.first().unwrap_or(chosen) }
+}
+
+/// Statuses that no controller gives: what became of the command is unknown (Base 4.2.3.4).
+fn made_by_host(status: Status) -> bool {
+    matches!(status.kind(), Status::HOST_PATHING_ERROR | Status::ABORTED_BY_HOST)
+}

@@ -1,0 +1,215 @@
+//! Whether controllers lead to the same namespace.
+
+use std::fmt;
+
+use super::{PathId, PathSet};
+use crate::{Inventory, Namespace};
+
+/// What a path leads to, as its controller says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathIdentity {
+    /// SUBNQN (Identify Controller).
+    pub nqn: String,
+    /// CNTLID (Identify Controller).
+    pub controller: u16,
+    /// The namespace.
+    pub namespace: Namespace,
+}
+
+impl PathIdentity {
+    /// Namespace `namespace` of the controller that was brought up so.
+    pub fn new(inventory: &Inventory, namespace: &Namespace) -> PathIdentity {
+        let subsystem = &inventory.subsystem;
+        PathIdentity { nqn: subsystem.nqn.clone(), controller: subsystem.controller, namespace: *namespace }
+    }
+
+    /// The value of a field that has to be the same on every path, as people write it.
+    fn value(&self, field: Field) -> String {
+        let ns = &self.namespace;
+        match field {
+            Field::Nqn => self.nqn.clone(),
+            Field::Nsid => ns.nsid.to_string(),
+            Field::Size => format!("{} blocks", ns.blocks),
+            Field::Format => format!("blocks of {} bytes", ns.block_size()),
+            Field::Nguid => hex(&ns.nguid),
+            Field::Eui64 => hex(&ns.eui64),
+            Field::Uuid => uuid(&ns.uuid),
+            Field::Group => ns.ana_group.to_string(),
+        }
+    }
+
+    /// Whether the namespace says which it is: not all of NGUID, EUI64 and UUID are zero.
+    fn is_identified(&self) -> bool {
+        let ns = &self.namespace;
+        ns.nguid != [0; 16] || ns.eui64 != [0; 8] || ns.uuid != [0; 16]
+    }
+}
+
+/// What has to be the same on every path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The subsystem's name.
+    Nqn,
+    /// The namespace identifier.
+    Nsid,
+    /// NSZE.
+    Size,
+    /// LBADS.
+    Format,
+    /// NGUID.
+    Nguid,
+    /// EUI64.
+    Eui64,
+    /// UUID.
+    Uuid,
+    /// ANAGRPID: a namespace is in one group, whatever its state on each controller (Base 8.1.1).
+    Group,
+}
+
+impl Field {
+    const ALL: [Field; 8] = [Field::Nqn, Field::Nsid, Field::Size, Field::Format, Field::Nguid, Field::Eui64, Field::Uuid, Field::Group];
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Field::Nqn => "subsystem NQN (SUBNQN)",
+            Field::Nsid => "namespace identifier (NSID)",
+            Field::Size => "size (NSZE)",
+            Field::Format => "format (LBADS)",
+            Field::Nguid => "NGUID",
+            Field::Eui64 => "EUI64",
+            Field::Uuid => "UUID",
+            Field::Group => "ANA group (ANAGRPID)",
+        })
+    }
+}
+
+/// Paths that do not lead to one namespace, or may not be used as if they did.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// No path.
+    #[error("multipath needs at least one path")]
+    None,
+    /// More paths than a [`PathSet`] holds.
+    #[error("{given} paths are too many: a namespace has {} at most", PathSet::MOST)]
+    TooMany {
+        /// How many.
+        given: usize,
+    },
+    /// A namespace that does not say which it is: two of them would look the same.
+    #[error(
+        "path {path}: namespace {nsid} has no identifier (NGUID, EUI64 and UUID are all zero), so nothing proves that two paths lead to the same data"
+    )]
+    Anonymous {
+        /// The path.
+        path: PathId,
+        /// Its namespace.
+        nsid: nvme::Nsid,
+    },
+    /// NMIC bit 0 is clear: no other controller is attached to the namespace.
+    #[error("path {path}: namespace {nsid} is private to its controller (NMIC bit 0 is 0): another path cannot lead to the same namespace")]
+    Private {
+        /// The path.
+        path: PathId,
+        /// Its namespace.
+        nsid: nvme::Nsid,
+    },
+    /// Two paths through one controller.
+    #[error("path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs one of its own")]
+    SameController {
+        /// The later path.
+        path: PathId,
+        /// The earlier.
+        first: PathId,
+        /// CNTLID.
+        controller: u16,
+    },
+    /// A field differs.
+    #[error("path {path} leads elsewhere than path {first}: {field} is {found}, and {expected} on path {first}")]
+    Differs {
+        /// The path.
+        path: PathId,
+        /// The path that it was compared with.
+        first: PathId,
+        /// Which field.
+        field: Field,
+        /// Its value on `path`.
+        found: String,
+        /// Its value on `first`.
+        expected: String,
+    },
+}
+
+/// What paths that were joined lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    paths: Vec<PathIdentity>,
+}
+
+/// Joins paths in the order given. A single private namespace is fine as long as it is the only path.
+pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
+    if paths.is_empty() {
+        return Err(JoinError::None);
+    }
+    if paths.len() > PathSet::MOST {
+        return Err(JoinError::TooMany { given: paths.len() });
+    }
+    let several = paths.len() > 1;
+    for (n, path) in paths.iter().enumerate() {
+        let (id, nsid) = (PathId(n as u8), path.namespace.nsid);
+        if !path.is_identified() && several {
+            return Err(JoinError::Anonymous { path: id, nsid });
+        }
+        let earlier = paths.get(..n).unwrap_or_default();
+        if let Some(first) = earlier.first() {
+            same(id, path, PathId(0), first)?;
+        }
+        if !path.namespace.shared && several {
+            return Err(JoinError::Private { path: id, nsid });
+        }
+        if let Some(at) = earlier.iter().position(|other| other.controller == path.controller) {
+            return Err(JoinError::SameController { path: id, first: PathId(at as u8), controller: path.controller });
+        }
+    }
+    Ok(Joined { paths })
+}
+
+fn same(path: PathId, found: &PathIdentity, first: PathId, expected: &PathIdentity) -> Result<(), JoinError> {
+    match Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field)) {
+        None => Ok(()),
+        Some(field) => Err(JoinError::Differs { path, first, field, found: found.value(field), expected: expected.value(field) }),
+    }
+}
+
+impl Joined {
+    /// The paths, in order.
+    pub fn paths(&self) -> &[PathIdentity] {
+        &self.paths
+    }
+
+    /// The namespace as the first path shows it; the same on all, but for what is a controller's own (boundaries, say).
+    pub fn namespace(&self) -> Option<Namespace> {
+        self.paths.first().map(|path| path.namespace)
+    }
+
+    /// Whether a path that has come back still leads where it did: the comparison is with itself as it was.
+    pub fn check(&self, path: PathId, now: &PathIdentity) -> Result<(), JoinError> {
+        let Some(before) = self.paths.get(path.index()) else { return Err(JoinError::None) };
+        same(path, now, path, before)?;
+        if !now.namespace.shared && self.paths.len() > 1 {
+            return Err(JoinError::Private { path, nsid: now.namespace.nsid });
+        }
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// As RFC 9562 writes it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let all = hex(bytes);
+    [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| all.get(range).unwrap_or_default().to_owned()).join("-")
+}

@@ -1,0 +1,129 @@
+//! Which paths have completed writes that no Flush has covered: what the software queues of a namespace have in common.
+
+use handover::sync::Arc;
+use handover::sync::atomic::AtomicU64;
+use handover::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::{PathId, PathSet};
+
+/// Counters in a cache line, and in the one that is fetched along with it.
+const LINE: usize = 16;
+
+/// Counts that one queue writes.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line([AtomicU64; LINE]);
+
+impl Line {
+    fn new() -> Line {
+        Line(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+#[derive(Debug)]
+struct Board {
+    paths: usize,
+    /// For each queue, writes completed by path, on lines of its own.
+    written: Vec<Line>,
+    /// The same counts as they were when a Flush that has succeeded since was sent.
+    flushed: Vec<Line>,
+    /// Paths that nothing has been flushed on: what was written before our time is not durable either.
+    untouched: AtomicU64,
+    /// Paths whose cache was lost with writes of ours in it.
+    gone: AtomicU64,
+}
+
+/// Completed writes by queue and path. Clones are handles on the same counts.
+///
+/// The writer counts before it lets the request complete (release); whoever submits a Flush afterwards, on any thread, sees
+/// the count (acquire), remembers it with the Flush, and notes it as flushed when that has succeeded. A write that
+/// completes meanwhile is not covered by that Flush, and its count says so.
+#[derive(Clone, Debug)]
+pub struct WriteMarks(Arc<Board>);
+
+/// The counts when a Flush was submitted.
+pub(super) type Snapshot = Vec<u64>;
+
+impl WriteMarks {
+    /// Nothing written yet, on `paths` paths by `queues` software queues. The first Flush covers every path all the same:
+    /// there may have been writes before this process.
+    pub fn new(queues: usize, paths: usize) -> WriteMarks {
+        let paths = paths.min(PathSet::MOST);
+        let lines = |_| Line::new();
+        let count = queues.max(1) * paths.div_ceil(LINE);
+        let all = if paths == PathSet::MOST { u64::MAX } else { (1 << paths) - 1 };
+        WriteMarks(Arc::new(Board {
+            paths,
+            written: (0..count).map(lines).collect(),
+            flushed: (0..count).map(lines).collect(),
+            untouched: AtomicU64::new(all),
+            gone: AtomicU64::new(0),
+        }))
+    }
+
+    fn count<'a>(&self, of: &'a [Line], queue: usize, path: PathId) -> Option<&'a AtomicU64> {
+        of.get(queue * self.0.paths.div_ceil(LINE) + path.index() / LINE)?.0.get(path.index() % LINE)
+    }
+
+    /// A write has completed well, on `path`, in `queue`, which no other thread counts for.
+    #[inline]
+    pub(super) fn wrote(&self, queue: usize, path: PathId) {
+        if let Some(count) = self.count(&self.0.written, queue, path) {
+            // One writer, so a load and a store count.
+            count.store(count.load(Relaxed).wrapping_add(1), Release);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, PathId)> {
+        let (queues, paths) = (self.0.written.len() / self.0.paths.div_ceil(LINE).max(1), self.0.paths);
+        (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
+    }
+
+    /// The paths that a Flush submitted now has to cover, and the counts that it covers then.
+    pub(super) fn uncovered(&self, snapshot: &mut Snapshot) -> PathSet {
+        snapshot.clear();
+        let mut dirty = PathSet(self.0.untouched.load(Acquire));
+        for (queue, path) in self.all() {
+            let read = |of| self.count(of, queue, path).map_or(0, |count| count.load(Acquire));
+            let written = read(&self.0.written);
+            if written > read(&self.0.flushed) {
+                dirty = dirty.with(path);
+            }
+            snapshot.push(written);
+        }
+        dirty
+    }
+
+    /// A Flush on `path`, submitted when the counts were these, has succeeded.
+    pub(super) fn flushed(&self, path: PathId, snapshot: &Snapshot) {
+        for ((queue, of), &count) in self.all().zip(snapshot) {
+            if of == path
+                && let Some(flushed) = self.count(&self.0.flushed, queue, path)
+            {
+                flushed.fetch_max(count, AcqRel);
+            }
+        }
+        self.0.untouched.fetch_and(!PathSet::of(path).0, AcqRel);
+    }
+
+    /// The controller of `path` has lost what its volatile cache held (its power, say). To be said once, before any queue is
+    /// told that the path is up. If writes of ours were in there, no Flush succeeds any more: nothing can bring
+    /// them back, and an application that was told so once may not be told otherwise later.
+    pub fn cache_lost(&self, path: PathId) {
+        let mut snapshot = Snapshot::new();
+        let ours = self.all().any(|(queue, of)| {
+            let read = |counts| self.count(counts, queue, of).map_or(0, |count| count.load(Acquire));
+            of == path && read(&self.0.written) > read(&self.0.flushed)
+        });
+        self.uncovered(&mut snapshot);
+        self.flushed(path, &snapshot);
+        if ours {
+            self.0.gone.fetch_or(PathSet::of(path).0, AcqRel);
+        }
+    }
+
+    /// The paths whose cache was lost with writes of ours in it.
+    pub fn lost_writes(&self) -> PathSet {
+        PathSet(self.0.gone.load(Acquire))
+    }
+}

@@ -1,105 +1,226 @@
-//! What things cost on a CPU.
+//! What things cost: the price list of a machine.
+
+mod sets;
 
 use completion::Cycle;
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// The price list of a machine: CPU time of each thing that a host does, and the two delays that cost latency only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The price list of a machine. All in nanoseconds of CPU time, but for the fields that say *delay*: those cost latency
+/// only. Written and read as a table of whole numbers; unknown fields are errors.
+///
+/// Two sets ship: [`Costs::BARE_METAL`] and [`Costs::VIRTUAL`], with the source of each figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// A device interrupt: entry, the handler that signals the sleeping thread's eventfd, end of interrupt, exit.
-    pub interrupt: Nanos,
-    /// A timer interrupt.
-    pub timer_interrupt: Nanos,
-    /// From the device's message to the interrupt on the CPU. Delay.
+    /// What interrupts cost.
+    pub interrupt: InterruptCosts,
+    /// What threads cost.
+    pub thread: ThreadCosts,
+    /// What the bus and the caches cost.
+    pub memory: MemoryCosts,
+    /// What the library costs in whichever context it runs, and the driver's code that it shares with a kernel.
+    pub library: LibraryCosts,
+    /// What a kernel's block layer costs, per command.
+    pub block: BlockCosts,
+    /// What `io_submit` and `io_getevents` cost.
+    pub libaio: EngineCosts,
+    /// What `io_uring_enter` costs.
+    pub io_uring: EngineCosts,
+}
+
+/// Hard interrupts and softirqs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptCosts {
+    /// Delay from the device's message to its being pending at the CPU.
+    #[serde(with = "nanos")]
     pub message_delay: Nanos,
-    /// From the interrupt to the first instruction of the thread it wakes, less `wake`: leaving idle. Delay.
-    pub idle_exit: Nanos,
-    /// Being woken: into the run queue, context switch, return from the system call.
-    pub wake: Nanos,
-    /// Going to sleep: system call, context switch away.
-    pub block: Nanos,
-    /// The same when it returns at once because a signal was waiting.
-    pub no_block: Nanos,
-    /// Setting a timer, on top of `block`.
+    /// From accepting an interrupt to the first instruction of its handler: registers saved, mitigations, accounting.
+    #[serde(with = "nanos")]
+    pub entry: Nanos,
+    /// Back to what was interrupted.
+    #[serde(with = "nanos")]
+    pub exit: Nanos,
+    /// Telling the interrupt controller that this one is done: dear where it traps into a hypervisor.
+    #[serde(with = "nanos")]
+    pub end: Nanos,
+    /// The handler of one vector, without whatever it finds.
+    #[serde(with = "nanos")]
+    pub handler: Nanos,
+    /// One round of a posted-interrupt notification's handler: reading and clearing the pending bitmap.
+    #[serde(with = "nanos")]
+    pub demultiplex: Nanos,
+    /// Sending another CPU an interrupt.
+    #[serde(with = "nanos")]
+    pub send: Nanos,
+    /// The handler of an expired timer, on top of entry, end and exit.
+    #[serde(with = "nanos")]
     pub timer: Nanos,
-    /// How late a timer is. Delay.
+    /// Marking a softirq as pending, and the poller as scheduled.
+    #[serde(with = "nanos")]
+    pub softirq_raise: Nanos,
+    /// Going through the pending softirqs once: before and after the pollers.
+    #[serde(with = "nanos")]
+    pub softirq_run: Nanos,
+}
+
+/// Threads, their sleeps, and their timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadCosts {
+    /// Waking a thread: its waker's part, into the run queue. It is spent where the waker runs.
+    #[serde(with = "nanos")]
+    pub wake: Nanos,
+    /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
+    #[serde(with = "nanos")]
+    pub signal: Nanos,
+    /// From one thread to another, cold caches included.
+    #[serde(with = "nanos")]
+    pub switch: Nanos,
+    /// Into a system call and out of it.
+    #[serde(with = "nanos")]
+    pub syscall: Nanos,
+    /// Going to sleep inside a system call, without the switch.
+    #[serde(with = "nanos")]
+    pub block: Nanos,
+    /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
+    #[serde(with = "nanos")]
+    pub idle_exit: Nanos,
+    /// A CPU that has been idle for less is still awake.
+    #[serde(with = "nanos")]
+    pub idle_after: Nanos,
+    /// Setting a timer.
+    #[serde(with = "nanos")]
+    pub timer: Nanos,
+    /// Delay of a timer: how late it fires.
+    #[serde(with = "nanos")]
     pub timer_slack: Nanos,
-    /// A doorbell write.
+}
+
+/// The bus and the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryCosts {
+    /// A write to a device's register.
+    #[serde(with = "nanos")]
     pub mmio: Nanos,
-    /// From a doorbell write to the device's seeing it. Delay.
+    /// Delay until the device sees it.
+    #[serde(with = "nanos")]
     pub mmio_delay: Nanos,
-    /// A look at a completion queue's phase, without a lock.
+    /// A cache line that this CPU wrote last, or has read since.
+    #[serde(with = "nanos")]
+    pub line_own: Nanos,
+    /// One that another CPU of the node wrote last.
+    #[serde(with = "nanos")]
+    pub line_node: Nanos,
+    /// One that a CPU of another node wrote last.
+    #[serde(with = "nanos")]
+    pub line_remote: Nanos,
+    /// Delay from a device's store of an entry until a CPU that spins on it sees it.
+    #[serde(with = "nanos")]
+    pub device_line: Nanos,
+    /// A lock that another CPU holds: on top of waiting for it, or of the failed attempt to take it.
+    #[serde(with = "nanos")]
+    pub contended_lock: Nanos,
+}
+
+/// The code that is the same in both hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryCosts {
+    /// A look at a completion queue's phase, without a lock, the line being in the cache.
+    #[serde(with = "nanos")]
     pub look: Nanos,
-    /// From the entry's store to a spinning thread's next look: the cache line moves. Delay.
-    pub line_delay: Nanos,
     /// A reap: the lock, the tags' return, the look after it. Without the doorbell.
+    #[serde(with = "nanos")]
     pub reap: Nanos,
     /// Each entry of a reap.
+    #[serde(with = "nanos")]
     pub entry: Nanos,
-    /// Each completion delivered to the one who waits for it.
+    /// Each completion handed to whoever waits for it. User host only.
+    #[serde(with = "nanos")]
     pub deliver: Nanos,
-    /// What the application computes per completed I/O.
-    pub host_work: Nanos,
-    /// Each command built and stored.
+    /// Each command built and stored. User host only.
+    #[serde(with = "nanos")]
     pub submit: Nanos,
     /// Each question to a policy.
+    #[serde(with = "nanos")]
     pub decide: Nanos,
     /// Masking a notification.
+    #[serde(with = "nanos")]
     pub mask: Nanos,
     /// Arming it: a store and a full fence.
+    #[serde(with = "nanos")]
     pub arm: Nanos,
 }
 
+/// A kernel's block layer and NVMe driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockCosts {
+    /// Each command on its way down: bio, request, tag, DMA mapping, entry stored.
+    #[serde(with = "nanos")]
+    pub submit: Nanos,
+    /// Each completion on its way up, without its reap: unmapping, tag, bio.
+    #[serde(with = "nanos")]
+    pub complete: Nanos,
+    /// Handing a completion to the CPU that submitted it, where that is another one: list and remote softirq.
+    #[serde(with = "nanos")]
+    pub remote: Nanos,
+}
+
+/// One of the kernel's interfaces for asynchronous I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineCosts {
+    /// A call that submits, on top of the system call.
+    #[serde(with = "nanos")]
+    pub submit_call: Nanos,
+    /// Each I/O of it, above the block layer.
+    #[serde(with = "nanos")]
+    pub submit: Nanos,
+    /// Each I/O that completes: its event in the ring.
+    #[serde(with = "nanos")]
+    pub complete: Nanos,
+    /// A call that waits for events, on top of the system call.
+    #[serde(with = "nanos")]
+    pub wait_call: Nanos,
+    /// Each event that the application takes from the ring.
+    #[serde(with = "nanos")]
+    pub take: Nanos,
+}
+
 impl Costs {
-    /// A server without hypervisor. Interrupt, wake-up and idle exit add up to the 2 µs that interrupts cost over
-    /// polling at queue depth 1 (figures published for NVMe on bare metal); system call and switch as measured by the
-    /// usual micro-benchmarks on a core of 3 GHz; the library's own costs are its instruction counts at 3 per ns.
-    pub const BARE_METAL: Costs = Costs {
-        interrupt: Nanos(900),
-        timer_interrupt: Nanos(700),
-        message_delay: Nanos(300),
-        idle_exit: Nanos(500),
-        wake: Nanos(800),
-        block: Nanos(700),
-        no_block: Nanos(250),
-        timer: Nanos(150),
-        timer_slack: Nanos(0),
-        mmio: Nanos(60),
-        mmio_delay: Nanos(250),
-        look: Nanos(5),
-        line_delay: Nanos(60),
-        reap: Nanos(25),
-        entry: Nanos(15),
-        deliver: Nanos(20),
-        host_work: Nanos(0),
-        submit: Nanos(40),
-        decide: Nanos(5),
-        mask: Nanos(5),
-        arm: Nanos(15),
-    };
-
-    /// A virtual machine like the one Reap was written on: waking a thread on the other, idle CPU by an eventfd takes
-    /// about 40 µs, of which 13 µs and more are CPU time; an eventfd write 0.25 µs; a cache line 0.3 µs.
-    pub const VIRTUAL: Costs = Costs {
-        interrupt: Nanos(4_000),
-        timer_interrupt: Nanos(4_000),
-        message_delay: Nanos(1_000),
-        idle_exit: Nanos(25_000),
-        wake: Nanos(6_000),
-        block: Nanos(4_000),
-        timer: Nanos(2_000),
-        line_delay: Nanos(300),
-        ..Costs::BARE_METAL
-    };
-
     /// What an executor on this machine measures of its own sleeps: CPU time and delay, by notification and by timer.
     pub(crate) fn cycle(&self) -> Cycle {
-        let sleep = self.arm + self.look + self.block + self.wake + self.mask;
+        let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
+        let around = interrupt.entry + interrupt.end + interrupt.exit;
+        let back = thread.wake + thread.switch;
+        let sleep = library.arm + library.look + thread.syscall + thread.block + thread.switch + back + library.mask;
+        let taken = around + interrupt.handler + thread.signal;
         Cycle {
-            cpu: sleep + self.interrupt,
-            nap: sleep + self.timer + self.timer_interrupt,
-            delay: self.message_delay + self.interrupt + self.idle_exit + self.wake,
-            late: self.timer_slack + self.timer_interrupt + self.idle_exit + self.wake,
+            cpu: sleep + taken,
+            nap: sleep + thread.timer + around + interrupt.timer,
+            delay: interrupt.message_delay + taken + thread.idle_exit + back,
+            late: thread.timer_slack + around + interrupt.timer + thread.idle_exit + back,
         }
     }
 }
+
+/// Nanoseconds as plain numbers.
+pub(crate) mod nanos {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use units::Nanos;
+
+    pub(crate) fn serialize<S: Serializer>(nanos: &Nanos, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(nanos.0)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
+        u64::deserialize(from).map(Nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests;

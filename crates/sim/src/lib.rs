@@ -11,8 +11,10 @@
 
 mod costs;
 mod cpu;
+mod error;
 mod events;
 mod lane;
+mod machine;
 mod notifier;
 mod port;
 mod report;
@@ -21,6 +23,8 @@ mod scenario;
 mod thread;
 mod world;
 
-pub use costs::Costs;
-pub use report::{Outcome, Percentiles};
-pub use scenario::{Scenario, SimError, closed_loop, open_loop};
+pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
+pub use error::SimError;
+pub use machine::{Machine, Scheduler, Softirq};
+pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Percentiles};
+pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Phase, Scenario, closed_loop, open_loop};

@@ -42,7 +42,7 @@ impl Tally {
     }
 }
 
-/// The outcome of one run.
+/// The outcome of one run. Times are CPU time of all CPUs together.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// From the first submission to the last completion.
@@ -53,50 +53,126 @@ pub struct Outcome {
     pub failed: u64,
     /// Requests that a reset took back for good.
     pub lost: u64,
-    /// What ended the job early, if anything did.
+    /// What ended a job early, if anything did: of the first such job.
     pub failure: Option<Failure>,
     /// Statuses other than success, retried ones included.
     pub bad_statuses: u64,
-    /// Messages that the device sent for I/O queues.
+    /// Messages that devices sent for I/O queues.
     pub messages: u64,
-    /// Messages that the mask held back.
+    /// Messages that masks held back.
     pub suppressed: u64,
-    /// Interrupts taken; fewer than messages where one came while another waited.
+    /// Interrupts of devices taken, notifications of posted ones included: fewer than messages where one came while
+    /// another waited.
     pub interrupts: u64,
-    /// Times that the thread was woken.
+    /// Of those, notifications: interrupts that stand for whatever vectors have posted.
+    pub notifications: u64,
+    /// Vectors handled: with posted interrupts several for each notification, else one for each interrupt.
+    pub vectors_handled: u64,
+    /// Runs of the poller's softirq.
+    pub softirqs: u64,
+    /// Of those, the ones that ksoftirqd did.
+    pub ksoftirqd_runs: u64,
+    /// From one thread to another.
+    pub context_switches: u64,
+    /// Times that a thread which does I/O was woken.
     pub wakeups: u64,
-    /// Those of them by a timer: naps, and the job's own arrivals.
+    /// Those of them by a timer: naps, and the jobs' own arrivals.
     pub timer_wakeups: u64,
-    /// Times that it wanted to block and did not, because a signal was waiting.
+    /// Times that a thread wanted to block and did not, because a signal was waiting.
     pub returned_at_once: u64,
-    /// Looks under the queue's lock.
+    /// System calls. Kernel host only.
+    pub syscalls: u64,
+    /// Looks under a completion queue's lock.
     pub looks: u64,
     /// Those of them that found nothing.
     pub empty_looks: u64,
+    /// Looks given up because another CPU held the lock.
+    pub busy_looks: u64,
+    /// Entries found by looks after a commit.
+    pub found_by_check: u64,
     /// Lockless looks in vain: what spinning amounts to.
     pub spins: u64,
     /// Writes to submission doorbells.
     pub sq_doorbells: u64,
     /// Writes to completion doorbells.
     pub cq_doorbells: u64,
-    /// Most entries taken in one round, or in one look after a commit.
+    /// Most entries taken in one round, in one handler's run, or in one look after a commit.
     pub entries_per_drain_max: u32,
-    /// CPU time in interrupts.
+    /// In hard interrupts.
     pub hard: Nanos,
-    /// CPU time in the host's thread, the application's own work aside.
+    /// In softirqs.
+    pub soft: Nanos,
+    /// In threads that do I/O, interrupt threads and ksoftirqd included, the applications' own work and hogs aside.
     pub thread: Nanos,
-    /// CPU time of that work: `host_work` for each I/O. Time away from the library is not in it.
+    /// The applications' work: [`crate::JobSpec::work`] for each I/O. Time away from the library is not in it.
     pub application: Nanos,
-    /// Resets of the controller.
+    /// Resets of controllers.
     pub resets: u32,
     /// Aborts sent.
     pub aborts: u32,
     /// Entries that were there at a time-out and of which nobody had been told.
     pub missed_notifications: u64,
-    /// The faults that were injected, in order.
+    /// The faults that were injected, in order, device by device.
     pub injected: Vec<Injected>,
-    /// What the job itself measured: latencies by operation, depths, batches.
+    /// What the jobs themselves measured, together: latencies by operation, depths, batches.
     pub stats: Stats,
+    /// By CPU.
+    pub cpus: Vec<CpuOutcome>,
+    /// By entry of the results: one per job thread, or per group where `group_reporting` asks for it.
+    pub jobs: Vec<JobOutcome>,
+    /// By device.
+    pub devices: Vec<DeviceOutcome>,
+}
+
+/// What one CPU did. `hard + soft + thread + idle` is [`Outcome::elapsed`], exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOutcome {
+    /// In hard interrupts.
+    pub hard: Nanos,
+    /// In softirqs.
+    pub soft: Nanos,
+    /// In threads: everything that runs as one, hogs and applications included.
+    pub thread: Nanos,
+    /// Idle.
+    pub idle: Nanos,
+    /// The longest time in one piece that interrupts and softirqs kept threads away.
+    pub longest_away: Nanos,
+    /// Interrupts of devices taken.
+    pub interrupts: u64,
+    /// Interrupts of timers, and of other CPUs.
+    pub other_interrupts: u64,
+    /// Runs of the poller's softirq.
+    pub softirqs: u64,
+    /// From one thread to another.
+    pub context_switches: u64,
+    /// Threads that were woken here.
+    pub wakeups: u64,
+    /// Of these, by a timer.
+    pub timer_wakeups: u64,
+}
+
+/// What one entry of the results did.
+#[derive(Clone, Debug)]
+pub struct JobOutcome {
+    /// The job's name.
+    pub name: String,
+    /// Threads that are summed up in it.
+    pub threads: u32,
+    /// What they measured.
+    pub stats: Stats,
+}
+
+/// What one device did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOutcome {
+    /// Its name.
+    pub name: String,
+    /// Requests that succeeded.
+    pub completed: u64,
+    /// Messages that it sent for I/O queues.
+    pub messages: u64,
+    /// Messages that masks held back.
+    pub suppressed: u64,
 }
 
 /// A latency at fio's usual percentiles, in nanoseconds.
@@ -119,12 +195,17 @@ pub struct Percentiles {
 impl Outcome {
     /// I/Os per second.
     pub fn iops(&self) -> f64 {
-        if self.elapsed == Nanos::ZERO { 0.0 } else { self.completed as f64 / self.elapsed.as_secs_f64() }
+        self.per_second(self.completed)
     }
 
-    /// CPU time per I/O in nanoseconds, interrupts included, the application's work not.
+    /// CPU time per I/O in nanoseconds, interrupts and softirqs included, the applications' work not.
     pub fn cpu_ns_per_io(&self) -> f64 {
-        self.per_io((self.hard + self.thread).0 as f64)
+        self.per_io((self.hard + self.soft + self.thread).0 as f64)
+    }
+
+    /// `n` of something in the run, per second.
+    pub fn per_second(&self, n: u64) -> f64 {
+        if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }
 
     /// Messages per I/O.

@@ -1,93 +1,211 @@
-//! What is simulated, and how a run can fail.
+//! What is simulated.
 
-use completion::{Group, LatencySlack, Mode, Plan, QueueSet, Tuning};
+use completion::{Group, LatencySlack, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile};
-use driver::{BringupError, ProtocolViolation, RecoveryConfig};
+use driver::RecoveryConfig;
 use units::Nanos;
-use workload::{Job, Misfit, PerOp, Rate, RateProcess};
+use workload::{Job, PerOp, Rate, RateProcess};
 
-use crate::Costs;
 use crate::requests::BUFFER;
+use crate::{Costs, Machine, SimError};
 
-/// One CPU, one thread on it, one device.
+/// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// The machine.
+    pub machine: Machine,
+    /// Whose code drives the devices.
+    pub host: Host,
+    /// The devices, 1 to [`Scenario::MOST_DEVICES`].
+    pub devices: Vec<DeviceSpec>,
+    /// The jobs, each with `numjobs` threads.
+    pub jobs: Vec<JobSpec>,
     /// How completions are found, to begin with.
     pub mode: Mode,
     /// How much later than if polled the user lets commands be found; `adaptive` asks.
     pub latency_slack: LatencySlack,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
-    /// How the thread's queues share it.
+    /// How the queues of one thread share it. User host only; the kernel's softirq has [`Machine::softirq`].
     pub group: Group,
-    /// What things cost.
-    pub costs: Costs,
-    /// The controller.
-    pub device: Config,
-    /// Bytes of its one namespace.
-    pub bytes: u64,
-    /// Hardware queues of the thread; its requests are spread over them.
-    pub queues: u16,
-    /// Commands in flight per hardware queue.
-    pub tags: u32,
-    /// The fio job. `numjobs` counts as 1.
-    pub job: Job,
-    /// After each wait the application leaves the library and computes for so long.
-    pub think: Nanos,
-    /// Another thread wants the CPU all the time. The policies are told; its own time is not modelled.
-    pub cpu_wanted: bool,
-    /// What goes wrong on the bus.
-    pub faults: FaultPlan,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
-    /// Seeds the device's dice and the job's.
+    /// Seeds every die: the devices' and the jobs'.
     pub seed: u64,
     /// Virtual time after which the run is given up.
     pub limit: Nanos,
 }
 
+/// Whose code drives the devices. Either runs the same policies, queue pairs and controllers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// Reap: no system call on the way down; a notification wakes the thread, and the thread drains, spins, naps, sleeps.
+    #[default]
+    User,
+    /// An operating system's block layer: submission by system call; completions are found in the hard interrupt
+    /// (`interrupt`), in a softirq (`irq-poll`), in a thread of the vector's own (`threaded`), or by the thread that
+    /// waits (modes that look by themselves), and go to the submitter's ring, which wakes it when it has what it waits
+    /// for.
+    Kernel,
+}
+
+/// A device, and how it is attached.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// What jobs call it in `filename`.
+    pub name: String,
+    /// The controller. Its seed is replaced: each device of a scenario has its own, from the scenario's.
+    pub config: Config,
+    /// Bytes of its one namespace.
+    pub bytes: u64,
+    /// Hardware queues that the host asks for, 1 to 128. Software queues are spread over them as `blkmq::QueueMap` does.
+    pub queues: u16,
+    /// Commands in flight per hardware queue.
+    pub tags: u32,
+    /// Where its interrupts go.
+    pub affinity: Affinity,
+    /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
+    pub node: usize,
+    /// What goes wrong on its bus.
+    pub faults: FaultPlan,
+}
+
+/// Where the interrupts of a device's I/O vectors go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// Each to a CPU that uses its queue, as managed vectors are spread: the set of CPUs is the queue's, and one of the set
+    /// takes the interrupts, another one for each further device.
+    #[default]
+    Managed,
+    /// The n-th I/O vector's to the n-th of these CPUs, and round again.
+    Cpus(Vec<usize>),
+}
+
+/// A job, and what is not in a job file.
+#[derive(Clone, Debug)]
+pub struct JobSpec {
+    /// The fio job. `numjobs`, `cpus_allowed` and `cpus_allowed_policy` place its threads: each stays on the CPU with the
+    /// fewest of those that it may use. `filename` names devices; none: the first.
+    pub job: Job,
+    /// The interface, in the kernel host.
+    pub engine: Engine,
+    /// After each wait the application leaves the library and computes for so long.
+    pub think: Nanos,
+    /// What it computes for each I/O that completes.
+    pub work: Nanos,
+    /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off.
+    /// Empty: the job's own rate throughout.
+    pub phases: Vec<Phase>,
+    /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
+    pub queues: u16,
+}
+
+/// A step in load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// From when on.
+    pub from: Nanos,
+    /// The rate per thread, in I/Os per second. 0: none.
+    pub iops: u64,
+}
+
+/// The kernel's interfaces for asynchronous I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// One call submits a batch and another waits for completions.
+    Libaio,
+    /// One call does both.
+    #[default]
+    IoUring,
+}
+
+impl DeviceSpec {
+    /// A device of this profile, called `name`: 64 MiB, one hardware queue of 256 tags, managed vectors.
+    pub fn new(name: &str, profile: Profile) -> DeviceSpec {
+        DeviceSpec {
+            name: name.into(),
+            config: Config { queue_pairs: 8, vectors: 9, ..Config::new(profile) },
+            bytes: 64 << 20,
+            queues: 1,
+            tags: 256,
+            affinity: Affinity::Managed,
+            node: 0,
+            faults: FaultPlan::new(),
+        }
+    }
+
+    /// The same with `queues` hardware queues, each with a vector of its own.
+    pub fn with_queues(mut self, queues: u16) -> DeviceSpec {
+        self.queues = queues;
+        self.config.queue_pairs = queues;
+        self.config.vectors = queues.saturating_add(1);
+        self
+    }
+}
+
+impl JobSpec {
+    /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
+    pub fn new(job: Job) -> JobSpec {
+        let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
+        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), queues: 1 }
+    }
+}
+
 impl Scenario {
-    /// A job under a mode on a device of this profile, with the costs of a bare machine.
+    /// The most devices of a scenario.
+    pub const MOST_DEVICES: usize = 64;
+
+    /// A job under a mode on one device of this profile: one CPU, the user host, the costs of a bare machine.
     pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
         Scenario {
+            machine: Machine::default(),
+            host: Host::User,
+            devices: vec![DeviceSpec::new("device", profile)],
+            jobs: vec![JobSpec::new(job)],
             mode,
             latency_slack: LatencySlack::default(),
             switches: Vec::new(),
             group: Group::default(),
-            costs: Costs::BARE_METAL,
-            device: Config { queue_pairs: 8, vectors: 9, ..Config::new(profile) },
-            bytes: 64 << 20,
-            queues: 1,
-            tags: 256,
-            job,
-            think: Nanos::ZERO,
-            cpu_wanted: false,
-            faults: FaultPlan::new(),
             recovery: None,
             seed: 1,
             limit: Nanos::from_secs(3_600),
         }
     }
-}
 
-impl Scenario {
+    /// The same with these costs.
+    pub fn with_costs(mut self, costs: Costs) -> Scenario {
+        self.machine.costs = costs;
+        self
+    }
+
+    /// The same, every job computing for so long with each I/O that completes.
+    pub fn with_work(mut self, work: Nanos) -> Scenario {
+        self.jobs.iter_mut().for_each(|job| job.work = work);
+        self
+    }
+
     /// What policies are told of the user, and of the machine: its price list.
     pub(crate) fn tuning(&self) -> Tuning {
-        Tuning { slack: self.latency_slack, machine: self.costs.cycle() }
+        Tuning { slack: self.latency_slack, machine: self.machine.costs.cycle() }
     }
 
     /// Whether everything fits the simulator.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));
-        let largest = self.job.block.read.max.max(self.job.block.write.max);
-        if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
-            return unfit(format!("{} hardware queues for one thread: there have to be 1 to {}", self.queues, QueueSet::MOST));
+        self.machine.check()?;
+        let ([device], [spec]) = (&self.devices[..], &self.jobs[..]) else { return unfit("more than one device or job: not yet".into()) };
+        if self.machine.cpus > 1 || self.host != Host::User || self.machine.posted || spec.job.numjobs > 1 || !spec.phases.is_empty() {
+            return unfit("more than one CPU or thread, the kernel host, posted vectors, phases: not yet".into());
         }
-        if self.device.vectors < 2 {
+        let largest = spec.job.block.read.max.max(spec.job.block.write.max);
+        if spec.queues == 0 || usize::from(spec.queues) > QueueSet::MOST {
+            return unfit(format!("{} software queues for one thread: there have to be 1 to {}", spec.queues, QueueSet::MOST));
+        }
+        if device.config.vectors < 2 {
             return unfit("a device with one vector: that is the admin queue's, and I/O queues need another".into());
         }
-        if !(1..=u32::from(u16::MAX)).contains(&self.job.iodepth) {
-            return unfit(format!("iodepth {}: it has to be 1 to 65535", self.job.iodepth));
+        if !(1..=u32::from(u16::MAX)).contains(&spec.job.iodepth) {
+            return unfit(format!("iodepth {}: it has to be 1 to 65535", spec.job.iodepth));
         }
         if largest > BUFFER {
             return unfit(format!("requests of {largest} bytes: a buffer has {BUFFER}"));
@@ -116,69 +234,4 @@ pub fn closed_loop(depth: u32, ios: u64) -> Job {
 pub fn open_loop(rate: u64, ios: u64) -> Job {
     let rate = PerOp::both(Some(Rate::Iops(rate)));
     Job { name: "open".into(), rate, rate_process: RateProcess::Poisson, batch_submit: 16, ..closed_loop(256, ios) }
-}
-
-/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`] and [`SimError::BringUp`] are broken laws.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SimError {
-    /// The scenario does not go together.
-    #[error("the scenario cannot be run: {0}")]
-    Unfit(String),
-    /// The job does not fit the device.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// The controller did not come up.
-    #[error(transparent)]
-    BringUp(#[from] BringupError),
-    /// Nothing will ever happen again, and commands are in flight: a lost wake-up.
-    #[error(
-        "standstill at {at} (seed {seed}, mode {mode}): {in_flight} commands in flight, {pending} queues with entries that nobody looks at"
-    )]
-    Standstill {
-        /// When.
-        at: Nanos,
-        /// The scenario's seed.
-        seed: u64,
-        /// The mode in force.
-        mode: Mode,
-        /// Commands in flight.
-        in_flight: u32,
-        /// Queues on which entries wait.
-        pending: usize,
-    },
-    /// More virtual time than the scenario allows.
-    #[error("not done after {limit} of virtual time (seed {seed}): {in_flight} commands in flight")]
-    TooLong {
-        /// The limit.
-        limit: Nanos,
-        /// The scenario's seed.
-        seed: u64,
-        /// Commands in flight.
-        in_flight: u32,
-    },
-    /// A command completed twice, or one that was never posted.
-    #[error("a completion for command {token:#x}, which is not in flight (law 3)")]
-    NotOnce {
-        /// What it was posted with.
-        token: u64,
-    },
-    /// The thread left the library without arming a queue that has commands in flight.
-    #[error("at {at} the thread leaves the library and the policies plan {plan:?}")]
-    LeftUnarmed {
-        /// When.
-        at: Nanos,
-        /// What was planned.
-        plan: Plan,
-    },
-    /// The controller broke the protocol and the scenario has no recovery.
-    #[error(transparent)]
-    Violation(#[from] ProtocolViolation),
-    /// Virtual time stands still.
-    #[error("at {at} the thread takes steps for ever without any time passing (seed {seed})")]
-    Livelock {
-        /// When.
-        at: Nanos,
-        /// The scenario's seed.
-        seed: u64,
-    },
 }

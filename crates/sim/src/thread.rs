@@ -233,7 +233,7 @@ impl Thread {
             }
             self.plans.push(lane.plan);
         }
-        let cost = Nanos(g.costs.decide.0 * asked);
+        let cost = Nanos(g.costs.library.decide.0 * asked);
         self.follow(g, combine(self.plans.iter().copied()))?;
         Ok(match self.at {
             At::Spun => self.spin(g, cost),
@@ -287,7 +287,7 @@ impl Thread {
         let Some(reaped) = lane.pair.try_reap(g.bells, budget, &mut self.taken) else {
             lane.seen.lock_busy = true;
             self.at = after.at();
-            return Progress::Busy(g.costs.look);
+            return Progress::Busy(g.costs.library.look);
         };
         lane.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, pending: reaped.more, ..Seen::default() };
         let found = if lane.slept { None } else { Some(Found::Looking) };
@@ -310,8 +310,8 @@ impl Thread {
             self.round.took(reaped.found);
         }
         self.at = if reaped.found > 0 { At::Sort { after } } else { after.at() };
-        let doorbell = if reaped.found > 0 { g.costs.mmio } else { Nanos::ZERO };
-        Progress::Busy(g.costs.reap + doorbell + Nanos(g.costs.entry.0 * u64::from(reaped.found)))
+        let doorbell = if reaped.found > 0 { g.costs.memory.mmio } else { Nanos::ZERO };
+        Progress::Busy(g.costs.library.reap + doorbell + Nanos(g.costs.library.entry.0 * u64::from(reaped.found)))
     }
 
     fn commit(&mut self, g: &Ground, at: usize) -> Progress {
@@ -330,14 +330,14 @@ impl Thread {
         if let Check::TryLook { budget } = lane.policy.submitted(g.now, &batch) {
             self.at = At::Check { lane: at, budget };
         }
-        Progress::Busy(g.costs.mmio)
+        Progress::Busy(g.costs.memory.mmio)
     }
 
     fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
         let after = After::Commit(lane + 1);
         self.tally.begin_drain();
         self.at = if self.lanes[lane].pair.pending() { At::Look { lane, budget, after } } else { after.at() };
-        Progress::Busy(g.costs.look)
+        Progress::Busy(g.costs.library.look)
     }
 
     /// When the application goes on, whatever has completed.
@@ -358,7 +358,11 @@ impl Thread {
             Plan::Spin { until } => Some(until),
             _ => None,
         });
-        if self.sees_an_entry() { Progress::Busy(cost + g.costs.look) } else { Progress::Spin(until.unwrap_or(g.now).max(g.now + cost)) }
+        if self.sees_an_entry() {
+            Progress::Busy(cost + g.costs.library.look)
+        } else {
+            Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
+        }
     }
 
     fn spun(&mut self, g: &Ground) -> Progress {
@@ -368,7 +372,7 @@ impl Thread {
             lane.slept = false;
         }
         self.at = At::Decide;
-        Progress::Busy(g.costs.look)
+        Progress::Busy(g.costs.library.look)
     }
 
     fn sleep(&mut self, g: &Ground, step: usize, until: Nanos) -> Progress {
@@ -380,7 +384,7 @@ impl Thread {
                     lane.arm(&*self.notifier);
                     armed += 1;
                 }
-                Progress::Busy(Nanos(g.costs.arm.0 * armed))
+                Progress::Busy(Nanos(g.costs.library.arm.0 * armed))
             }
             SleepStep::Look => {
                 let (mut looked, mut found) = (0, false);
@@ -393,7 +397,7 @@ impl Thread {
                 if found {
                     self.at = At::Decide;
                 }
-                Progress::Busy(Nanos(g.costs.look.0 * looked) + masked)
+                Progress::Busy(Nanos(g.costs.library.look.0 * looked) + masked)
             }
             SleepStep::Block if self.leaving => {
                 self.at = At::Away;
@@ -401,8 +405,8 @@ impl Thread {
             }
             SleepStep::Block => {
                 self.at = At::Blocking { until };
-                let timer = if until < Nanos::MAX { g.costs.timer } else { Nanos::ZERO };
-                Progress::Busy(if self.is_called() { g.costs.no_block } else { g.costs.block + timer })
+                let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
+                Progress::Busy(if self.is_called() { g.costs.thread.syscall } else { g.costs.old_block() + timer })
             }
         }
     }
@@ -441,7 +445,7 @@ impl Thread {
 
     fn mask_all(&self, g: &Ground) -> Nanos {
         let masked = self.lanes.iter().filter(|lane| lane.mask(&*self.notifier)).count();
-        Nanos(g.costs.mask.0 * masked as u64)
+        Nanos(g.costs.library.mask.0 * masked as u64)
     }
 }
 

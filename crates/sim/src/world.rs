@@ -14,7 +14,7 @@ use crate::lane::Lane;
 use crate::notifier::PerVector;
 use crate::port::{Bus, HostBar, SimPort, Vectors};
 use crate::thread::{Application, Ground, Habits, LAWFUL, Progress, Thread};
-use crate::{Outcome, Scenario, SimError};
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Scenario, SimError};
 use keeper::Keeper;
 use std::rc::Rc;
 
@@ -100,10 +100,10 @@ impl Scenario {
     /// Runs it with a thread of these habits.
     pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
         self.check()?;
-        if self.faults == FaultPlan::default() {
+        if self.devices[0].faults == FaultPlan::default() {
             World::bring_up(self, |port| port, habits)?.run()
         } else {
-            World::bring_up(self, |port| FaultyPort::new(port, self.faults.clone()), habits)?.run()
+            World::bring_up(self, |port| FaultyPort::new(port, self.devices[0].faults.clone()), habits)?.run()
         }
     }
 }
@@ -151,7 +151,7 @@ impl<P: Bus> World<P> {
                 if let Run::Blocked { until, ticket: timer } = self.run
                     && timer == ticket
                 {
-                    let awake = self.cpu.interrupt(self.now, self.scenario.costs.timer_interrupt);
+                    let awake = self.cpu.interrupt(self.now, self.scenario.machine.costs.old_timer());
                     self.wake(awake, Cause::Timer, until);
                 }
             }
@@ -176,14 +176,14 @@ impl<P: Bus> World<P> {
         let next = if step.worked { self.now } else { step.next.unwrap_or(Nanos::MAX) };
         self.device_by(next.min(self.controller.port().next()).max(self.now));
         self.vectors.take_raised(&mut self.raised);
-        let arrives = self.now + self.scenario.costs.message_delay;
+        let arrives = self.now + self.scenario.machine.costs.interrupt.message_delay;
         for vector in self.raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             self.events.schedule(arrives, Event::Message(vector));
         }
         if let Run::Spinning { since, hard, until, .. } = self.run
             && self.thread.sees_an_entry()
         {
-            let seen = self.cpu.free_at(self.now) + self.scenario.costs.line_delay;
+            let seen = self.cpu.free_at(self.now) + self.scenario.machine.costs.memory.device_line;
             if seen < until {
                 self.run = Run::Spinning { since, hard, until: seen, ticket: self.events.schedule(seen, Event::Step) };
             }
@@ -206,7 +206,7 @@ impl<P: Bus> World<P> {
     fn forward_writes(&mut self) {
         if self.bells.writes() != self.seen_writes {
             self.seen_writes = self.bells.writes();
-            self.device_by(self.now + self.scenario.costs.mmio_delay);
+            self.device_by(self.now + self.scenario.machine.costs.memory.mmio_delay);
         }
     }
 
@@ -223,7 +223,7 @@ impl<P: Bus> World<P> {
             return;
         }
         self.interrupts += 1;
-        let cost = self.scenario.costs.interrupt;
+        let cost = self.scenario.machine.costs.old_interrupt();
         let ends = self.cpu.interrupt(self.now, cost);
         self.notifier.signal(vector);
         match self.run {
@@ -239,9 +239,9 @@ impl<P: Bus> World<P> {
 
     /// Takes the thread out of its sleep: it runs once the CPU is back from interrupts, out of idle, and switched.
     fn wake(&mut self, at: Nanos, cause: Cause, until: Nanos) {
-        let costs = &self.scenario.costs;
-        let runs = at + costs.idle_exit + costs.wake;
-        self.cpu.thread += costs.wake;
+        let costs = &self.scenario.machine.costs;
+        let runs = at + costs.thread.idle_exit + costs.old_wake();
+        self.cpu.thread += costs.old_wake();
         self.thread.tally.wakeups += 1;
         self.thread.tally.timer_wakeups += u64::from(cause == Cause::Timer);
         let late = if cause == Cause::Timer { runs - until } else { Nanos::ZERO };
@@ -266,7 +266,7 @@ impl<P: Bus> World<P> {
             self.thread.tally.spun += spun;
         }
         for _ in 0..STEPS_AT_ONCE {
-            let ground = Ground { now: self.now, costs: &self.scenario.costs, bells: &self.bells };
+            let ground = Ground { now: self.now, costs: &self.scenario.machine.costs, bells: &self.bells };
             let progress = self.thread.step(&ground)?;
             self.forward_writes();
             if progress != Progress::Busy(Nanos::ZERO) {
@@ -289,7 +289,7 @@ impl<P: Bus> World<P> {
                 self.run = Run::Spinning { since: self.now, hard: self.cpu.hard, until, ticket };
             }
             Progress::Block(until) => {
-                let fires = until + self.scenario.costs.timer_slack;
+                let fires = until + self.scenario.machine.costs.thread.timer_slack;
                 self.run = Run::Blocked { until, ticket: self.events.schedule(fires, Event::Timer) };
             }
             Progress::Finished => self.run = Run::Finished,
@@ -322,9 +322,28 @@ impl<P: Bus> World<P> {
         let lanes = &self.thread.lanes;
         let sum = |f: &dyn Fn(&Lane) -> u64| lanes.iter().map(f).sum::<u64>();
         let tally = self.thread.tally;
-        let spins = tally.spun.0 / self.scenario.costs.look.0.max(1);
+        let spins = tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1);
+        let elapsed = self.now - self.started;
+        let (hard, thread) = (self.cpu.hard, self.cpu.thread);
+        let cpu = CpuOutcome {
+            hard,
+            thread,
+            idle: elapsed - hard - thread,
+            interrupts: self.interrupts,
+            wakeups: tally.wakeups,
+            timer_wakeups: tally.timer_wakeups,
+            ..CpuOutcome::default()
+        };
+        let stats = self.thread.app.generator.stats().clone();
+        let job = JobOutcome { name: self.scenario.jobs[0].job.name.clone(), threads: 1, stats: stats.clone() };
+        let device = DeviceOutcome {
+            name: self.scenario.devices[0].name.clone(),
+            completed: tally.completed,
+            messages: self.vectors.messages(),
+            suppressed: self.vectors.suppressed(),
+        };
         Outcome {
-            elapsed: self.now - self.started,
+            elapsed,
             completed: tally.completed,
             failed: tally.failed,
             lost: tally.lost,
@@ -333,23 +352,35 @@ impl<P: Bus> World<P> {
             messages: self.vectors.messages(),
             suppressed: self.vectors.suppressed(),
             interrupts: self.interrupts,
+            notifications: 0,
+            vectors_handled: self.interrupts,
+            softirqs: 0,
+            ksoftirqd_runs: 0,
+            context_switches: 0,
             wakeups: tally.wakeups,
             timer_wakeups: tally.timer_wakeups,
             returned_at_once: tally.returned_at_once,
+            syscalls: 0,
             looks: tally.looks,
             empty_looks: tally.empty_looks,
+            busy_looks: 0,
+            found_by_check: 0,
             spins,
             sq_doorbells: sum(&|lane| lane.pair.counters().sq_doorbells),
             cq_doorbells: sum(&|lane| lane.pair.counters().cq_doorbells),
             entries_per_drain_max: tally.drain_max,
-            hard: self.cpu.hard,
-            thread: self.cpu.thread - tally.worked,
+            hard,
+            soft: Nanos::ZERO,
+            thread: thread - tally.worked,
             application: tally.worked,
             resets: self.keeper.resets,
             aborts: self.keeper.aborts,
             missed_notifications: self.keeper.missed,
             injected: self.controller.port().injected(),
-            stats: self.thread.app.generator.stats().clone(),
+            stats,
+            cpus: vec![cpu],
+            jobs: vec![job],
+            devices: vec![device],
         }
     }
 }

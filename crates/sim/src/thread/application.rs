@@ -17,6 +17,8 @@ pub(crate) struct Application {
     pub(crate) requests: Requests,
     /// After each wait it computes for so long, away from the library.
     pub(crate) think: Nanos,
+    /// What it computes for each I/O that completes.
+    pub(crate) work: Nanos,
     /// Another thread wants the CPU, all the time.
     pub(crate) cpu_wanted: bool,
     /// Parts to be posted, first come, first served.
@@ -37,11 +39,12 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    pub(crate) fn new(generator: Generator, requests: Requests, lanes: usize, think: Nanos, cpu_wanted: bool) -> Application {
+    pub(crate) fn new(generator: Generator, requests: Requests, lanes: usize, think: Nanos, work: Nanos, cpu_wanted: bool) -> Application {
         Application {
             generator,
             requests,
             think,
+            work,
             cpu_wanted,
             backlog: VecDeque::new(),
             stuck: false,
@@ -134,9 +137,9 @@ impl Thread {
             let result = result.map_err(|_| ErrorCode::EIO);
             requests.with_buffer(&io, |buffer| generator.completed(io, g.now, result, buffer));
         }
-        let work = Nanos(g.costs.host_work.0 * n as u64);
+        let work = Nanos(self.app.work.0 * n as u64);
         self.tally.worked += work;
-        Progress::Busy(work + Nanos(g.costs.deliver.0 * n as u64))
+        Progress::Busy(work + Nanos(g.costs.library.deliver.0 * n as u64))
     }
 
     fn begin(&mut self, g: &Ground, io: Io) -> Result<Progress, SimError> {
@@ -165,7 +168,7 @@ impl Thread {
             if self.app.classes[at].is_none() {
                 self.app.classes[at] = Some(self.app.requests.class(token)?);
             }
-            return Ok(Progress::Busy(g.costs.submit));
+            return Ok(Progress::Busy(g.costs.library.submit));
         }
         self.tally.no_tag += 1;
         if self.app.posted > 0 {

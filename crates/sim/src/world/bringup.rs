@@ -27,22 +27,23 @@ struct Setup<'a, P: Bus> {
 impl<P: Bus> World<P> {
     /// A world whose controller is ready.
     pub(super) fn bring_up(scenario: &Scenario, wrap: impl FnOnce(SimPort) -> P, habits: Habits) -> Result<World<P>, SimError> {
-        let depth = scenario.job.iodepth.max(1);
-        let len = scenario.job.block.read.max.max(scenario.job.block.write.max);
-        let rings = usize::from(scenario.queues) * (scenario.tags as usize + 2) * 128;
+        let (device, spec) = (&scenario.devices[0], &scenario.jobs[0]);
+        let depth = spec.job.iodepth.max(1);
+        let len = spec.job.block.read.max.max(spec.job.block.write.max);
+        let rings = usize::from(spec.queues) * (device.tags as usize + 2) * 128;
         let memory = Memory::new(OVERHEAD + rings.next_multiple_of(1 << 16) + Requests::footprint(depth, len));
-        let config = device::Config { seed: scenario.seed, ..scenario.device.clone() };
+        let config = device::Config { seed: scenario.seed, ..device.config.clone() };
         let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
         let (bells, vectors, count) = (port.host_bar(), port.vectors(), config.vectors.max(1));
-        let medium = Mem::new(scenario.bytes, Budget::new(scenario.bytes));
+        let medium = Mem::new(device.bytes, Budget::new(device.bytes));
         let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
         let mut controller = Controller::new(config, vec![namespace], wrap(port));
 
         let (admin_sq, admin_cq, admin) = make_pair(&memory, QueueId::ADMIN, ADMIN_SIZES)?;
         let page = memory.alloc(4096).ok_or_else(no_room)?;
         let mut keeper = Keeper::new(admin, page, memory.clone());
-        let wanted = (1..=scenario.queues).map(|n| Some(Vector(n.min(count - 1)))).collect();
-        let queues = WantedQueues::New { depth: scenario.tags, vectors: wanted };
+        let wanted = (1..=spec.queues).map(|n| Some(Vector(n.min(count - 1)))).collect();
+        let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
         let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout: Nanos::from_secs(1) };
         let mut setup =
             Setup { now: Nanos::from_secs(1), controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
@@ -138,12 +139,13 @@ fn application(
     let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits) else {
         return Err(SimError::Unfit("the controller has no namespace that can be used".into()));
     };
+    let spec = &scenario.jobs[0];
     let target = Target { bytes: namespace.bytes(), block: namespace.block_size() as u32 };
     let seat = Seat { entropy: scenario.seed, ..Seat::default() };
-    let job = workload::Job { seed: scenario.job.seed.or(Some(scenario.seed)), ..scenario.job.clone() };
+    let job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), ..spec.job.clone() };
     let generator = Generator::new(&job, seat, &[target])?;
     let requests = Requests::new(memory, *namespace, &limits, depth, len)?;
-    Ok(Application::new(generator, requests, lanes, scenario.think, scenario.cpu_wanted))
+    Ok(Application::new(generator, requests, lanes, spec.think, spec.work, !scenario.machine.hogs.is_empty()))
 }
 
 /// A queue pair in fresh, zeroed memory, and where it is.

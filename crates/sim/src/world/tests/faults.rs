@@ -20,8 +20,13 @@ fn recovery() -> RecoveryConfig {
 }
 
 fn with_faults(mode: Mode, faults: FaultPlan) -> Scenario {
-    let scenario = Scenario::new(mode, Profile::optane(), closed_loop(16, 2_000));
-    Scenario { faults, recovery: Some(recovery()), limit: Nanos::from_secs(60), ..scenario }
+    with_faults_on(mode, faults, closed_loop(16, 2_000))
+}
+
+fn with_faults_on(mode: Mode, faults: FaultPlan, job: workload::Job) -> Scenario {
+    let mut scenario = Scenario::new(mode, Profile::optane(), job);
+    scenario.devices[0].faults = faults;
+    Scenario { recovery: Some(recovery()), limit: Nanos::from_secs(60), ..scenario }
 }
 
 /// Every request that was issued ended once, and nobody read another's data.
@@ -50,7 +55,7 @@ fn a_lost_message_is_found_by_its_time_out_without_a_reset() {
     for mode in Mode::ALL {
         // The last one: there is no later message to make up for it.
         let job = closed_loop(1, 100);
-        let scenario = Scenario { job, ..with_faults(mode, FaultPlan::new().at(99, Fault::LoseMessage)) };
+        let scenario = with_faults_on(mode, FaultPlan::new().at(99, Fault::LoseMessage), job);
         let outcome = run(&scenario);
         assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (100, 0, 0), "{mode}");
         // The others look by themselves: they spin, or nap.
@@ -64,7 +69,7 @@ fn a_lost_message_is_found_by_its_time_out_without_a_reset() {
 fn without_recovery_a_lost_message_is_a_standstill() {
     for name in ["interrupt", "irq-poll"] {
         let faults = FaultPlan::new().at(99, Fault::LoseMessage);
-        let scenario = Scenario { job: closed_loop(1, 100), recovery: None, ..with_faults(mode(name), faults) };
+        let scenario = Scenario { recovery: None, ..with_faults_on(mode(name), faults, closed_loop(1, 100)) };
         assert!(matches!(scenario.run(), Err(SimError::Standstill { in_flight: 1, pending: 1, .. })));
     }
 }
@@ -146,11 +151,13 @@ fn any_faults() -> impl Strategy<Value = FaultPlan> {
 fn every_request_ends_once_whatever_goes_wrong() {
     let mut runner = TestRunner::new(Runs { failure_persistence: None, ..Runs::with_cases(1_500) });
     let law = |(scenario, faults, writes): (Scenario, FaultPlan, bool)| {
-        let mut scenario = Scenario { faults, recovery: Some(recovery()), limit: Nanos::from_secs(600), ..scenario };
+        let mut scenario = Scenario { recovery: Some(recovery()), limit: Nanos::from_secs(600), ..scenario };
+        scenario.devices[0].faults = faults;
+        let job = &mut scenario.jobs[0].job;
         if writes {
-            scenario.job.pattern.direction = workload::Direction::Write;
-            scenario.job.random_map = true;
-            scenario.job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+            job.pattern.direction = workload::Direction::Write;
+            job.random_map = true;
+            job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
         }
         match scenario.run() {
             Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),

@@ -81,7 +81,11 @@ fn arrivals_beyond_the_capacity_show_in_the_latency_from_the_intended_start() {
 
 #[test]
 fn a_thread_whose_cpu_is_wanted_naps_instead_of_spinning() {
-    let scenario = |cpu_wanted| Scenario { cpu_wanted, ..Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000)) };
+    let scenario = |wanted| {
+        let mut scenario = Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000));
+        scenario.machine.hogs = if wanted { vec![0] } else { Vec::new() };
+        scenario
+    };
     let (greedy, polite) = (scenario(false).run().unwrap(), scenario(true).run().unwrap());
     assert_eq!(polite.messages, 0);
     assert!(polite.thread.0 * 5 < greedy.thread.0, "{} {}", polite.thread, greedy.thread);

@@ -1,0 +1,123 @@
+//! The two sets that ship. Published tables are calibrated from the first; `reap calibrate` measures one like the second.
+
+use units::Nanos;
+
+use super::*;
+
+impl Costs {
+    /// A server without hypervisor, around 3 GHz.
+    pub const BARE_METAL: Costs = Costs {
+        interrupt: InterruptCosts {
+            // A posted write over PCIe and the interrupt-remapping table: PCIe round trips measure 600–900 ns, one way
+            // is a third of it.
+            message_delay: Nanos(300),
+            // Entry, end and exit with page-table isolation: 500 ns or so together in published traces of nvme_irq that
+            // finds nothing; of which the end is a single MSR write.
+            entry: Nanos(250),
+            exit: Nanos(150),
+            end: Nanos(50),
+            // nvme_irq on a queue without entries: descriptor, action, one look.
+            handler: Nanos(80),
+            // Four words exchanged for zero (one cache line that the bridge has written), and the test of each.
+            demultiplex: Nanos(60),
+            // An ICR write, x2APIC.
+            send: Nanos(150),
+            // hrtimer_interrupt with one expired timer.
+            timer: Nanos(250),
+            // An or, and a list insertion with interrupts off.
+            softirq_raise: Nanos(40),
+            // __do_softirq around one action.
+            softirq_run: Nanos(120),
+        },
+        thread: ThreadCosts {
+            // try_to_wake_up; with the switch it adds up to the 1–1.5 µs of pipe and futex ping-pongs on one core.
+            wake: Nanos(400),
+            signal: Nanos(100),
+            switch: Nanos(700),
+            // A null system call with the usual mitigations: 100–200 ns in micro-benchmarks.
+            syscall: Nanos(120),
+            block: Nanos(250),
+            // C1: its advertised exit latency is 1–2 µs, measured half of that; menu and teo keep a CPU that is idle for
+            // a shorter time polling.
+            idle_exit: Nanos(500),
+            idle_after: Nanos(1_000),
+            timer: Nanos(150),
+            timer_slack: Nanos(0),
+        },
+        memory: MemoryCosts {
+            // A write-combining or uncached store that leaves the core: 50–100 ns between two of them.
+            mmio: Nanos(60),
+            mmio_delay: Nanos(250),
+            line_own: Nanos(1),
+            // Core to core in a socket 40–60 ns, between sockets 110–140 ns, in the usual latency matrices.
+            line_node: Nanos(50),
+            line_remote: Nanos(120),
+            device_line: Nanos(60),
+            contended_lock: Nanos(100),
+        },
+        // The library's own instruction counts (benches/instructions.rs) at 3 per ns.
+        library: LibraryCosts {
+            look: Nanos(5),
+            reap: Nanos(25),
+            entry: Nanos(15),
+            deliver: Nanos(20),
+            submit: Nanos(40),
+            decide: Nanos(5),
+            mask: Nanos(5),
+            arm: Nanos(15),
+        },
+        // 10M IOPS on one core by io_uring with IOPOLL are 100 ns for everything, at the edge of what tuning gives; an
+        // untuned kernel, with accounting, takes twice that.
+        block: BlockCosts { submit: Nanos(110), complete: Nanos(50), remote: Nanos(150) },
+        // libaio takes a call to submit and another to wait, copies an iocb in and an event out, and allocates for each
+        // I/O: two to three times io_uring's cost above the block layer.
+        libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },
+        io_uring: EngineCosts { submit_call: Nanos(60), submit: Nanos(40), complete: Nanos(15), wait_call: Nanos(0), take: Nanos(5) },
+    };
+
+    /// A virtual machine like the one Reap was written on: waking a thread on the other, idle CPU by an eventfd takes
+    /// about 40 µs, of which 13 µs and more are CPU time; an eventfd write 0.25 µs; a cache line 0.3 µs.
+    pub const VIRTUAL: Costs = Costs {
+        interrupt: InterruptCosts {
+            message_delay: Nanos(1_000),
+            // The exit to the hypervisor and back, on the way in and at the end of the interrupt.
+            entry: Nanos(1_800),
+            end: Nanos(1_800),
+            send: Nanos(2_000),
+            timer: Nanos(400),
+            ..Costs::BARE_METAL.interrupt
+        },
+        thread: ThreadCosts {
+            wake: Nanos(1_000),
+            signal: Nanos(250),
+            switch: Nanos(6_000),
+            block: Nanos(3_000),
+            // The halted virtual CPU is a sleeping thread of the host's.
+            idle_exit: Nanos(25_000),
+            // Programming the timer is an exit.
+            timer: Nanos(2_000),
+            ..Costs::BARE_METAL.thread
+        },
+        memory: MemoryCosts { line_node: Nanos(300), line_remote: Nanos(300), device_line: Nanos(300), ..Costs::BARE_METAL.memory },
+        ..Costs::BARE_METAL
+    };
+}
+
+/// Sums, as far as the executor knows one thread on one CPU only.
+impl Costs {
+    pub(crate) fn old_interrupt(&self) -> Nanos {
+        self.interrupt.entry + self.interrupt.handler + self.thread.signal + self.interrupt.end + self.interrupt.exit
+    }
+
+    pub(crate) fn old_timer(&self) -> Nanos {
+        self.interrupt.entry + self.interrupt.timer + self.interrupt.end + self.interrupt.exit
+    }
+
+    pub(crate) fn old_wake(&self) -> Nanos {
+        self.thread.wake + self.thread.switch
+    }
+
+    pub(crate) fn old_block(&self) -> Nanos {
+        self.thread.syscall + self.thread.block
+    }
+}

@@ -1,0 +1,114 @@
+//! The machine that a scenario runs on.
+
+use units::Nanos;
+
+use crate::{Costs, SimError};
+
+/// CPUs, how they hang together, and what things cost on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// CPUs, 1 to [`Machine::MOST_CPUS`].
+    pub cpus: usize,
+    /// NUMA nodes, each with as many neighbouring CPUs as the next: at least 1, and no more than CPUs.
+    pub nodes: usize,
+    /// What things cost.
+    pub costs: Costs,
+    /// The fair scheduler of every CPU.
+    pub scheduler: Scheduler,
+    /// The poller that runs as a softirq.
+    pub softirq: Softirq,
+    /// Device vectors post into a bitmap per CPU and share one notification, whatever the mode: the hardware of posted
+    /// MSI, switched on at boot. A mode whose delivery is posted asks for the same.
+    pub posted: bool,
+    /// A thread that computes for ever, at the priority of any other, on each of these CPUs; a CPU may be named more than
+    /// once.
+    pub hogs: Vec<usize>,
+}
+
+/// A fair scheduler: whoever has had the least CPU time runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduler {
+    /// How long a thread runs before others of its CPU that are ready get their turn.
+    pub slice: Nanos,
+    /// A thread that wakes takes the CPU from one that has had so much more of it.
+    pub wakeup_granularity: Nanos,
+}
+
+/// irq_poll's softirq: round-robin over the queues on the CPU's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softirq {
+    /// Most entries of a queue's turn.
+    pub weight: u32,
+    /// Most entries of a run.
+    pub budget: u32,
+    /// Longest run.
+    pub time_limit: Nanos,
+    /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
+    pub restarts: u32,
+}
+
+impl Default for Scheduler {
+    /// Linux's base slice; a waking thread preempts at half of it.
+    fn default() -> Scheduler {
+        Scheduler { slice: Nanos::from_micros(3_000), wakeup_granularity: Nanos::from_micros(1_000) }
+    }
+}
+
+impl Default for Softirq {
+    /// Weight 64 and budget 256 as in `lib/irq_poll.c`, whose time limit is the tick's. `__do_softirq` restarts at most 10
+    /// times within 2 ms.
+    fn default() -> Softirq {
+        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10 }
+    }
+}
+
+impl Default for Machine {
+    /// One CPU, the costs of a bare machine.
+    fn default() -> Machine {
+        Machine {
+            cpus: 1,
+            nodes: 1,
+            costs: Costs::BARE_METAL,
+            scheduler: Scheduler::default(),
+            softirq: Softirq::default(),
+            posted: false,
+            hogs: Vec::new(),
+        }
+    }
+}
+
+impl Machine {
+    /// The most CPUs of a machine.
+    pub const MOST_CPUS: usize = 256;
+
+    /// A machine of this shape with the costs of a bare one.
+    pub fn new(cpus: usize, nodes: usize) -> Machine {
+        Machine { cpus, nodes, ..Machine::default() }
+    }
+
+    /// The node of a CPU.
+    pub fn node_of(&self, cpu: usize) -> usize {
+        cpu * self.nodes / self.cpus.max(1)
+    }
+
+    /// Whether it can be.
+    pub(crate) fn check(&self) -> Result<(), SimError> {
+        let unfit = |what: String| Err(SimError::Unfit(what));
+        if !(1..=Machine::MOST_CPUS).contains(&self.cpus) {
+            return unfit(format!("a machine of {} CPUs: there have to be 1 to {}", self.cpus, Machine::MOST_CPUS));
+        }
+        if !(1..=self.cpus).contains(&self.nodes) {
+            return unfit(format!("{} NUMA nodes for {} CPUs: there have to be 1 to {}", self.nodes, self.cpus, self.cpus));
+        }
+        if let Some(cpu) = self.hogs.iter().find(|&&cpu| cpu >= self.cpus) {
+            return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
+        }
+        if self.scheduler.slice == Nanos::ZERO {
+            return unfit("a scheduler with a slice of 0: threads would never run".into());
+        }
+        if self.softirq.weight == 0 || self.softirq.budget == 0 {
+            return unfit("a softirq with a weight or a budget of 0: it would never look".into());
+        }
+        Ok(())
+    }
+}

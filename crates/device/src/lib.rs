@@ -26,4 +26,4 @@ pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
 pub use port::{Begun, BusError, Port};
-pub use profile::{Hidden, Profile, Service, UnknownProfile};
+pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};

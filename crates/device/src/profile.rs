@@ -1,5 +1,9 @@
 //! Service-time profiles: how long a device takes, how much it does at once, and what it hides.
 
+mod file;
+
+pub use file::ProfileFile;
+
 use std::str::FromStr;
 
 use units::{Nanos, Op};

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use device::{Hidden, Profile, Service};
-use serde::Deserialize;
-use units::Nanos;
+use device::{Profile, ProfileFile};
 
 use crate::error::OpenError;
 
@@ -18,81 +16,6 @@ pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
     let file: ProfileFile = toml::from_str(&text).map_err(|e| fail(format!("not a profile: {e}")))?;
     let stem = Path::new(name).file_stem().map_or(name.into(), |s| s.to_string_lossy().into_owned());
     Ok(file.into_profile(stem))
-}
-
-/// A profile as written in a file. Times are in nanoseconds; whatever is left out is zero, which means "none".
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ProfileFile {
-    read: ServiceFile,
-    write: ServiceFile,
-    #[serde(default)]
-    flush: ServiceFile,
-    #[serde(default)]
-    channels: u32,
-    #[serde(default)]
-    bytes_per_second: u64,
-    #[serde(default)]
-    iops: u64,
-    #[serde(default = "one")]
-    iops_burst: u32,
-    #[serde(default)]
-    hidden_coalescing: HiddenFile,
-}
-
-fn one() -> u32 {
-    1
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ServiceFile {
-    base_ns: u64,
-    jitter_ns: u64,
-    tail_ppm: u32,
-    tail_ns: u64,
-    tail_run: u32,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct HiddenFile {
-    entries: u32,
-    time_ns: u64,
-    announced_per_second: u64,
-    announced_burst: u32,
-    messages_per_second: u64,
-}
-
-impl ServiceFile {
-    fn into_service(self) -> Service {
-        let ServiceFile { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run } = self;
-        Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm: tail_ppm.min(1_000_000), tail: Nanos(tail_ns), tail_run }
-    }
-}
-
-impl ProfileFile {
-    fn into_profile(self, name: String) -> Profile {
-        let hidden = self.hidden_coalescing;
-        Profile {
-            name,
-            read: self.read.into_service(),
-            write: self.write.into_service(),
-            flush: self.flush.into_service(),
-            channels: self.channels,
-            bandwidth: self.bytes_per_second,
-            iops: self.iops,
-            iops_burst: self.iops_burst.max(1),
-            moves_data: true,
-            hidden: Hidden {
-                entries: hidden.entries,
-                time: Nanos(hidden.time_ns),
-                announced_per_s: hidden.announced_per_second,
-                announced_burst: hidden.announced_burst,
-                messages_per_s: hidden.messages_per_second,
-            },
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use units::Nanos;
+
 use super::*;
 
 fn from_file(text: &str) -> Result<Profile, OpenError> {

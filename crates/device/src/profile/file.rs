@@ -1,0 +1,83 @@
+//! Profiles as people write them.
+
+use serde::Deserialize;
+use units::Nanos;
+
+use super::{Hidden, Profile, Service};
+
+/// A profile as written in a file: a device's own, or part of a scenario. Times are in nanoseconds; whatever is left out
+/// is zero, which means "none".
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileFile {
+    read: ServiceFile,
+    write: ServiceFile,
+    #[serde(default)]
+    flush: ServiceFile,
+    #[serde(default)]
+    channels: u32,
+    #[serde(default)]
+    bytes_per_second: u64,
+    #[serde(default)]
+    iops: u64,
+    #[serde(default = "one")]
+    iops_burst: u32,
+    #[serde(default)]
+    hidden_coalescing: HiddenFile,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ServiceFile {
+    base_ns: u64,
+    jitter_ns: u64,
+    tail_ppm: u32,
+    tail_ns: u64,
+    tail_run: u32,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HiddenFile {
+    entries: u32,
+    time_ns: u64,
+    announced_per_second: u64,
+    announced_burst: u32,
+    messages_per_second: u64,
+}
+
+impl ServiceFile {
+    fn into_service(self) -> Service {
+        let ServiceFile { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run } = self;
+        Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm: tail_ppm.min(1_000_000), tail: Nanos(tail_ns), tail_run }
+    }
+}
+
+impl ProfileFile {
+    /// The profile, under this name.
+    pub fn into_profile(self, name: String) -> Profile {
+        let hidden = self.hidden_coalescing;
+        Profile {
+            name,
+            read: self.read.into_service(),
+            write: self.write.into_service(),
+            flush: self.flush.into_service(),
+            channels: self.channels,
+            bandwidth: self.bytes_per_second,
+            iops: self.iops,
+            iops_burst: self.iops_burst.max(1),
+            moves_data: true,
+            hidden: Hidden {
+                entries: hidden.entries,
+                time: Nanos(hidden.time_ns),
+                announced_per_s: hidden.announced_per_second,
+                announced_burst: hidden.announced_burst,
+                messages_per_s: hidden.messages_per_second,
+            },
+        }
+    }
+}

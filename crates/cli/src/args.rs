@@ -121,6 +121,9 @@ pub struct CompareArgs {
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also draw the results: a page that needs no network, to be opened in a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -128,7 +131,7 @@ Examples:
   reap compare
   reap compare job.fio --device 'mem:4G?profile=tlc' --modes interrupt,poll
   reap compare --host-work 2000 --modes interrupt,irq-poll
-  reap compare --json results.json
+  reap compare --json results.json --html results.html
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
 interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.";

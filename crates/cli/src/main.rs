@@ -5,6 +5,7 @@ mod args;
 mod compare;
 mod jobs;
 mod output;
+mod report;
 mod rows;
 mod run;
 mod stop;

@@ -7,7 +7,7 @@
 mod blocks;
 mod notes;
 mod results;
-mod statistics;
+pub mod statistics;
 mod stolen;
 
 use std::process::ExitCode;

@@ -172,6 +172,7 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
     let from = if scene(scenario).load_pct == 0.0 { "intended start" } else { "decision to issue" };
     vec![format!(
         "Virtual time. {intervals} CPU: of all CPUs, interrupts included, the application's own work not. Latencies: from the {from} until \
-         the completion was found; a percentile is shown if 20 samples lie above it."
+         the completion was found; a percentile is shown if 20 samples lie above it. Shares are of all CPUs' time; longest away: the longest that interrupts and \
+         softirqs kept a CPU from its threads."
     )]
 }

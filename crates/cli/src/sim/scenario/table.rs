@@ -27,7 +27,6 @@ pub fn show(results: &Results, machine: &str, width: u16) -> String {
     text += &format!("{machine}:\n{}\n", cpus(results));
     let below = Results { notes: results.notes.clone(), ..Results::default() };
     text + table::show(&below, width).trim_start()
-        + "Shares are of all CPUs' time; longest away: the longest that interrupts and softirqs kept a CPU from its threads.\n"
 }
 
 fn cpus(results: &Results) -> Table {

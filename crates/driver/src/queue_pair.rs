@@ -73,7 +73,7 @@ struct CqSide {
 }
 
 /// A completed command, as the controller ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
     /// What it was posted with.
     pub token: u64,
@@ -107,9 +107,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// A queue pair over ring memory whose completion entries are all of phase 0 (zeroed).
     pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
-        let (tags, taker) = Tags::new(sizes.tags);
+        let (tags, taker, returner) = Tags::new(sizes.tags);
         let (ledger, finisher) = Ledger::new(sizes.tags);
-        let returner = tags.returner();
         let consumer = Consumer::new(sizes.cq_entries);
         Ok(QueuePair {
             id,
@@ -216,22 +215,31 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 return Some(self.unannounced(side));
             }
         }
-        let mut left = budget.min(in_flight);
-        while left > 0 {
-            let run = left.min(self.sizes.cq_entries - side.consumer.slot());
-            let found = self.take_run(side, run, out);
-            left -= found;
-            if found < run {
+        // Places made beforehand cost less than a push for each entry.
+        let mut taken = out.len();
+        out.resize(taken + budget.min(in_flight) as usize, Completed::default());
+        let mut violation = None;
+        while let Some(rest) = out.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+            let run = rest.len().min((self.sizes.cq_entries - side.consumer.slot()) as usize);
+            let (run, _) = rest.split_at_mut(run);
+            let found = self.take_run(side, run);
+            taken += found;
+            if let Some(place) = run.get_mut(found) {
                 if !self.is_new(side) {
                     break;
                 }
-                if let Err(violation) = self.take_odd(side, out) {
-                    return Some(violation);
+                match self.take_odd(side) {
+                    Ok(completed) => *place = completed,
+                    Err(seen) => {
+                        violation = Some(seen);
+                        break;
+                    }
                 }
-                left -= 1;
+                taken += 1;
             }
         }
-        None
+        out.truncate(taken);
+        violation
     }
 
     #[inline]
@@ -239,40 +247,35 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.cq.is_new(side.consumer.slot(), side.consumer.phase())
     }
 
-    /// Takes entries from consecutive slots, `most` at most, until one is empty or odd: wrong, or of a command that is
+    /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
     /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing and
     /// keeps what it needs in locals, because nothing behind a reference stays in a register across an acquire.
     #[inline]
-    fn take_run(&self, side: &mut CqSide, most: u32, out: &mut Vec<Completed>) -> u32 {
+    fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
         let (first, phase, commands) = (side.consumer.slot(), side.consumer.phase(), self.ledger.commands());
         let (queue, entries) = (u32::from(self.id.0) << 16, self.sizes.sq_entries);
-        let (before, end) = (out.len(), first + most);
         let mut slot = first;
-        while slot < end {
+        for place in out {
             let Some(cqe) = self.cq.load(slot, phase) else { break };
             // SQID is this queue's, and SQHD lies in it: both in one comparison.
             if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)).wrapping_sub(queue) >= entries {
                 break;
             }
             let Some(command) = commands.in_flight(cqe.cid()) else { break };
-            // There is room; said here, where it saves the code for growing.
-            if out.len() == out.capacity() {
-                break;
-            }
             let (token, posted_at) = command.token_and_time();
-            out.push(Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at });
+            *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
             command.end(cqe.cid(), &mut side.finisher);
+            side.returner.add(&self.tags, commands.tag(cqe.cid()));
             slot += 1;
         }
-        side.returner.add(out.get(before..).unwrap_or_default().iter().map(|completed| commands.tag(completed.cid)));
         side.consumer.advance_by(slot - first);
-        slot - first
+        (slot - first) as usize
     }
 
     /// Takes an entry of a command that is being aborted, or says what is wrong with it.
     #[cold]
     #[inline(never)]
-    fn take_odd(&self, side: &mut CqSide, out: &mut Vec<Completed>) -> Result<(), ProtocolViolation> {
+    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, ProtocolViolation> {
         let queue = self.id;
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
         let (named, cid, head) = (cqe.sq_id, cqe.cid, cqe.sq_head);
@@ -287,10 +290,11 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
                 Refused::Doubled => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
-        side.returner.add(tag);
-        out.push(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at });
+        if let Some(tag) = tag {
+            side.returner.add(&self.tags, tag);
+        }
         side.consumer.advance_by(1);
-        Ok(())
+        Ok(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at })
     }
 
     #[cold]
@@ -327,7 +331,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let mut side = self.cq_side.lock();
         // Under the lock, so that a reset cannot free the same tag in between.
         if let Some(tag) = self.ledger.end_abort(&mut side.finisher, cid) {
-            self.tags.give_back(tag);
+            side.returner.add(&self.tags, tag);
+            side.returner.flush(&self.tags);
         }
         drop(side);
         fence(SeqCst);
@@ -349,7 +354,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.look.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
-        sq.taker.reset(&self.tags);
+        sq.taker.reset(&mut cq.returner, &self.tags);
         sq.posted = 0;
         sq.producer = Producer::new(self.sizes.sq_entries);
         cq.consumer = Consumer::new(self.sizes.cq_entries);

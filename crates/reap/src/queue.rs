@@ -9,6 +9,7 @@ use completion::{Cause, Mode, Plan, Policy, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
+use crate::book::Claim;
 use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
@@ -109,7 +110,7 @@ impl Queue {
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (true, false), requests, |request| self.shared.check(request));
+        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
         drop(book);
         self.uncommitted.set(false);
         self.queue.serve_own(now);
@@ -130,15 +131,7 @@ impl Queue {
             return 0;
         }
         let room = (out.capacity() - out.len()).max(1);
-        let mut book = self.soft().requests();
-        let mut moved = 0;
-        while moved < room
-            && let Some(completion) = book.take_done()
-        {
-            out.push(completion);
-            moved += 1;
-        }
-        moved
+        self.soft().requests().take_done(room, out)
     }
 
     /// Finished requests that [`Queue::reap`] would move.
@@ -182,7 +175,7 @@ impl Queue {
         let now = hw::now();
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, true), [request], |request| self.shared.check(request));
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future), [request], self.shared.checker());
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);

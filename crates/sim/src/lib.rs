@@ -13,7 +13,6 @@ mod costs;
 mod cpu;
 mod error;
 mod events;
-pub mod file;
 mod lane;
 mod machine;
 mod notifier;

@@ -1,8 +1,9 @@
-//! *Where* a request goes: which hardware queue, under which tag, in how many parts. Pure, and named after the block
-//! layer that the words come from (blk-mq).
+//! *Where* a request goes: by which path, to which hardware queue, under which tag, in how many parts. Pure, and named
+//! after the block layer that the words come from (blk-mq).
 #![forbid(unsafe_code)]
 
 mod map;
+pub mod paths;
 mod split;
 mod tags;
 

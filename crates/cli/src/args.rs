@@ -19,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   reap compare                      which completion mode suits 4 KiB random reads here?
   reap run job.fio                  run a fio job file
+  reap sim scenarios/small.toml     compare modes on a machine that is not here
   reap run --help                   what else a run can do";
 
 /// One subcommand each; each has a module of its name.
@@ -28,6 +29,8 @@ pub enum Command {
     Run(RunArgs),
     /// Run one job under several completion modes and compare them
     Compare(CompareArgs),
+    /// Simulate a machine, its devices and jobs, and compare completion modes on it
+    Sim(SimArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
 }
@@ -121,6 +124,9 @@ pub struct CompareArgs {
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also draw the results: a page that needs no network, to be opened in a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -128,7 +134,40 @@ Examples:
   reap compare
   reap compare job.fio --device 'mem:4G?profile=tlc' --modes interrupt,poll
   reap compare --host-work 2000 --modes interrupt,irq-poll
-  reap compare --json results.json
+  reap compare --json results.json --html results.html
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
 interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.";
+
+/// `reap sim`
+#[derive(Args, Debug)]
+#[command(after_help = SIM_EXAMPLES)]
+pub struct SimArgs {
+    /// Scenario file (TOML, see docs/simulator.md); without one, 4 KiB random reads at queue depth 32 on one CPU
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: Option<PathBuf>,
+    /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
+    /// each family]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
+    pub modes: Vec<Mode>,
+    /// The first seed [default: the scenario's, or 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: Option<u32>,
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  reap sim
+  reap sim scenarios/common-case.toml
+  reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
+  reap sim --seed 7 --seeds 20 --modes interrupt,poll
+
+The same scenario and seed give the same figures on any machine. All cores are used, one run each.
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).
+Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";

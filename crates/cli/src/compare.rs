@@ -7,7 +7,7 @@
 mod blocks;
 mod notes;
 mod results;
-mod statistics;
+pub mod statistics;
 mod stolen;
 
 use std::process::ExitCode;
@@ -31,6 +31,7 @@ use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
 use crate::machine::Machine;
 use crate::output::Output;
+use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::{self, Results, Scene, table};
 use crate::{jobs, run, stop};
@@ -69,12 +70,16 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let setup = Setup { uri: &args.device.device, mode: labels.mode(0), queues: args.queues, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let mut page = report::open(args.html.as_deref())?;
     fill(&jobs, &plan, &rig, &stop)?;
     let experiment = Experiment { args, labels, jobs, plan, machine, rig, stop };
     let results = experiment.run()?;
     if let Some(mut file) = file.take() {
         file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
+    }
+    if let Some(page) = page.take() {
+        report::write(&Report { results: &results, machine: &experiment.machine.describe() }, page)?;
     }
     let mut output = Output::open(None)?;
     output.write(&table::show(&results, table::width()))?;

@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 16 << 20;
 pub fn load(paths: &[PathBuf]) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
-        let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { read(path) };
+        let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
@@ -31,7 +31,11 @@ pub fn load(paths: &[PathBuf]) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// The bytes of a file of people's.
+///
+/// # Errors
+/// It cannot be read, or is no such file by its length.
+pub fn text(path: &Path) -> Result<Vec<u8>> {
     limited(File::open(path).context("cannot open it")?)
 }
 
@@ -39,13 +43,13 @@ fn limited(source: impl Read) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     source.take(MOST_BYTES + 1).read_to_end(&mut text).context("cannot read it")?;
     if text.len() as u64 > MOST_BYTES {
-        bail!("it is longer than {} MiB: that is no job file", MOST_BYTES >> 20);
+        bail!("it is longer than {} MiB: that is no file of jobs or of a scenario", MOST_BYTES >> 20);
     }
     Ok(text)
 }
 
 /// Files and the environment, as fio sees them.
-struct Disk;
+pub struct Disk;
 
 impl Outside for Disk {
     fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
@@ -54,7 +58,7 @@ impl Outside for Disk {
         let found = found.ok_or("no such file, neither here nor beside the file that includes it")?;
         // One name for each file, however it is spelled, so that circles are seen; a short one where that is possible.
         let name = fs::canonicalize(&found).map_err(|e| e.to_string())?;
-        let text = read(&name).map_err(|e| format!("{e:#}"))?;
+        let text = text(&name).map_err(|e| format!("{e:#}"))?;
         let here = std::env::current_dir().and_then(fs::canonicalize).unwrap_or_default();
         Ok((name.strip_prefix(&here).unwrap_or(&name).display().to_string(), text))
     }

@@ -5,8 +5,10 @@ mod args;
 mod compare;
 mod jobs;
 mod output;
+mod report;
 mod rows;
 mod run;
+mod sim;
 mod stop;
 
 use std::io::IsTerminal;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Sim(args) => sim::sim(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

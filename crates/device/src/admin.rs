@@ -2,6 +2,7 @@
 
 use nvme::admin::{Abort, CreateCq, CreateSq, DeleteCq, DeleteSq, GetFeatures, GetLogPage, Identify, SetFeatures};
 use nvme::features::{HostBehavior, NumberOfQueues, VectorConfig, fid, select};
+use nvme::log::ana::GROUPS_ONLY;
 use nvme::log::{FirmwareSlots, lid};
 use nvme::prp::{Dptr, Walker};
 use nvme::{Cid, Cqe, Page, QueueId, Sqe, Status, Text, opcode};
@@ -55,7 +56,7 @@ impl<P: Port> Controller<P> {
         match sqe.opcode {
             opcode::admin::IDENTIFY => {
                 let command = Identify::from_sqe(sqe);
-                let page = identify::page(&command, &self.config, &self.store)?;
+                let page = identify::page(&command, &self.config, &self.store, self.ana.as_ref())?;
                 self.send(&page, command.data)
             }
             opcode::admin::GET_LOG_PAGE => self.get_log_page(now, &GetLogPage::from_sqe(sqe)),
@@ -179,6 +180,7 @@ impl<P: Port> Controller<P> {
             lid::FIRMWARE_SLOT => FirmwareSlots::single(Text::ascii(&self.config.firmware)).as_page().to_vec(),
             lid::CHANGED_NAMESPACES if command.retain_event => self.logs.peek_changed().as_page().to_vec(),
             lid::CHANGED_NAMESPACES => self.logs.take_changed().as_page().to_vec(),
+            lid::ANA if self.ana.is_some() => self.ana_page(command.lsp & GROUPS_ONLY != 0),
             _ => return refuse(Status::INVALID_LOG_PAGE),
         };
         if command.len > u64::from(self.config.max_transfer) {
@@ -192,6 +194,12 @@ impl<P: Port> Controller<P> {
             self.events.acknowledge(command.lid);
         }
         Ok(0)
+    }
+
+    /// The groups that namespaces are in, and those that are configured.
+    fn ana_page(&self, groups_only: bool) -> Vec<u8> {
+        let members = self.store.iter().map(|(nsid, namespace)| (namespace.ana_group, nsid));
+        self.ana.as_ref().map(|ana| ana.log(members).to_bytes(groups_only)).unwrap_or_default()
     }
 
     fn get_features(&mut self, command: &GetFeatures) -> Outcome {

@@ -1,8 +1,11 @@
 //! What a controller is made of.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::{Media, Mem, Profile};
+use crate::{Ana, Media, MediaError, Mem, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
@@ -17,6 +20,12 @@ pub struct Config {
     pub model: String,
     /// Firmware revision, 8 ASCII characters at most (FR).
     pub firmware: String,
+    /// SUBNQN, at most 223 bytes; `None`: one made of model and serial number.
+    pub nqn: Option<String>,
+    /// CNTLID: which controller of its subsystem this is.
+    pub controller_id: u16,
+    /// Asymmetric namespace access; `None`: not reported.
+    pub ana: Option<Ana>,
     /// I/O queue pairs offered: 1 to 128 (feature 07h).
     pub queue_pairs: u16,
     /// Most entries of an I/O queue: 2 to 65,536 (CAP.MQES + 1).
@@ -31,6 +40,9 @@ pub struct Config {
     pub ready_delay: Nanos,
     /// How long a shutdown takes.
     pub shutdown_delay: Nanos,
+    /// CQT: how long commands may go on inside after the Keep Alive Timer has run out while the path is lost. In steps of a
+    /// millisecond.
+    pub quiesce_time: Nanos,
     /// Most commands fetched, and most completed, in one [`crate::Controller::step`].
     pub step_budget: u32,
 }
@@ -44,6 +56,9 @@ impl Config {
             serial: "REAP0001".into(),
             model: "Reap embedded NVMe controller".into(),
             firmware: "1".into(),
+            nqn: None,
+            controller_id: 1,
+            ana: None,
             queue_pairs: 64,
             queue_entries: 1024,
             vectors: 65,
@@ -51,6 +66,7 @@ impl Config {
             boundary: 0,
             ready_delay: Nanos::ZERO,
             shutdown_delay: Nanos::ZERO,
+            quiesce_time: Nanos::ZERO,
             step_budget: 128,
         }
     }
@@ -70,10 +86,28 @@ impl Config {
     pub const MAX_QUEUE_PAIRS: u16 = 128;
 }
 
-/// A namespace: a medium cut into logical blocks. Namespace identifiers are given in order, from 1.
+/// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identifiers {
+    /// NGUID.
+    pub nguid: [u8; 16],
+    /// EUI64.
+    pub eui64: [u8; 8],
+    /// UUID.
+    pub uuid: [u8; 16],
+}
+
+/// A namespace: a medium cut into logical blocks. Namespace identifiers are given in order, from 1, to those that have none.
 #[derive(Debug)]
 pub struct Namespace {
     pub(crate) medium: Medium,
+    pub(crate) nsid: Option<Nsid>,
+    /// `None`: a UUID made of the subsystem's name and the NSID.
+    pub(crate) identifiers: Option<Identifiers>,
+    /// ANA group; 0 without ANA.
+    pub(crate) ana_group: u32,
+    /// The status of an I/O command to it in its ANA state; success: it is carried out.
+    pub(crate) refusal: Status,
     pub(crate) block_shift: u8,
     /// Logical blocks, as many as are exposed at the moment (NSZE).
     pub(crate) blocks: u64,
@@ -85,12 +119,68 @@ pub struct Namespace {
 pub(crate) enum Medium {
     Mem(Mem),
     Other(Box<dyn Media>),
+    /// Of several controllers. One thread steps them all, so that nobody ever waits for the lock.
+    Shared(Arc<Mutex<Medium>>),
+}
+
+impl Medium {
+    /// Whether data pass through a buffer of the controller's.
+    pub(crate) fn needs_buffer(&self) -> bool {
+        match self {
+            Medium::Mem(_) => false,
+            Medium::Other(_) => true,
+            Medium::Shared(shared) => shared.lock().unwrap_or_else(PoisonError::into_inner).needs_buffer(),
+        }
+    }
+
+    fn as_media(&self) -> &dyn Media {
+        match self {
+            Medium::Mem(mem) => mem,
+            Medium::Other(other) => other.as_ref(),
+            Medium::Shared(shared) => shared,
+        }
+    }
+
+    fn as_media_mut(&mut self) -> &mut dyn Media {
+        match self {
+            Medium::Mem(mem) => mem,
+            Medium::Other(other) => other.as_mut(),
+            Medium::Shared(shared) => shared,
+        }
+    }
+}
+
+impl Media for Medium {
+    fn bytes(&self) -> u64 {
+        self.as_media().bytes()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.as_media().allocated()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.as_media_mut().read_at(at, into)
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
+        self.as_media_mut().write_at(at, from, fua)
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        self.as_media_mut().flush()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.as_media().is_volatile()
+    }
 }
 
 impl std::fmt::Debug for Medium {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Medium::Mem(mem) => mem.fmt(f),
+            Medium::Shared(_) => write!(f, "a shared medium"),
             Medium::Other(other) => write!(f, "a medium of {} bytes", other.bytes()),
         }
     }
@@ -127,7 +217,16 @@ impl Namespace {
         if !block.is_power_of_two() || !(512..=65_536).contains(&block) {
             return Err(NamespaceError::BlockSize(block));
         }
-        let mut namespace = Namespace { medium, block_shift: block.ilog2() as u8, blocks: 0, thin: false };
+        let mut namespace = Namespace {
+            medium,
+            nsid: None,
+            identifiers: None,
+            ana_group: 0,
+            refusal: Status::SUCCESS,
+            block_shift: block.ilog2() as u8,
+            blocks: 0,
+            thin: false,
+        };
         let media = namespace.media();
         let (bytes, thin) = (media.bytes(), media.allocated() < media.bytes());
         (namespace.blocks, namespace.thin) = (bytes >> namespace.block_shift, thin);
@@ -137,17 +236,50 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// The same with this identifier, rather than the next in order: 1 to 1024.
+    #[must_use]
+    pub fn with_nsid(self, nsid: Nsid) -> Namespace {
+        Namespace { nsid: Some(nsid), ..self }
+    }
+
+    /// The same with identifiers of one's own. All zero: a namespace that nobody can tell from another.
+    #[must_use]
+    pub fn with_identifiers(self, identifiers: Identifiers) -> Namespace {
+        Namespace { identifiers: Some(identifiers), ..self }
+    }
+
+    /// The same in this ANA group, from 1. Of use only on controllers that report ANA ([`Config::ana`]), where a namespace is in
+    /// group 1 otherwise.
+    #[must_use]
+    pub fn with_ana_group(self, group: u32) -> Namespace {
+        Namespace { ana_group: group, ..self }
+    }
+
+    /// Another controller's handle on the same namespace: same medium, same identifiers. What each controller makes of it,
+    /// its size if it is resized, its ANA state, is each one's own.
+    pub fn share(&mut self) -> Namespace {
+        let shared = match &self.medium {
+            Medium::Shared(shared) => shared.clone(),
+            _ => {
+                // For a moment the namespace has a medium of no bytes; nobody sees it.
+                let own = std::mem::replace(&mut self.medium, Medium::Mem(Mem::new(0, crate::Budget::new(0))));
+                Arc::new(Mutex::new(own))
+            }
+        };
+        self.medium = Medium::Shared(shared.clone());
+        Namespace { medium: Medium::Shared(shared), ..*self }
+    }
+
+    /// Whether other controllers may be attached to it.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.medium, Medium::Shared(_))
+    }
+
     pub(crate) fn media(&self) -> &dyn Media {
-        match &self.medium {
-            Medium::Mem(mem) => mem,
-            Medium::Other(other) => other.as_ref(),
-        }
+        self.medium.as_media()
     }
 
     pub(crate) fn media_mut(&mut self) -> &mut dyn Media {
-        match &mut self.medium {
-            Medium::Mem(mem) => mem,
-            Medium::Other(other) => other.as_mut(),
-        }
+        self.medium.as_media_mut()
     }
 }

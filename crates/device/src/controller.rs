@@ -1,6 +1,7 @@
 //! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
 mod life;
+mod outside;
 
 use nvme::regs::{Cc, Csts};
 use nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
@@ -12,9 +13,11 @@ use crate::io::{Request, Store};
 use crate::logs::{Event, Events, FailedCommand, Logs};
 use crate::queues::{Announced, Command, Commands, Consumed, Queues};
 use crate::schedule::{Due, Schedule, Slot};
+use crate::subsystem::AnaStates;
 use crate::{Begun, Config, Namespace, Port};
 
 use life::Life;
+use outside::Outside;
 
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
@@ -34,8 +37,11 @@ pub struct Controller<P: Port> {
     pub(crate) features: Features,
     pub(crate) logs: Logs,
     pub(crate) events: Events,
+    /// `None`: not reported.
+    pub(crate) ana: Option<AnaStates>,
     /// Commands neither take time nor move data: each is done the moment it is fetched.
     instant: bool,
+    outside: Outside,
     life: Life,
     /// CC as the host wrote it last, CSTS as the controller did.
     pub(crate) cc: Cc,
@@ -86,7 +92,9 @@ impl<P: Port> Controller<P> {
             features: Features::new(config.queue_pairs),
             logs: Logs::default(),
             events: Events::new(),
-            instant: config.profile.is_instant() && !config.profile.moves_data,
+            ana: config.ana.as_ref().map(AnaStates::new),
+            instant: false,
+            outside: Outside::default(),
             life: Life::Disabled,
             cc: Cc::new(),
             csts: Csts::new(),
@@ -99,6 +107,8 @@ impl<P: Port> Controller<P> {
             config,
             store,
         };
+        controller.set_instant();
+        controller.place_in_groups();
         controller.apply_features();
         controller.power_on();
         controller
@@ -131,9 +141,19 @@ impl<P: Port> Controller<P> {
     /// Looks at registers and doorbells, fetches, completes what is due at `now`, raises vectors. The work of one step
     /// is bounded. `now` never goes back.
     pub fn step(&mut self, now: Nanos) -> Step {
+        if self.outside.is_special(now) {
+            return self.step_specially(now);
+        }
+        self.step_in_touch(now)
+    }
+
+    /// A step while host and controller reach each other.
+    #[inline]
+    fn step_in_touch(&mut self, now: Nanos) -> Step {
         let mut worked = self.look_at_registers(now);
         if self.life != Life::Ready {
-            return Step { worked, next: self.next_change() };
+            let next = self.next_change().unwrap_or(Nanos::MAX).min(self.outside.next());
+            return Step { worked, next: (next != Nanos::MAX).then_some(next) };
         }
         if self.interrupts.watches_host() {
             self.watch_host();
@@ -148,7 +168,7 @@ impl<P: Port> Controller<P> {
         if !worked {
             self.look_at_one_head();
         }
-        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive);
+        let own = self.interrupts.next().min(self.schedule.next().unwrap_or(Nanos::MAX)).min(self.keep_alive).min(self.outside.next());
         let next = if more { now } else { own.min(self.next_change().unwrap_or(Nanos::MAX)) };
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
@@ -255,7 +275,7 @@ impl<P: Port> Controller<P> {
     /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room for as many.
     #[inline]
     fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
-        let Controller { port, store, queues, logs, interrupts, commands, schedule, batch, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, commands, schedule, outside, batch, .. } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
         let batch = &mut batch[..count.min(BATCH)];
         // All loads before anything else: each may have to come from the host's cache, and none waits for another.
@@ -269,9 +289,13 @@ impl<P: Port> Controller<P> {
                 Ok(request) if !self.instant => {
                     cq.reserve();
                     let Slot { begins, done } = schedule.start(now, request.op, request.bytes, port.service_time(queue, sqe));
+                    let done = done + outside.delay();
                     port.begun(&begun(store, queue, sqe, &request, (now, begins, done)));
                     let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), request });
-                    schedule.push(Due { at: done, order, slot });
+                    let due = Due { at: done, order, slot };
+                    if !outside.holds(request.op, due) {
+                        schedule.push(due);
+                    }
                     continue;
                 }
                 Ok(request) => match store.execute(&request, port) {

@@ -3,28 +3,29 @@
 use nvme::admin::{self, Identify, cns, csi};
 use nvme::features::AsyncEventConfig;
 use nvme::identify::{
-    Controller, DescriptorList, LbaFormat, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, VolatileCache,
-    descriptor,
+    Controller, DescriptorList, LbaFormat, MultiPath, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace,
+    VolatileCache, descriptor,
 };
 use nvme::regs::Version;
-use nvme::{Cqe, Nsid, Page, Sqe, Status, Text};
+use nvme::{AnaState, Cqe, Nsid, Page, Sqe, Status, Text};
 
 use crate::io::Store;
 use crate::logs::{ERROR_ENTRIES, EVENT_REQUESTS};
-use crate::{Config, Namespace};
+use crate::subsystem::AnaStates;
+use crate::{Config, Identifiers, Namespace};
 
 /// Aborts that may be outstanding (ACL + 1). Each is over before the next is fetched.
 pub(crate) const ABORTS: u8 = 4;
 
 /// The page that an Identify command asks for.
-pub(crate) fn page(command: &Identify, config: &Config, store: &Store) -> Result<Vec<u8>, Status> {
+pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Option<&AnaStates>) -> Result<Vec<u8>, Status> {
     let namespace = || store.get(command.nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     let is_nvm = || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
     Ok(match command.cns {
         // An identifier that is valid but names no namespace reads as zeroes; all of ours are active, so there is none.
         // FFFFFFFFh asks for what all namespaces have in common, which only namespace management has.
         cns::NAMESPACE => namespace_page(namespace()?, config).as_page().to_vec(),
-        cns::CONTROLLER => controller(config, store).as_page().to_vec(),
+        cns::CONTROLLER => controller(config, store, ana).as_page().to_vec(),
         cns::ACTIVE_NAMESPACES => active(command.nsid, store)?.as_page().to_vec(),
         cns::NAMESPACE_DESCRIPTORS => descriptors(command.nsid, namespace()?, config).as_page().to_vec(),
         cns::COMMAND_SET_NAMESPACE => {
@@ -40,17 +41,22 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store) -> Result
     })
 }
 
-fn controller(config: &Config, store: &Store) -> Controller {
-    let aen = AsyncEventConfig::new().with_namespace_attribute(true);
-    let total: u64 = (1..=store.len()).filter_map(|n| store.get(Nsid(n))).map(|n| n.media().bytes()).sum();
+fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Controller {
+    let aen = AsyncEventConfig::new().with_namespace_attribute(true).with_ana_change(ana.is_some());
+    let total: u64 = store.iter().map(|(_, n)| n.media().bytes()).sum();
+    let several = config.nqn.is_some();
+    let cmic = MultiPath::new().with_ports(several).with_controllers(several).with_ana(ana.is_some());
+    let (groups, highest) = ana.map_or((0, 0), AnaStates::count_and_highest);
+    let reported = AnaState::ALL.iter().fold(Controller::ANACAP_STATIC_GROUPS, |bits, state| bits | state.capability());
     let cache = VolatileCache::new().with_present(store.is_volatile()).with_flush_all(VolatileCache::ALL_FLUSHED);
     Controller {
         sn: Text::ascii(&config.serial),
         mn: Text::ascii(&config.model),
         fr: Text::ascii(&config.firmware),
         rab: 4,
+        cmic,
         mdts: (config.max_transfer.ilog2() - 12) as u8,
-        cntlid: 1,
+        cntlid: config.controller_id,
         ver: Version::V2_1.into_bits(),
         oaes: aen.into_bits(),
         cntrltype: Controller::TYPE_IO,
@@ -67,11 +73,16 @@ fn controller(config: &Config, store: &Store) -> Controller {
         kas: 1,
         sqes: Sqe::SIZE_LOG2 << 4 | Sqe::SIZE_LOG2,
         cqes: Cqe::SIZE_LOG2 << 4 | Cqe::SIZE_LOG2,
-        nn: store.len(),
-        mnan: store.len(),
+        anatt: ana.map_or(0, |ana| ana.transition_seconds),
+        anacap: if ana.is_some() { reported } else { 0 },
+        anagrpmax: highest,
+        nanagrpid: groups,
+        cqt: u16::try_from(config.quiesce_time.0.div_ceil(1_000_000)).unwrap_or(u16::MAX),
+        nn: store.highest(),
+        mnan: store.highest(),
         oncs: Controller::ONCS_SAVE_SELECT,
         vwc: cache,
-        subnqn: Text::nul_terminated(&format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0))),
+        subnqn: Text::nul_terminated(&nqn(config)),
         ..Controller::zeroed()
     }
 }
@@ -79,15 +90,21 @@ fn controller(config: &Config, store: &Store) -> Controller {
 fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
     let shift = namespace.block_shift;
     let media = namespace.media();
+    let identifiers = namespace.identifiers.unwrap_or_default();
     let mut page = NamespacePage {
         nsze: namespace.blocks,
         ncap: namespace.blocks,
-        nuse: (media.allocated() >> shift).min(namespace.blocks),
+        // Nobody asks the medium from where it cannot be reached.
+        nuse: if namespace.refusal == Status::SUCCESS { (media.allocated() >> shift).min(namespace.blocks) } else { 0 },
         // THINP.
         nsfeat: u8::from(namespace.thin),
         dlfeat: NamespacePage::DLFEAT_ZEROES,
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
+        nmic: if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 },
         nvmcap: u128::from(media.bytes()).into(),
+        anagrpid: namespace.ana_group,
+        nguid: identifiers.nguid,
+        eui64: identifiers.eui64,
         ..NamespacePage::zeroed()
     };
     page.lbaf[0] = LbaFormat::new().with_lbads(shift);
@@ -99,21 +116,33 @@ fn active(after: Nsid, store: &Store) -> Result<NamespaceList, Status> {
     if after.0 >= u32::MAX - 1 {
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     }
-    Ok(NamespaceList::of((after.0 + 1..=store.len()).map(Nsid)))
+    Ok(NamespaceList::of(store.iter().map(|(nsid, _)| nsid).filter(|&nsid| nsid > after)))
 }
 
-fn descriptors(nsid: Nsid, _: &Namespace, config: &Config) -> DescriptorList {
+fn descriptors(nsid: Nsid, namespace: &Namespace, config: &Config) -> DescriptorList {
     let mut list = DescriptorList::zeroed();
-    list.push(descriptor::UUID, &uuid_bytes(config, nsid.0));
+    let made = Identifiers { uuid: uuid_bytes(config, nsid.0), ..Identifiers::default() };
+    let Identifiers { nguid, eui64, uuid } = namespace.identifiers.unwrap_or(made);
+    let all = [(descriptor::EUI64, &eui64[..]), (descriptor::NGUID, &nguid), (descriptor::UUID, &uuid)];
+    for (kind, id) in all.into_iter().filter(|(_, id)| id.iter().any(|&byte| byte != 0)) {
+        list.push(kind, id);
+    }
     list.push(descriptor::CSI, &[admin::csi::NVM]);
     list
 }
 
-/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as serial and model are.
+fn nqn(config: &Config) -> String {
+    config.nqn.clone().unwrap_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(config, 0)))
+}
+
+/// A UUID (version 8, RFC 9562) of the subsystem (`n` = 0) or of a namespace: the same as long as its NQN is, or serial and
+/// model if it has none.
 fn uuid_bytes(config: &Config, n: u32) -> [u8; 16] {
     // FNV-1a, 128 bits.
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    for byte in config.model.bytes().chain(config.serial.bytes()).chain(n.to_le_bytes()) {
+    let named = config.nqn.iter().flat_map(|nqn| nqn.bytes());
+    let made = config.model.bytes().chain(config.serial.bytes()).filter(|_| config.nqn.is_none());
+    for byte in named.chain(made).chain(n.to_le_bytes()) {
         hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
     let mut id = hash.to_be_bytes();

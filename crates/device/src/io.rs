@@ -5,8 +5,10 @@ use nvme::prp::{Dptr, PageSize, Segment, Walker};
 use nvme::{Nsid, Sqe, Status, opcode};
 use units::Op;
 
+use std::sync::PoisonError;
+
 use crate::config::Medium;
-use crate::media::{Access, MediaError};
+use crate::media::{Access, Media, MediaError};
 use crate::{BusError, Mem, Namespace, Port};
 
 /// An I/O command that has been found valid.
@@ -25,7 +27,8 @@ pub(crate) struct Request {
 /// The namespaces, and how commands reach them.
 #[derive(Debug)]
 pub(crate) struct Store {
-    namespaces: Vec<Namespace>,
+    /// By identifier, from 1.
+    namespaces: Vec<Option<Namespace>>,
     /// Most bytes in one command.
     pub(crate) max_transfer: u32,
     /// As the host set CC.MPS.
@@ -38,30 +41,61 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Namespaces without an identifier get those that are free, in order.
     pub(crate) fn new(namespaces: Vec<Namespace>, max_transfer: u32, moves_data: bool) -> Store {
-        let bounce = namespaces.iter().any(|n| matches!(n.medium, Medium::Other(_)));
+        let bounce = namespaces.iter().any(|n| n.medium.needs_buffer());
         let scratch = if bounce { vec![0; max_transfer as usize] } else { Vec::new() };
-        Store { namespaces, max_transfer, page: PageSize::MIN, write_cache: true, moves_data, scratch }
+        let mut placed: Vec<Option<Namespace>> = Vec::new();
+        let (numbered, others): (Vec<_>, Vec<_>) = namespaces.into_iter().partition(|n| n.nsid.is_some());
+        for namespace in numbered {
+            let n = namespace.nsid.map_or(1, |nsid| nsid.0.clamp(1, Store::MOST)) as usize;
+            placed.resize_with(placed.len().max(n), || None);
+            placed[n - 1] = Some(namespace);
+        }
+        for namespace in others {
+            let free = placed.iter().position(Option::is_none).unwrap_or(placed.len());
+            placed.resize_with(placed.len().max(free + 1), || None);
+            placed[free] = Some(namespace);
+        }
+        for (n, namespace) in placed.iter_mut().enumerate() {
+            if let Some(namespace) = namespace {
+                namespace.nsid = Some(Nsid(n as u32 + 1));
+            }
+        }
+        Store { namespaces: placed, max_transfer, page: PageSize::MIN, write_cache: true, moves_data, scratch }
     }
 
-    /// How many namespaces there are; identifiers count from 1.
-    pub(crate) fn len(&self) -> u32 {
+    /// The highest identifier that a namespace can be given.
+    const MOST: u32 = crate::Subsystem::MOST_NAMESPACES;
+
+    /// The highest identifier in use.
+    pub(crate) fn highest(&self) -> u32 {
         self.namespaces.len() as u32
+    }
+
+    /// The namespaces that there are, in the order of their identifiers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Nsid, &Namespace)> {
+        (1..).map(Nsid).zip(&self.namespaces).filter_map(|(nsid, namespace)| Some((nsid, namespace.as_ref()?)))
+    }
+
+    /// The same, to change them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Namespace> {
+        self.namespaces.iter_mut().flatten()
     }
 
     #[inline]
     pub(crate) fn get(&self, nsid: Nsid) -> Option<&Namespace> {
-        self.namespaces.get(nsid.0.wrapping_sub(1) as usize)
+        self.namespaces.get(nsid.0.wrapping_sub(1) as usize)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, nsid: Nsid) -> Option<&mut Namespace> {
-        self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)
+        self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)?.as_mut()
     }
 
     /// Whether any medium has a volatile write cache.
     pub(crate) fn is_volatile(&self) -> bool {
-        self.namespaces.iter().any(|n| n.media().is_volatile())
+        self.iter().any(|(_, n)| n.media().is_volatile())
     }
 
     /// Checks a command as far as that goes without touching its data.
@@ -89,6 +123,9 @@ impl Store {
         if !transfer.fits(namespace.blocks) {
             return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
         }
+        if namespace.refusal != Status::SUCCESS {
+            return Err(namespace.refusal);
+        }
         let durable = !self.write_cache | transfer.flags.contains(Flags::FUA);
         Ok(Request { op, durable, nsid: sqe.nsid(), lba: transfer.lba.0, bytes: bytes as u32, dptr: sqe.dptr() })
     }
@@ -97,14 +134,24 @@ impl Store {
         if nsid != Nsid::ALL && self.get(nsid).is_none() {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
         }
+        self.refusal(nsid).map_or(Ok(()), Err)?;
         Ok(Request { op: Op::Flush, durable: true, nsid, lba: 0, bytes: 0, dptr: Dptr::NONE })
+    }
+
+    /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is carried out.
+    fn refusal(&self, nsid: Nsid) -> Option<Status> {
+        let meant = self.iter().filter(|(of, _)| nsid == Nsid::ALL || nsid == *of);
+        meant.map(|(_, namespace)| namespace.refusal).find(|&status| status != Status::SUCCESS)
     }
 
     /// Carries a command out. Inlined so that `null` needs next to nothing of the request.
     #[inline(always)]
     pub(crate) fn execute(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         match request.op {
-            Op::Flush => self.flush(request.nsid),
+            Op::Flush => match self.refusal(request.nsid) {
+                None => self.flush(request.nsid),
+                Some(status) => Err(status),
+            },
             Op::Read | Op::Write if !self.moves_data => Ok(()),
             Op::Read | Op::Write => self.transfer(request, port),
         }
@@ -113,13 +160,26 @@ impl Store {
     fn transfer(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         let (page, bytes) = (self.page, request.bytes);
         let Store { namespaces, scratch, .. } = self;
-        let namespace = namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).ok_or(Status::INTERNAL_ERROR)?;
+        let namespace = namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).and_then(Option::as_mut);
+        let namespace = namespace.ok_or(Status::INTERNAL_ERROR)?;
+        if namespace.refusal != Status::SUCCESS {
+            // Its ANA state changed while the command was in service.
+            return Err(namespace.refusal);
+        }
         let at = request.lba << namespace.block_shift;
         let mut data = Walker::new(request.dptr, u64::from(bytes), page)?;
-        match (&mut namespace.medium, request.op) {
+        let mut shared;
+        let medium = match &mut namespace.medium {
+            Medium::Shared(medium) => {
+                shared = medium.lock().unwrap_or_else(PoisonError::into_inner);
+                &mut *shared
+            }
+            medium => medium,
+        };
+        match (medium, request.op) {
             (Medium::Mem(mem), Op::Read) => read_mem(mem, at, &mut data, port),
             (Medium::Mem(mem), _) => write_mem(mem, at, &mut data, port),
-            (Medium::Other(media), op) => {
+            (media, op) => {
                 let buffer = scratch.get_mut(..bytes as usize).ok_or(Status::INTERNAL_ERROR)?;
                 if op == Op::Read {
                     media.read_at(at, buffer).map_err(status_of)?;
@@ -131,13 +191,30 @@ impl Store {
         }
     }
 
+    /// Fetches the data of a Write, so that it can be carried out without the host.
+    pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
+        let mut bytes = vec![0; request.bytes as usize];
+        let mut data = Walker::new(request.dptr, u64::from(request.bytes), self.page)?;
+        gather(&mut bytes, &mut data, port)?;
+        Ok(bytes)
+    }
+
+    /// Carries a Write out whose data were fetched earlier.
+    pub(crate) fn write_taken(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
+        let namespace = self.get_mut(request.nsid).ok_or(Status::INTERNAL_ERROR)?;
+        if namespace.refusal != Status::SUCCESS {
+            return Err(namespace.refusal);
+        }
+        let at = request.lba << namespace.block_shift;
+        namespace.media_mut().write_at(at, data, request.durable).map_err(status_of)
+    }
+
     /// Makes a namespace, or all, durable.
     #[inline(never)]
     pub(crate) fn flush(&mut self, nsid: Nsid) -> Result<(), Status> {
-        let one = (nsid != Nsid::ALL).then_some(nsid.0.wrapping_sub(1) as usize);
-        let chosen = self.namespaces.iter_mut().enumerate().filter(|&(n, _)| one.is_none_or(|one| one == n));
+        let chosen = self.iter_mut().filter(|namespace| nsid == Nsid::ALL || namespace.nsid == Some(nsid));
         // All of them, even if one fails; the first error is the command's.
-        chosen.map(|(_, namespace)| namespace.media_mut().flush().map_err(status_of)).fold(Ok(()), Result::and)
+        chosen.map(|namespace| namespace.media_mut().flush().map_err(status_of)).fold(Ok(()), Result::and)
     }
 }
 

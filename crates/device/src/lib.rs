@@ -18,12 +18,14 @@ mod port;
 mod profile;
 mod queues;
 mod schedule;
+mod subsystem;
 #[cfg(test)]
 mod testing;
 
-pub use config::{Config, Namespace, NamespaceError};
+pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
 pub use port::{Begun, BusError, Port};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
+pub use subsystem::{Ana, Change, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

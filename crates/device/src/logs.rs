@@ -161,7 +161,7 @@ struct Kind {
 #[derive(Debug)]
 pub(crate) struct Events {
     requests: VecDeque<Cid>,
-    kinds: [Kind; 3],
+    kinds: [Kind; 4],
     /// Something is pending and not masked.
     reportable: bool,
 }
@@ -175,6 +175,8 @@ pub(crate) enum Event {
     Internal,
     /// Namespaces changed.
     NamespaceChanged,
+    /// The ANA state of a group changed.
+    AnaChanged,
 }
 
 impl Events {
@@ -191,6 +193,7 @@ impl Events {
                 kind(event_type::ERROR, error_event::INVALID_DOORBELL_VALUE, lid::ERROR),
                 kind(event_type::ERROR, error_event::TRANSIENT_INTERNAL, lid::ERROR),
                 kind(event_type::NOTICE, notice::NAMESPACE_ATTRIBUTE_CHANGED, lid::CHANGED_NAMESPACES),
+                kind(event_type::NOTICE, notice::ANA_CHANGE, lid::ANA),
             ],
         }
     }

@@ -237,9 +237,13 @@ impl Commands {
         found.into_iter().filter_map(|(order, slot)| self.remove(slot, order)).collect()
     }
 
+    /// Every command in service, with its slot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
+        self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot as u32, c.as_ref()?)))
+    }
+
     fn of_queue(&self, sq: QueueId) -> impl Iterator<Item = (u32, &Command)> {
-        let in_service = self.slots.iter().enumerate().filter_map(|(slot, c)| Some((slot as u32, c.as_ref()?)));
-        in_service.filter(move |(_, c)| c.sq == sq)
+        self.iter().filter(move |(_, c)| c.sq == sq)
     }
 }
 

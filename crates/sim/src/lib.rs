@@ -13,6 +13,7 @@ mod costs;
 mod cpu;
 mod error;
 mod events;
+pub mod file;
 mod lane;
 mod machine;
 mod notifier;

@@ -52,8 +52,11 @@ impl<P: Port> Controller<P> {
         registers.write32(regs::CSTS, self.csts.into_bits());
     }
 
-    fn set_status(&mut self, csts: Csts) {
+    pub(super) fn set_status(&mut self, csts: Csts) {
         self.csts = csts;
+        if self.outside.is_out_of_sight() {
+            return;
+        }
         self.port.registers().write32(regs::CSTS, csts.into_bits());
     }
 
@@ -174,6 +177,10 @@ impl<P: Port> Controller<P> {
         self.interrupts.reset();
         self.events = Events::new();
         self.keep_alive = Nanos::MAX;
+        self.outside.forget_host();
+        if let Some(ana) = &mut self.ana {
+            ana.reset();
+        }
         self.apply_features();
     }
 
@@ -213,7 +220,7 @@ impl<P: Port> Controller<P> {
     }
 
     /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5).
-    fn die(&mut self, why: &str) {
+    pub(super) fn die(&mut self, why: &str) {
         tracing::warn!(why, "controller fatal status");
         self.forget_host();
         self.life = Life::Dead;

@@ -1,0 +1,30 @@
+//! `round-robin`: one after the other. Each hardware queue goes round on its own, so that queues share nothing.
+
+use crossbeam_utils::CachePadded;
+use handover::sync::atomic::AtomicU32;
+use handover::sync::atomic::Ordering::Relaxed;
+
+use super::lines::{Line, Lines, Table};
+use super::set::{PathId, PathSet};
+
+/// The last path that each hardware queue took.
+pub(super) struct Cursors(Box<[CachePadded<AtomicU32>]>);
+
+impl Cursors {
+    /// Queue `q` begins with path `q`, so that they do not all begin with the same one.
+    pub(super) fn new(queues: u16) -> Cursors {
+        Cursors((0..u32::from(queues)).map(|queue| CachePadded::new(AtomicU32::new(queue.wrapping_sub(1)))).collect())
+    }
+
+    /// The next one after the last. Where threads share the queue two of them may take the same, and it goes on from
+    /// there: nothing is counted here.
+    #[inline]
+    pub(super) fn choose(&self, usable: PathSet, queue: u16, lines: &mut impl Lines) -> Option<PathId> {
+        lines.write(Line { table: Table::Cursors, at: queue.into() });
+        let cursor = self.0.get(usize::from(queue))?;
+        let after = (cursor.load(Relaxed).wrapping_add(1) % PathSet::MOST as u32) as u8;
+        let next = usable.iter_from(after).next()?;
+        cursor.store(next.0.into(), Relaxed);
+        Some(next)
+    }
+}

@@ -1,0 +1,113 @@
+"use strict";
+// What the page shows, as the rest of the scripts see it: rows, modes with their looks, groups of scenes.
+
+// A failure is said where the reader sees it; the figures stay in the file.
+addEventListener("error", (event) => trouble(event.message));
+addEventListener("unhandledrejection", (event) => trouble(String(event.reason)));
+
+function trouble(message) {
+  const place = document.getElementById("trouble");
+  place.hidden = false;
+  place.textContent = `A chart of this page failed: ${message}`;
+  document.documentElement.dataset.trouble = message;
+}
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// One look for each mode over all charts and pages: a colour of a palette that the colour-blind can tell apart (after Okabe and Ito, with
+// darker and lighter steps), for light and for dark, and a symbol, because twelve colours are too many for anybody.
+const LOOKS = {
+  "adaptive": ["#d1400a", "#ff8a4c", "star"],
+  "interrupt": ["#0067b1", "#5cb3f5", "circle"],
+  "threaded": ["#2a9bd4", "#9fdcff", "square"],
+  "irq-poll": ["#00845f", "#2fd6a5", "triangle"],
+  "posted": ["#6b8e00", "#b9dc3c", "hexagon"],
+  "poll": ["#20242b", "#f2f4f7", "diamond"],
+  "hybrid-mean": ["#b8508f", "#f3a6d4", "square2"],
+  "hybrid-min": ["#7c1d6f", "#d78bd0", "wye"],
+  "suspend": ["#8a6100", "#e0b34d", "cross"],
+  "coalesce": ["#a3890a", "#f0e04a", "diamond2"],
+  "dim": ["#5b4fc0", "#b6adff", "times"],
+  "vic": ["#00808a", "#5fe0e6", "plus"],
+};
+const SPARE = [["#5f6b7a", "#aab6c4", "circle"], ["#9c3d3d", "#ef9a9a", "square"], ["#3d6b9c", "#8fbdec", "triangle"], ["#4f7a3a", "#a9d490", "diamond"]];
+
+const modes = new Map();
+
+// The mode of a row's name: `adaptive@0.1` is the mode `adaptive` with its knob at 0.1; `+submit-check` is drawn hollow and dashed.
+function modeOf(name) {
+  const at = name.indexOf("@");
+  const family = at < 0 ? name : name.slice(0, at);
+  if (!modes.has(family)) {
+    const plus = family.indexOf("+");
+    const base = plus < 0 ? family : family.slice(0, plus);
+    const known = Object.hasOwn(LOOKS, base);
+    const number = modes.size;
+    const [light, dark, symbol] = known ? LOOKS[base] : SPARE[number % SPARE.length];
+    modes.set(family, { name: family, number, light, dark, symbol, hollow: plus >= 0, color: `var(--mode-${number})`, shown: true });
+  }
+  return modes.get(family);
+}
+
+const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
+
+// A row with what is derived from it; figures in their units: ns, per second, per I/O.
+function readRow(row) {
+  const mode = modeOf(row.mode);
+  const knob = row.mode.includes("@") ? Number(row.mode.slice(row.mode.indexOf("@") + 1)) : null;
+  const ci = row.ci ?? {};
+  const figures = {
+    iops: number(row.iops), cpu: number(row.cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),
+    messages: number(row.messages_per_s), wakeups: number(row.wakeups_per_s), per_wakeup: number(row.completions_per_wakeup) || null,
+    p50: number(row.lat_ns?.p50), p99: number(row.lat_ns?.p99), p999: number(row.lat_ns?.p999), p9999: number(row.lat_ns?.p9999),
+    mean: number(row.lat_ns?.mean), max: number(row.lat_ns?.max), drain: number(row.entries_per_drain_max),
+  };
+  // Per cent of one CPU.
+  figures.cores = figures.iops !== null && figures.cpu !== null ? (figures.iops * figures.cpu) / 1e7 : null;
+  const intervals = { iops: ci.iops, cpu: ci.cpu_ns_per_io, p50: ci.lat_p50, p99: ci.lat_p99, p999: ci.lat_p999 };
+  return {
+    ...figures, intervals, mode, knob, name: row.mode, load: row.load_pct, qd: row.qd, profile: row.profile, arrivals: row.arrivals ?? "",
+    background: row.background_pct ?? null, curve: row.lat_curve ?? [], raw: row,
+  };
+}
+
+const rows = data.results.rows.map(readRow);
+const timelines = (data.results.timelines ?? []).map((line) => ({ ...line, look: modeOf(line.mode), arrivals: line.arrivals ?? "" }));
+
+// Rows that differ in mode and load only are shown together: a group.
+function groupOf(row) {
+  const arrivals = row.arrivals ? `, ${row.arrivals}` : "";
+  const background = row.background === null ? "" : `, ${row.background} % of the CPU wanted by another thread`;
+  return `${row.profile}, queue depth ${row.qd}${arrivals}${background}`;
+}
+
+const groups = [...new Set(rows.map(groupOf))];
+const state = { group: groups[0], tail: "p99", axes: "own", line: 0 };
+
+const groupRows = () => rows.filter((row) => groupOf(row) === state.group && row.mode.shown);
+const loadsOf = (some) => [...new Set(some.map((row) => row.load))].sort((a, b) => a - b);
+
+// Of several settings of a knob, charts with one line for each mode show one: the mode's own, else the one nearest to 10 %.
+function onePerMode(some) {
+  const best = new Map();
+  const rank = (row) => (row.knob === null ? -1 : Math.abs(Math.log((row.knob + 1e-3) / 0.101)));
+  for (const row of some) {
+    const key = `${row.mode.name} ${row.load}`;
+    if (!best.has(key) || rank(row) < rank(best.get(key))) best.set(key, row);
+  }
+  return [...best.values()];
+}
+
+// Figures as people read them: three digits, units that fit.
+const three = (value) => (value >= 99.95 ? value.toFixed(0) : value >= 9.995 ? value.toFixed(1) : value.toFixed(2));
+const trim = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
+function scaled(value, steps) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return `0${steps[0][1]}`;
+  let [unit, suffix] = steps[0];
+  for (const [least, name] of steps) if (value >= least * 0.9995) [unit, suffix] = [least, name];
+  return trim(three(value / unit)) + suffix;
+}
+const time = (ns) => scaled(ns, [[1, " ns"], [1e3, " µs"], [1e6, " ms"], [1e9, " s"]]);
+const count = (value) => scaled(value, [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"]]);
+const percent = (value) => (value === null ? "–" : `${trim(three(value))} %`);

@@ -1,0 +1,91 @@
+"use strict";
+// Puts the page together: the head, what can be chosen, the charts, light and dark.
+
+const CHARTS = [planeChart, figuresChart, ratioChart, loadChart, wakeupChart, distributionChart, timelineChart, tableChart];
+
+// Colours of modes for light and for dark, as the style's variables.
+function colours() {
+  const of = (theme) => [...modes.values()].map((mode) => `--mode-${mode.number}:${mode[theme]}`).join(";");
+  document.head.append(element("style", { text: `:root{${of("light")}}:root[data-theme="dark"]{${of("dark")}}` }));
+}
+
+function head() {
+  document.getElementById("title").textContent = data.title;
+  document.getElementById("command").textContent = data.command;
+  document.getElementById("version").textContent = `reap ${data.version}; ${data.results.device}`;
+  const notes = data.notes.some((note) => note.includes(data.machine)) ? data.notes : [`Machine: ${data.machine}.`, ...data.notes];
+  document.getElementById("notes").replaceChildren(...notes.map((note) => element("li", { text: note })));
+  document.getElementById("download").addEventListener("click", () => {
+    const url = URL.createObjectURL(new Blob([JSON.stringify(data.results, null, 2)], { type: "application/json" }));
+    const link = element("a", { download: "reap.json" });
+    link.href = url;
+    link.click();
+    URL.revokeObjectURL(url);
+  });
+}
+
+// The system's wish, until the button says otherwise.
+function theme() {
+  const wish = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  const apply = () => {
+    const dark = chosen === null ? wish.matches : chosen === "dark";
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    document.getElementById("theme").textContent = dark ? "☀ Light" : "☾ Dark";
+  };
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    apply();
+  });
+  wish.addEventListener("change", apply);
+  apply();
+}
+
+// A mode's line and symbol, as the charts draw them.
+function sample(mode) {
+  const svg = d3.create("svg").attr("viewBox", "-13 -7 26 14").attr("aria-hidden", "true");
+  svg.append("line").attr("x1", -13).attr("x2", 13).attr("stroke", mode.color).attr("stroke-width", 2).attr("stroke-dasharray", mode.hollow ? "5 4" : null);
+  const symbol = { circle: d3.symbolCircle, cross: d3.symbolCross, diamond: d3.symbolDiamond, diamond2: d3.symbolDiamond2, hexagon: Plot.symbolHexagon ?? d3.symbolCircle,
+    plus: d3.symbolPlus, square: d3.symbolSquare, square2: d3.symbolSquare2, star: d3.symbolStar, times: d3.symbolTimes, triangle: d3.symbolTriangle, wye: d3.symbolWye }[mode.symbol];
+  const stroked = STROKES.includes(mode.symbol);
+  svg.append("path").attr("d", d3.symbol(symbol ?? d3.symbolCircle, 62)()).attr("fill", stroked ? "none" : mode.hollow ? "var(--card)" : mode.color).attr("stroke", mode.hollow || stroked ? mode.color : "none").attr("stroke-width", 1.6);
+  return svg.node();
+}
+
+function controls() {
+  const place = document.getElementById("controls");
+  place.replaceChildren();
+  if (groups.length > 1) place.append(choice("Scene", groups.map((group) => [group, group]), state.group, (group) => ((state.group = group), redraw())));
+  const buttons = [...modes.values()].map((mode) => {
+    const button = element("button", { type: "button", class: "mode", "aria-pressed": String(mode.shown), title: "Click: show or hide. Double-click: this one only, or all again" }, sample(mode), document.createTextNode(mode.name));
+    button.addEventListener("click", () => ((mode.shown = !mode.shown), redraw()));
+    button.addEventListener("dblclick", () => {
+      const alone = [...modes.values()].every((other) => other === mode || !other.shown);
+      modes.forEach((other) => (other.shown = alone || other === mode));
+      redraw();
+    });
+    return button;
+  });
+  place.append(element("div", { class: "modes", role: "group", "aria-label": "Modes shown" }, ...buttons));
+}
+
+function redraw() {
+  document.querySelectorAll(".mode").forEach((button, at) => button.setAttribute("aria-pressed", String([...modes.values()][at].shown)));
+  const figures = CHARTS.map((make) => make()).filter((figure) => figure !== null);
+  document.getElementById("charts").replaceChildren(...figures);
+  figures.forEach((figure) => figure.draw());
+}
+
+colours();
+head();
+theme();
+controls();
+redraw();
+
+// Charts are as wide as their place.
+let width = document.documentElement.clientWidth;
+addEventListener("resize", () => {
+  if (document.documentElement.clientWidth === width) return;
+  width = document.documentElement.clientWidth;
+  document.querySelectorAll("figure").forEach((figure) => figure.draw());
+});

@@ -1,0 +1,139 @@
+"use strict";
+// What all charts have in common: how an element is made, how a mode is drawn, how an axis is scaled, how a chart is put into the page.
+
+// An element; `text` is text, whatever stands in it.
+function element(name, { text, ...attributes } = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    node.setAttribute(key, value === true ? "" : value);
+  }
+  if (text !== undefined) node.textContent = text;
+  node.append(...children);
+  return node;
+}
+
+// An axis for `values`: logarithmic where they span more than a factor of three, with some room at the ends.
+function scale(values, label, format, { log, zero = false, ticks = 5 } = {}) {
+  const known = values.filter((value) => value !== null && value !== undefined && Number.isFinite(value));
+  const positive = known.filter((value) => value > 0);
+  let [low, high] = [Math.min(...positive), Math.max(...positive)];
+  const logarithmic = (log ?? high / low > 3) && positive.length > 0 && !(zero && known.length > positive.length);
+  if (logarithmic) {
+    const room = Math.max((high / low) ** 0.06, 1.04);
+    return { type: "log", domain: [low / room, high * room], label: label ? `${label} (log)` : "log scale", tickFormat: format, ticks, grid: true, values: logTicks(low / room, high * room, ticks) };
+  }
+  [low, high] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
+  const room = (high - low || Math.abs(high) || 1) * 0.08;
+  return { type: "linear", domain: [zero ? Math.min(0, low) : low - room, high + room], label, tickFormat: format, ticks, grid: true };
+}
+
+// Round numbers on a logarithmic axis: powers of ten if there are enough of them, else 1-2-5, else whatever is even.
+function logTicks(low, high, most) {
+  for (const steps of [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]]) {
+    const found = [];
+    for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) {
+      for (const step of steps) if (power * step >= low && power * step <= high) found.push(power * step);
+    }
+    if (found.length >= Math.min(3, most)) return found.filter((_, at) => found.length <= most + 1 || at % 2 === 0);
+  }
+  return d3.ticks(low, high, most);
+}
+
+// Grid and axis of one direction.
+function axes(x, y) {
+  const grid = { strokeOpacity: 0.16 };
+  const fit = (axis) => (axis.values ? { ticks: axis.values } : { ticks: axis.ticks });
+  return [Plot.gridX({ ...fit(x), ...grid }), Plot.gridY({ ...fit(y), ...grid }), Plot.axisX({ ...fit(x), tickFormat: x.tickFormat, label: null, tickSize: 0 }),
+    Plot.axisY({ ...fit(y), tickFormat: y.tickFormat, label: null, tickSize: 0 })];
+}
+
+const bare = ({ values, ticks, grid, tickFormat, ...axis }) => axis;
+
+// Symbols that consist of strokes, without an inside.
+const STROKES = ["times", "plus"];
+
+// Points of one mode.
+function points(some, mode, x, y, options = {}) {
+  const [fill, stroke, strokeWidth] = STROKES.includes(mode.symbol) ? ["none", mode.color, 2] : mode.hollow ? ["var(--card)", mode.color, 1.8] : [mode.color, "var(--card)", 0.8];
+  return Plot.dot(some, { x, y, symbol: mode.symbol, r: 4.2, fill, stroke, strokeWidth, ...options });
+}
+
+// A line of one mode, in the order of its rows.
+function line(some, mode, x, y, options = {}) {
+  const dash = mode.hollow ? "5 4" : null;
+  return Plot.line(some, { x, y, stroke: mode.color, strokeWidth: mode.name === "adaptive" ? 2.6 : 1.7, strokeDasharray: dash, ...options });
+}
+
+// 95 % intervals of `figure` as bars: upright, or lying where the figure is on the x axis.
+function intervals(some, mode, figure, other, { lying = false } = {}) {
+  const known = some.filter((row) => row.intervals[figure] && row.intervals[figure][0] > 0 && row.intervals[figure][1] > row.intervals[figure][0]);
+  const [low, high] = [(row) => row.intervals[figure][0], (row) => row.intervals[figure][1]];
+  const look = { stroke: mode.color, strokeWidth: 1.4, strokeOpacity: 0.75 };
+  return lying ? Plot.ruleY(known, { y: other, x1: low, x2: high, ...look }) : Plot.ruleX(known, { x: other, y1: low, y2: high, ...look });
+}
+
+const withInterval = (row, figure) => [row[figure], ...(row.intervals[figure] ?? [])];
+
+// The words of a tooltip, nearest point first come.
+function tip(some, x, y, words, options = {}) {
+  return Plot.tip(some, Plot.pointer({ x, y, title: words, fill: "var(--card)", stroke: "var(--line)", fontSize: 12, lineHeight: 1.25, textPadding: 9, ...options }));
+}
+
+// What a tooltip says of a row.
+function tell(row) {
+  const between = (figure, format) => {
+    const interval = row.intervals[figure];
+    return row[figure] === null ? "–" : format(row[figure]) + (interval && interval[1] > interval[0] ? `  (${format(interval[0])} – ${format(interval[1])})` : "");
+  };
+  return [
+    `${row.name}, load ${percent(row.load)}`, `IOPS  ${between("iops", count)}`, `CPU per I/O  ${between("cpu", time)}`, `p50  ${between("p50", time)}`,
+    `p99  ${between("p99", time)}`, `p99.9  ${between("p999", time)}`, row.per_wakeup ? `completions per wake-up  ${trim(three(row.per_wakeup))}` : "no wake-ups",
+  ].join("\n");
+}
+
+// Draws one plot into a panel: with a heading, its axis labels outside, as wide as there is room.
+function panel(heading, draw, { labels, height = 230 } = {}) {
+  const node = element("div", { class: "panel" }, element("h3", { text: heading }));
+  const place = element("div", {});
+  node.append(place);
+  node.draw = () => {
+    const width = Math.max(220, Math.floor(node.clientWidth));
+    const { marks, x, y, ...options } = draw(width);
+    const plot = Plot.plot({
+      width, height, marginLeft: 52, marginRight: 16, marginTop: labels ? 22 : 12, marginBottom: 38, x: bare(x), y: bare(y),
+      style: { background: "transparent", fontFamily: "inherit", fontSize: "11.5px", overflow: "visible" }, ...options,
+      marks: [...(options.ownAxes ? [] : axes(x, y)), ...marks, ...axisWords(x, y, { width, ...options })],
+    });
+    plot.setAttribute("role", "img");
+    plot.setAttribute("aria-label", `${heading}: ${y.label ?? ""} against ${x.label ?? ""}`);
+    place.replaceChildren(plot);
+  };
+  return node;
+}
+
+// The labels of the axes: above the y axis, below the x axis.
+function axisWords(x, y, { marginLeft = 52 } = {}) {
+  const soft = { fill: "var(--soft)", fontSize: 11.5 };
+  const words = [];
+  if (y.label) words.push(Plot.text([`↑ ${y.label}`], { frameAnchor: "top-left", dx: 4 - marginLeft, dy: -18, textAnchor: "start", ariaLabel: "y label", ...soft }));
+  if (x.label) words.push(Plot.text([`${x.label} →`], { frameAnchor: "bottom-right", dy: 32, textAnchor: "end", ariaLabel: "x label", ...soft }));
+  return words;
+}
+
+// A chart: heading, how to read it, panels. Charts register themselves in `charts` with what they need; see page.js.
+function chart(id, heading, words, panels, { pick = [], width = 300, key = null } = {}) {
+  const caption = element("figcaption", {}, element("div", { class: "words" }, element("h2", { text: heading }), element("p", { text: words })));
+  if (pick.length) caption.append(element("div", { class: "pick" }, ...pick));
+  const grid = element("div", { class: panels.length > 1 ? "panels" : "panels alone", style: `--panel:${width}px` }, ...panels);
+  const figure = element("figure", { "data-chart": id }, caption, ...(key ? [key] : []), grid);
+  figure.draw = () => panels.forEach((one) => one.draw());
+  return figure;
+}
+
+// A choice of one of several.
+function choice(label, options, chosen, change) {
+  const select = element("select", { "aria-label": label }, ...options.map(([value, text]) => element("option", { value, text, selected: value === chosen })));
+  select.addEventListener("change", () => change(select.value));
+  return element("label", {}, element("span", { text: label }), select);
+}

@@ -1,0 +1,55 @@
+"use strict";
+// All rows in numbers, to be sorted by any column.
+
+const COLUMNS = [
+  ["mode", (row) => row.name, null, null], ["load, %", (row) => row.load, (row) => trim(three(row.load)), null], ["IOPS", (row) => row.iops, (row) => count(row.iops), ["iops", count]],
+  ["CPU per I/O", (row) => row.cpu, (row) => time(row.cpu), ["cpu", time]], ["CPU, % of one", (row) => row.cores, (row) => percent(row.cores), null],
+  ["stolen per I/O", (row) => row.stolen, (row) => time(row.stolen), null], ["notify per I/O", (row) => row.notify, (row) => time(row.notify), null],
+  ["messages/s", (row) => row.messages, (row) => count(row.messages), null], ["wake-ups/s", (row) => row.wakeups, (row) => count(row.wakeups), null],
+  ["I/Os per wake-up", (row) => row.per_wakeup, (row) => (row.per_wakeup ? trim(three(row.per_wakeup)) : "–"), null], ["most in a drain", (row) => row.drain, (row) => count(row.drain), null],
+  ["mean", (row) => row.mean, (row) => time(row.mean), null], ["p50", (row) => row.p50, (row) => time(row.p50), ["p50", time]], ["p99", (row) => row.p99, (row) => time(row.p99), ["p99", time]],
+  ["p99.9", (row) => row.p999, (row) => time(row.p999), ["p999", time]], ["p99.99", (row) => row.p9999, (row) => time(row.p9999), null], ["max", (row) => row.max, (row) => time(row.max), null],
+];
+
+const sorting = { column: null, up: true };
+
+function tableChart() {
+  const some = groupRows();
+  if (!some.length) return null;
+  const used = COLUMNS.filter(([, value]) => some.some((row) => value(row) !== null));
+  if (sorting.column !== null) {
+    const value = COLUMNS[sorting.column][1];
+    const order = (a, b) => (value(a) === null) - (value(b) === null) || (sorting.up ? d3.ascending : d3.descending)(value(a), value(b));
+    some.sort(order);
+  }
+  const head = element("tr", {}, ...used.map(heading));
+  const body = some.map((row) => element("tr", {}, ...used.map((column) => cell(row, column))));
+  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+  const words = "Medians, below them their 95 % interval where one was measured. A heading sorts.";
+  const figure = element("figure", { "data-chart": "table" }, element("figcaption", {}, element("div", { class: "words" }, element("h2", { text: "In numbers" }), element("p", { text: words }))),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of all figures" }, table));
+  figure.draw = () => {};
+  return figure;
+}
+
+function heading(column) {
+  const at = COLUMNS.indexOf(column);
+  const arrow = sorting.column === at ? (sorting.up ? " ↑" : " ↓") : "";
+  const button = element("button", { type: "button", text: column[0] + arrow });
+  button.addEventListener("click", () => {
+    sorting.up = sorting.column === at ? !sorting.up : true;
+    sorting.column = at;
+    redraw();
+  });
+  return element("th", { scope: "col", "aria-sort": sorting.column === at ? (sorting.up ? "ascending" : "descending") : null }, button);
+}
+
+function cell(row, [, value, show, interval]) {
+  if (show === null) {
+    return element("td", {}, element("span", { class: "dot", style: `background:${row.mode.color}` }), document.createTextNode(value(row)));
+  }
+  const node = element("td", { text: show(row) });
+  const between = interval && row.intervals[interval[0]];
+  if (between && between[1] > between[0]) node.append(element("small", { text: `${interval[1](between[0])} – ${interval[1](between[1])}` }));
+  return node;
+}

@@ -1,0 +1,21 @@
+//! `reap sim`: scenarios in virtual time, the posts' tables, and sweeps.
+//!
+//! [`scenario`] runs a file's scenario under several modes and makes of it the rows that `compare` prints too; [`pool`]
+//! spreads runs over the cores. What is simulated is the crate `sim`'s.
+
+mod pool;
+mod scenario;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::args::SimArgs;
+
+/// Simulates, and prints the table.
+///
+/// # Errors
+/// Bad input, and a scenario that breaks a law.
+pub fn sim(args: &SimArgs) -> Result<ExitCode> {
+    scenario::run(args)
+}

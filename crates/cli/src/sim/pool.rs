@@ -1,0 +1,75 @@
+//! Runs on all cores: each takes the next when it is done with one, and results come back in order.
+
+use std::num::NonZero;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc;
+use std::thread;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Does `work` for each item. What was not begun before `stop` was set is `None`.
+pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    let bar = bar(items.len(), what);
+    let (next, mut results) = (AtomicUsize::new(0), Vec::new());
+    results.resize_with(items.len(), || None);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let (done, each_done) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done, next, work) = (done.clone(), &next, &work);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    let at = next.fetch_add(1, Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    // Nobody listens any more: the others have panicked.
+                    if done.send((at, work(item))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        for (at, result) in each_done {
+            if let Some(slot) = results.get_mut(at) {
+                *slot = Some(result);
+            }
+            bar.inc(1);
+        }
+    });
+    bar.finish_and_clear();
+    results
+}
+
+/// How far it is, and what is left if it goes on like this. Invisible where stderr is no terminal.
+fn bar(steps: usize, what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    // The template is a constant: it parses.
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(what.to_owned());
+    bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order() {
+        let items: Vec<u64> = (0..100).collect();
+        let results = each(&items, "test", &AtomicBool::new(false), |n| n * 2);
+        assert!(results.iter().zip(&items).all(|(result, n)| *result == Some(n * 2)));
+    }
+
+    #[test]
+    fn what_is_left_when_it_is_stopped_is_not_done() {
+        let stop = AtomicBool::new(false);
+        let results = each(&[(); 1_000], "test", &stop, |()| stop.store(true, Relaxed));
+        let done = results.iter().flatten().count();
+        assert!((1..1_000).contains(&done), "{done}");
+        assert!(each(&[1, 2], "test", &AtomicBool::new(true), |n| *n).iter().all(Option::is_none));
+    }
+}

@@ -1,0 +1,95 @@
+//! One scenario under several modes and with several seeds.
+
+mod rows;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use ::sim::file::{self, ScenarioFile};
+use ::sim::{Outcome, Scenario, SimError};
+use anyhow::{Context, Result, bail};
+use completion::Mode;
+
+use super::pool;
+use crate::args::SimArgs;
+use crate::output::Output;
+use crate::rows::json::JsonResults;
+use crate::rows::table::width;
+use crate::{jobs, stop};
+
+/// What is simulated without a scenario file.
+const DEFAULT: &str = include_str!("../../../../scenarios/small.toml");
+
+/// The modes unless some are named: one of each family.
+const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
+
+/// Runs it, and prints the table.
+///
+/// # Errors
+/// Bad input, a run that broke a law.
+pub fn run(args: &SimArgs) -> Result<ExitCode> {
+    let file = load(args.scenario.as_deref())?;
+    let modes = modes(args, &file)?;
+    let seeds = args.seeds.unwrap_or(file.seeds);
+    let first = args.seed.unwrap_or(file.scenario.seed);
+    let stop = stop::on_signal()?;
+    let mut output = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let runs: Vec<Scenario> = (0..u64::from(seeds))
+        .flat_map(|n| modes.iter().map(move |&mode| (mode, first.wrapping_add(n))))
+        .map(|(mode, seed)| Scenario { mode, seed, ..file.scenario.clone() })
+        .collect();
+    let outcomes = pool::each(&runs, "runs", &stop, |scenario| scenario.run());
+    let outcomes: Vec<Option<Outcome>> =
+        outcomes.into_iter().map(Option::transpose).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
+    let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
+    if rounds.is_empty() {
+        bail!("stopped before anything was simulated");
+    }
+    let results = rows::results(&file, &modes, &rounds);
+    if let Some(mut file) = output.take() {
+        file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
+        file.finish()?;
+    }
+    let mut output = Output::open(None)?;
+    output.write(&table::show(&results, &rows::machine(&file.scenario), width()))?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a scenario file, or the default one.
+///
+/// # Errors
+/// It cannot be read, or something is wrong with it.
+pub fn load(path: Option<&Path>) -> Result<ScenarioFile> {
+    let file = match path {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
+            let text = String::from_utf8(text).map_err(|error| {
+                let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();
+                anyhow::anyhow!("{name}:{line}: this is not UTF-8 text")
+            })?;
+            file::read(&name, &text, &jobs::Disk)?
+        }
+        None => file::read("(default scenario)", DEFAULT, &jobs::Disk)?,
+    };
+    for warning in &file.warnings {
+        eprintln!("warning: {warning}");
+    }
+    Ok(file)
+}
+
+fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
+    let modes = match (&args.modes[..], &file.modes[..]) {
+        ([], []) => USUAL.to_vec(),
+        ([], modes) | (modes, _) => modes.to_vec(),
+    };
+    if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
+        bail!("--modes names {twice} twice; the same seed gives the same figures");
+    }
+    Ok(modes)
+}
+
+#[cfg(test)]
+mod tests;

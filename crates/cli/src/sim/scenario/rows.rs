@@ -1,0 +1,178 @@
+//! From outcomes to the rows that `compare` has too, and what only a simulator knows.
+
+use ::sim::file::ScenarioFile;
+use ::sim::{CpuOutcome, Host, Outcome, Scenario};
+use completion::Mode;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde_json::{Map, json};
+use units::Nanos;
+use workload::{Histogram, Latency, Moments};
+
+use crate::compare::statistics;
+use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene};
+
+/// Keys of what only a simulator knows.
+pub const INTERRUPTS: &str = "interrupts_per_s";
+pub const SOFTIRQS: &str = "softirqs_per_s";
+pub const SWITCHES: &str = "context_switches_per_s";
+pub const SPLIT: &str = "cpu_pct";
+pub const AWAY: &str = "longest_away_ns";
+
+/// The results of `rounds`: by seed, and of each by mode.
+pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]]) -> Results {
+    // Of virtual time nothing is left to chance: the same scenario, the same table.
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let scene = scene(&file.scenario);
+    let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
+    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.to_string(), &scene, &of(at), &mut rng)).collect();
+    let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
+    Results {
+        title: file.title.clone(),
+        device: format!("{} × {}", profiles.len(), scene.profile),
+        rows,
+        pairs: pairs(modes, &scene, rounds, &mut rng),
+        notes: notes(&file.scenario, rounds.len()),
+        ..Results::default()
+    }
+}
+
+fn scene(scenario: &Scenario) -> Scene {
+    let paced = scenario.jobs.iter().any(|spec| spec.job.rate.read.is_some() || spec.job.rate.write.is_some());
+    let steps = scenario.jobs.iter().any(|spec| !spec.phases.is_empty());
+    Scene {
+        // What part of the capacity a rate is takes a sweep to say.
+        load_pct: if paced || steps { 0.0 } else { 100.0 },
+        qd: scenario.jobs.iter().map(|spec| u64::from(spec.job.iodepth) * u64::from(spec.job.numjobs.max(1))).sum(),
+        profile: scenario.devices.first().map_or(String::new(), |device| device.config.profile.name.clone()),
+        arrivals: steps.then(|| "steps".to_owned()),
+        background_pct: None,
+    }
+}
+
+/// One mode's figures: medians over seeds, with intervals where there are several.
+pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+    let of = |figure: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(|outcome| figure(outcome)).collect::<Vec<f64>>();
+    let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
+    let rate = |count: fn(&Outcome) -> u64| median(&|o| o.per_second(count(o)));
+    let split = |part: fn(&CpuOutcome) -> Nanos| median(&|o| share(o, part));
+    let mut extra = Map::new();
+    extra.insert("seeds".into(), outcomes.len().into());
+    extra.insert(INTERRUPTS.into(), json!(rate(|o| o.interrupts)));
+    extra.insert("notifications_per_s".into(), json!(rate(|o| o.notifications)));
+    extra.insert(SOFTIRQS.into(), json!(rate(|o| o.softirqs)));
+    extra.insert(SWITCHES.into(), json!(rate(|o| o.context_switches)));
+    extra.insert(
+        SPLIT.into(),
+        json!({
+            "hard": split(|c| c.hard), "soft": split(|c| c.soft), "thread": split(|c| c.thread), "idle": split(|c| c.idle),
+        }),
+    );
+    let away = outcomes.iter().flat_map(|o| &o.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
+    extra.insert(AWAY.into(), away.0.into());
+    let wakeups = rate(|o| o.wakeups);
+    Some(Row {
+        mode,
+        scene: scene.clone(),
+        iops: statistics::estimate(&of(&Outcome::iops), rng),
+        cpu: statistics::estimate(&of(&Outcome::cpu_ns_per_io), rng),
+        messages: rate(|o| o.messages),
+        wakeups,
+        per_wakeup: if wakeups > 0.0 { median(&Outcome::completions_per_wakeup) } else { 0.0 },
+        drain_max: outcomes.iter().map(|o| o.entries_per_drain_max).max()?,
+        latency: latencies(outcomes, rng),
+        extra,
+        ..Row::default()
+    })
+}
+
+/// Per cent of all CPUs' time.
+fn share(outcome: &Outcome, part: fn(&CpuOutcome) -> Nanos) -> f64 {
+    let all: u64 = outcome.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread + cpu.idle).0).sum();
+    let part: u64 = outcome.cpus.iter().map(|cpu| part(cpu).0).sum();
+    if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
+}
+
+/// From the intended start where there is a rate, else from the decision to issue.
+pub fn latency_of(outcome: &Outcome) -> Latency {
+    let of = |op: &workload::OpStats| {
+        if op.intended.moments.n > 0 {
+            op.intended.clone()
+        } else if op.lat.moments.n > 0 {
+            op.lat.clone()
+        } else {
+            op.clat.clone()
+        }
+    };
+    let mut latency = of(&outcome.stats.read);
+    latency.merge(&of(&outcome.stats.write));
+    latency
+}
+
+fn latencies(outcomes: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Latencies {
+    let all: Vec<Latency> = outcomes.iter().map(|outcome| latency_of(outcome)).collect();
+    let mut moments = Moments::default();
+    all.iter().for_each(|latency| moments.merge(&latency.moments));
+    let histograms: Vec<&Histogram> = all.iter().filter_map(|latency| latency.histogram.as_ref()).collect();
+    let mut percentile = |percent: f64| statistics::percentile(&histograms, percent, rng);
+    let measured = moments.n > 0;
+    Latencies {
+        mean: measured.then(|| moments.mean()),
+        p50: percentile(50.0),
+        p99: percentile(99.0),
+        p999: percentile(99.9),
+        p9999: percentile(99.99),
+        max: measured.then(|| moments.max()),
+        curve: statistics::curve(&histograms),
+    }
+}
+
+/// Each mode with each later one, seed by seed.
+fn pairs(modes: &[Mode], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+    type Figure = fn(&Outcome) -> Option<f64>;
+    let figures: [(&'static str, Figure); 3] = [
+        (IOPS, |o| Some(o.iops())),
+        (CPU, |o| Some(o.cpu_ns_per_io())),
+        (P50, |o| latency_of(o).histogram?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+    ];
+    let mut pairs = Vec::new();
+    for (figure, of) in figures {
+        let values: Vec<Vec<Option<f64>>> =
+            (0..modes.len()).map(|at| rounds.iter().map(|round| of(round.get(at)?.as_ref()?)).collect()).collect();
+        for a in 0..modes.len() {
+            for b in a + 1..modes.len() {
+                if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
+                    pairs.push(Pair { scene: scene.clone(), a: modes[a].to_string(), b: modes[b].to_string(), figure, ratio });
+                }
+            }
+        }
+    }
+    pairs
+}
+
+/// The machine, in a line.
+pub fn machine(scenario: &Scenario) -> String {
+    let machine = &scenario.machine;
+    let nodes = if machine.nodes > 1 { format!(" on {} nodes", machine.nodes) } else { String::new() };
+    let cpus = if machine.cpus == 1 { "1 CPU".to_owned() } else { format!("{} CPUs", machine.cpus) };
+    let host = match scenario.host {
+        Host::User => "Reap in user space",
+        Host::Kernel => "the kernel's block layer",
+    };
+    let posted = if machine.posted { ", posted MSI" } else { "" };
+    format!("{cpus}{nodes}{posted}; {host} drives {} device{}", scenario.devices.len(), if scenario.devices.len() == 1 { "" } else { "s" })
+}
+
+fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
+    let intervals = if seeds > 1 {
+        format!("Medians over {seeds} seeds, below them their 95 % interval.")
+    } else {
+        format!("One seed, {}: --seeds N gives intervals.", scenario.seed)
+    };
+    let from = if scene(scenario).load_pct == 0.0 { "intended start" } else { "decision to issue" };
+    vec![format!(
+        "Virtual time. {intervals} CPU: of all CPUs, interrupts included, the application's own work not. Latencies: from the {from} until \
+         the completion was found; a percentile is shown if 20 samples lie above it. Shares are of all CPUs' time; longest away: the longest that interrupts and \
+         softirqs kept a CPU from its threads."
+    )]
+}

@@ -1,0 +1,57 @@
+//! The table of `compare`, and below it what the CPUs did.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde_json::Value;
+
+use super::rows::{AWAY, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
+use crate::rows::{Results, Row, table};
+
+/// A column: what stands above it, and its cell.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: [Column; 8] = [
+    ("IRQ\nk/s", |row| thousands(row, INTERRUPTS)),
+    ("softirq\nk/s", |row| thousands(row, SOFTIRQS)),
+    ("switches\nk/s", |row| thousands(row, SWITCHES)),
+    ("hard\n%", |row| part(row, "hard")),
+    ("soft\n%", |row| part(row, "soft")),
+    ("thread\n%", |row| part(row, "thread")),
+    ("idle\n%", |row| part(row, "idle")),
+    ("longest away\nµs", |row| number(&row.extra, AWAY).map_or("–".into(), |ns| table::digits(ns / 1e3))),
+];
+
+/// All of it, in lines of `width` characters.
+pub fn show(results: &Results, machine: &str, width: u16) -> String {
+    let notes = Results { notes: Vec::new(), ..results.clone() };
+    let mut text = table::show(&notes, width);
+    text += &format!("{machine}:\n{}\n", cpus(results));
+    let below = Results { notes: results.notes.clone(), ..Results::default() };
+    text + table::show(&below, width).trim_start()
+}
+
+fn cpus(results: &Results) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    table.set_header(std::iter::once(Cell::new("mode")).chain(COLUMNS.iter().map(|(header, _)| right((*header).into()))));
+    for row in &results.rows {
+        let cells = COLUMNS.iter().map(|(_, cell)| right(cell(row)));
+        table.add_row(std::iter::once(Cell::new(&row.mode)).chain(cells));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+fn number(map: &serde_json::Map<String, Value>, key: &str) -> Option<f64> {
+    map.get(key).and_then(Value::as_f64)
+}
+
+fn thousands(row: &Row, key: &str) -> String {
+    number(&row.extra, key).map_or("–".into(), |n| table::digits(n / 1e3))
+}
+
+fn part(row: &Row, key: &str) -> String {
+    row.extra.get(SPLIT).and_then(|split| split.get(key)).and_then(Value::as_f64).map_or("–".into(), |pct| format!("{pct:.1}"))
+}

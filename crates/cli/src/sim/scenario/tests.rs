@@ -1,0 +1,49 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: SimArgs,
+}
+
+fn args(line: &str) -> SimArgs {
+    Line::parse_from(line.split_whitespace()).args
+}
+
+/// Runs of a scenario, in the order of the modes.
+fn outcomes(file: &ScenarioFile, modes: &[Mode]) -> Vec<Option<Outcome>> {
+    modes.iter().map(|&mode| Some(Scenario { mode, ..file.scenario.clone() }.run().unwrap())).collect()
+}
+
+#[test]
+fn the_default_scenario_compares_one_mode_of_each_family() {
+    let file = load(None).unwrap();
+    assert_eq!(modes(&args("sim"), &file).unwrap(), USUAL);
+    assert_eq!(modes(&args("sim --modes poll,interrupt"), &file).unwrap(), [Mode::POLL, Mode::INTERRUPT]);
+    assert!(modes(&args("sim --modes poll,poll"), &file).unwrap_err().to_string().contains("twice"));
+}
+
+/// Law 1 beside what the machine did: the parts of a CPU's time add up, and the table has them.
+#[test]
+fn the_rows_say_what_the_cpus_did() {
+    let file = load(None).unwrap();
+    let modes = [Mode::INTERRUPT, Mode::POLL];
+    let rounds = [outcomes(&file, &modes), outcomes(&file, &modes)];
+    let results = rows::results(&file, &modes, &rounds.each_ref().map(Vec::as_slice));
+    let [interrupt, poll] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
+    for row in [interrupt, poll] {
+        let split = row.extra[rows::SPLIT].as_object().unwrap();
+        let sum: f64 = split.values().map(|part| part.as_f64().unwrap()).sum();
+        assert!((sum - 100.0).abs() < 1e-6, "{split:?}");
+        assert_eq!(row.scene.qd, 32);
+    }
+    assert!(interrupt.extra[rows::INTERRUPTS].as_f64().unwrap() > 1e5 && poll.extra[rows::INTERRUPTS].as_f64().unwrap() == 0.0);
+    assert!(results.against_first(&poll.scene, "poll", crate::rows::CPU).is_some());
+    for width in [80, 120] {
+        let text = table::show(&results, &rows::machine(&file.scenario), width);
+        assert!(text.contains("IRQ") && text.contains("longest away") && text.contains("1 CPU;"), "{text}");
+        assert!(text.lines().all(|line| line.trim_end().chars().count() <= usize::from(width)), "{text}");
+    }
+}

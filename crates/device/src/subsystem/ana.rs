@@ -1,0 +1,83 @@
+//! Asymmetric namespace access as one controller reports it (Base 8.1.1).
+
+use std::collections::BTreeMap;
+
+use nvme::log::ana::{AnaGroup, AnaLog};
+use nvme::{AnaState, Nsid};
+
+/// What a controller reports of ANA. Start from [`Ana::new`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ana {
+    /// ANATT: the longest that a group stays in the state Change, in seconds, 1 to 255.
+    pub transition_seconds: u8,
+    /// The groups, from 1, and their states at power-on. A namespace of a group that is not here is in an Optimized one.
+    pub groups: BTreeMap<u32, AnaState>,
+}
+
+impl Ana {
+    /// One group, number 1, in this state; ten seconds for a change.
+    pub fn new(state: AnaState) -> Ana {
+        Ana { transition_seconds: 10, groups: BTreeMap::from([(1, state)]) }
+    }
+}
+
+/// The states at work.
+#[derive(Debug)]
+pub(crate) struct AnaStates {
+    pub(crate) transition_seconds: u8,
+    /// State, and changes since the last controller reset.
+    groups: BTreeMap<u32, (AnaState, u64)>,
+    change_count: u64,
+}
+
+impl AnaStates {
+    pub(crate) fn new(ana: &Ana) -> AnaStates {
+        let groups = ana.groups.iter().filter(|&(&group, _)| group > 0).map(|(&group, &state)| (group, (state, 0))).collect();
+        AnaStates { transition_seconds: ana.transition_seconds.max(1), groups, change_count: 0 }
+    }
+
+    /// Makes sure of a group that a namespace is in.
+    pub(crate) fn include(&mut self, group: u32) {
+        self.groups.entry(group).or_insert((AnaState::OPTIMIZED, 0));
+    }
+
+    pub(crate) fn state(&self, group: u32) -> Option<AnaState> {
+        self.groups.get(&group).map(|&(state, _)| state)
+    }
+
+    /// Changes one group, or all. Whether that is different from before.
+    pub(crate) fn set(&mut self, group: Option<u32>, state: AnaState) -> bool {
+        let meant = self.groups.iter_mut().filter(|(number, _)| group.is_none_or(|group| group == **number));
+        let mut changed = false;
+        for (_, (old, count)) in meant.filter(|(_, (old, _))| *old != state) {
+            (*old, *count, changed) = (state, *count + 1, true);
+        }
+        self.change_count += u64::from(changed);
+        changed
+    }
+
+    /// A controller reset: counts start again.
+    pub(crate) fn reset(&mut self) {
+        self.change_count = 0;
+        self.groups.values_mut().for_each(|(_, count)| *count = 0);
+    }
+
+    /// NANAGRPID, and ANAGRPMAX.
+    pub(crate) fn count_and_highest(&self) -> (u32, u32) {
+        (self.groups.len() as u32, self.groups.last_key_value().map_or(0, |(&group, _)| group))
+    }
+
+    /// The log page. A group without namespaces is reported too.
+    pub(crate) fn log(&self, namespaces: impl Iterator<Item = (u32, Nsid)>) -> AnaLog {
+        let mut members: BTreeMap<u32, Vec<Nsid>> = BTreeMap::new();
+        for (group, nsid) in namespaces {
+            members.entry(group).or_default().push(nsid);
+        }
+        let descriptor = |(&group, &(state, change_count)): (&u32, &(AnaState, u64))| {
+            let namespaces = members.remove(&group).unwrap_or_default();
+            let descriptor = AnaGroup { group, change_count, state: state.0, namespaces: namespaces.len() as u32, ..AnaGroup::default() };
+            (descriptor, namespaces)
+        };
+        AnaLog { change_count: self.change_count, groups: self.groups.iter().map(descriptor).collect() }
+    }
+}

@@ -1,0 +1,333 @@
+//! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
+
+use std::collections::BTreeSet;
+
+use completion::Mode;
+use device::{Config, Profile};
+use toml::Spanned;
+use units::Nanos;
+use workload::Job;
+use workload::fio::{self, Input, Outside};
+
+use super::ScenarioFile;
+use super::error::{FileError, Source, nearest};
+use super::raw::{self, Where};
+use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Phase, Scenario};
+
+/// Bytes of a device if the file does not say.
+const BYTES: u64 = 64 << 20;
+/// Measured time if neither the file nor its jobs set an end.
+const DURATION: Nanos = Nanos::from_millis(50);
+/// More is a mistake.
+const MOST_SEEDS: u32 = 10_000;
+
+type Built<T> = Result<T, FileError>;
+
+/// The scenario of a file.
+pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
+    let machine = machine(source, &file.machine)?;
+    let devices = devices(source, file.devices, &machine)?;
+    let mut warnings = Vec::new();
+    let mut jobs = Vec::new();
+    for job in file.jobs {
+        let place = Jobs { source, machine: &machine, devices: &devices, outside };
+        jobs.extend(place.read(job, &mut warnings)?);
+    }
+    if jobs.is_empty() {
+        return Err(source
+            .error(None, "there is no job")
+            .help("add a table [[job]] with fio = \"\"\"…\"\"\", file = \"…\" or options = {…}"));
+    }
+    for spec in &mut jobs {
+        end(&mut spec.job, file.duration.map(|t| t.0), file.ramp.map(|t| t.0), file.ios);
+    }
+    let mut modes: Vec<Mode> = Vec::new();
+    for mode in file.modes.into_iter().map(|word| word.0) {
+        if modes.contains(&mode) {
+            return Err(source.error(None, format!("`modes` names {mode} twice")));
+        }
+        modes.push(mode);
+    }
+    let seeds = match file.seeds {
+        Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {
+            return Err(source.error(Some(seeds.span()), format!("{} seeds: there have to be 1 to {MOST_SEEDS}", seeds.get_ref())));
+        }
+        seeds => seeds.map_or(1, Spanned::into_inner),
+    };
+    let mut scenario = Scenario {
+        machine,
+        host: file.host.map_or(Host::User, |word| word.0.0),
+        devices,
+        jobs,
+        mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
+        switches: file.switches.into_iter().map(|switch| (switch.at.0, switch.mode.0)).collect(),
+        ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
+    };
+    scenario.latency_slack = file.latency_slack.map_or(scenario.latency_slack, |word| word.0);
+    scenario.seed = file.seed.unwrap_or(scenario.seed);
+    scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0);
+    let group = &mut scenario.group;
+    group.weight = file.group.weight.unwrap_or(group.weight);
+    group.budget = file.group.budget.unwrap_or(group.budget);
+    group.time_limit = file.group.time_limit.map_or(group.time_limit, |limit| limit.0);
+    let title = file.title.unwrap_or_else(|| source.name.to_owned());
+    Ok(ScenarioFile { title, scenario, modes, seeds, warnings })
+}
+
+/// When a job ends, and how long it is left alone before it is measured.
+fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<u64>) {
+    if let Some(ios) = ios {
+        (job.number_ios, job.io_size) = (Some(ios), Some(workload::Amount::Bytes(u64::MAX)));
+        (job.runtime, job.time_based) = (duration, false);
+    } else if duration.is_some() || (job.runtime.is_none() && job.number_ios.is_none()) {
+        (job.runtime, job.time_based) = (Some(duration.unwrap_or(DURATION)), true);
+    }
+    if let Some(ramp) = ramp {
+        job.ramp_time = ramp;
+    }
+}
+
+fn machine(source: Source<'_>, raw: &raw::Machine) -> Built<Machine> {
+    let mut machine = Machine { costs: costs(source, &raw.costs)?, posted: raw.posted, ..Machine::default() };
+    if let Some(cpus) = &raw.cpus {
+        machine.cpus = within(source, cpus, 1, Machine::MOST_CPUS, "CPUs")?;
+    }
+    if let Some(nodes) = &raw.nodes {
+        machine.nodes = within(source, nodes, 1, machine.cpus, "NUMA nodes")?;
+    }
+    if let Some(hogs) = &raw.hogs {
+        machine.hogs = cpus(source, hogs, &machine)?;
+    }
+    let (scheduler, softirq) = (&mut machine.scheduler, &mut machine.softirq);
+    scheduler.slice = raw.scheduler.slice.map_or(scheduler.slice, |t| t.0);
+    scheduler.wakeup_granularity = raw.scheduler.wakeup_granularity.map_or(scheduler.wakeup_granularity, |t| t.0);
+    softirq.weight = raw.softirq.weight.unwrap_or(softirq.weight);
+    softirq.budget = raw.softirq.budget.unwrap_or(softirq.budget);
+    softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
+    softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
+    machine.check().map_err(|error| source.error(None, error.to_string()))?;
+    Ok(machine)
+}
+
+/// A price list with its changes. Written as a table and read back, so that it has one list of names.
+fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
+    let base = raw.base.unwrap_or(Costs::BARE_METAL);
+    let broken = |error: &dyn std::error::Error| source.error(None, error.to_string());
+    let mut table = toml::Table::try_from(base).map_err(|error| broken(&error))?;
+    for (group, prices) in &raw.groups {
+        let Some(toml::Value::Table(known)) = table.get_mut(*group) else { continue };
+        for (name, price) in prices {
+            let Some(slot) = known.get_mut(name.get_ref()) else {
+                let error = source.error(Some(name.span()), format!("there is no price `{group}.{}`", name.get_ref()));
+                let near = nearest(name.get_ref(), known.keys().map(String::as_str)).map(|near| format!("did you mean '{near}'?"));
+                return Err(error.help(near.unwrap_or_else(|| known.keys().cloned().collect::<Vec<_>>().join(", "))));
+            };
+            let limit = 1_000_000_000;
+            if *price.get_ref() > limit {
+                return Err(source.error(Some(price.span()), format!("{} ns: a price is {limit} ns at most", price.get_ref())));
+            }
+            *slot = toml::Value::Integer(*price.get_ref() as i64);
+        }
+    }
+    table.try_into().map_err(|error| broken(&error))
+}
+
+fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine) -> Built<Vec<DeviceSpec>> {
+    let mut devices: Vec<DeviceSpec> = Vec::new();
+    for (at, spanned) in raw.into_iter().enumerate() {
+        let span = spanned.span();
+        let raw = spanned.into_inner();
+        let name = raw.name.clone().unwrap_or_else(|| format!("nvme{at}"));
+        let count = raw.count.as_ref().map(|n| within(source, n, 1, Scenario::MOST_DEVICES, "devices")).transpose()?;
+        let device = device(source, &name, raw, machine)?;
+        for n in 0..count.unwrap_or(1) {
+            let name = if count.is_some() { format!("{name}{n}") } else { name.clone() };
+            if devices.iter().any(|other| other.name == name) {
+                return Err(source.error(Some(span), format!("a second device called `{name}`")));
+            }
+            devices.push(DeviceSpec { name, ..device.clone() });
+        }
+        if devices.len() > Scenario::MOST_DEVICES {
+            return Err(source.error(Some(span), format!("more than {} devices", Scenario::MOST_DEVICES)));
+        }
+    }
+    if devices.is_empty() {
+        return Err(source.error(None, "there is no device").help("add a table [[device]] with profile = \"optane\""));
+    }
+    Ok(devices)
+}
+
+fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine) -> Built<DeviceSpec> {
+    let bytes = match &raw.bytes {
+        Some(bytes) if !(1 << 20..=1 << 46).contains(&bytes.get_ref().0) => {
+            return Err(source.error(Some(bytes.span()), "a device has 1M to 64T".to_owned()));
+        }
+        bytes => bytes.as_ref().map_or(BYTES, |bytes| bytes.get_ref().0),
+    };
+    let mut device = DeviceSpec { bytes, ..DeviceSpec::new(name, raw.profile.0) };
+    if let Some(queues) = &raw.queues {
+        device = device.with_queues(within(source, queues, 1, Config::MAX_QUEUE_PAIRS, "hardware queues")?);
+    }
+    if let Some(vectors) = &raw.vectors {
+        // One more is the admin queue's.
+        device.config.vectors = within(source, vectors, 1, 2_047, "I/O vectors")? + 1;
+    }
+    if let Some(tags) = &raw.tags {
+        device.tags = within(source, tags, 1, device.config.queue_entries - 1, "commands in flight per queue")?;
+    }
+    if let Some(node) = &raw.node {
+        device.node = within(source, node, 0, machine.nodes - 1, "as a NUMA node")?;
+    }
+    if let Some(affinity) = raw.affinity {
+        let span = affinity.span();
+        device.affinity = match affinity.into_inner() {
+            Where::Managed => Affinity::Managed,
+            Where::Cpus(list) => Affinity::Cpus(cpus(source, &Spanned::new(span, list), machine)?),
+        };
+    }
+    Ok(device)
+}
+
+/// CPUs that the machine has.
+fn cpus(source: Source<'_>, list: &Spanned<super::words::Cpus>, machine: &Machine) -> Built<Vec<usize>> {
+    let cpus: Vec<usize> = list.get_ref().0.iter().map(|&cpu| cpu as usize).collect();
+    match cpus.iter().find(|&&cpu| cpu >= machine.cpus) {
+        _ if cpus.is_empty() => Err(source.error(Some(list.span()), "no CPU at all")),
+        Some(cpu) => {
+            let there = if machine.cpus == 1 { "CPU 0 only".to_owned() } else { format!("CPUs 0 to {}", machine.cpus - 1) };
+            let error = source.error(Some(list.span()), format!("CPU {cpu}: the machine has {there}"));
+            Err(error.help("set cpus under [machine]"))
+        }
+        None => Ok(cpus),
+    }
+}
+
+fn within<T: Copy + PartialOrd + std::fmt::Display>(source: Source<'_>, n: &Spanned<T>, least: T, most: T, what: &str) -> Built<T> {
+    match *n.get_ref() {
+        n if n >= least && n <= most => Ok(n),
+        bad => Err(source.error(Some(n.span()), format!("{bad} {what}: it has to be {least} to {most}"))),
+    }
+}
+
+/// What jobs refer to.
+struct Jobs<'a> {
+    source: Source<'a>,
+    machine: &'a Machine,
+    devices: &'a [DeviceSpec],
+    outside: &'a dyn Outside,
+}
+
+impl Jobs<'_> {
+    fn read(&self, spanned: Spanned<raw::Job>, warnings: &mut Vec<String>) -> Built<Vec<JobSpec>> {
+        let span = spanned.span();
+        let raw = spanned.into_inner();
+        let mut jobs = self.jobs(&raw, span.start, warnings)?;
+        let named = match &raw.devices {
+            Some(names) => Some(names.iter().map(|name| self.device(name.get_ref(), name.span().start)).collect::<Built<Vec<String>>>()?),
+            None => None,
+        };
+        for job in &mut jobs {
+            match &named {
+                Some(names) => job.filenames.clone_from(names),
+                None => job.filenames.iter().try_for_each(|name| self.device(name, span.start).map(drop))?,
+            }
+            if let Some(list) = &raw.cpus {
+                let allowed: BTreeSet<u32> = cpus(self.source, list, self.machine)?.iter().map(|&cpu| cpu as u32).collect();
+                (job.cpus_allowed, job.cpus_policy) = (Some(allowed.into_iter().collect()), workload::CpuPolicy::Shared);
+            }
+        }
+        let phases: Vec<Phase> = raw.phases.iter().map(|phase| Phase { from: phase.from.0, iops: phase.iops }).collect();
+        if phases.windows(2).any(|two| two[1].from <= two[0].from) {
+            return Err(self.source.error(Some(span), "each phase of a job begins later than the one before it"));
+        }
+        let spec = |job: Job| {
+            let spec = JobSpec::new(job);
+            JobSpec {
+                engine: raw.engine.as_ref().map_or(spec.engine, |word| word.0.0),
+                think: raw.think.map_or(spec.think, |t| t.0),
+                work: raw.work.map_or(spec.work, |t| t.0),
+                phases: phases.clone(),
+                queues: raw.queues.unwrap_or(spec.queues),
+                ..spec
+            }
+        };
+        Ok(jobs.into_iter().map(spec).collect())
+    }
+
+    /// A device's name, if there is one of it.
+    fn device(&self, name: &str, at: usize) -> Built<String> {
+        let names = || self.devices.iter().map(|device| device.name.as_str());
+        if names().any(|known| known == name) {
+            return Ok(name.to_owned());
+        }
+        let error = self.source.error(Some(at..at), format!("there is no device `{name}`"));
+        let near = nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
+        Err(error.help(near.unwrap_or_else(|| format!("there are {}", names().collect::<Vec<_>>().join(", ")))))
+    }
+
+    fn jobs(&self, raw: &raw::Job, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
+        let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
+            (Some(fio), None, None) => (self.source.name.to_owned(), self.in_place(fio).into_bytes()),
+            (None, Some(file), None) => {
+                let found = self.outside.include(self.source.name, file.get_ref());
+                found.map_err(|why| self.source.error(Some(file.span()), format!("the job file `{}`: {why}", file.get_ref())))?
+            }
+            (None, None, Some(options)) => (self.source.name.to_owned(), self.listed(options)?.into_bytes()),
+            _ => {
+                let error = self
+                    .source
+                    .error(Some(at..at), "a job is exactly one of: `fio`, a job file's text; `file`, its path; `options`, a table");
+                return Err(error);
+            }
+        };
+        let outside = On { outside: self.outside, cpus: self.machine.cpus };
+        let parsed = fio::parse(&[Input { name: &name, text: &text }], &outside).map_err(|errors| FileError::job(&errors))?;
+        warnings.extend(parsed.warnings.iter().map(ToString::to_string));
+        Ok(parsed.jobs)
+    }
+
+    /// The text of a string, preceded by as many lines as in the file: its lines are the file's.
+    fn in_place(&self, text: &Spanned<String>) -> String {
+        let (line, _) = self.source.place(text.span().start);
+        let quoted = self.source.text.get(text.span()).unwrap_or_default();
+        let opening = ["\"\"\"", "'''"].iter().find_map(|quotes| quoted.strip_prefix(quotes));
+        let next = opening.is_some_and(|rest| rest.trim_start_matches('\r').starts_with('\n'));
+        "\n".repeat(if next { line } else { line - 1 }) + text.get_ref()
+    }
+
+    fn listed(&self, options: &Spanned<std::collections::BTreeMap<String, raw::Value>>) -> Built<String> {
+        let (line, _) = self.source.place(options.span().start);
+        let mut text = "\n".repeat(line - 1) + "[job]";
+        for (name, raw::Value(value)) in options.get_ref() {
+            if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                return Err(self.source.error(Some(options.span()), format!("`{name}` is not the name of a fio option")));
+            }
+            text += &format!("\n{name}={value}");
+        }
+        Ok(text)
+    }
+}
+
+/// The world of a job file, on a simulated machine.
+struct On<'a> {
+    outside: &'a dyn Outside,
+    cpus: usize,
+}
+
+impl Outside for On<'_> {
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        self.outside.include(from, path)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.outside.variable(name)
+    }
+
+    fn keyword(&self, name: &str) -> Option<u64> {
+        match name {
+            "ncpus" => Some(self.cpus as u64),
+            "pagesize" => Some(4096),
+            _ => None,
+        }
+    }
+}

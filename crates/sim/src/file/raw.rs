@@ -1,0 +1,335 @@
+//! The keys of a scenario file, as they stand there. Every table refuses keys that it does not know.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use completion::{LatencySlack, Mode};
+use device::{Profile, ProfileFile};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use toml::Spanned;
+
+use super::words::{Bytes, Cpus, Time, Word};
+use super::{costs_of, nearest};
+use crate::{Costs, Engine, Host};
+
+/// The whole file.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) title: Option<String>,
+    #[serde(default)]
+    pub(super) modes: Vec<Word<Mode>>,
+    pub(super) seed: Option<u64>,
+    pub(super) seeds: Option<Spanned<u32>>,
+    /// How long is measured; in place of each job's `runtime`.
+    pub(super) duration: Option<Time>,
+    /// In place of each job's `ramp_time`.
+    pub(super) ramp: Option<Time>,
+    /// I/Os of each job thread, in place of `number_ios`.
+    pub(super) ios: Option<u64>,
+    pub(super) limit: Option<Time>,
+    /// As `--latency-slack` has it.
+    pub(super) latency_slack: Option<Word<LatencySlack>>,
+    pub(super) host: Option<Word<HostName>>,
+    #[serde(default)]
+    pub(super) machine: Machine,
+    #[serde(default)]
+    pub(super) group: Group,
+    #[serde(default, rename = "device")]
+    pub(super) devices: Vec<Spanned<Device>>,
+    #[serde(default, rename = "job")]
+    pub(super) jobs: Vec<Spanned<Job>>,
+    #[serde(default, rename = "switch")]
+    pub(super) switches: Vec<Switch>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Machine {
+    pub(super) cpus: Option<Spanned<usize>>,
+    pub(super) nodes: Option<Spanned<usize>>,
+    #[serde(default)]
+    pub(super) costs: CostList,
+    #[serde(default)]
+    pub(super) posted: bool,
+    pub(super) hogs: Option<Spanned<Cpus>>,
+    #[serde(default)]
+    pub(super) scheduler: Scheduler,
+    #[serde(default)]
+    pub(super) softirq: Softirq,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scheduler {
+    pub(super) slice: Option<Time>,
+    pub(super) wakeup_granularity: Option<Time>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Softirq {
+    pub(super) weight: Option<u32>,
+    pub(super) budget: Option<u32>,
+    pub(super) time_limit: Option<Time>,
+    pub(super) restarts: Option<u32>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Group {
+    pub(super) weight: Option<u32>,
+    pub(super) budget: Option<u32>,
+    pub(super) time_limit: Option<Time>,
+}
+
+/// The name of a price list, or a table: the list that it starts from, and what differs.
+#[derive(Default)]
+pub(super) struct CostList {
+    pub(super) base: Option<Costs>,
+    pub(super) groups: Vec<(&'static str, Prices)>,
+}
+
+/// Prices of a group, in nanoseconds.
+pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CostTable {
+    base: Option<Word<CostName>>,
+    interrupt: Option<Prices>,
+    thread: Option<Prices>,
+    memory: Option<Prices>,
+    library: Option<Prices>,
+    block: Option<Prices>,
+    libaio: Option<Prices>,
+    io_uring: Option<Prices>,
+}
+
+struct CostName(Costs);
+
+impl std::str::FromStr for CostName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<CostName, String> {
+        costs_of(name).map(CostName).ok_or_else(|| unknown("price list", name, &["bare-metal", "vm"]))
+    }
+}
+
+/// "there is no X called Y", with the nearest of the names and all of them.
+fn unknown(what: &str, given: &str, names: &[&str]) -> String {
+    let near = nearest(given, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
+    format!("there is no {what} `{given}` ({near}known: {})", names.join(", "))
+}
+
+impl<'de> Deserialize<'de> for CostList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CostList, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = CostList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a price list, or a table")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<CostList, E> {
+                let CostName(costs) = name.parse().map_err(E::custom)?;
+                Ok(CostList { base: Some(costs), groups: Vec::new() })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostList, A::Error> {
+                let table = CostTable::deserialize(MapAccessDeserializer::new(map))?;
+                let groups = [
+                    ("interrupt", table.interrupt),
+                    ("thread", table.thread),
+                    ("memory", table.memory),
+                    ("library", table.library),
+                    ("block", table.block),
+                    ("libaio", table.libaio),
+                    ("io_uring", table.io_uring),
+                ];
+                let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
+                Ok(CostList { base: table.base.map(|Word(CostName(costs))| costs), groups })
+            }
+        }
+        deserializer.deserialize_any(List)
+    }
+}
+
+/// `user` or `kernel`.
+pub(super) struct HostName(pub(super) Host);
+
+impl std::str::FromStr for HostName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<HostName, String> {
+        match name {
+            "user" => Ok(HostName(Host::User)),
+            "kernel" => Ok(HostName(Host::Kernel)),
+            _ => Err(unknown("host", name, &["user", "kernel"])),
+        }
+    }
+}
+
+/// `libaio` or `io_uring`.
+pub(super) struct EngineName(pub(super) Engine);
+
+impl std::str::FromStr for EngineName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<EngineName, String> {
+        match name {
+            "libaio" => Ok(EngineName(Engine::Libaio)),
+            "io_uring" => Ok(EngineName(Engine::IoUring)),
+            _ => Err(unknown("interface", name, &["libaio", "io_uring"])),
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Device {
+    pub(super) name: Option<String>,
+    /// So many of the kind: `name0`, `name1`, …
+    pub(super) count: Option<Spanned<usize>>,
+    pub(super) profile: Timing,
+    pub(super) bytes: Option<Spanned<Bytes>>,
+    pub(super) queues: Option<Spanned<u16>>,
+    pub(super) tags: Option<Spanned<u32>>,
+    /// I/O vectors; fewer than queues are shared by them.
+    pub(super) vectors: Option<Spanned<u16>>,
+    pub(super) affinity: Option<Spanned<Where>>,
+    pub(super) node: Option<Spanned<usize>>,
+}
+
+/// The name of a profile, or the profile itself.
+pub(super) struct Timing(pub(super) Profile);
+
+impl<'de> Deserialize<'de> for Timing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timing, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Timing;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a profile, or a table")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Timing, E> {
+                name.parse().map(Timing).map_err(|_| E::custom(unknown("profile", name, &Profile::NAMES)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Timing, A::Error> {
+                let profile = ProfileFile::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Timing(profile.into_profile("own".into())))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// `managed`, or the CPUs of the vectors in order.
+pub(super) enum Where {
+    Managed,
+    Cpus(Cpus),
+}
+
+impl<'de> Deserialize<'de> for Where {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Where, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Where;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"managed\", or CPUs, such as \"0-3,8\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Where, E> {
+                match text {
+                    "managed" => Ok(Where::Managed),
+                    _ => text.parse().map(Where::Cpus).map_err(|error| E::custom(format!("{error}, and not \"managed\" either"))),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Where, E> {
+                Cpus::deserialize(de::value::I64Deserializer::new(n)).map(Where::Cpus)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Where, A::Error> {
+                Cpus::deserialize(de::value::SeqAccessDeserializer::new(list)).map(Where::Cpus)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Job {
+    /// A job file's text.
+    pub(super) fio: Option<Spanned<String>>,
+    /// The path of one.
+    pub(super) file: Option<Spanned<String>>,
+    /// Its options, as keys.
+    pub(super) options: Option<Spanned<BTreeMap<String, Value>>>,
+    /// In place of `cpus_allowed`, one for each thread, round and round.
+    pub(super) cpus: Option<Spanned<Cpus>>,
+    /// In place of `filename`.
+    pub(super) devices: Option<Vec<Spanned<String>>>,
+    pub(super) engine: Option<Word<EngineName>>,
+    pub(super) think: Option<Time>,
+    pub(super) work: Option<Time>,
+    #[serde(default, rename = "phase")]
+    pub(super) phases: Vec<Phase>,
+    /// Software queues per thread and device.
+    pub(super) queues: Option<u16>,
+}
+
+/// An option's value.
+pub(super) struct Value(pub(super) String);
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        struct Scalar;
+        impl Visitor<'_> for Scalar {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number, or true or false")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+                // A value that began another line would be an option of its own.
+                if text.contains('\n') { Err(E::custom("the value of an option is one line")) } else { Ok(Value(text.to_owned())) }
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Value, E> {
+                Ok(Value(n.to_string()))
+            }
+
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Value, E> {
+                Ok(Value(n.to_string()))
+            }
+
+            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Value, E> {
+                Ok(Value(u8::from(on).to_string()))
+            }
+        }
+        deserializer.deserialize_any(Scalar)
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Phase {
+    pub(super) from: Time,
+    pub(super) iops: u64,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Switch {
+    pub(super) at: Time,
+    pub(super) mode: Word<Mode>,
+}

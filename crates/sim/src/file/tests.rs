@@ -1,0 +1,192 @@
+use device::Profile;
+use proptest::prelude::*;
+use units::Nanos;
+use workload::fio::Nothing;
+
+use super::*;
+use crate::{Affinity, Engine, Host, Phase};
+
+const WHOLE: &str = r#"
+title = "everything"
+modes = ["interrupt", "poll"]
+seed = 7
+seeds = 3
+duration = "20ms"
+ramp = "1.5ms"
+limit = "10s"
+host = "kernel"
+[machine]
+cpus = 4
+nodes = 2
+posted = true
+hogs = [3, 3]
+costs.base = "vm"
+costs.interrupt = { entry = 321 }
+scheduler.slice = "2ms"
+softirq = { weight = 32 }
+[group]
+budget = 100
+[[device]]
+name = "fast"
+count = 2
+profile = "optane"
+queues = 4
+tags = 128
+affinity = "0-1,3"
+node = 1
+[[device]]
+bytes = "2G"
+[device.profile]
+channels = 3
+read.base_ns = 5000
+write.base_ns = 6000
+[[job]]
+cpus = "1-2"
+devices = ["fast1"]
+engine = "libaio"
+think = "2us"
+work = "300ns"
+phase = [{ from = "0ms", iops = 1000 }, { from = "5ms", iops = 2000 }]
+options = { rw = "randread", bs = 512, norandommap = true }
+[[job]]
+fio = """
+[global]
+numjobs=2
+[a]
+filename=nvme1
+[b]
+filename=fast0
+"""
+[[switch]]
+at = "10ms"
+mode = "poll"
+"#;
+
+#[test]
+fn every_key_arrives() {
+    let file = read("whole.toml", WHOLE, &Nothing).unwrap();
+    let scenario = &file.scenario;
+    assert_eq!((file.title.as_str(), file.seeds, scenario.seed), ("everything", 3, 7));
+    assert_eq!(file.modes, [Mode::INTERRUPT, Mode::POLL]);
+    assert_eq!((scenario.host, scenario.limit, scenario.group.budget), (Host::Kernel, Nanos::from_secs(10), 100));
+    let machine = &scenario.machine;
+    assert_eq!((machine.cpus, machine.nodes, machine.posted, &machine.hogs[..]), (4, 2, true, &[3, 3][..]));
+    assert_eq!((machine.costs.interrupt.entry, machine.costs.thread), (Nanos(321), Costs::VIRTUAL.thread));
+    assert_eq!((machine.scheduler.slice, machine.softirq.weight, machine.softirq.budget), (Nanos::from_millis(2), 32, 256));
+    let names: Vec<&str> = scenario.devices.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["fast0", "fast1", "nvme1"]);
+    let (fast, own) = (&scenario.devices[1], &scenario.devices[2]);
+    assert_eq!((fast.queues, fast.tags, fast.node, &fast.affinity), (4, 128, 1, &Affinity::Cpus(vec![0, 1, 3])));
+    assert_eq!((own.bytes, own.config.profile.channels, own.config.profile.read.base), (2 << 30, 3, Nanos(5_000)));
+    let [first, a, b] = &scenario.jobs[..] else { panic!("{:?}", scenario.jobs.len()) };
+    assert_eq!((first.engine, first.think, first.work), (Engine::Libaio, Nanos(2_000), Nanos(300)));
+    assert_eq!((first.job.cpus_allowed.as_deref(), &first.job.filenames[..]), (Some(&[1, 2][..]), &["fast1".to_owned()][..]));
+    assert_eq!((first.job.block.read.max, first.job.random_map), (512, false));
+    assert_eq!(first.phases[1], Phase { from: Nanos::from_millis(5), iops: 2000 });
+    assert_eq!((a.job.name.as_str(), a.job.numjobs, b.job.filenames[0].as_str()), ("a", 2, "fast0"));
+    for spec in &scenario.jobs {
+        let job = &spec.job;
+        assert_eq!((job.runtime, job.time_based, job.ramp_time), (Some(Nanos::from_millis(20)), true, Nanos(1_500_000)));
+    }
+    assert_eq!(scenario.switches, [(Nanos::from_millis(10), Mode::POLL)]);
+}
+
+#[test]
+fn the_least_that_a_file_must_say() {
+    let file = read("small.toml", "[[device]]\nprofile = \"tlc\"\n[[job]]\noptions = {}\n", &Nothing).unwrap();
+    assert_eq!((file.title.as_str(), file.seeds, file.modes.len()), ("small.toml", 1, 0));
+    assert_eq!(file.scenario.devices[0].config.profile, Profile::tlc());
+    assert_eq!(file.scenario.machine.costs, Costs::BARE_METAL);
+    assert_eq!(file.scenario.jobs[0].job.runtime, Some(Nanos::from_millis(50)));
+}
+
+/// Text after a line that is right, and what the message has to say.
+const MISTAKES: [(&str, &[&str]); 27] = [
+    ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
+    ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
+    ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
+    ("[machine]\ncpus = \"two\"", &["s.toml:3:8", "invalid type"]),
+    ("[machine]\ncpus = 2\nnodes = 3", &["s.toml:4:9", "3 NUMA nodes"]),
+    ("[machine]\ncosts = \"bare-metl\"", &["s.toml:3:9", "did you mean 'bare-metal'?"]),
+    ("[machine.costs]\nbase = \"vm\"\ninterupt = {}", &["s.toml:4:1", "did you mean 'interrupt'?"]),
+    ("[machine.costs.interrupt]\nentri = 5", &["s.toml:3:1", "interrupt.entri", "did you mean 'entry'?"]),
+    ("[machine.costs.interrupt]\nentry = -5", &["s.toml:3:9", "-5"]),
+    ("[machine.costs.interrupt]\nentry = 5000000000", &["s.toml:3:9", "at most"]),
+    ("[machine]\nhogs = 1", &["s.toml:3:8", "CPU 1", "CPU 0 only", "set cpus"]),
+    ("modes = [\"interupt\"]", &["s.toml:2:9", "did you mean 'interrupt'?"]),
+    ("modes = [\"poll\", \"poll\"]", &["poll twice"]),
+    ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),
+    ("duration = 5", &["s.toml:2:12", "string"]),
+    ("duration = \"5\"", &["s.toml:2:12", "lacks its unit"]),
+    ("duration = \"5min\"", &["s.toml:2:12", "`min` is not a unit"]),
+    ("seeds = 0", &["s.toml:2:9", "0 seeds"]),
+    ("[[device]]\nprofile = \"opane\"", &["s.toml:3:11", "did you mean 'optane'?"]),
+    ("[[device]]\nprofile = \"tlc\"\nqueues = 0", &["s.toml:4:10", "0 hardware queues", "1 to 128"]),
+    ("[[device]]\nname = \"nvme0\"\nprofile = \"tlc\"", &["s.toml:5:1", "a second device called `nvme0`"]),
+    ("[[device]]\nprofile = \"tlc\"\naffinity = \"all\"", &["s.toml:4:12", "managed"]),
+    ("[[job]]\nfio = \"\"\"\n[a]\nrw=randred\n\"\"\"", &["s.toml:5:4", "randred"]),
+    ("[[job]]\nfile = \"none.fio\"", &["s.toml:3:8", "none.fio", "there are no files here"]),
+    ("[[job]]\nfile = \"none.fio\"\noptions = {}", &["s.toml:2:1", "exactly one of"]),
+    ("[[job]]\ndevices = [\"nvme9\"]\noptions = {}", &["s.toml:3:12", "no device `nvme9`", "did you mean 'nvme0'?"]),
+    ("[[job]]\ncpus = \"1-0\"\noptions = {}", &["s.toml:3:8", "ends before it begins"]),
+];
+
+#[test]
+fn mistakes_say_where_and_what_to_do() {
+    for (text, words) in MISTAKES {
+        let text = format!("seed = 1\n{text}\n[[device]]\nname = \"nvme0\"\nprofile = \"optane\"\n[[job]]\noptions = {{}}\n");
+        let error = read("s.toml", &text, &Nothing).map(|_| ()).expect_err(&text).to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}\n{words:?}");
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_said_with_its_place() {
+    let error = read("s.toml", "seed = 1\nduration = = 3", &Nothing).unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:2:"), "{error}");
+    let error = read("s.toml", "seed = 1", &Nothing).unwrap_err().to_string();
+    assert!(error.contains("no device") && error.contains("[[device]]"), "{error}");
+}
+
+/// Pieces that scenarios are made of, in any order, cut anywhere.
+fn garbage() -> impl Strategy<Value = String> {
+    let lines: Vec<&'static str> = WHOLE.lines().chain(MISTAKES.iter().flat_map(|(text, _)| text.lines())).collect();
+    let line = prop_oneof![
+        8 => prop::sample::select(lines),
+        1 => Just("= \"\u{7f}µ\u{10ffff}"),
+        1 => Just("costs = { interrupt = { entry = 18446744073709551615 } }"),
+        1 => Just("queues = -9223372036854775808"),
+        1 => Just("duration = \"1e400s\""),
+    ];
+    (prop::collection::vec(line, 0..40), any::<prop::sample::Index>()).prop_map(|(lines, cut)| {
+        let text = lines.join("\n");
+        let end = cut.index(text.len() + 1);
+        let end = (0..=end).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        // Mostly whole, sometimes cut.
+        if end % 3 == 0 { text[..end].to_owned() } else { text }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever stands in a file, reading it ends with a scenario or with a message; never with a panic.
+    #[test]
+    fn garbage_is_told_from_scenarios(text in prop_oneof![garbage(), "\\PC*", any::<String>()]) {
+        if let Err(error) = read("g.toml", &text, &Nothing) {
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+
+    /// A scenario with one byte changed.
+    #[test]
+    fn a_slip_of_the_pen_is_no_panic(at in any::<prop::sample::Index>(), to in any::<char>()) {
+        let mut text: Vec<char> = WHOLE.chars().collect();
+        let at = at.index(text.len());
+        text[at] = to;
+        let text: String = text.into_iter().collect();
+        if let Err(error) = read("g.toml", &text, &Nothing) {
+            prop_assert!(error.to_string().starts_with("g.toml"), "{}", error);
+        }
+    }
+}

@@ -30,6 +30,9 @@ pub struct BringupConfig {
     pub queues: WantedQueues,
     /// How long an admin command may take.
     pub admin_timeout: Nanos,
+    /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. Whoever asks for one sends Keep
+    /// Alive, at least twice in [`Inventory::keep_alive`].
+    pub keep_alive: Nanos,
 }
 
 /// The I/O queue pairs wanted.
@@ -123,6 +126,7 @@ enum Command {
     Descriptors(usize),
     NumberOfQueues,
     AsyncEvents,
+    KeepAlive,
     CreateCq(usize),
     CreateSq(usize),
 }
@@ -255,6 +259,7 @@ impl Bringup {
                 let wanted = wanted.with_ana_change(offered.ana_change());
                 plain(SetFeatures::new(fid::ASYNC_EVENT_CONFIG, wanted).to_sqe())
             }
+            Command::KeepAlive => plain(SetFeatures::new(fid::KEEP_ALIVE_TIMER, self.wanted_keep_alive()).to_sqe()),
             Command::CreateCq(n) => plain(layout(n).map(|layout| create_cq(&layout)).unwrap_or_default()),
             Command::CreateSq(n) => plain(layout(n).map(|layout| create_sq(&layout)).unwrap_or_default()),
         }
@@ -287,6 +292,13 @@ impl Bringup {
         }
     }
 
+    /// KATO in milliseconds: what is wanted, in steps of KAS.
+    fn wanted_keep_alive(&self) -> u32 {
+        let step = (self.inventory.subsystem.keep_alive_step.0 / 1_000_000).max(1);
+        let millis = self.config.keep_alive.0.div_ceil(1_000_000).checked_next_multiple_of(step);
+        millis.and_then(|millis| u32::try_from(millis).ok()).unwrap_or(u32::MAX)
+    }
+
     /// Whatever is wrong: where, what, and what the registers said.
     fn fail(&mut self, registers: &impl Registers, cause: BringupCause) {
         self.registers = RegisterValues::read(registers);
@@ -311,6 +323,7 @@ impl Bringup {
                 Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.found.get(n).copied().unwrap_or_default()),
                 Command::NumberOfQueues => BringupPhase::NumberOfQueues,
                 Command::AsyncEvents => BringupPhase::AsyncEvents,
+                Command::KeepAlive => BringupPhase::KeepAlive,
                 Command::CreateCq(n) => BringupPhase::CreateCq(self.queue_id(n)),
                 Command::CreateSq(n) => BringupPhase::CreateSq(self.queue_id(n)),
             },

@@ -31,7 +31,13 @@ pub struct RecoveryConfig {
     pub attempts: u32,
     /// The longest between two looks at CSTS.
     pub health_interval: Nanos,
+    /// How long a controller that does not answer, gone or unwilling to stop, is waited for before it is given up. Zero: it is
+    /// given up at once. Worth while where there are other paths meanwhile.
+    pub lost_patience: Nanos,
 }
+
+/// Between two looks at the registers of a controller that does not answer.
+const RETURN_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// Why the controller is reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,6 +129,9 @@ pub enum RecoveryAsk {
     },
     /// [`crate::QueuePair::close`] every queue pair, the admin one too. Requests wait, completions are still taken.
     Close(ResetCause),
+    /// The controller does not answer, and is waited for. Commands inside may still be carried out: nothing is taken back and no
+    /// buffer returned yet. `Abandon` follows when it has come back and stopped, or when patience is at an end.
+    Lost(Dead),
     /// [`crate::QueuePair::abandon`] every queue pair and keep the commands, of which none will complete, until `Restored`
     /// or `Dead`. If the buffers are returned, [`crate::QueuePair::reopen`] the admin pair for the bring-up that follows.
     Abandon(Buffers),
@@ -149,6 +158,8 @@ pub struct Recovery {
     state: State,
     aborts_allowed: u32,
     aborts: u32,
+    /// Since when the controller has not answered, and is waited for.
+    lost_since: Option<Nanos>,
     /// Attempts at bringing up since the last success, and what the last one said.
     attempts: u32,
     error: Option<BringupError>,
@@ -162,6 +173,11 @@ enum State {
     Stopping {
         cause: ResetCause,
         stop: Stop,
+    },
+    /// Waiting for a controller that does not answer.
+    Lost {
+        cause: ResetCause,
+        dead: Dead,
     },
     /// Stopped, and the commands have been taken back.
     Emptied {
@@ -179,7 +195,7 @@ impl Recovery {
     /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, attempts: 0, error: None }
+        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, lost_since: None, attempts: 0, error: None }
     }
 
     /// Goes on as far as it can. `watch` has looked at every queue pair just now.
@@ -249,13 +265,17 @@ impl Recovery {
                     return Some(RecoveryAsk::Wait { until });
                 }
                 Stopping::Stopped => {
-                    self.aborts = 0;
+                    (self.aborts, self.lost_since) = (0, None);
                     self.state = State::Emptied { cause };
                     return Some(RecoveryAsk::Abandon(Buffers::Returned));
                 }
-                Stopping::Stuck(waited) => return Some(self.give_up(Dead::NotStopped { waited, cause })),
-                Stopping::Gone => return Some(self.give_up(Dead::Gone)),
+                Stopping::Stuck(waited) => {
+                    let dead = Dead::NotStopped { waited, cause: cause.clone() };
+                    return self.lose(now, cause, dead);
+                }
+                Stopping::Gone => return self.lose(now, cause, Dead::Gone),
             },
+            State::Lost { cause, dead } => return Some(self.wait_for_return(now, registers, cause, dead)),
             State::Emptied { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
                 Some(error) => self.state = State::Dead(Dead::NotBroughtUp { cause, error }),
                 None => {
@@ -293,6 +313,35 @@ impl Recovery {
                 None
             }
         }
+    }
+
+    /// The controller does not answer: it is waited for, which is said once, or given up.
+    fn lose(&mut self, now: Nanos, cause: ResetCause, dead: Dead) -> Option<RecoveryAsk> {
+        if self.config.lost_patience == Nanos::ZERO {
+            return Some(self.give_up(dead));
+        }
+        (self.attempts, self.error) = (0, None);
+        self.state = State::Lost { cause, dead: dead.clone() };
+        let said = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
+        (!said).then_some(RecoveryAsk::Lost(dead))
+    }
+
+    /// Once the registers can be read again the controller is stopped like any other.
+    fn wait_for_return(&mut self, now: Nanos, registers: &impl Registers, cause: ResetCause, dead: Dead) -> RecoveryAsk {
+        let over = self.lost_since.unwrap_or(now) + self.config.lost_patience;
+        if now >= over {
+            return self.give_up(dead);
+        }
+        let csts = Csts::from_bits(registers.read32(regs::CSTS));
+        let until = (now + RETURN_INTERVAL).min(over);
+        self.state = match csts.is_gone() {
+            true => State::Lost { cause, dead },
+            false => {
+                let cap = regs::Cap::from_bits(registers.read64(regs::CAP));
+                State::Stopping { cause, stop: Stop::new(now, ready_timeout(registers, cap)) }
+            }
+        };
+        RecoveryAsk::Wait { until: if csts.is_gone() { until } else { now } }
     }
 
     /// Nobody can say whether the controller still writes to memory.

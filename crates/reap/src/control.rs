@@ -294,7 +294,13 @@ impl Keeper {
 
     fn recovery_config(&self) -> RecoveryConfig {
         let command_timeout = self.options.timeout;
-        RecoveryConfig { command_timeout, grace: self.admin_timeout(), attempts: 3, health_interval: HEALTH_EVERY }
+        RecoveryConfig {
+            command_timeout,
+            grace: self.admin_timeout(),
+            attempts: 3,
+            health_interval: HEALTH_EVERY,
+            lost_patience: Nanos::ZERO,
+        }
     }
 
     /// How to bring the controller up again: with the queues that there are.
@@ -373,7 +379,7 @@ impl Keeper {
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
             RecoveryAsk::Admin(command) => self.post(command, now),
             RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
-            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
+            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Lost(_) | RecoveryAsk::Dead(_) => {}
         }
     }
 
@@ -526,7 +532,7 @@ fn admin_timeout(options: &OpenOptions) -> Nanos {
 
 fn bringup_config(admin: &Admin, queues: WantedQueues, admin_timeout: Nanos) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout }
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive: Nanos::ZERO }
 }
 
 impl Drop for Keeper {

@@ -30,6 +30,8 @@ pub struct Inventory {
     pub granted: (u32, u32),
     /// The I/O queue pairs that exist.
     pub queues: Vec<QueueLayout>,
+    /// The keep-alive time-out in force; zero: none.
+    pub keep_alive: Nanos,
     /// OAES: which asynchronous events can be enabled.
     pub async_events_offered: u32,
     /// RTD3E in microseconds: how long a shutdown may take; 0: not said.
@@ -104,7 +106,11 @@ impl Bringup {
                 self.lay_out()?;
                 to_post(Command::AsyncEvents)
             }
-            Command::AsyncEvents => self.next_queue(0),
+            Command::AsyncEvents => self.after_events(),
+            Command::KeepAlive => {
+                self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
+                self.next_queue(0)
+            }
             Command::CreateCq(n) => to_post(Command::CreateSq(n)),
             Command::CreateSq(n) => self.next_queue(n + 1),
         })
@@ -115,7 +121,8 @@ impl Bringup {
         match command {
             Command::NvmController => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
             Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
-            Command::AsyncEvents => Ok(self.next_queue(0)),
+            Command::AsyncEvents => Ok(self.after_events()),
+            Command::KeepAlive => Ok(self.next_queue(0)),
             // Detached since it was listed.
             Command::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
             _ => Err(BringupCause::Rejected { status }),
@@ -179,6 +186,12 @@ impl Bringup {
 
     fn next_namespace(&self, n: usize) -> State {
         to_post(if n < self.found.len() { Command::Namespace(n) } else { Command::NumberOfQueues })
+    }
+
+    /// A controller without a Keep Alive Timer says so (KAS), and is not asked for one.
+    fn after_events(&self) -> State {
+        let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
+        if wanted { to_post(Command::KeepAlive) } else { self.next_queue(0) }
     }
 
     fn next_queue(&self, n: usize) -> State {

@@ -40,6 +40,8 @@ pub enum BringupPhase {
     NumberOfQueues,
     /// Set Features, Asynchronous Event Configuration (0Bh).
     AsyncEvents,
+    /// Set Features, Keep Alive Timer (0Fh).
+    KeepAlive,
     /// Create I/O Completion Queue.
     CreateCq(QueueId),
     /// Create I/O Submission Queue.
@@ -61,6 +63,7 @@ impl std::fmt::Display for BringupPhase {
             BringupPhase::NamespaceDescriptors(nsid) => write!(f, "Identify, descriptors of namespace {nsid}"),
             BringupPhase::NumberOfQueues => f.write_str("Set Features, Number of Queues"),
             BringupPhase::AsyncEvents => f.write_str("Set Features, Asynchronous Event Configuration"),
+            BringupPhase::KeepAlive => f.write_str("Set Features, Keep Alive Timer"),
             BringupPhase::CreateCq(id) => write!(f, "Create I/O Completion Queue {id}"),
             BringupPhase::CreateSq(id) => write!(f, "Create I/O Submission Queue {id}"),
             BringupPhase::Ready => f.write_str("ready"),

@@ -55,6 +55,41 @@ fn a_controller_comes_up_by_the_sequence_of_the_specification() {
     assert!(!host.controller.csts().rdy());
 }
 
+/// In the steps that the controller has (KAS), and not at all where it has none, or refuses.
+#[test]
+fn a_keep_alive_time_out_is_set_where_there_is_one() {
+    let attempt = |kas, wanted, refused: bool| {
+        let mut script = Script::default();
+        script.identify.kas = kas;
+        script.refuse.extend(refused.then_some(((admin::SET_FEATURES, 0x0f), Status::INVALID_FIELD)));
+        let (mut host, config) = Host::new(Controller::new(script));
+        let inventory = host.bring_up(BringupConfig { keep_alive: Nanos::from_millis(wanted), ..config }).unwrap();
+        (inventory.keep_alive, host.controller.asked.contains(&(admin::SET_FEATURES, 0x0f)))
+    };
+    assert_eq!(attempt(2, 250, false), (Nanos::from_millis(400), true));
+    assert_eq!(attempt(1, 0, false), (Nanos::ZERO, false));
+    assert_eq!(attempt(0, 250, false), (Nanos::ZERO, false));
+    assert_eq!(attempt(1, 250, true), (Nanos::ZERO, true));
+}
+
+#[test]
+fn what_matters_with_several_paths_is_learnt() {
+    let mut script = Script::default();
+    (script.identify.cntlid, script.identify.anatt, script.identify.anagrpmax, script.identify.cqt) = (7, 12, 3, 40);
+    script.identify.subnqn = nvme::Text::nul_terminated("nqn.2026-11.test:a");
+    script.namespaces[0].1.nmic = 1;
+    script.namespaces[0].1.anagrpid = 3;
+    let without = attempt(script.clone()).1.unwrap().subsystem;
+    assert_eq!((without.ana_transition, without.ana_groups), (None, 0), "CMIC says that there is no ANA");
+    script.identify.cmic = nvme::identify::MultiPath::new().with_ana(true);
+    let inventory = attempt(script).1.unwrap();
+    let subsystem = &inventory.subsystem;
+    assert_eq!((subsystem.nqn.as_str(), subsystem.controller, subsystem.ana_groups), ("nqn.2026-11.test:a", 7, 3));
+    assert_eq!((subsystem.ana_transition, subsystem.quiesce_time), (Some(Nanos::from_secs(12)), Nanos::from_millis(40)));
+    let sharing: Vec<_> = inventory.namespaces.iter().map(|n| (n.shared, n.ana_group)).collect();
+    assert_eq!(sharing, [(true, 3), (false, 0)]);
+}
+
 /// Whatever somebody else left behind: enabled, fatal, or about to become ready.
 #[test]
 fn a_controller_in_use_is_disabled_first() {

@@ -410,7 +410,8 @@ impl Failover {
             if p.link != Link::Lost {
                 p.down_since = now;
             }
-            p.link = Link::Resetting;
+            // It answers, so that its Keep Alive Timer may have started again: only the reset's end counts from here.
+            (p.link, p.quiet_at) = (Link::Resetting, Nanos::MAX);
         });
     }
 

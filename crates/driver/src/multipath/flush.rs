@@ -74,10 +74,10 @@ impl Failover {
         }
         if flush.any && flush.out.is_empty() {
             let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
-            let path = member(among, choose(among));
             if among.is_empty() {
                 return None;
             }
+            let path = member(among, choose(among));
             flush.out = flush.out.with(path);
             return Some(path);
         }

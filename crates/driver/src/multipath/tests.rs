@@ -4,6 +4,8 @@ use units::{Nanos, Op};
 use super::*;
 use crate::Namespace;
 
+mod laws;
+
 const MS: Nanos = Nanos::from_millis(1);
 
 fn traits(volatile_cache: bool) -> PathTraits {

@@ -152,12 +152,85 @@ fn a_controller_that_stays_down_is_given_up_after_some_attempts() {
     assert!(!Cc::from_bits(host.controller.registers.read32(regs::CC)).en());
 }
 
+/// A host that waits for controllers that do not answer.
+fn patient(script: Script, patience: Nanos) -> Host {
+    let (mut host, config) = Host::new(Controller::new(script));
+    host.config.lost_patience = patience;
+    host.bring_up(config).unwrap();
+    host
+}
+
+#[test]
+fn a_controller_that_comes_back_is_stopped_before_its_commands_are_taken_back() {
+    let mut host = patient(Script::default(), Nanos::MAX);
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.step(host.now);
+    host.controller.remove();
+    host.run_until(after(&host, 60_000));
+    assert_eq!((host.losses, &host.dead, host.ended.len()), (1, &None, 0), "nothing is taken back meanwhile");
+    host.controller.io_silent = false;
+    host.controller.come_back();
+    // The executor asserts that RDY is 0 when buffers are returned.
+    host.run_until(after(&host, 1_000));
+    assert_eq!((host.losses, &host.dead), (1, &None));
+    assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
+    assert!(host.submit(2));
+    host.run_until(after(&host, 1_000));
+    assert_eq!(host.ended[&2], [End::Done(Status::SUCCESS)]);
+}
+
+#[test]
+fn a_controller_that_does_not_stop_for_a_while_is_waited_for_and_stopped_later() {
+    let mut host = patient(Script { stop_after: Nanos::MAX, ..Script::default() }, Nanos::MAX);
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.break_down();
+    host.run_until(after(&host, 30_000));
+    assert_eq!((host.losses, &host.dead, host.ended.len()), (1, &None, 0));
+    host.controller.io_silent = false;
+    host.controller.answer_the_stop(Nanos::from_millis(1));
+    host.run_until(after(&host, 5_000));
+    assert_eq!((host.losses, &host.ended[&1][..]), (1, &[End::Done(Status::SUCCESS)][..]));
+}
+
+#[test]
+fn patience_ends() {
+    let mut host = patient(Script::default(), Nanos::from_secs(20));
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.remove();
+    host.run_until(after(&host, 15_000));
+    assert_eq!((host.losses, &host.dead), (1, &None));
+    host.run_until(after(&host, 10_000));
+    assert_eq!(host.dead, Some(Dead::Gone));
+    assert_eq!(host.ended[&1], [End::Lost { leaked: true }]);
+}
+
+#[test]
+fn a_controller_that_is_lost_again_while_it_is_brought_up_is_waited_for_again() {
+    let mut host = patient(Script { ready_after: Nanos::from_millis(50), ..Script::default() }, Nanos::MAX);
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    for losses in 1..=9 {
+        host.controller.remove();
+        host.run_until(after(&host, 2_000));
+        assert_eq!(host.losses, losses);
+        host.controller.come_back();
+        host.run_until(after(&host, 30));
+    }
+    host.controller.io_silent = false;
+    host.run_until(after(&host, 5_000));
+    assert_eq!((&host.dead, &host.ended[&1][..]), (&None, &[End::Done(Status::SUCCESS)][..]));
+}
+
 #[derive(Clone, Debug)]
 enum Fault {
     Silence(bool),
     SilentAborts(bool),
     Fatal,
     Remove,
+    ComeBack,
     Stray(u16),
     Doubled,
     Status(u16),
@@ -172,6 +245,7 @@ fn faults() -> impl Strategy<Value = Vec<(u8, u16, Option<Fault>)>> {
         2 => any::<bool>().prop_map(Fault::SilentAborts),
         2 => Just(Fault::Fatal),
         1 => Just(Fault::Remove),
+        1 => Just(Fault::ComeBack),
         1 => any::<u16>().prop_map(Fault::Stray),
         1 => Just(Fault::Doubled),
         2 => any::<u16>().prop_map(Fault::Status),
@@ -189,6 +263,7 @@ fn inflict(host: &mut Host, fault: Fault) {
         Fault::SilentAborts(silent) => controller.script.silent = if silent { vec![(admin::ABORT, 0)] } else { vec![] },
         Fault::Fatal if controller.csts().rdy() => controller.break_down(),
         Fault::Remove => controller.remove(),
+        Fault::ComeBack if controller.csts().is_gone() => controller.come_back(),
         Fault::Stray(cid) => controller.post(QueueId(1), cid, Status::SUCCESS),
         Fault::Doubled => {
             if let Some((queue, sqe)) = controller.held.first().copied() {
@@ -231,6 +306,27 @@ proptest! {
             prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
             let leaked = matches!(ends[0], End::Lost { leaked: true });
             prop_assert!(!leaked || matches!(host.dead, Some(Dead::Gone | Dead::NotStopped { .. })), "leaked");
+        }
+    }
+}
+
+proptest! {
+    /// The same with a host that waits for a controller that does not answer: once that is back, everything ends, and
+    /// nothing was leaked.
+    #[test]
+    fn nothing_is_leaked_by_a_patient_host(script in faults()) {
+        let mut host = patient(Script::default(), Nanos::MAX);
+        let posted = play(&mut host, script);
+        host.controller.script = Script::default();
+        if host.controller.csts().is_gone() {
+            host.controller.come_back();
+        }
+        host.controller.answer_the_stop(Nanos::from_millis(1));
+        host.run_until(after(&host, 60_000));
+        for token in 0..posted {
+            let ends = host.ended.get(&token).map_or(&[][..], |ends| ends);
+            prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
+            prop_assert!(!matches!(ends[0], End::Lost { leaked: true }), "leaked: {:?}", host.dead);
         }
     }
 }

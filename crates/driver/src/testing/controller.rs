@@ -172,6 +172,22 @@ impl Controller {
         }
     }
 
+    /// Put back: it says that it failed.
+    pub fn come_back(&mut self) {
+        self.registers.write64(regs::CAP, self.script.cap.into_bits());
+        self.registers.write32(regs::VS, self.script.version.into_bits());
+        self.registers.write32(regs::CC, self.was.into_bits());
+        self.set(Csts::new().with_rdy(self.was.en()).with_cfs(self.was.en()));
+    }
+
+    /// From now on it stops when it is told to, even if it was told before.
+    pub fn answer_the_stop(&mut self, after: Nanos) {
+        self.script.stop_after = after;
+        if !self.was.en() && self.csts().rdy() {
+            self.until = after;
+        }
+    }
+
     pub fn step(&mut self, now: Nanos) {
         if self.csts().is_gone() {
             return;

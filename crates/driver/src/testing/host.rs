@@ -30,11 +30,13 @@ pub struct Host {
     pub ended: HashMap<u64, Vec<End>>,
     pub causes: Vec<ResetCause>,
     pub aborts: u32,
+    /// How often the controller was found not to answer.
+    pub losses: u32,
     pub dead: Option<Dead>,
     pub policy: RetryPolicy,
     taken_back: Vec<(u64, Buffers)>,
     page: u64,
-    config: RecoveryConfig,
+    pub config: RecoveryConfig,
 }
 
 pub fn admin_sizes() -> QueueSizes {
@@ -42,7 +44,13 @@ pub fn admin_sizes() -> QueueSizes {
 }
 
 pub fn recovery_config() -> RecoveryConfig {
-    RecoveryConfig { command_timeout: SECOND, grace: Nanos::from_millis(500), attempts: 3, health_interval: SECOND }
+    RecoveryConfig {
+        command_timeout: SECOND,
+        grace: Nanos::from_millis(500),
+        attempts: 3,
+        health_interval: SECOND,
+        lost_patience: Nanos::ZERO,
+    }
 }
 
 impl Host {
@@ -55,6 +63,7 @@ impl Host {
             admin_sizes: admin_sizes(),
             queues: WantedQueues::New { depth: 8, vectors: vec![Some(Vector(1)), None] },
             admin_timeout: SECOND,
+            keep_alive: Nanos::ZERO,
         };
         let page = controller.memory.page();
         let host = Host {
@@ -67,6 +76,7 @@ impl Host {
             ended: HashMap::new(),
             causes: Vec::new(),
             aborts: 0,
+            losses: 0,
             dead: None,
             policy: RetryPolicy { limit: 2 },
             taken_back: Vec::new(),
@@ -222,6 +232,7 @@ impl Host {
                 self.causes.push(cause);
                 self.io.values().chain([&self.admin]).for_each(Pair::close);
             }
+            RecoveryAsk::Lost(_) => self.losses += 1,
             RecoveryAsk::Abandon(buffers) => {
                 for pair in self.io.values() {
                     self.taken_back.extend(pair.abandon().iter().map(|command| (command.token, buffers)));

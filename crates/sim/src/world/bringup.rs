@@ -44,7 +44,14 @@ impl<P: Bus> World<P> {
         let mut keeper = Keeper::new(admin, page, memory.clone());
         let wanted = (1..=spec.queues).map(|n| Some(Vector(n.min(count - 1)))).collect();
         let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
-        let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout: Nanos::from_secs(1) };
+        let asked = BringupConfig {
+            admin_sq,
+            admin_cq,
+            admin_sizes: ADMIN_SIZES,
+            queues,
+            admin_timeout: Nanos::from_secs(1),
+            keep_alive: Nanos::ZERO,
+        };
         let mut setup =
             Setup { now: Nanos::from_secs(1), controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
         let inventory = setup.run(asked.clone())?;

@@ -183,7 +183,7 @@ impl<P: Bus> World<P> {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
                 keeper.post(command, Purpose::Sequence, now, &self.bells);
             }
-            RecoveryAsk::Rings { .. } => {}
+            RecoveryAsk::Rings { .. } | RecoveryAsk::Lost(_) => {}
             RecoveryAsk::Restored(_) => {
                 self.thread.lanes.iter().for_each(|lane| lane.pair.reopen());
                 self.return_commands()?;

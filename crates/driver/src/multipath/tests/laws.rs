@@ -1,0 +1,432 @@
+//! The laws of failover, over random events: an executor and controllers that know what is true, a host that is told only
+//! what a host can know. Each law has a broken twin that it catches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+use super::*;
+
+const PATHS: usize = 3;
+const KEEP_ALIVE: Nanos = Nanos::from_millis(100);
+const QUIESCE: Nanos = Nanos::from_millis(50);
+
+/// What the world around a [`Failover`] leaves out, or gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Twin {
+    Right,
+    /// A lost path counts as stopped: the wait is left out.
+    NoWait,
+    /// Changes of ANA states are not passed on.
+    Deaf,
+    /// The cache of a controller counts as safe: its writes need no Flush.
+    CarelessFlush,
+    /// A completion is passed on twice, under whatever name the request has now.
+    Doubled,
+    /// Some of what is to be sent again is not.
+    Forgetful,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Submit(Op),
+    /// The n-th command inside a controller is answered.
+    Answer(usize, usize, Answer),
+    Lose(usize),
+    /// A write inside a lost controller is carried out.
+    Ghost(usize, usize),
+    /// The controller answers again and is reset, or is reset for some other reason; then it is up again.
+    Reset(usize),
+    Stopped(usize),
+    Up(usize, AnaState),
+    Ana(usize, AnaState),
+    Pass(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Success,
+    Path,
+    Interrupted,
+    Media,
+    GivenUp,
+}
+
+/// A command inside a controller.
+#[derive(Clone, Debug)]
+struct Inside {
+    request: RequestId,
+    token: u64,
+    op: Op,
+    /// What a Flush makes durable: writes that had completed when it was sent.
+    covers: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Controller {
+    inside: Vec<Inside>,
+    /// Reachable, and able to answer.
+    live: bool,
+    lost_at: Option<Nanos>,
+    resetting: bool,
+    ana: Option<AnaState>,
+    /// The host was told of `ana`.
+    told: Option<AnaState>,
+    /// Writes completed here and not flushed since, by token.
+    cache: BTreeSet<u64>,
+}
+
+struct World {
+    twin: Twin,
+    now: Nanos,
+    failover: Failover,
+    controllers: Vec<Controller>,
+    ops: BTreeMap<u64, Op>,
+    ended: BTreeMap<u64, u32>,
+    /// For each Flush that is open, the writes that had completed when it was submitted, and are in caches.
+    covers: BTreeMap<u64, Vec<(usize, u64)>>,
+    broken: Option<String>,
+}
+
+impl World {
+    fn new(twin: Twin, fast: bool) -> World {
+        let config = FailoverConfig { unsafe_fast_failover: fast, no_path_timeout: Nanos::from_secs(5), ..FailoverConfig::default() };
+        let traits = PathTraits {
+            quiesce_after: PathTraits::quiesce_after(KEEP_ALIVE, false, QUIESCE),
+            ana_transition: Nanos::from_secs(2),
+            volatile_cache: twin != Twin::CarelessFlush,
+        };
+        let failover = Failover::new(config, &[traits; PATHS], &WriteMarks::new(1, PATHS), 0, 4).unwrap();
+        let mut world = World {
+            twin,
+            now: Nanos::from_secs(1),
+            failover,
+            controllers: std::iter::repeat_with(Controller::default).take(PATHS).collect(),
+            ops: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            covers: BTreeMap::new(),
+            broken: None,
+        };
+        (0..PATHS).for_each(|path| world.up(path, AnaState::OPTIMIZED));
+        world
+    }
+
+    fn break_law(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+
+    /// Whether a controller can still carry out what is inside: until its reset was seen, or its keep-alive has run out.
+    fn can_act(&self, path: usize) -> bool {
+        let controller = &self.controllers[path];
+        controller.live || controller.resetting || controller.lost_at.is_some_and(|at| self.now < at + KEEP_ALIVE + QUIESCE)
+    }
+
+    fn sent(&mut self, request: RequestId, token: u64, path: PathId) {
+        let op = self.ops[&token];
+        for other in 0..PATHS {
+            if op == Op::Write && self.can_act(other) && self.controllers[other].inside.iter().any(|inside| inside.token == token) {
+                self.break_law(format!("write {token} is sent on path {path} while path {other} may still carry it out"));
+            }
+        }
+        let controller = &mut self.controllers[path.index()];
+        if !controller.live || !controller.ana.is_some_and(AnaState::is_accessible) {
+            // Only what the host was told counts: it cannot know earlier. The deaf twin was told, and is deaf.
+            let told = controller.told.is_some_and(AnaState::is_accessible);
+            if !controller.live || !told {
+                self.break_law(format!("request {token} is sent on path {path}, which cannot be used"));
+            }
+        }
+        let controller = &mut self.controllers[path.index()];
+        let covers = controller.cache.clone();
+        controller.inside.push(Inside { request, token, op, covers });
+    }
+
+    fn end(&mut self, token: u64, status: Option<Status>) {
+        *self.ended.entry(token).or_default() += 1;
+        if self.ended[&token] > 1 || !self.ops.contains_key(&token) {
+            self.break_law(format!("request {token} ends {} times", self.ended[&token]));
+        }
+        if self.ops[&token] == Op::Flush && status.is_some_and(Status::is_success) {
+            let covers = self.covers.remove(&token).unwrap_or_default();
+            if let Some((path, write)) = covers.into_iter().find(|(path, write)| self.controllers[*path].cache.contains(write)) {
+                self.break_law(format!("Flush {token} succeeds and write {write} is in the cache of path {path}"));
+            }
+        }
+    }
+
+    /// Does what the failover says, until it has no more to say.
+    fn drain(&mut self) {
+        for _ in 0..10_000 {
+            let choice = self.now.0 as usize;
+            match self.failover.poll(self.now, |token, among| pick(among, choice + token as usize)) {
+                None => return,
+                Some(Action::Send { token, .. }) if self.twin == Twin::Forgetful && token % 3 == 0 => {}
+                Some(Action::Send { request, token, path }) => self.sent(request, token, path),
+                Some(Action::End { token, status }) => self.end(token, Some(status)),
+                Some(Action::Fail { token, .. }) => self.end(token, None),
+                Some(Action::ReadAna(path)) => {
+                    if self.controllers[path.index()].live {
+                        self.tell_ana(path.index());
+                    }
+                }
+                Some(Action::Reset(path)) => self.reset(path.index()),
+            }
+        }
+        self.break_law("the failover never comes to rest".into());
+    }
+
+    fn tell_ana(&mut self, path: usize) {
+        let Some(state) = self.controllers[path].ana else { return };
+        self.controllers[path].told = Some(state);
+        if self.twin != Twin::Deaf {
+            self.failover.ana_changed(self.now, PathId(path as u8), state);
+        }
+    }
+
+    fn up(&mut self, path: usize, ana: AnaState) {
+        let cache = std::mem::take(&mut self.controllers[path].cache);
+        self.controllers[path] = Controller { live: true, ana: Some(ana), told: Some(ana), cache, ..Controller::default() };
+        self.failover.path_up(self.now, PathId(path as u8), ana);
+    }
+
+    fn reset(&mut self, path: usize) {
+        if !self.can_act(path) {
+            // Its keep-alive has run out meanwhile.
+            self.controllers[path].inside.clear();
+        }
+        let controller = &mut self.controllers[path];
+        (controller.live, controller.resetting, controller.lost_at) = (false, true, None);
+        self.failover.path_resetting(self.now, PathId(path as u8));
+    }
+
+    fn happen(&mut self, event: &Event, token: u64) {
+        match *event {
+            Event::Submit(op) => self.submit(op, token),
+            Event::Answer(path, n, answer) => self.answer(path, n, answer),
+            Event::Lose(path) if self.controllers[path].live || self.controllers[path].resetting => {
+                let controller = &mut self.controllers[path];
+                (controller.live, controller.resetting, controller.lost_at) = (false, false, Some(self.now));
+                let id = PathId(path as u8);
+                self.failover.path_lost(self.now, id);
+                if self.twin == Twin::NoWait {
+                    self.failover.quiesced(self.now, id);
+                }
+            }
+            Event::Ghost(path, n) if self.controllers[path].lost_at.is_some() && self.can_act(path) => {
+                let writes = self.controllers[path].inside.iter().filter(|inside| inside.op == Op::Write);
+                let done: Vec<_> = writes.map(|inside| inside.token).collect();
+                if let Some(&token) = done.get(n % done.len().max(1))
+                    && self.ended.contains_key(&token)
+                {
+                    self.break_law(format!("write {token} is carried out by a lost controller after it has ended"));
+                }
+            }
+            Event::Reset(path) if self.controllers[path].live || self.controllers[path].lost_at.is_some() => self.reset(path),
+            Event::Stopped(path) if self.controllers[path].resetting => {
+                self.controllers[path].resetting = false;
+                self.controllers[path].inside.clear();
+                self.failover.quiesced(self.now, PathId(path as u8));
+            }
+            Event::Up(path, ana) if self.controllers[path].is_stopped() => self.up(path, ana),
+            Event::Ana(path, state) if self.controllers[path].live => {
+                self.controllers[path].ana = Some(state);
+                self.tell_ana(path);
+            }
+            Event::Pass(millis) => self.pass(self.now + Nanos::from_millis(millis)),
+            _ => {}
+        }
+        self.drain();
+    }
+
+    /// Lets time pass, with a stop at every deadline.
+    fn pass(&mut self, until: Nanos) {
+        for _ in 0..1_000 {
+            let next = self.failover.next_deadline();
+            if next > until {
+                self.now = until;
+                return;
+            }
+            self.now = self.now.max(next);
+            self.failover.tick(self.now);
+            self.drain();
+        }
+        self.break_law("a deadline does not pass".into());
+    }
+
+    fn submit(&mut self, op: Op, token: u64) {
+        self.ops.insert(token, op);
+        if op == Op::Flush {
+            let caches = self.controllers.iter().enumerate();
+            self.covers.insert(token, caches.flat_map(|(path, c)| c.cache.iter().map(move |&write| (path, write))).collect());
+        }
+        let choice = self.now.0 as usize;
+        match self.failover.submit(self.now, token, op, |among| pick(among, choice + token as usize)) {
+            Submitted::Send { request, path } => self.sent(request, token, path),
+            Submitted::Queued => {}
+            Submitted::Refused(_) => self.end(token, None),
+        }
+    }
+
+    fn answer(&mut self, path: usize, n: usize, answer: Answer) {
+        let controller = &mut self.controllers[path];
+        if !controller.live && !controller.resetting || controller.inside.is_empty() {
+            return;
+        }
+        let inside = controller.inside.swap_remove(n % controller.inside.len());
+        let ana = controller.ana.unwrap_or(AnaState::CHANGE);
+        let status = match answer {
+            _ if ana.refusal().is_some() => ana.refusal().unwrap_or_default(),
+            Answer::Success => Status::SUCCESS,
+            Answer::Path => Status::INTERNAL_PATH_ERROR,
+            Answer::Interrupted => Status::COMMAND_INTERRUPTED,
+            Answer::Media => Status::UNRECOVERED_READ_ERROR,
+            Answer::GivenUp => {
+                // The host's own doing: the command stays inside.
+                controller.inside.push(inside.clone());
+                Status::ABORTED_BY_HOST
+            }
+        };
+        if status.is_success() {
+            match inside.op {
+                Op::Write => drop(controller.cache.insert(inside.token)),
+                Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
+                Op::Read => {}
+            }
+        }
+        let id = PathId(path as u8);
+        let ended = self.failover.ended(self.now, inside.request, id, status);
+        if let Ended::Done { token, status } = ended {
+            self.end(token, Some(status));
+            if self.twin == Twin::Doubled {
+                self.end(token, Some(status));
+            }
+        }
+    }
+}
+
+impl Controller {
+    /// Nothing of the host's is inside, and it may be brought up.
+    fn is_stopped(&self) -> bool {
+        !self.live && !self.resetting && self.lost_at.is_none()
+    }
+}
+
+fn pick(among: PathSet, n: usize) -> PathId {
+    among.iter().nth(n % among.len()).unwrap()
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let path = 0..PATHS;
+    let state = || {
+        prop::sample::select(vec![
+            AnaState::OPTIMIZED,
+            AnaState::OPTIMIZED,
+            AnaState::NON_OPTIMIZED,
+            AnaState::INACCESSIBLE,
+            AnaState::PERSISTENT_LOSS,
+            AnaState::CHANGE,
+        ])
+    };
+    let answers =
+        vec![Answer::Success, Answer::Success, Answer::Success, Answer::Path, Answer::Interrupted, Answer::Media, Answer::GivenUp];
+    let op = prop::sample::select(vec![Op::Read, Op::Write, Op::Write, Op::Flush]);
+    let event = prop_oneof![
+        8 => op.prop_map(Event::Submit),
+        8 => (path.clone(), 0usize..9, prop::sample::select(answers)).prop_map(|(path, n, answer)| Event::Answer(path, n, answer)),
+        2 => path.clone().prop_map(Event::Lose),
+        2 => (path.clone(), 0usize..9).prop_map(|(path, n)| Event::Ghost(path, n)),
+        1 => path.clone().prop_map(Event::Reset),
+        2 => path.clone().prop_map(Event::Stopped),
+        2 => (path.clone(), state()).prop_map(|(path, state)| Event::Up(path, state)),
+        2 => (path, state()).prop_map(|(path, state)| Event::Ana(path, state)),
+        3 => prop_oneof![0u64..20, 0u64..300, 0u64..6_000].prop_map(Event::Pass),
+    ];
+    prop::collection::vec(event, 1..80)
+}
+
+/// Plays the events, then lets everything come to an end. What law was broken, if any.
+fn play(events: &[Event], twin: Twin, fast: bool) -> Result<Counters, String> {
+    let mut world = World::new(twin, fast);
+    let mut submitted = 0;
+    for event in events {
+        world.happen(event, submitted);
+        submitted += u64::from(matches!(event, Event::Submit(_)));
+    }
+    for round in 0..50 {
+        for path in 0..PATHS {
+            let controller = &world.controllers[path];
+            if controller.live && controller.ana.is_some_and(AnaState::is_accessible) {
+                continue;
+            }
+            world.happen(&Event::Reset(path), 0);
+            world.happen(&Event::Stopped(path), 0);
+            world.happen(&Event::Up(path, AnaState::OPTIMIZED), 0);
+        }
+        for _ in 0..400 {
+            (0..PATHS).for_each(|path| world.happen(&Event::Answer(path, round, Answer::Success), 0));
+        }
+    }
+    let unended = (0..submitted).find(|token| world.ended.get(token) != Some(&1));
+    match (world.broken, unended) {
+        (Some(broken), _) => Err(broken),
+        (None, Some(token)) => Err(format!("request {token} ends {} times", world.ended.get(&token).unwrap_or(&0))),
+        (None, None) if !world.failover.is_idle() => Err("a request is left although all have ended".into()),
+        (None, None) => Ok(world.failover.counters()),
+    }
+}
+
+/// The first law broken by a twin, over the same scripts every time.
+fn first_broken(twin: Twin, fast: bool) -> Option<String> {
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    (0..400).find_map(|_| {
+        let script = events().new_tree(&mut runner).unwrap().current();
+        play(&script, twin, fast).err()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    /// Every request ends once; a write is sent again only when no controller can carry an earlier attempt out; no path is
+    /// used that the host knows cannot be; a Flush that succeeds has reached every cache with writes from before it.
+    #[test]
+    fn the_laws_hold(events in events()) {
+        play(&events, Twin::Right, false).map_err(TestCaseError::fail)?;
+    }
+}
+
+#[test]
+fn each_twin_breaks_its_law() {
+    assert_eq!(first_broken(Twin::Right, false), None);
+    for (twin, fast, law) in [
+        (Twin::NoWait, false, "may still carry it out"),
+        (Twin::Right, true, "may still carry it out"),
+        (Twin::Deaf, false, "cannot be used"),
+        (Twin::CarelessFlush, false, "is in the cache"),
+        (Twin::Doubled, false, "ends 2 times"),
+        (Twin::Forgetful, false, "ends 0 times"),
+    ] {
+        let broken = first_broken(twin, fast).unwrap_or_else(|| panic!("{twin:?} breaks nothing"));
+        assert!(broken.contains(law), "{twin:?}: {broken}");
+    }
+}
+
+/// The scripts reach what there is to be reached.
+#[test]
+fn the_scripts_reach_every_way_on() {
+    let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut sum = Counters::default();
+    for _ in 0..300 {
+        let counters = play(&events().new_tree(&mut runner).unwrap().current(), Twin::Right, false).unwrap();
+        sum.retried += counters.retried;
+        sum.failed_over += counters.failed_over;
+        sum.held += counters.held;
+        sum.waited += counters.waited;
+        sum.failed += counters.failed;
+        sum.longest_hold = sum.longest_hold.max(counters.longest_hold);
+    }
+    assert!(sum.retried > 300 && sum.failed_over > 300 && sum.held > 100 && sum.waited > 100 && sum.failed > 20, "{sum:?}");
+    assert!(sum.longest_hold > Nanos::from_millis(200), "{sum:?}");
+}

@@ -24,6 +24,7 @@
 //! have sent no message.
 #![forbid(unsafe_code)]
 
+mod decisions;
 mod group;
 mod mode;
 mod moderator;
@@ -33,6 +34,7 @@ mod preset;
 mod seen;
 mod tuning;
 
+pub use decisions::Decisions;
 pub use group::{Group, Round, Turn, combine};
 pub use mode::{Mode, ModeError};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};

@@ -10,7 +10,7 @@ mod suspend;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Done, Mode, Plan, Preset, Seen, Tuning};
+use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Seen, Tuning};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
@@ -68,7 +68,7 @@ impl Policy {
     pub fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
-            Rule::Adaptive(rule) => rule.submitted(now, batch),
+            Rule::Adaptive(rule) => return rule.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -100,6 +100,14 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
+        }
+    }
+
+    /// How often `adaptive` decided what; `None` in every other mode.
+    pub fn decisions(&self) -> Option<&Decisions> {
+        match &self.rule {
+            Rule::Adaptive(rule) => Some(rule.decisions()),
+            _ => None,
         }
     }
 

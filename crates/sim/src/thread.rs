@@ -223,10 +223,9 @@ impl Thread {
         for lane in &mut self.lanes {
             if !matches!(lane.plan, Plan::Look { .. }) {
                 let in_flight = lane.pair.in_flight();
-                let urgent_waiting = self.goal.map_or(0, |goal| goal.min.min(in_flight));
                 let (leaving, cpu_wanted) = (self.leaving, self.app.cpu_wanted);
                 let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
-                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, ..lane.seen };
+                let seen = Seen { in_flight, leaving, cpu_wanted, goes_on_at, ..lane.seen };
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;

@@ -1,35 +1,356 @@
-//! `adaptive`: ski rental in CPU time.
+//! `adaptive`: whatever costs least, within what the user lets it cost in latency.
+//!
+//! A look that is free is taken first: after every commit, before every sleep, while looks find entries. On a look in vain
+//! the choice is between four things, by what each is expected to cost in CPU time:
+//! - **spin** until something comes: costs the wait;
+//! - **nap** on a timer until just before something is likely, then spin: costs a timer, and what is left of the wait;
+//! - **sleep** until notified: costs B, measured, and delays the completion by D;
+//! - **gather**: nap on until several are likely to have come: costs one timer for all of them.
+//!
+//! The user's slack says how late a completion may be found, as a share of its device time: so far a gathering nap may
+//! reach. Below its default it also says what earliness is worth: a sleep then counts as dearer by its delay, in proportion,
+//! so that at 0 there is only spinning and napping; above it, a sleep counts as cheaper, since what comes meanwhile is
+//! gathered by it as well. `docs/adaptive.md` has the reasons and the figures.
+
+mod flight;
+mod ledger;
+mod service;
+mod waits;
 
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Done, Plan, Seen, Tuning};
+use crate::{Batch, Cause, Check, Decisions, Done, LatencySlack, Plan, Seen, Tuning};
+use flight::Flight;
+use ledger::Ledger;
+use service::Service;
+use waits::Waits;
+
+/// One wait in so many is looked at all the way, because what is found after a sleep says little about the device.
+const EXPLORE_EVERY: u64 = 64;
+
+/// For as long as so many sleeps cost; a command that takes longer than was predicted by that is no use for predicting.
+const EXPLORE_SLEEPS: u64 = 8;
+
+/// Sleeps that one wait which follows a prediction can cost too much: a nap, a spin and a sleep, and what a choice of the
+/// user's adds.
+const MARGIN: u64 = 6;
+
+/// Longest stretch of spinning before the question is asked again.
+const SLICE: Nanos = Nanos::from_micros(100);
+
+/// Longest gathering nap, whatever the slack: NAPI's suspension has the same order of magnitude.
+const LONGEST: Nanos = Nanos::from_millis(1);
 
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
-    tuning: Tuning,
-    /// When the wait under way began.
-    since: Option<Nanos>,
+    slack: LatencySlack,
+    /// B, what a nap costs, and how late a timer is, as seen lately; D is later than a timer by a constant.
+    cpu: Nanos,
+    nap: Nanos,
+    late: Nanos,
+    delay_over_late: Nanos,
+    flight: Flight,
+    service: Service,
+    waits: Waits,
+    ledger: Ledger,
+    decisions: Decisions,
+    wait: Option<Wait>,
+    doing: Doing,
+    /// The look that comes follows a nap that was to end before anything was there.
+    napped: bool,
+    /// The look that comes follows a sleep that the notification did not end.
+    slept_through: bool,
+    /// A message was lost once; from then on every sleep has a deadline.
+    distrusts: bool,
+}
+
+/// The wait under way: from a look in vain to the next that finds something.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: Nanos,
+    /// When something was due, if that was later.
+    due: Nanos,
+    in_flight: u32,
+    /// When an entry came, if that is known.
+    came: Option<Nanos>,
+    /// Spun since the last nap or sleep.
+    spun: Nanos,
+    /// Naps and sleeps that brought nothing.
+    in_vain: u32,
+    explores: bool,
+}
+
+/// What the executor was told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    Spin { from: Nanos },
+    Nap,
+    Gather,
+    Sleep,
 }
 
 impl Adaptive {
     pub(super) fn new(tuning: &Tuning) -> Adaptive {
-        Adaptive { tuning: *tuning, since: None }
+        let machine = &tuning.machine;
+        Adaptive {
+            slack: tuning.slack,
+            cpu: machine.cpu.max(Nanos(1)),
+            nap: machine.nap.max(Nanos(1)),
+            late: machine.late,
+            delay_over_late: machine.delay - machine.late,
+            flight: Flight::new(),
+            service: Service::new(),
+            waits: Waits::new(),
+            ledger: Ledger::default(),
+            decisions: Decisions::default(),
+            wait: None,
+            doing: Doing::Nothing,
+            napped: false,
+            slept_through: false,
+            distrusts: false,
+        }
     }
 
-    pub(super) fn submitted(&mut self, _: Nanos, _: &Batch) {}
+    pub(super) fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
 
-    pub(super) fn completed(&mut self, _: &[Done]) {}
+    #[inline]
+    pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
+        if let Some(class) = batch.class {
+            self.flight.sent(now, batch.commands, class);
+        }
+        // Nothing else was in flight: nothing can be there yet.
+        if batch.in_flight > batch.commands { Check::TryLook { budget: WEIGHT } } else { Check::No }
+    }
 
+    #[inline]
+    pub(super) fn completed(&mut self, done: &[Done]) {
+        // The last one is the freshest; the others have waited for this look as well.
+        if let Some(last) = done.last() {
+            if self.slept_through && last.age > self.service.deadline(last.class) {
+                self.decisions.missed_notifications += 1;
+                self.distrusts = true;
+            }
+            self.service.learn(last, self.napped);
+        }
+    }
+
+    #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        self.account(now, seen);
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
-            self.since = None;
+            self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
         }
         if seen.in_flight == 0 {
+            self.wait = None;
             return Plan::Rest;
         }
-        let until = *self.since.get_or_insert(now) + self.tuning.machine.cpu;
-        if seen.leaving || seen.cpu_wanted || now >= until { Plan::Sleep { until: Nanos::MAX } } else { Plan::Spin { until } }
+        self.flight.keep(seen.in_flight);
+        let before = self.decisions.gathered;
+        let plan = self.decide(now, seen);
+        let gathers = self.decisions.gathered != before;
+        self.doing = match plan {
+            Plan::Spin { .. } => Doing::Spin { from: now },
+            Plan::Nap { .. } if gathers => Doing::Gather,
+            Plan::Nap { .. } => Doing::Nap,
+            Plan::Sleep { .. } => Doing::Sleep,
+            Plan::Look { .. } | Plan::Rest => Doing::Nothing,
+        };
+        plan
+    }
+
+    /// What the last step has cost and shown.
+    #[inline]
+    fn account(&mut self, now: Nanos, seen: &Seen) {
+        let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
+        let mut spent = Nanos::ZERO;
+        match doing {
+            Doing::Nothing => {}
+            Doing::Spin { from } => {
+                spent = now - from;
+                if let Some(wait) = &mut self.wait {
+                    wait.spun += spent;
+                    wait.came = seen.pending.then_some(now);
+                }
+            }
+            Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
+        }
+        self.napped = doing == Doing::Nap;
+        self.slept_through = doing == Doing::Sleep && seen.woke.is_some_and(|woke| woke.cause != Cause::Notification);
+        self.ledger.spend(spent);
+        if let Some(wait) = &self.wait {
+            if wait.explores {
+                self.ledger.explore(spent);
+            }
+            if seen.found > 0 {
+                self.end_wait(now);
+            }
+        }
+    }
+
+    /// Back from a nap or a sleep, or not gone at all.
+    fn slept(&mut self, now: Nanos, seen: &Seen, nap: bool) -> Nanos {
+        let Some(woke) = seen.woke else {
+            // The look before it found something.
+            if let Some(wait) = &mut self.wait {
+                wait.came = Some(now);
+            }
+            return Nanos::ZERO;
+        };
+        let delay = self.late + self.delay_over_late;
+        let cost = if nap { &mut self.nap } else { &mut self.cpu };
+        if let Some(cycle) = seen.cycle {
+            *cost = track(*cost, cycle).max(Nanos(1));
+        }
+        let cost = *cost;
+        if woke.cause == Cause::Timer {
+            // Rather too early than too late: it falls slowly, and not at all for a timer that had passed already.
+            self.late =
+                if woke.late >= self.late { track(self.late, woke.late) } else { self.late - Nanos((self.late - woke.late).0 / 128) };
+        }
+        if let Some(wait) = &mut self.wait {
+            wait.spun = Nanos::ZERO;
+            wait.in_vain += 1;
+            if woke.cause == Cause::Notification {
+                wait.came = Some(wait.since.max(now - delay));
+            }
+        }
+        cost
+    }
+
+    #[inline]
+    fn end_wait(&mut self, now: Nanos) {
+        let Some(wait) = self.wait.take() else { return };
+        let elapsed = now - wait.since;
+        let length = wait.came.map_or(elapsed, |came| came - wait.since);
+        self.ledger.waited(length, elapsed, self.cpu);
+        if let Some(came) = wait.came {
+            self.waits.took(wait.in_flight, came - wait.due.max(wait.since), self.horizon());
+        }
+    }
+
+    /// What a sleep counts as: its CPU time, and the worth of its delay.
+    #[inline]
+    fn horizon(&self) -> Nanos {
+        let (slack, usual) = (u64::from(self.slack.thousandths()), u64::from(LatencySlack::default().thousandths()));
+        match slack {
+            0 => Nanos::MAX,
+            slack if slack < usual => self.cpu + Nanos((self.late + self.delay_over_late).0.saturating_mul(usual - slack) / slack),
+            slack => Nanos(self.cpu.0 * usual / slack),
+        }
+    }
+
+    fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        let horizon = self.horizon();
+        let first = self.flight.first(&self.service).unwrap_or(now).max(now);
+        let wait = self.begin(now, seen.in_flight, first);
+        if seen.leaving || seen.cpu_wanted {
+            self.decisions.gave_way += 1;
+            return self.sleep(now);
+        }
+        let exploring = Nanos(self.cpu.0 * EXPLORE_SLEEPS) - wait.spun;
+        if wait.explores && exploring > Nanos::ZERO {
+            return self.spin_or_nap(now, first, first, Nanos::ZERO, exploring);
+        }
+        if horizon <= self.cpu && !self.ledger.may_predict(self.cpu, MARGIN) {
+            // As if nothing were known.
+            let left = self.cpu - wait.spun;
+            return if left > Nanos::ZERO && wait.in_vain == 0 { self.spin(now, left) } else { self.sleep(now) };
+        }
+        if let Some(until) = self.gather(now, seen, first) {
+            self.decisions.gathered += 1;
+            return Plan::Nap { until };
+        }
+        let expected = self.waits.expected(seen.in_flight);
+        let awake = (first - now).min(if first - now > self.late + self.nap { self.nap } else { Nanos::MAX }) + expected;
+        if wait.spun >= horizon || awake > horizon {
+            return self.sleep(now);
+        }
+        // Where earliness is worth something, so is that of whoever goes on by himself.
+        let awake = seen.goes_on_at.filter(|_| horizon > self.cpu).unwrap_or(first);
+        self.spin_or_nap(now, first.min(awake.max(now)), first, self.allowance(seen), (horizon - wait.spun).min(SLICE))
+    }
+
+    /// The wait under way, or a new one.
+    #[inline]
+    fn begin(&mut self, now: Nanos, in_flight: u32, due: Nanos) -> Wait {
+        if let Some(wait) = self.wait {
+            return wait;
+        }
+        self.decisions.waits += 1;
+        let explores = self.decisions.waits.is_multiple_of(EXPLORE_EVERY)
+            && self.ledger.may_explore()
+            && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN);
+        self.decisions.explored += u64::from(explores);
+        let wait = Wait { since: now, due, in_flight, came: None, spun: Nanos::ZERO, in_vain: 0, explores };
+        self.wait = Some(wait);
+        wait
+    }
+
+    /// How late the next completion may be found.
+    fn allowance(&self, seen: &Seen) -> Nanos {
+        match self.flight.class() {
+            Some(class) if seen.urgent_waiting == 0 => self.slack.of(self.service.median(class)).min(LONGEST),
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Until when to gather, if that is allowed and pays.
+    fn gather(&self, now: Nanos, seen: &Seen, first: Nanos) -> Option<Nanos> {
+        let allowed = self.allowance(seen);
+        if allowed == Nanos::ZERO {
+            return None;
+        }
+        let end = first + allowed;
+        if let Some(goes_on) = seen.goes_on_at
+            && goes_on + self.late <= end
+            && goes_on > now
+        {
+            // The thread wakes then anyway.
+            return Some(goes_on);
+        }
+        let end = end.min(self.flight.last(&self.service).max(first));
+        let until = end - self.late;
+        let several = seen.in_flight > 1 && until > now + self.nap;
+        let gathered = if several { self.flight.by(end, &self.service) } else { 0 };
+        if gathered < 2 {
+            return None;
+        }
+        let slept_over = self.flight.by(first + self.late + self.delay_over_late, &self.service).max(1);
+        let pays = self.nap.0 * u64::from(slept_over) < self.cpu.0 * u64::from(gathered);
+        pays.then_some(until)
+    }
+
+    fn sleep(&mut self, now: Nanos) -> Plan {
+        self.decisions.slept += 1;
+        let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.service.deadline(class));
+        Plan::Sleep { until: if self.distrusts { deadline } else { Nanos::MAX } }
+    }
+
+    fn spin(&mut self, now: Nanos, at_most: Nanos) -> Plan {
+        self.decisions.spun += 1;
+        Plan::Spin { until: now + at_most.max(Nanos(1)) }
+    }
+
+    /// Awake at `awake`, and from when something is due for so long.
+    fn spin_or_nap(&mut self, now: Nanos, awake: Nanos, first: Nanos, allowed: Nanos, at_most: Nanos) -> Plan {
+        let until = awake + allowed - self.late;
+        if until > now + self.nap {
+            self.decisions.napped += 1;
+            return Plan::Nap { until };
+        }
+        self.spin(now, (first - now) + at_most)
     }
 }
+
+/// Moves an estimate towards what was seen, an eighth of the way.
+fn track(estimate: Nanos, seen: Nanos) -> Nanos {
+    Nanos(estimate.0 - estimate.0 / 8 + seen.0 / 8)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! The bound: what waiting has cost, beside what it would have cost in hindsight.
+//!
+//! Three choices are fixed once and for all: always sleep; spin for as long as a sleep costs, then sleep; always spin. The
+//! ledger adds up what each would have cost for the same waits, and what was really spent. The middle one never costs more
+//! than twice the best on any wait (ski rental; Karlin, Li, Manasse and Owicki, "Empirical studies of competitive
+//! spinning", 1991), so falling back to it never widens a gap; and predictions are followed only while the gap is narrow
+//! enough for one of them to be wrong. That keeps the sum within twice the best of the three, and a constant.
+
+use units::Nanos;
+
+/// The constant, in sleeps.
+const CONSTANT: u64 = 32;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    spent: u64,
+    sleeping: u64,
+    renting: u64,
+    spinning: u64,
+    /// Of `spent`, what went into learning.
+    explored: u64,
+}
+
+impl Ledger {
+    /// Waiting has cost so much.
+    #[inline]
+    pub(super) fn spend(&mut self, cpu: Nanos) {
+        self.spent = self.spent.saturating_add(cpu.0);
+    }
+
+    pub(super) fn explore(&mut self, cpu: Nanos) {
+        self.explored = self.explored.saturating_add(cpu.0);
+    }
+
+    /// A wait is over: entries came after `length`, and the next wait begins `elapsed` after this one did. A sleep costs
+    /// `sleep`.
+    #[inline]
+    pub(super) fn waited(&mut self, length: Nanos, elapsed: Nanos, sleep: Nanos) {
+        self.sleeping = self.sleeping.saturating_add(sleep.0);
+        self.spinning = self.spinning.saturating_add(elapsed.0);
+        self.renting = self.renting.saturating_add(if length <= sleep { length.0 } else { 2 * sleep.0 });
+    }
+
+    /// Whether a prediction may be followed that costs so many sleeps if it is wrong.
+    #[inline]
+    pub(super) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
+        let best = self.sleeping.min(self.renting).min(self.spinning);
+        self.spent.saturating_add(margin * sleep.0) <= best.saturating_mul(2).saturating_add(CONSTANT * sleep.0)
+    }
+
+    /// Whether learning has cost less than its share.
+    pub(super) fn may_explore(&self) -> bool {
+        self.explored <= self.spent / 64
+    }
+}

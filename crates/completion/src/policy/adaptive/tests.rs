@@ -1,0 +1,19 @@
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use units::{Class, Op};
+
+use super::*;
+use crate::{Cycle, Found, Woke};
+
+mod bound;
+mod choices;
+
+const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000) };
+
+fn read() -> Class {
+    Class::new(Op::Read, 4096)
+}
+
+fn policy(slack: LatencySlack) -> Adaptive {
+    Adaptive::new(&Tuning { slack, machine: MACHINE })
+}

@@ -1,0 +1,172 @@
+//! The bound: over every prefix of every sequence of arrivals, waiting costs at most twice what the best fixed choice would
+//! have cost in hindsight, and 32 sleeps.
+//!
+//! What the fixed choices cost is counted as if notifying took no time: a sleep for each instant at which something
+//! arrives, or all the time there is, or ski rental on each gap. The policy itself lives with the delays.
+
+use super::*;
+
+/// What follows the answer of a policy.
+#[derive(Clone, Copy, Debug)]
+enum Gap {
+    /// So long after the last arrival, whatever the policy does.
+    After(u64),
+    /// As it hurts most: just after a spin has ended, at once if the policy sleeps or naps.
+    Spiteful,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    slack: LatencySlack,
+    gaps: Vec<Gap>,
+    /// Arrivals at one instant, by turns.
+    burst: Vec<u32>,
+    /// Ages that the policy is told, by turns: predictions may be anything.
+    ages: Vec<u64>,
+    in_flight: u32,
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let length = prop_oneof![Just(1u64), 1u64..300, 1_000u64..2_400, 2_400u64..2_700, 2_700u64..10_000, 10_000u64..400_000];
+    // Regular stretches teach the policy something; what follows shows that it was wrong.
+    let stretch = (length, any::<bool>(), 1usize..60).prop_map(|(length, spite, times)| {
+        let gap = if spite { Gap::Spiteful } else { Gap::After(length) };
+        vec![gap; times]
+    });
+    let gaps = prop::collection::vec(stretch, 1..16).prop_map(|stretches| stretches.concat());
+    let slack = prop_oneof![Just(100u32), Just(101), Just(300), Just(2_000), Just(u32::MAX)].prop_map(LatencySlack::per_mille);
+    let ages = prop::collection::vec(prop_oneof![1u64..500, 1_000u64..20_000, 50_000u64..1_000_000], 1..6);
+    (slack, gaps, prop::collection::vec(1u32..6, 1..4), ages, 1u32..40).prop_map(|(slack, gaps, burst, ages, in_flight)| Case {
+        slack,
+        gaps,
+        burst,
+        ages,
+        in_flight,
+    })
+}
+
+/// The fixed choices, up to now.
+#[derive(Default)]
+struct Hindsight {
+    sleeping: u64,
+    renting: u64,
+}
+
+struct World<'a> {
+    case: &'a Case,
+    now: Nanos,
+    last: Nanos,
+    /// The next arrival, unless it is still to be chosen.
+    next: Option<Nanos>,
+    turn: usize,
+    pending: u32,
+    spent: u64,
+    fixed: Hindsight,
+}
+
+impl World<'_> {
+    /// Chooses the next arrival, knowing what the policy has answered.
+    fn choose(&mut self, plan: Plan) -> Nanos {
+        let at = *self.next.get_or_insert_with(|| match (self.case.gaps[self.turn % self.case.gaps.len()], plan) {
+            (Gap::After(gap), _) => self.last + Nanos(gap),
+            (Gap::Spiteful, Plan::Spin { until }) => until + Nanos(1),
+            (Gap::Spiteful, _) => self.now + Nanos(1),
+        });
+        at.max(self.last + Nanos(1))
+    }
+
+    /// Everything that arrives up to `now`.
+    fn advance(&mut self, now: Nanos, plan: Plan) {
+        while self.choose(plan) <= now {
+            let at = self.choose(plan);
+            let gap = (at - self.last).0;
+            self.fixed.sleeping += MACHINE.cpu.0;
+            self.fixed.renting += if gap <= MACHINE.cpu.0 { gap } else { 2 * MACHINE.cpu.0 };
+            self.pending += self.case.burst[self.turn % self.case.burst.len()];
+            (self.last, self.next) = (at, None);
+            self.turn += 1;
+        }
+        self.now = now;
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let under_way = (self.now - self.last).0.min(MACHINE.cpu.0);
+        let best = self.fixed.sleeping.min(self.now.0).min(self.fixed.renting + under_way);
+        if self.spent > 2 * best + 32 * MACHINE.cpu.0 {
+            return Err(format!("at {} waiting has cost {}, twice the best is {}", self.now, self.spent, 2 * best));
+        }
+        Ok(())
+    }
+}
+
+/// Runs a case; `meddle` is done to the policy before each question.
+fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
+    let mut policy = policy(case.slack);
+    let fixed = Hindsight::default();
+    let mut world = World { case, now: Nanos::ZERO, last: Nanos::ZERO, next: None, turn: 0, pending: 0, spent: 0, fixed };
+    let in_flight = case.in_flight;
+    policy.submitted(Nanos::ZERO, &Batch { commands: in_flight, in_flight, class: Some(read()), urgent: 0 });
+    let mut seen = Seen { in_flight, ..Seen::default() };
+    let mut slept = false;
+    let mut steps = 0;
+    while world.turn < case.gaps.len() && steps < 20_000 {
+        steps += 1;
+        meddle(&mut policy);
+        let plan = policy.next(world.now, &seen);
+        let woke = |cause, late| Some(Woke { cause, late });
+        seen = Seen { in_flight, ..Seen::default() };
+        match plan {
+            Plan::Look { .. } => {
+                (seen.found, world.pending) = (world.pending, 0);
+                if seen.found > 0 {
+                    let age = Nanos(case.ages[world.turn % case.ages.len()]);
+                    let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
+                    policy.completed(&[Done { class: read(), age, found }]);
+                    let commands = seen.found.min(in_flight);
+                    policy.submitted(world.now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
+                }
+                slept = false;
+            }
+            Plan::Spin { until } => {
+                let from = world.now;
+                let to = until.min(world.choose(plan)).max(from);
+                if world.pending == 0 {
+                    world.advance(to, plan);
+                    world.spent += (to - from).0;
+                }
+                (seen.pending, slept) = (world.pending > 0, false);
+            }
+            Plan::Sleep { .. } if world.pending > 0 => seen.pending = true,
+            Plan::Sleep { .. } => {
+                let at = world.choose(plan).max(world.now);
+                world.advance(at + MACHINE.delay, plan);
+                world.spent += MACHINE.cpu.0;
+                (seen.woke, slept) = (woke(Cause::Notification, Nanos::ZERO), true);
+            }
+            Plan::Nap { until } => {
+                world.advance(until + MACHINE.late, plan);
+                world.spent += MACHINE.nap.0;
+                (seen.woke, slept) = (woke(Cause::Timer, MACHINE.late), true);
+            }
+            Plan::Rest => return Err("rests".into()),
+        }
+        world.check()?;
+    }
+    Ok(())
+}
+
+fn verdict(meddle: fn(&mut Adaptive)) -> Result<(), String> {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(1_500) });
+    runner.run(&any_case(), |case| bounded(&case, meddle).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn waiting_costs_at_most_twice_the_best_fixed_choice() {
+    verdict(|_| {}).unwrap();
+}
+
+#[test]
+fn without_the_ledger_the_bound_is_broken() {
+    let error = verdict(|policy| policy.ledger = Ledger::default()).unwrap_err();
+    assert!(error.contains("twice the best is"), "{error}");
+}

@@ -1,0 +1,136 @@
+//! What it chooses, and why.
+
+use super::*;
+
+/// A policy that knows a device which takes `age`, more or less, and comes when it is due.
+fn taught(slack: LatencySlack, age: u64) -> Adaptive {
+    let mut policy = policy(slack);
+    for n in 0..500 {
+        policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, false);
+    }
+    // It comes within 1 µs of when it is due.
+    (0..10).for_each(|log2| policy.waits.took(1 << log2, Nanos(1_000), policy.horizon()));
+    policy
+}
+
+const LATER: Nanos = Nanos::from_secs(1);
+
+fn submit(policy: &mut Adaptive, now: Nanos, commands: u32, in_flight: u32) {
+    policy.submitted(now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
+}
+
+fn waiting(in_flight: u32) -> Seen {
+    Seen { in_flight, ..Seen::default() }
+}
+
+fn slack(thousandths: u32) -> LatencySlack {
+    LatencySlack::per_mille(thousandths)
+}
+
+#[test]
+fn it_spins_for_what_is_due_sooner_than_a_sleep_is_worth_and_sleeps_for_the_rest() {
+    let plan = |age: u64| {
+        let mut policy = taught(LatencySlack::default(), age);
+        submit(&mut policy, LATER, 1, 1);
+        policy.next(LATER, &waiting(1))
+    };
+    assert!(matches!(plan(1_000), Plan::Spin { until } if until <= LATER + Nanos(3_500)));
+    assert_eq!(plan(80_000), Plan::Sleep { until: Nanos::MAX });
+}
+
+#[test]
+fn at_no_slack_it_naps_until_just_before_something_is_due_and_spins() {
+    let mut policy = taught(LatencySlack::NONE, 80_000);
+    submit(&mut policy, LATER, 1, 1);
+    let Plan::Nap { until } = policy.next(LATER, &waiting(1)) else { panic!("no nap") };
+    // Timers are 2 µs late.
+    assert!((LATER + Nanos(76_000)..=LATER + Nanos(78_000)).contains(&until), "{until}");
+    let woke = Some(Woke { cause: Cause::Timer, late: Nanos(2_000) });
+    let awake = until + Nanos(2_000);
+    assert!(matches!(policy.next(awake, &Seen { woke, ..waiting(1) }), Plan::Look { .. }));
+    assert!(matches!(policy.next(awake, &waiting(1)), Plan::Spin { .. }));
+    // However long it takes.
+    assert!(matches!(policy.next(awake + Nanos::from_millis(50), &waiting(1)), Plan::Spin { .. }));
+}
+
+#[test]
+fn it_gathers_within_the_slack_and_never_alone_nor_for_urgent_commands() {
+    let plan = |thousandths: u32, seen: Seen| {
+        let mut policy = taught(slack(thousandths), 80_000);
+        for n in 0..u64::from(seen.in_flight) {
+            submit(&mut policy, LATER + Nanos(n * 4_000), 1, n as u32 + 1);
+        }
+        (policy.next(LATER + Nanos(70_000), &seen), policy.decisions.gathered)
+    };
+    let (Plan::Nap { until }, 1) = plan(500, waiting(8)) else { panic!("does not gather") };
+    assert!(until <= LATER + Nanos(120_000) && until > LATER + Nanos(90_000), "{until}");
+    assert!(matches!(plan(500, Seen { urgent_waiting: 1, ..waiting(8) }), (Plan::Sleep { .. } | Plan::Spin { .. }, 0)));
+    assert!(matches!(plan(500, waiting(1)), (Plan::Sleep { .. } | Plan::Spin { .. }, 0)));
+}
+
+#[test]
+fn it_waits_for_whoever_goes_on_by_himself_rather_than_be_woken_twice() {
+    let mut policy = taught(slack(1_000), 80_000);
+    submit(&mut policy, LATER, 1, 1);
+    let goes_on_at = Some(LATER + Nanos(100_000));
+    assert_eq!(policy.next(LATER, &Seen { goes_on_at, ..waiting(1) }), Plan::Nap { until: LATER + Nanos(100_000) });
+}
+
+#[test]
+fn it_gives_way_when_the_cpu_is_wanted() {
+    for thousandths in [0, 100, u32::MAX] {
+        let mut policy = taught(slack(thousandths), 1_000);
+        submit(&mut policy, LATER, 1, 1);
+        assert!(matches!(policy.next(LATER, &Seen { cpu_wanted: true, ..waiting(1) }), Plan::Sleep { .. }));
+        assert_eq!(policy.decisions.gave_way, 1);
+    }
+}
+
+#[test]
+fn a_message_that_was_lost_once_puts_a_deadline_on_every_sleep() {
+    let mut policy = taught(LatencySlack::default(), 80_000);
+    submit(&mut policy, LATER, 1, 1);
+    assert_eq!(policy.next(LATER, &waiting(1)), Plan::Sleep { until: Nanos::MAX });
+    // Somebody else has it look, a second later, and there it is.
+    let found = LATER + Nanos::from_secs(1);
+    let woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
+    policy.next(found, &Seen { woke, ..waiting(1) });
+    let age = Nanos::from_secs(1);
+    policy.completed(&[Done { class: read(), age, found: Found::AfterSleep { at_most: age } }]);
+    policy.next(found, &Seen { found: 1, ..waiting(0) });
+    assert_eq!(policy.decisions.missed_notifications, 1);
+    submit(&mut policy, found, 1, 1);
+    let Plan::Sleep { until } = policy.next(found, &waiting(1)) else { panic!("does not sleep") };
+    assert!(until < found + Nanos::from_millis(10), "{until}");
+}
+
+#[test]
+fn one_wait_in_sixty_four_is_looked_at_all_the_way() {
+    let mut policy = taught(LatencySlack::default(), 20_000);
+    let mut awake = 0;
+    for n in 0..6_400u64 {
+        let at = LATER + Nanos(n * 1_000_000);
+        submit(&mut policy, at, 1, 1);
+        let mut plan = policy.next(at, &waiting(1));
+        awake += u32::from(!matches!(plan, Plan::Sleep { .. }));
+        let mut now = at;
+        while let Plan::Nap { until } = plan {
+            now = until + Nanos(2_000);
+            policy.next(now, &Seen { woke: Some(Woke { cause: Cause::Timer, late: Nanos(2_000) }), ..waiting(1) });
+            plan = policy.next(now, &waiting(1));
+        }
+        now = now.max(at + Nanos(20_000 + n * 7_919 % 3_000));
+        let seen = match plan {
+            Plan::Sleep { .. } => Seen { woke: Some(Woke { cause: Cause::Notification, late: Nanos::ZERO }), ..waiting(1) },
+            _ => Seen { pending: true, ..waiting(1) },
+        };
+        let slept = seen.woke.is_some();
+        now += if slept { Nanos(2_500) } else { Nanos::ZERO };
+        policy.next(now, &seen);
+        let age = now - at;
+        let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
+        policy.completed(&[Done { class: read(), age, found }]);
+        policy.next(now, &Seen { found: 1, ..waiting(0) });
+    }
+    assert!((50..=130).contains(&awake), "{awake}");
+}

@@ -6,7 +6,6 @@
 use completion::{LatencySlack, Mode};
 use device::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
-use units::Nanos;
 
 const SLACKS: [u32; 12] = [0, 5, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 20_000, u32::MAX];
 
@@ -36,12 +35,16 @@ fn main() {
         }
         for name in &profiles {
             let Ok(profile) = name.parse::<Profile>() else { continue };
+            let on = |costs, job| {
+                let mut scenario = Scenario::new(Mode::POLL, profile.clone(), job);
+                scenario.machine.costs = costs;
+                scenario
+            };
             for &qd in &list("--qd", &[1, 4, 32, 128]) {
-                let capacity =
-                    run(&Scenario { costs: costs.1, ..Scenario::new(Mode::POLL, profile.clone(), closed_loop(qd as u32, ios)) }).iops();
+                let capacity = run(&on(costs.1, closed_loop(qd as u32, ios))).iops();
                 for &load in &list("--loads", &[1, 10, 25, 50, 75, 90]) {
                     let job = workload::Job { iodepth: qd as u32, ..open_loop((capacity * load as f64 / 100.0) as u64, ios) };
-                    let base = Scenario { costs: costs.1, ..Scenario::new(Mode::POLL, profile.clone(), job) };
+                    let base = on(costs.1, job);
                     cell(&format!("{} {name} qd {qd} load {load}", costs.0), &base, show);
                 }
             }
@@ -96,5 +99,4 @@ fn cell(name: &str, base: &Scenario, show: bool) {
             );
         }
     }
-    _ = Nanos::ZERO;
 }

@@ -4,11 +4,9 @@
 /// How requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter {
-    /// In blocks; 0: none.
+    block_log2: u8,
+    max_blocks: u32,
     boundary: u32,
-    /// Bits 15:0: most blocks of a part, less one, as NLB counts; bits 23:16: log2 of a block. One word, because every
-    /// request copies it.
-    limits: u32,
 }
 
 /// One command's share of a request.
@@ -73,7 +71,7 @@ pub enum SplitError {
 /// One block of 512 bytes at a time: what every controller takes.
 impl Default for Splitter {
     fn default() -> Splitter {
-        Splitter { boundary: 0, limits: 9 << 16 }
+        Splitter { block_log2: 9, max_blocks: 1, boundary: 0 }
     }
 }
 
@@ -85,32 +83,31 @@ impl Splitter {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
-            max_blocks => Ok(Splitter { boundary, limits: (max_blocks - 1) | u32::from(block_log2) << 16 }),
+            max_blocks => Ok(Splitter { block_log2, max_blocks, boundary }),
         }
     }
 
     /// Bytes of a logical block, as a power of two.
     #[inline]
     pub fn block_log2(&self) -> u8 {
-        (self.limits >> 16) as u8
+        self.block_log2
     }
 
     /// Bytes of a logical block.
     #[inline]
     pub fn block_size(&self) -> u64 {
-        1 << self.block_log2()
+        1 << self.block_log2
     }
 
     /// Most logical blocks of a part.
-    #[inline]
     pub fn max_blocks(&self) -> u32 {
-        (self.limits & 0xffff) + 1
+        self.max_blocks
     }
 
     /// Splits `len` bytes at byte `offset` of a namespace of `blocks` logical blocks.
     #[inline]
     pub fn split_bytes(&self, offset: u64, len: u64, blocks: u64) -> Result<Split, SplitError> {
-        let log2 = self.block_log2();
+        let log2 = self.block_log2;
         if (offset | len) & (self.block_size() - 1) != 0 {
             return Err(SplitError::Unaligned { offset, len, block: self.block_size() });
         }
@@ -122,13 +119,6 @@ impl Splitter {
             Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => Ok(self.split(lba, count)),
             _ => Err(SplitError::OutOfRange { offset, len, capacity: blocks.saturating_mul(self.block_size()) }),
         }
-    }
-
-    /// Whether `blocks` logical blocks at `lba` are one part; none are, too.
-    #[inline]
-    pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
-        // The usual namespace has no boundary, and the usual request needs no division.
-        blocks <= self.max_blocks() && (self.boundary == 0 || self.split(lba, blocks).next_len() == blocks)
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -151,7 +141,7 @@ impl Split {
 
     #[inline]
     fn next_len(&self) -> u32 {
-        let most = self.left.min(self.splitter.max_blocks());
+        let most = self.left.min(self.splitter.max_blocks);
         match self.splitter.boundary {
             0 => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
@@ -171,13 +161,13 @@ impl Iterator for Split {
         let blocks = self.next_len();
         let part = Part { lba: self.lba, blocks, offset: self.offset };
         self.lba = self.lba.saturating_add(blocks.into());
-        self.offset += u64::from(blocks) << self.splitter.block_log2();
+        self.offset += u64::from(blocks) << self.splitter.block_log2;
         self.left -= blocks;
         Some(part)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left.div_ceil(self.splitter.max_blocks()) as usize, Some(self.left as usize))
+        (self.left.div_ceil(self.splitter.max_blocks) as usize, Some(self.left as usize))
     }
 }
 

@@ -72,6 +72,9 @@ pub struct RunArgs {
     /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
     #[arg(long)]
     pub histograms: bool,
+    /// Also write what was submitted, why, and how long the device took to this file, for `reap sim --replay`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,

@@ -7,9 +7,11 @@ mod counted;
 mod fill;
 mod lanes;
 mod rig;
+mod tap;
 mod worker;
 
 pub use counted::Counted;
 pub use fill::Filled;
 pub use rig::{Rig, Setup};
-pub use worker::{Control, Progress, Ran, Worker};
+pub use tap::{Noted, Tap};
+pub use worker::{Control, Progress, Ran, Worker, first_namespace};

@@ -2,6 +2,7 @@
 
 mod histograms;
 mod progress;
+mod record;
 mod results;
 mod stages;
 
@@ -20,6 +21,7 @@ use crate::bench::{Filled, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::Output;
 use crate::{jobs, stop};
+use record::Recorder;
 
 /// Name and version, where fio's results say `fio-3.33`.
 pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));
@@ -35,14 +37,23 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let plan = plan(&parsed.jobs, &machine);
     let stop = stop::on_signal()?;
     let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues, histograms: args.histograms };
-    let rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
+    let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
+    let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
+    let rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
     let generators = generators(&parsed.jobs, &plan, &rig)?;
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
     }
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
-    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
+    let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
+    let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
+    let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
+    // The last stamps come when the devices are closed.
+    drop(rig);
+    if let Some(recording) = recording {
+        recording.finish(record::figures(&ended))?;
+    }
     let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms());
     output.write(&match args.output_format {
         OutputFormat::Normal => report::normal(&results),

@@ -73,7 +73,7 @@ struct CqSide {
 }
 
 /// A completed command, as the controller ended it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
     /// What it was posted with.
     pub token: u64,
@@ -107,8 +107,9 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// A queue pair over ring memory whose completion entries are all of phase 0 (zeroed).
     pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
-        let (tags, taker, returner) = Tags::new(sizes.tags);
+        let (tags, taker) = Tags::new(sizes.tags);
         let (ledger, finisher) = Ledger::new(sizes.tags);
+        let returner = tags.returner();
         let consumer = Consumer::new(sizes.cq_entries);
         Ok(QueuePair {
             id,
@@ -215,31 +216,22 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 return Some(self.unannounced(side));
             }
         }
-        // Places made beforehand cost less than a push for each entry.
-        let mut taken = out.len();
-        out.resize(taken + budget.min(in_flight) as usize, Completed::default());
-        let mut violation = None;
-        while let Some(rest) = out.get_mut(taken..).filter(|rest| !rest.is_empty()) {
-            let run = rest.len().min((self.sizes.cq_entries - side.consumer.slot()) as usize);
-            let (run, _) = rest.split_at_mut(run);
-            let found = self.take_run(side, run);
-            taken += found;
-            if let Some(place) = run.get_mut(found) {
+        let mut left = budget.min(in_flight);
+        while left > 0 {
+            let run = left.min(self.sizes.cq_entries - side.consumer.slot());
+            let found = self.take_run(side, run, out);
+            left -= found;
+            if found < run {
                 if !self.is_new(side) {
                     break;
                 }
-                match self.take_odd(side) {
-                    Ok(completed) => *place = completed,
-                    Err(seen) => {
-                        violation = Some(seen);
-                        break;
-                    }
+                if let Err(violation) = self.take_odd(side, out) {
+                    return Some(violation);
                 }
-                taken += 1;
+                left -= 1;
             }
         }
-        out.truncate(taken);
-        violation
+        None
     }
 
     #[inline]
@@ -247,35 +239,40 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.cq.is_new(side.consumer.slot(), side.consumer.phase())
     }
 
-    /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
+    /// Takes entries from consecutive slots, `most` at most, until one is empty or odd: wrong, or of a command that is
     /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing and
     /// keeps what it needs in locals, because nothing behind a reference stays in a register across an acquire.
     #[inline]
-    fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
+    fn take_run(&self, side: &mut CqSide, most: u32, out: &mut Vec<Completed>) -> u32 {
         let (first, phase, commands) = (side.consumer.slot(), side.consumer.phase(), self.ledger.commands());
         let (queue, entries) = (u32::from(self.id.0) << 16, self.sizes.sq_entries);
+        let (before, end) = (out.len(), first + most);
         let mut slot = first;
-        for place in out {
+        while slot < end {
             let Some(cqe) = self.cq.load(slot, phase) else { break };
             // SQID is this queue's, and SQHD lies in it: both in one comparison.
             if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)).wrapping_sub(queue) >= entries {
                 break;
             }
             let Some(command) = commands.in_flight(cqe.cid()) else { break };
+            // There is room; said here, where it saves the code for growing.
+            if out.len() == out.capacity() {
+                break;
+            }
             let (token, posted_at) = command.token_and_time();
-            *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
+            out.push(Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at });
             command.end(cqe.cid(), &mut side.finisher);
-            side.returner.add(&self.tags, commands.tag(cqe.cid()));
             slot += 1;
         }
+        side.returner.add(out.get(before..).unwrap_or_default().iter().map(|completed| commands.tag(completed.cid)));
         side.consumer.advance_by(slot - first);
-        (slot - first) as usize
+        slot - first
     }
 
     /// Takes an entry of a command that is being aborted, or says what is wrong with it.
     #[cold]
     #[inline(never)]
-    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, ProtocolViolation> {
+    fn take_odd(&self, side: &mut CqSide, out: &mut Vec<Completed>) -> Result<(), ProtocolViolation> {
         let queue = self.id;
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
         let (named, cid, head) = (cqe.sq_id, cqe.cid, cqe.sq_head);
@@ -290,11 +287,10 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
                 Refused::Doubled => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
-        if let Some(tag) = tag {
-            side.returner.add(&self.tags, tag);
-        }
+        side.returner.add(tag);
+        out.push(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at });
         side.consumer.advance_by(1);
-        Ok(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at })
+        Ok(())
     }
 
     #[cold]
@@ -331,8 +327,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let mut side = self.cq_side.lock();
         // Under the lock, so that a reset cannot free the same tag in between.
         if let Some(tag) = self.ledger.end_abort(&mut side.finisher, cid) {
-            side.returner.add(&self.tags, tag);
-            side.returner.flush(&self.tags);
+            self.tags.give_back(tag);
         }
         drop(side);
         fence(SeqCst);
@@ -354,7 +349,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.look.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
-        sq.taker.reset(&mut cq.returner, &self.tags);
+        sq.taker.reset(&self.tags);
         sq.posted = 0;
         sq.producer = Producer::new(self.sizes.sq_entries);
         cq.consumer = Consumer::new(self.sizes.cq_entries);

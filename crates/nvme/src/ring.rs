@@ -46,7 +46,7 @@ impl Producer {
         self.entries - 1 - used
     }
 
-    /// Moves past the slot just written, or about to be.
+    /// Moves past the slot just written.
     #[inline]
     pub fn advance(&mut self) {
         self.tail += 1;

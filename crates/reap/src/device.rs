@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ::device::Profile;
 use blkmq::QueueMap;
 use completion::Mode;
 use hw::{DmaBuf, DmaPool, PoolFull};
@@ -202,6 +203,11 @@ impl Device {
         &self.0.description
     }
 
+    /// The timing of an embedded controller.
+    pub fn profile(&self) -> Option<&Profile> {
+        Some(self.0.link.profile())
+    }
+
     /// Whether the controller works, and what has happened to it.
     pub fn health(&self) -> Health {
         self.0.control.health()
@@ -279,19 +285,16 @@ impl Shared {
         self.queues.iter().map(|queue| queue.softs.len()).sum()
     }
 
-    /// Says whether a request can be carried out on this device.
+    /// Whether a request can be carried out on this device.
     #[inline]
-    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
-        let (number, pool) = (self.link.number(), self.pool());
-        move |request| {
-            request.check()?;
-            if request.namespace.device() != number {
-                return Err(Refused::NoNamespace(request.namespace.nsid().0));
-            }
-            match &request.buf {
-                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
-                _ => Ok(()),
-            }
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Refused> {
+        request.check()?;
+        if request.namespace.device() != self.link.number() {
+            return Err(Refused::NoNamespace(request.namespace.nsid().0));
+        }
+        match &request.buf {
+            Some(buf) if !self.pool().owns(buf) => Err(Refused::ForeignBuffer),
+            _ => Ok(()),
         }
     }
 

@@ -16,7 +16,7 @@ use hw::{CqRing, EventFd, SqRing};
 use nvme::Vector;
 use units::Nanos;
 
-use crate::book::{Claim, Poster, Requests};
+use crate::book::{Poster, Requests};
 use crate::control::Reporter;
 use crate::error::Refused;
 use crate::link::Link;
@@ -193,7 +193,7 @@ impl HwQueue {
         let mut wakers = Vec::new();
         for soft in &self.softs {
             let mut requests = soft.requests();
-            requests.fail_waiting(hw::now());
+            requests.fail_waiting();
             requests.take_ended(&mut wakers);
             drop(requests);
             soft.tell();
@@ -210,7 +210,8 @@ impl HwQueue {
     }
 
     /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings
-    /// the doorbell. What cannot be posted waits; whoever waits for a tag stands in line. All have the same `claim`.
+    /// the doorbell. What cannot be posted waits; whoever waits for a tag stands in line. `future`: each is claimed by a
+    /// future, otherwise all by the batch.
     ///
     /// Once the book is unlocked the caller owes [`HwQueue::serve_own`].
     #[inline]
@@ -219,36 +220,27 @@ impl HwQueue {
         me: u8,
         book: &mut Requests,
         now: Nanos,
-        (commit, claim): (bool, Claim),
+        (commit, future): (bool, bool),
         requests: impl IntoIterator<Item = Request>,
         check: impl Fn(&Request) -> Result<(), Refused>,
     ) -> Submitted {
         let mut submitted = Submitted { batch: Batch::default(), last: 0, refused: None };
-        let poster = Poster { prp: &self.prp, now, most: self.most() };
-        let (posted, urgent) = (book.posted(), book.urgent());
+        let poster = Poster { prp: &self.prp, most: self.most() };
         let mut sq = if self.may_post(me) { Some(self.pair.lock_sq()) } else { None };
-        let mut room = if sq.is_some() { book.room(&poster) } else { 0 };
-        for request in requests {
+        for mut request in requests {
             if let Err(why) = check(&request) {
                 submitted.refused = Some((why, request));
                 break;
             }
-            let Some(at) = book.vacant() else {
+            let Some(at) = book.enter(&mut request, future, now) else {
                 submitted.refused = Some((Refused::TooMany, request));
                 break;
             };
             submitted.last = at;
-            if let Some((sqe, token)) = book.enter(at, request, claim, &poster)
-                && room > 0
-                && let Some(sq) = &mut sq
-                && sq.post(sqe, token.0, now).is_ok()
-            {
-                book.posted_one();
-                room -= 1;
-                continue;
+            match &mut sq {
+                Some(sq) => book.post_new(at, &poster, &mut submitted.batch, &mut |sqe, token| sq.post(sqe, token.0, now).is_ok()),
+                None => book.wait(at),
             }
-            book.enter_parts(at, &poster, &mut |sqe, token| sq.as_mut().is_some_and(|sq| sq.post(sqe, token.0, now).is_ok()));
-            room = if sq.is_some() { book.room(&poster) } else { 0 };
         }
         let tried = match sq {
             Some(mut sq) => {
@@ -259,11 +251,11 @@ impl HwQueue {
             }
             None => false,
         };
-        let (commands, urgent) = (book.posted() - posted, book.urgent() - urgent);
         if book.is_waiting() {
             self.leave_waiting(me, book, now, tried);
         }
-        submitted.batch = Batch { commands, urgent: urgent.min(commands), in_flight: book.open(), class: book.class(submitted.last) };
+        submitted.batch.in_flight = book.open();
+        submitted.batch.class = book.class(submitted.last);
         submitted
     }
 
@@ -277,7 +269,7 @@ impl HwQueue {
     #[cold]
     fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
         if self.dead.load(Acquire) {
-            book.fail_waiting(now);
+            book.fail_waiting();
         } else if !tried {
             self.join_line(me);
             // Whoever served the line may have masked its bell before this joined: `serve_own` is owed in any case.
@@ -303,9 +295,9 @@ impl HwQueue {
     }
 
     fn post_waiting(&self, book: &mut Requests, now: Nanos) {
-        let poster = Poster { prp: &self.prp, now, most: self.most() };
+        let poster = Poster { prp: &self.prp, most: self.most() };
         let mut sq = self.pair.lock_sq();
-        book.post_waiting(&poster, &mut |sqe, token| sq.post(sqe, token.0, now).is_ok());
+        book.post_waiting(&poster, &mut Batch::default(), &mut |sqe, token| sq.post(sqe, token.0, now).is_ok());
         sq.commit(self.link.doorbells());
     }
 

@@ -41,7 +41,7 @@ mod request;
 mod uri;
 mod wakeups;
 
-pub use ::device::{Fault, FaultPlan, Injected};
+pub use ::device::{Fault, FaultPlan, Hidden, Injected, Profile, Service};
 pub use completion::{Mode, ModeError};
 pub use control::Health;
 pub use device::{Description, Device, DeviceCounters, HardwareCounters, OpenOptions};

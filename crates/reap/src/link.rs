@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ::device::Profile;
 use hw::{Bar, DmaPool, Vectors};
 use nvme::{Doorbells, QueueId, Registers, Vector};
 use units::Nanos;
@@ -33,6 +34,7 @@ pub(crate) struct Link {
     vectors: Arc<Vectors>,
     bells: Bells,
     attachment: Arc<Attachment>,
+    profile: Profile,
     number: u32,
 }
 
@@ -50,9 +52,11 @@ impl Link {
         let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
         let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
         let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
-        let attachment = embedded::attach(uri, options, &pool, &bar, &vectors, &runner)?;
+        let profile = profile::load(&uri.profile)?;
+        let host = embedded::Host { pool: &pool, bar: &bar, vectors: &vectors };
+        let attachment = embedded::attach(uri, options, &profile, host, &runner)?;
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
-        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, number: NUMBERS.fetch_add(1, Relaxed) })
+        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, number: NUMBERS.fetch_add(1, Relaxed) })
     }
 
     /// A number that no other link of the process has.
@@ -65,6 +69,11 @@ impl Link {
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.pool
+    }
+
+    /// The timing of the embedded controller.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// The vectors: masks, eventfds and message counts.

@@ -188,11 +188,18 @@ impl Looker {
             }
             self.wakers.extend(book.end(outcome.token, outcome.how, now));
         }
-        if wants_done {
-            let mine = self.taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
-            self.done.extend(mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept)));
+        for completed in &self.taken {
+            let token = Token(completed.token);
+            if token.soft() != self.me {
+                continue;
+            }
+            if wants_done {
+                self.done.extend(book.record(token, completed.posted_at, now, slept));
+            }
+            if let Some(waker) = book.answered(token, completed.status, now) {
+                self.wakers.push(waker);
+            }
         }
-        book.answered(&self.taken, now, &mut self.wakers);
         if book.is_waiting() {
             queue.post_again(self.me, &mut book, now);
         }

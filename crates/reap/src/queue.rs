@@ -9,7 +9,6 @@ use completion::{Cause, Mode, Plan, Policy, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
-use crate::book::Claim;
 use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
@@ -110,7 +109,7 @@ impl Queue {
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
+        let submitted = self.queue.submit(self.me, &mut book, now, (true, false), requests, |request| self.shared.check(request));
         drop(book);
         self.uncommitted.set(false);
         self.queue.serve_own(now);
@@ -131,7 +130,15 @@ impl Queue {
             return 0;
         }
         let room = (out.capacity() - out.len()).max(1);
-        self.soft().requests().take_done(room, out)
+        let mut book = self.soft().requests();
+        let mut moved = 0;
+        while moved < room
+            && let Some(completion) = book.take_done()
+        {
+            out.push(completion);
+            moved += 1;
+        }
+        moved
     }
 
     /// Finished requests that [`Queue::reap`] would move.
@@ -175,7 +182,7 @@ impl Queue {
         let now = hw::now();
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future), [request], self.shared.checker());
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, true), [request], |request| self.shared.check(request));
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);

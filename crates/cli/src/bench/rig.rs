@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::Mode;
-use reap::{Device, DeviceUri, Nanos, OpenOptions};
+use reap::{Device, DeviceUri, Nanos, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -57,6 +57,20 @@ impl Rig {
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
     pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'_>, machine: &Machine) -> Result<Rig> {
+        Rig::open_stamped(jobs, plan, setup, machine, |_| None)
+    }
+
+    /// The same, with stamps of the devices for which `stamps` has a handle, by their place among the plan's targets.
+    ///
+    /// # Errors
+    /// As [`Rig::open`].
+    pub fn open_stamped(
+        jobs: &[Job],
+        plan: &Plan,
+        setup: Setup<'_>,
+        machine: &Machine,
+        stamps: impl Fn(usize) -> Option<Stamps>,
+    ) -> Result<Rig> {
         let uris = uris(&plan.targets, setup.uri)?;
         let needs: Vec<Need> = (0..uris.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
@@ -66,7 +80,7 @@ impl Rig {
                 buffers >> 20
             );
         }
-        let open = |(uri, need): (String, Need)| {
+        let open = |(target, (uri, need)): (usize, (String, Need))| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
             }
@@ -78,11 +92,12 @@ impl Rig {
                 mode: setup.mode,
                 pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
                 device_cpu: machine.device,
+                stamps: stamps(target),
                 ..OpenOptions::default()
             };
             Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
         };
-        let devices = uris.into_iter().zip(needs).map(open).collect::<Result<_>>()?;
+        let devices = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         Ok(Rig { devices, mode: setup.mode, histograms: setup.histograms })
     }
 

@@ -12,6 +12,7 @@ use workload::{ErrorCode, Generator, Io, Job, Next};
 
 use super::counted::{Counted, Line, Mark};
 use super::lanes::Lanes;
+use super::tap::Tap;
 
 /// A thread that waits for the time of its next I/O looks this often whether it is to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
@@ -36,6 +37,8 @@ pub struct Worker {
     looks_on_commit: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
+    /// Where what it does is noted down.
+    tap: Option<Box<Tap>>,
 }
 
 /// One of the job's targets.
@@ -122,12 +125,18 @@ impl Worker {
             looks_on_commit: mode.submit_check(),
             host_work,
             first_error: None,
+            tap: None,
         })
     }
 
     /// Counts what wake-ups bring, from now on.
     pub fn count_wakeups(&self) {
         self.lanes.queues().iter().for_each(Queue::count_wakeups);
+    }
+
+    /// Notes down what it does, from now on.
+    pub fn record(&mut self, tap: Tap) {
+        self.tap = Some(Box::new(tap));
     }
 
     /// From the next batch on, completions are found as `mode` says.
@@ -145,6 +154,9 @@ impl Worker {
         let mut now = hw::now();
         let mut report_at = now;
         let mut mark = None;
+        if let Some(tap) = &mut self.tap {
+            tap.began(now);
+        }
         loop {
             match generator.next(now) {
                 Next::Issue(io) => {
@@ -158,7 +170,12 @@ impl Worker {
                     }
                     now = self.commit(generator, now);
                 }
-                Next::Reap { min, .. } => now = self.reap(generator, min, Nanos::MAX, now)?,
+                Next::Reap { min, .. } => {
+                    if let Some(tap) = &mut self.tap {
+                        tap.waits(min);
+                    }
+                    now = self.reap(generator, min, Nanos::MAX, now)?;
+                }
                 Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,
                 Next::Done => break,
             }
@@ -170,6 +187,8 @@ impl Worker {
                 control.progress.tell(generator, now);
             }
         }
+        // Its last block goes out with it.
+        self.tap = None;
         control.progress.tell(generator, now);
         let host = self.lanes.take_counters();
         let counted = mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
@@ -204,12 +223,16 @@ impl Worker {
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
-        let Worker { lanes, ways, places, first_error, .. } = self;
+        let Worker { lanes, ways, places, first_error, tap, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
                 continue;
             }
             let (namespace, block_shift) = (way.namespace, way.block_shift);
+            if let Some(tap) = tap {
+                let batch = way.batch.iter().filter_map(|&number| Some((number, places.get(number as usize)?.io)));
+                tap.commits(batch, generator);
+            }
             let mut refused = Vec::new();
             let requests = way.batch.drain(..).filter_map(|number| {
                 let place = places.get_mut(number as usize)?;
@@ -220,6 +243,9 @@ impl Worker {
                 Some(request.bytes(io.len).tag(number.into()))
             });
             lanes.submit(target, now, requests, |why, request| refused.push((why, request)));
+            if let Some(tap) = tap {
+                tap.returned();
+            }
             for (why, request) in refused {
                 first_error.get_or_insert(why.into());
                 if let Some(place) = places.get_mut(request.number() as usize) {
@@ -240,6 +266,9 @@ impl Worker {
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
         self.lanes.wait(min as usize, until)?;
         self.lanes.reap(&mut self.found);
+        if let Some(tap) = &mut self.tap {
+            tap.found(&self.found);
+        }
         if self.found.is_empty() {
             if until == Nanos::MAX {
                 bail!("an I/O was lost: {} are due, and none is in flight", generator.in_flight());

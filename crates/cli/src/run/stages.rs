@@ -12,6 +12,7 @@ use workload::{Generator, Job};
 
 use super::NO_WORK;
 use super::progress::{self, Bar};
+use super::record::Recording;
 use crate::bench::{Control, Progress, Ran, Rig, Worker};
 use crate::machine::{self, Machine};
 
@@ -32,7 +33,15 @@ pub struct Ended {
 ///
 /// # Errors
 /// A thread cannot be set up or started, or the library lost an I/O.
-pub fn run(jobs: &[Job], plan: &Plan, rig: &Rig, generators: Vec<Generator>, machine: &Machine, stop: &AtomicBool) -> Result<Vec<Ended>> {
+pub fn run(
+    jobs: &[Job],
+    plan: &Plan,
+    rig: &Rig,
+    generators: Vec<Generator>,
+    machine: &Machine,
+    recording: Option<&Recording>,
+    stop: &AtomicBool,
+) -> Result<Vec<Ended>> {
     let began = hw::now();
     let groups: Vec<AtomicBool> = (0..=plan.threads.iter().map(|t| t.group).max().unwrap_or(0)).map(|_| AtomicBool::new(false)).collect();
     let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
@@ -45,7 +54,10 @@ pub fn run(jobs: &[Job], plan: &Plan, rig: &Rig, generators: Vec<Generator>, mac
         let cpus = machine.place(&wishes);
         let mut seats = Vec::new();
         for (&(index, thread), &cpu) in threads.iter().zip(&cpus) {
-            let worker = rig.worker(jobs, thread, NO_WORK)?;
+            let mut worker = rig.worker(jobs, thread, NO_WORK)?;
+            if let Some(recording) = recording {
+                worker.record(recording.tap(index));
+            }
             let generator = generators[index].take().ok_or_else(|| anyhow!("a thread is in two stages"))?;
             seats.push(Seat { index, thread, job: &jobs[thread.job], cpu, worker, generator });
         }

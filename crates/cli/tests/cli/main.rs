@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod compare;
+mod record;
 mod run;
 mod support;

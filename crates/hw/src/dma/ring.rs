@@ -35,20 +35,12 @@ impl<const WORDS: usize> Slots<WORDS> {
     /// panics as an index would.
     #[inline]
     fn with<R>(&self, slot: u32, f: impl FnOnce(&[AtomicU64; WORDS]) -> R) -> R {
-        if slot >= self.entries {
-            out_of_ring(slot, self.entries);
-        }
+        assert!(slot < self.entries, "slot {slot} of a ring of {} entries", self.entries);
         // SAFETY: the slot is inside the ring, which `DmaPool::ring_block` has found to be inside the block and 8-byte
         // aligned. The memory is initialised (zeroed), lives at least as long as `_block`, and is only ever accessed
         // as `AtomicU64`s. The reference ends with this call.
         f(unsafe { &*self.first.as_ptr().add(slot as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
     }
-}
-
-/// By value, so that the caller's slot may stay in a register.
-#[cold]
-fn out_of_ring(slot: u32, entries: u32) -> ! {
-    panic!("slot {slot} of a ring of {entries} entries")
 }
 
 impl SqRing {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{BusError, Config, Controller, Mem, Namespace, Port, Step};
+use device::{BusError, Config, Controller, Mem, Namespace, Port, Profile, Step};
 use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use units::Nanos;
 
 use super::faults::Faulty;
 use super::media::FileMedia;
-use super::profile;
 use super::runner::{Runner, Stepper};
 use crate::device::OpenOptions;
 use crate::error::OpenError;
@@ -129,16 +128,22 @@ where
     }
 }
 
+/// What a controller can reach of its host.
+pub(super) struct Host<'a> {
+    pub pool: &'a DmaPool,
+    pub bar: &'a Arc<Bar>,
+    pub vectors: &'a Arc<Vectors>,
+}
+
 /// Puts together the controller of `uri` and hands it to the device thread.
 pub(super) fn attach(
     uri: &DeviceUri,
     options: &OpenOptions,
-    pool: &DmaPool,
-    bar: &Arc<Bar>,
-    vectors: &Arc<Vectors>,
+    profile: &Profile,
+    Host { pool, bar, vectors }: Host<'_>,
     runner: &Runner,
 ) -> Result<Arc<Attachment>, OpenError> {
-    let mut config = Config::new(profile::load(&uri.profile)?);
+    let mut config = Config::new(profile.clone());
     config.seed = uri.seed;
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;

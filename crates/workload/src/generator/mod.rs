@@ -464,6 +464,12 @@ impl Generator {
         }
     }
 
+    /// When the job's rate means `io`, which was issued last in its slot, to start; `None`: there is no rate.
+    pub fn due(&self, io: &Io) -> Option<Nanos> {
+        self.pacing.as_ref()?;
+        Some(self.flight.extra(io.slot).intended).filter(|due| *due != Nanos::MAX)
+    }
+
     /// Whether written buffers must be filled: [`Generator::fill`] does something.
     #[inline]
     pub fn needs_fill(&self) -> bool {

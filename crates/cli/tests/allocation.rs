@@ -1,0 +1,57 @@
+//! A job thread allocates nothing per I/O; while it is recorded, once for thousands.
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+
+use cli::bench::{Control, Progress, Tap, Worker};
+use reap::{Device, Mode, Nanos, OpenOptions};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use workload::fio::{self, Input};
+use workload::{Generator, Job, Seat, Target};
+
+#[global_allocator]
+static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const IOS: u64 = 10_000;
+
+fn job() -> Job {
+    let text = format!("[job]\nrw=randread\nbs=4k\niodepth=16\nnumber_ios={IOS}\n");
+    fio::parse(&[Input { name: "job.fio", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
+}
+
+/// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.
+fn allocations(mode: Mode, tap: Option<Tap>) -> usize {
+    let device = Device::open_with("mem:64M?profile=null", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+    let target = Target { bytes: device.namespaces()[0].bytes(), block: 512 };
+    let job = job();
+    let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();
+    let generator = || Generator::new(&job, Seat::default(), &[target]).unwrap();
+    let (never, progress) = (AtomicBool::new(false), Progress::default());
+    let control = Control { stop: [&never, &never], progress: &progress };
+    worker.run(&mut generator(), &control).unwrap();
+    let mut measured = generator();
+    if let Some(tap) = tap {
+        worker.record(tap);
+    }
+    let region = Region::new(GLOBAL);
+    worker.run(&mut measured, &control).unwrap();
+    let change = region.change();
+    assert_eq!(measured.stats().read.ios, IOS);
+    change.allocations + change.reallocations
+}
+
+#[test]
+fn a_job_thread_allocates_nothing_per_io_and_little_while_recorded() {
+    for mode in [Mode::POLL, Mode::INTERRUPT] {
+        let plain = allocations(mode, None);
+        assert!(plain < 50, "{mode}: {plain}");
+        let (to, told) = sync_channel(1_000);
+        let recorded = allocations(mode, Some(Tap::new(0, to, Arc::new(AtomicBool::new(false)))));
+        let events: u64 = told.iter().map(|(_, events)| events.len() as u64).sum();
+        assert!(events > 3 * IOS, "{events}");
+        // A block of 4096 events, and now and then a link of the channel.
+        assert!(recorded < 50 + 2 * (events / 4096) as usize, "{mode}: {recorded} for {events} events");
+    }
+}

@@ -31,8 +31,6 @@ pub enum Command {
     Compare(CompareArgs),
     /// Simulate a machine, its devices and jobs, and compare completion modes on it
     Sim(SimArgs),
-    /// Measure what choosing a path costs, by policy, paths, queues and threads
-    PathsBench(PathsBenchArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
 }
@@ -161,6 +159,13 @@ pub struct SimArgs {
     /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,
+    /// Run the sweep instead: loads of 1 to 90 % × queue depths 1 to 128 × four profiles × two price lists × all modes, and
+    /// how far `adaptive` is from each of the others
+    #[arg(long, conflicts_with_all = ["scenario", "seeds"])]
+    pub sweep: bool,
+    /// I/Os of each mode in each cell of the sweep
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    pub ios: u64,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -172,30 +177,8 @@ Examples:
   reap sim scenarios/common-case.toml
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
+  reap sim --sweep --ios 20000 --json sweep.json
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
 The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).
 Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
-
-/// `reap paths-bench`
-#[derive(Args, Debug)]
-#[command(after_help = PATHS_BENCH_EXAMPLES)]
-pub struct PathsBenchArgs {
-    /// Also write all rows to this file: policy, paths, queues, threads, ns, instructions
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Also draw them, as SVG
-    #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
-    /// How often every cell is measured
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub rounds: u32,
-}
-
-const PATHS_BENCH_EXAMPLES: &str = "\
-Examples:
-  reap paths-bench
-  reap paths-bench --json paths.json --plot paths.svg
-
-Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of
-them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.";

@@ -5,7 +5,6 @@ mod args;
 mod compare;
 mod jobs;
 mod output;
-mod paths_bench;
 mod report;
 mod rows;
 mod run;
@@ -35,7 +34,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
-        Command::PathsBench(args) => paths_bench::run(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

@@ -1,10 +1,11 @@
 //! `reap sim`: scenarios in virtual time, the posts' tables, and sweeps.
 //!
-//! [`scenario`] runs a file's scenario under several modes and makes of it the rows that `compare` prints too; [`pool`]
-//! spreads runs over the cores. What is simulated is the crate `sim`'s.
+//! [`scenario`] runs a file's scenario under several modes and makes of it the rows that `compare` prints too; [`sweep`] runs
+//! a grid of cells; [`pool`] spreads runs over the cores. What is simulated is the crate `sim`'s.
 
 mod pool;
 mod scenario;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -17,5 +18,5 @@ use crate::args::SimArgs;
 /// # Errors
 /// Bad input, and a scenario that breaks a law.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
-    scenario::run(args)
+    if args.sweep { sweep::run(args) } else { scenario::run(args) }
 }

@@ -21,6 +21,7 @@ mod port;
 mod report;
 mod requests;
 mod scenario;
+pub mod sweep;
 mod thread;
 mod world;
 

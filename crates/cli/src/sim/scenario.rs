@@ -11,6 +11,8 @@ use ::sim::{Outcome, Scenario, SimError};
 use anyhow::{Context, Result, bail};
 use completion::Mode;
 
+pub use rows::row;
+
 use super::pool;
 use crate::args::SimArgs;
 use crate::output::Output;

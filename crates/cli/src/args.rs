@@ -31,6 +31,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Simulate a machine, its devices and jobs, and compare completion modes on it
     Sim(SimArgs),
+    /// Measure what choosing a path costs, by policy, paths, queues and threads
+    PathsBench(PathsBenchArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
 }
@@ -182,3 +184,26 @@ Examples:
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
 The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).
 Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
+
+/// `reap paths-bench`
+#[derive(Args, Debug)]
+#[command(after_help = PATHS_BENCH_EXAMPLES)]
+pub struct PathsBenchArgs {
+    /// Also write all rows to this file: policy, paths, queues, threads, ns, instructions
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also draw them, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// How often every cell is measured
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+}
+
+const PATHS_BENCH_EXAMPLES: &str = "\
+Examples:
+  reap paths-bench
+  reap paths-bench --json paths.json --plot paths.svg
+
+Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of
+them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.";

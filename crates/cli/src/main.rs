@@ -5,6 +5,7 @@ mod args;
 mod compare;
 mod jobs;
 mod output;
+mod paths_bench;
 mod report;
 mod rows;
 mod run;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
+        Command::PathsBench(args) => paths_bench::run(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

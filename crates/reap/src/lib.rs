@@ -41,6 +41,7 @@ mod request;
 mod uri;
 mod wakeups;
 
+pub use ::blkmq::paths;
 pub use ::device::{Fault, FaultPlan, Hidden, Injected, Profile, Service};
 pub use completion::{Mode, ModeError};
 pub use control::Health;

@@ -1,0 +1,113 @@
+//! `reap paths-bench`: what choosing a path costs, by where requests in flight are counted (post 004).
+//!
+//! Every cell (policy, paths, hardware queues, threads) is measured in every round, in random order, so that whatever
+//! else the machine does meets them all. A figure is the median over rounds, with the least and the most.
+
+mod cells;
+mod counted;
+mod plot;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Serialize;
+
+use crate::args::PathsBenchArgs;
+use crate::machine::Machine;
+use crate::output::Output;
+use cells::Cell;
+
+/// A cell and what it came to.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    /// Path policy.
+    policy: &'static str,
+    /// Paths to choose from.
+    paths: u8,
+    /// Hardware queues of each path.
+    queues: u16,
+    /// Threads that submit at the same time, each in a queue and on a CPU of its own.
+    threads: u8,
+    /// Nanoseconds for one choose + start + end: median over rounds.
+    ns: f64,
+    /// The least and the most of any round.
+    ns_min: f64,
+    ns_max: f64,
+    /// Instructions of the same, on one thread; `None`: not counted.
+    instructions: Option<f64>,
+}
+
+/// Measures, prints, and writes what was asked for.
+///
+/// # Errors
+/// A file that cannot be written, or threads that cannot be started.
+pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
+    if counted::is_child() {
+        counted::run_cells();
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Files first: minutes of measuring are not to end with a missing directory.
+    let json = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let plot = args.plot.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let machine = Machine::here()?;
+    let cpus = hw::allowed_cpus().context("cannot ask which CPUs this process may use")?;
+    let cells = Cell::all(cpus.len());
+    if cells.is_empty() {
+        bail!("there is nothing to measure");
+    }
+    let instructions = counted::count();
+    if let Err(why) = &instructions {
+        eprintln!("note: instructions are not counted: {why:#}");
+    }
+    let rows = rows(&cells, args.rounds, &cpus, instructions.ok().as_deref())?;
+    print!("{}", table::draw(&rows, args.rounds, &machine.describe()));
+    if let Some(mut json) = json {
+        json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
+        json.finish()?;
+    }
+    if let Some(mut plot) = plot {
+        plot.write(&plot::draw(&rows)?)?;
+        plot.finish()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows(cells: &[Cell], rounds: u32, cpus: &[usize], instructions: Option<&[f64]>) -> Result<Vec<Row>> {
+    let mut measured = vec![Vec::with_capacity(rounds as usize); cells.len()];
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
+    let benches: Vec<_> = cells.iter().map(|cell| cell.prepare(cpus)).collect::<Result<_>>()?;
+    for _ in 0..rounds {
+        order.shuffle(&mut random);
+        for &at in &order {
+            measured[at].push(benches[at].measure()?);
+        }
+    }
+    // Instructions do not depend on who else is at work: they are counted for one thread.
+    let alone: Vec<&Cell> = cells.iter().filter(|cell| cell.threads == 1).collect();
+    let instructions_of = |cell: &Cell| {
+        let at = alone.iter().position(|other| other.is_like(cell))?;
+        instructions?.get(at).copied()
+    };
+    let row = |(cell, mut ns): (&Cell, Vec<f64>)| {
+        ns.sort_by(f64::total_cmp);
+        Row {
+            policy: cell.policy.name(),
+            paths: cell.paths,
+            queues: cell.queues,
+            threads: cell.threads,
+            ns: ns.get(ns.len() / 2).copied().unwrap_or(f64::NAN),
+            ns_min: ns.first().copied().unwrap_or(f64::NAN),
+            ns_max: ns.last().copied().unwrap_or(f64::NAN),
+            instructions: instructions_of(cell),
+        }
+    };
+    Ok(cells.iter().zip(measured).map(row).collect())
+}
+
+#[cfg(test)]
+mod tests;

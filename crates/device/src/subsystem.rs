@@ -110,3 +110,6 @@ impl Subsystem {
         Ok(nsid)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -273,7 +273,12 @@ impl Host<TestPort> {
 
 impl<P: Port> Host<P> {
     pub(crate) fn with_port(config: Config, namespaces: Vec<Namespace>, port: TestPort, wrap: impl FnOnce(TestPort) -> P) -> Host<P> {
-        let device = Controller::new(config, namespaces, wrap(port.clone()));
+        Host::of(port, |port| Controller::new(config, namespaces, wrap(port)))
+    }
+
+    /// Of a controller that is made on this port.
+    pub(crate) fn of(port: TestPort, make: impl FnOnce(TestPort) -> Controller<P>) -> Host<P> {
+        let device = make(port.clone());
         let mut pages = BASE;
         let admin = pair(&port, &mut pages, QueueId(0), QueueId(0), 32, 32);
         Host { device, port, now: Nanos(1_000), admin, next_page: pages, next_cid: 0, events: Vec::new() }
@@ -347,6 +352,11 @@ impl<P: Port> Host<P> {
 
     pub(crate) fn cid(&mut self) -> Cid {
         self.next_cid = (self.next_cid + 1) % 0x7fff;
+        Cid(self.next_cid)
+    }
+
+    /// The identifier that was given last.
+    pub(crate) fn last_cid(&self) -> Cid {
         Cid(self.next_cid)
     }
 

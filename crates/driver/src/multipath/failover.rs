@@ -158,9 +158,9 @@ pub struct Counters {
     pub retried: u64,
     /// Requests sent again because their path was lost or reset.
     pub failed_over: u64,
-    /// Writes that were held until the controller of their lost path had come to rest.
+    /// Writes that waited until the controller of their path, lost or being reset, had come to rest.
     pub held: u64,
-    /// The longest that one was held.
+    /// The longest that one waited so.
     pub longest_hold: Nanos,
     /// Writes that were sent again without waiting ([`FailoverConfig::unsafe_fast_failover`]).
     pub unsafe_resends: u64,
@@ -423,7 +423,7 @@ impl Failover {
             if p.link == Link::Lost {
                 return false;
             }
-            if p.link == Link::Live {
+            if p.link != Link::Resetting {
                 p.down_since = now;
             }
             (p.link, p.ana_deadline) = (Link::Lost, Nanos::MAX);
@@ -453,20 +453,26 @@ impl Failover {
 
     /// The controller of this path has provably stopped (CSTS.RDY = 0): it carries out nothing more.
     pub fn quiesced(&mut self, now: Nanos, path: PathId) {
-        self.paths.change(path, |p| p.link = Link::Connecting);
         self.settle(now, path);
+        self.paths.change(path, |p| p.link = Link::Connecting);
         self.release(now);
     }
 
     /// Whatever is inside a path's controller will not be carried out any more: it may be sent again.
     fn settle(&mut self, now: Nanos, path: PathId) {
-        self.paths.change(path, |p| p.quiet_at = Nanos::MAX);
+        let down_since = self.paths.change(path, |p| {
+            p.quiet_at = Nanos::MAX;
+            if p.link == Link::Live { now } else { p.down_since }
+        });
+        let down = now - down_since.unwrap_or(now);
         let inside = |state| matches!(state, State::Sent(p) | State::Held(p) if p == path);
         let out: Vec<_> = self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
         for request in out {
             let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
-            if matches!(slot.state, State::Held(_)) {
-                self.counters.longest_hold = self.counters.longest_hold.max(now - trouble.parked);
+            if slot.op == Op::Write {
+                let held = if slot.state == State::Held(path) { now - trouble.parked } else { down };
+                self.counters.held += u64::from(slot.state != State::Held(path));
+                self.counters.longest_hold = self.counters.longest_hold.max(held);
             }
             slot.state = State::Ready;
             self.counters.failed_over += 1;

@@ -4,6 +4,7 @@ use units::{Nanos, Op};
 use super::*;
 use crate::Namespace;
 
+mod ghost;
 mod laws;
 
 const MS: Nanos = Nanos::from_millis(1);

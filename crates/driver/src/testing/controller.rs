@@ -16,7 +16,7 @@ use super::{Bells, Far, MemCq, MemSq, Slots};
 use crate::QueueSizes;
 
 /// Registers that both sides see.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MemRegisters(Rc<RefCell<HashMap<u32, u32>>>);
 
 impl Registers for MemRegisters {
@@ -60,6 +60,21 @@ impl Memory {
 
     pub fn read(&self, address: u64) -> Vec<u8> {
         self.0.borrow().pages.get(&address).cloned().unwrap_or_default()
+    }
+
+    /// What is at the start of a page from now on.
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        self.0.borrow_mut().pages.insert(address, bytes.to_vec());
+    }
+
+    /// The submission queue at an address.
+    pub fn sq(&self, address: u64) -> Option<MemSq> {
+        self.0.borrow().sqs.get(&address).cloned()
+    }
+
+    /// The completion queue at an address.
+    pub fn cq(&self, address: u64) -> Option<MemCq> {
+        self.0.borrow().cqs.get(&address).cloned()
     }
 }
 

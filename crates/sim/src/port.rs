@@ -8,9 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use device::{BusError, FaultyPort, Injected, Port};
-use nvme::{Doorbells, QueueId, Registers, Vector, regs};
+use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
+use crate::replay;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
 /// A controller's BAR, as the controller sees it.
@@ -234,6 +235,10 @@ impl Port for SimPort {
 
     fn message(&self, vector: Vector) -> bool {
         self.vectors.message(vector)
+    }
+
+    fn service_time(&self, _: QueueId, command: &Sqe) -> Option<Nanos> {
+        replay::brought(command)
     }
 }
 

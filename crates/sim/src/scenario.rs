@@ -7,7 +7,7 @@ use units::Nanos;
 use workload::{Job, PerOp, Rate, RateProcess};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Machine, SimError};
+use crate::{Costs, Machine, Recorded, SimError};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -98,6 +98,9 @@ pub struct JobSpec {
     pub phases: Vec<Phase>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
     pub queues: u16,
+    /// A recorded thread that is submitted again in place of the job, of which only name, depth, longest block, devices and
+    /// CPUs count then.
+    pub replay: Option<Recorded>,
 }
 
 /// A step in load.
@@ -147,7 +150,7 @@ impl JobSpec {
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), queues: 1 }
+        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), queues: 1, replay: None }
     }
 }
 

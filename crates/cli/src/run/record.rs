@@ -198,14 +198,15 @@ pub fn header(jobs: &[Job], plan: &Plan, rig: &Rig, mode: Mode, machine: &Machin
             timing: device.profile().map(timing),
         })
     };
-    let thread = |thread: &workload::plan::Thread| {
+    let cpus = cpus(plan, machine);
+    let thread = |(thread, cpu): (&workload::plan::Thread, u32)| {
         let job = &jobs[thread.job];
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.max(1) };
         let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
         let longest = job.block.read.max.max(job.block.write.max).try_into().unwrap_or(u32::MAX);
         let (options, targets) = (job.options.clone(), thread.targets.clone());
         // A verification reads what a pass wrote: the depth is for both.
-        ThreadHead { job: job.name.clone(), options, stage: thread.stage, targets, depth, batch, longest }
+        ThreadHead { job: job.name.clone(), options, stage: thread.stage, cpu, targets, depth, batch, longest }
     };
     Ok(Header {
         program: super::PROGRAM.into(),
@@ -214,8 +215,22 @@ pub fn header(jobs: &[Job], plan: &Plan, rig: &Rig, mode: Mode, machine: &Machin
         machine: machine.describe(),
         clock: "CLOCK_MONOTONIC, ns".into(),
         devices: rig.devices().iter().map(device).collect::<Result<_>>()?,
-        threads: plan.threads.iter().map(thread).collect(),
+        threads: plan.threads.iter().zip(cpus).map(thread).collect(),
+        cpus: machine.host.len(),
     })
+}
+
+/// Where each thread of the plan runs, as an index into the host's CPUs.
+fn cpus(plan: &Plan, machine: &Machine) -> Vec<u32> {
+    let mut cpus = vec![0; plan.threads.len()];
+    for stage in 0..plan.stages {
+        let threads = plan.threads.iter().enumerate().filter(|(_, thread)| thread.stage == stage);
+        let (numbers, wishes): (Vec<usize>, Vec<Vec<u32>>) = threads.map(|(number, thread)| (number, thread.cpus.clone())).unzip();
+        for (number, cpu) in numbers.into_iter().zip(machine.place(&wishes)) {
+            cpus[number] = machine.host.iter().position(|&host| host == cpu).unwrap_or(0) as u32;
+        }
+    }
+    cpus
 }
 
 fn timing(profile: &Profile) -> Timing {
@@ -254,7 +269,9 @@ pub fn figures(ended: &[Ended]) -> Figures {
     for end in ended {
         all.merge(&end.ran.counted);
         let stats = end.generator.stats();
-        [&stats.read.clat, &stats.write.clat].into_iter().for_each(|clat| latency.merge(clat));
+        for op in [&stats.read, &stats.write] {
+            latency.merge(if op.lat.histogram.is_some() { &op.lat } else { &op.clat });
+        }
     }
     let at = latency.histogram.map(|h| h.percentiles(&[50.0, 99.0, 99.9])).unwrap_or_default();
     let percentile = |n: usize| at.get(n).copied().unwrap_or_default();

@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use driver::{Buffers, Fate};
 use units::{Class, Nanos, Op};
-use workload::{ErrorCode, Generator, Io, Next};
+use workload::{ErrorCode, Io, Next};
 
 use super::{After, At, Goal, Ground, Progress, Thread};
 use crate::SimError;
+use crate::replay::Source;
 use crate::requests::{Ended, Failed, RETRY, Requests, Token};
 
 /// What a thread works for.
 #[derive(Debug)]
 pub(crate) struct Application {
-    pub(crate) generator: Generator,
+    pub(crate) generator: Source,
     pub(crate) requests: Requests,
     /// After each wait it computes for so long, away from the library.
     pub(crate) think: Nanos,
@@ -39,7 +40,7 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    pub(crate) fn new(generator: Generator, requests: Requests, lanes: usize, think: Nanos, work: Nanos, cpu_wanted: bool) -> Application {
+    pub(crate) fn new(generator: Source, requests: Requests, lanes: usize, think: Nanos, work: Nanos, cpu_wanted: bool) -> Application {
         Application {
             generator,
             requests,
@@ -151,7 +152,7 @@ impl Thread {
         app.requests.begin(io, &mut app.scratch)?;
         app.backlog.extend(&app.scratch);
         app.generator.issued(&io, g.now);
-        Ok(Progress::Busy(Nanos::ZERO))
+        Ok(Progress::Busy(app.generator.think(io.slot)))
     }
 
     fn post(&mut self, g: &Ground, token: Token) -> Result<Progress, SimError> {
@@ -161,7 +162,7 @@ impl Thread {
             return Ok(Progress::Busy(Nanos::ZERO));
         }
         let at = self.app.lane_of(token);
-        let sqe = self.app.requests.command(token)?;
+        let sqe = self.app.generator.prepare(self.app.requests.command(token)?, token.slot());
         if self.lanes[at].pair.lock_sq().post(sqe, token.to_word(), g.now).is_ok() {
             self.app.backlog.pop_front();
             self.app.posted += 1;

@@ -2,11 +2,15 @@
 
 use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueuePair, QueueSizes, Recovery, WantedQueues};
 use nvme::QueueId;
+use std::sync::Arc;
+use workload::record::Replayer;
 use workload::{Generator, Seat, Target};
 
 use super::*;
+use crate::Recorded;
 use crate::lane::Pair;
 use crate::port::Memory;
+use crate::replay::Source;
 use crate::requests::Requests;
 use device::{Budget, Mem};
 
@@ -150,7 +154,13 @@ fn application(
     let target = Target { bytes: namespace.bytes(), block: namespace.block_size() as u32 };
     let seat = Seat { entropy: scenario.seed, ..Seat::default() };
     let job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), ..spec.job.clone() };
-    let generator = Generator::new(&job, seat, &[target])?;
+    let generator = match &spec.replay {
+        None => Source::Job(Generator::new(&job, seat, &[target])?),
+        Some(Recorded { trace, thread }) => {
+            let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
+            Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?)
+        }
+    };
     let requests = Requests::new(memory, *namespace, &limits, depth, len)?;
     Ok(Application::new(generator, requests, lanes, spec.think, spec.work, !scenario.machine.hogs.is_empty()))
 }

@@ -13,6 +13,9 @@ pub struct Header {
     pub mode: String,
     /// Processor, kernel, who ran where.
     pub machine: String,
+    /// CPUs that the job threads had.
+    #[serde(default)]
+    pub cpus: usize,
     /// The clock of every instant and span, in nanoseconds.
     pub clock: String,
     /// One for each target of the jobs.
@@ -104,6 +107,9 @@ pub struct ThreadHead {
     pub options: Vec<(String, String)>,
     /// It started when all threads of lower stages were done.
     pub stage: u32,
+    /// Which of the header's CPUs it ran on.
+    #[serde(default)]
+    pub cpu: u32,
     /// The devices it used, as indices into the header's.
     pub targets: Vec<usize>,
     /// I/Os in flight at most.
@@ -142,7 +148,8 @@ pub struct Figures {
     pub wakeups: u64,
     /// Submission doorbells.
     pub sq_doorbells: f64,
-    /// Latency from the decision to issue until the completion was found, all operations.
+    /// Latency until the completion was found, all operations: from the decision to issue if the job has
+    /// `lat_percentiles`, else from the doorbell.
     pub p50_ns: u64,
     /// 99 %.
     pub p99_ns: u64,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use completion::Mode;
+use completion::{LatencySlack, Mode};
 use reap::DeviceUri;
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
@@ -55,6 +55,15 @@ fn device(text: &str) -> Result<String, String> {
     text.parse::<DeviceUri>().map(|_| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
 }
 
+/// adaptive's one knob.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SlackArgs {
+    /// How much later than if polled adaptive may find a completion, as a share of the command's device time: 10%, 0.1, or
+    /// inf. Less costs CPU, more saves it; 0 is as quick as poll
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    pub latency_slack: LatencySlack,
+}
+
 /// `reap run`
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
@@ -66,8 +75,13 @@ pub struct RunArgs {
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
     /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive
-    #[arg(long, value_name = "MODE", default_value_t = Mode::INTERRUPT)]
+    #[arg(long, value_name = "MODE", default_value_t = Mode::ADAPTIVE)]
     pub completion: Mode,
+    #[command(flatten)]
+    pub slack: SlackArgs,
+    /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
+    #[arg(long)]
+    pub explain: bool,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
@@ -117,6 +131,8 @@ pub struct CompareArgs {
     /// hybrid-mean, suspend, poll, adaptive]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
+    #[command(flatten)]
+    pub slack: SlackArgs,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,

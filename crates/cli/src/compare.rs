@@ -67,7 +67,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
     let stop = stop::on_signal()?;
-    let setup = Setup { uri: &args.device.device, mode: labels.mode(0), queues: args.queues, histograms: false };
+    let setup =
+        Setup { uri: &args.device.device, mode: labels.mode(0), slack: args.slack.latency_slack, queues: args.queues, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     let mut page = report::open(args.html.as_deref())?;

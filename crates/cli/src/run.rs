@@ -1,5 +1,6 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
+mod explain;
 mod histograms;
 mod progress;
 mod record;
@@ -36,7 +37,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine);
     let stop = stop::on_signal()?;
-    let setup = Setup { uri: &args.device.device, mode: args.completion, queues: args.queues, histograms: args.histograms };
+    let setup = Setup {
+        uri: &args.device.device,
+        mode: args.completion,
+        slack: args.slack.latency_slack,
+        queues: args.queues,
+        histograms: args.histograms,
+    };
     let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
     let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
     let rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
@@ -54,7 +61,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(recording) = recording {
         recording.finish(record::figures(&ended))?;
     }
-    let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms());
+    let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms(), args.explain);
     output.write(&match args.output_format {
         OutputFormat::Normal => report::normal(&results),
         OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::device::Profile;
 use blkmq::QueueMap;
-use completion::Mode;
+use completion::{LatencySlack, Mode, Tuning};
 use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
 use crate::control::{Control, Health};
+use crate::cycle;
 use crate::error::{OpenError, QueueError, Refused};
 use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
@@ -31,6 +32,9 @@ pub struct OpenOptions {
     pub depth: u32,
     /// The completion mode that queues start with.
     pub mode: Mode,
+    /// How much later than if polled a command may be found, as a share of its device time. Only
+    /// [`Mode::ADAPTIVE`] asks.
+    pub latency_slack: LatencySlack,
     /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
     /// long, within half a second and ten.
     /// It counts from the clock read that the request was submitted with: commit what was started before computing for
@@ -54,6 +58,7 @@ impl Default for OpenOptions {
             hardware_queues: 1,
             depth: 256,
             mode: Mode::INTERRUPT,
+            latency_slack: LatencySlack::default(),
             timeout: Nanos::from_secs(30),
             pool_bytes: 256 << 20,
             device_cpu: None,
@@ -75,6 +80,7 @@ pub(crate) struct Shared {
     /// Software queues that nobody has: hardware queue and place in it, in descending order.
     free: Mutex<Vec<(usize, u8)>>,
     mode: AtomicU32,
+    slack: LatencySlack,
     control: Control,
     description: Description,
 }
@@ -145,6 +151,7 @@ impl Device {
     /// See [`OpenError`].
     pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
         let parsed: DeviceUri = uri.parse()?;
+        cycle::prepare(options.mode);
         let link = Arc::new(Link::embedded(&parsed, options)?);
         let opened = Housekeeper::shared()?.open(link.clone(), options)?;
         let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
@@ -159,6 +166,7 @@ impl Device {
             namespaces: opened.namespaces,
             free: Mutex::new((0..options.software_queues).rev().map(place).collect()),
             mode: AtomicU32::new(options.mode.into()),
+            slack: options.latency_slack,
             control: opened.control,
             description,
         })))
@@ -191,6 +199,7 @@ impl Device {
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub fn set_mode(&self, mode: Mode) {
+        cycle::prepare(mode);
         self.0.mode.store(mode.into(), Relaxed);
         for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
             soft.mode.ask(mode);
@@ -254,6 +263,11 @@ impl Device {
 impl Shared {
     pub(crate) fn mode(&self) -> Mode {
         Mode::try_from(self.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
+    }
+
+    /// What policies are told of the user and the machine.
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning { slack: self.slack, machine: cycle::known() }
     }
 
     pub(crate) fn namespaces(&self) -> &[Namespace] {

@@ -17,6 +17,9 @@ use crate::queue::Queue;
 /// Spins between two clock reads.
 const SPINS_PER_CLOCK: u32 = 16;
 
+/// Of so many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
+const MEASURED_SLEEPS: u32 = 32;
+
 /// Keys of a queue's poller.
 pub(crate) const KEY_WAKE: u64 = 0;
 /// The queue's vector has sent a message.
@@ -32,6 +35,7 @@ struct State {
     round: Round,
     plans: Vec<Plan>,
     events: Vec<u64>,
+    sleeps: u32,
 }
 
 /// Why [`Place::drive`] came back.
@@ -47,7 +51,7 @@ pub(crate) enum Ended {
 
 impl Place {
     pub(crate) fn new() -> io::Result<Place> {
-        let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64) };
+        let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
         Ok(Place { poller: Poller::new()?, state: RefCell::new(state) })
     }
 
@@ -86,7 +90,7 @@ impl Place {
                 break Ended::Deadline;
             }
             state.plans.clear();
-            state.plans.extend(queues.iter().map(|queue| queue.plan(now)));
+            state.plans.extend(queues.iter().map(|queue| queue.plan(now, until)));
             match combine(state.plans.iter().copied()) {
                 Plan::Look { budget } => now = state.look(queues, budget, now),
                 Plan::Spin { until: end } => now = spin(queues, now, end.min(until), &enough),
@@ -111,9 +115,13 @@ impl Place {
             found |= queue.look_before_sleep();
         }
         state.events.clear();
+        let mut cycle = None;
         if !found {
+            state.sleeps = state.sleeps.wrapping_add(1);
+            let cpu = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(hw::thread_cpu);
             let timeout = (until != Nanos::MAX).then(|| until - hw::now());
             self.poller.wait(timeout, &mut state.events)?;
+            cycle = cpu.map(|before| hw::thread_cpu() - before);
         }
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
@@ -123,7 +131,7 @@ impl Place {
                 1 => state.events.contains(&KEY_VECTOR),
                 _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
             };
-            queue.woken(found, nap, notified, woke_at, until);
+            queue.woken(found, nap, notified, woke_at, until, cycle);
         }
         Ok(woke_at)
     }

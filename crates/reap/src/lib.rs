@@ -22,6 +22,7 @@
 mod admin;
 mod book;
 mod control;
+mod cycle;
 mod device;
 mod engine;
 mod error;

@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Batch, Cause, Check, Done, Plan, Policy, Seen, Woke};
+use completion::{Batch, Cause, Check, Done, Mode, Plan, Policy, Seen, Tuning, Woke};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -101,19 +101,22 @@ impl Looker {
 
     /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
     #[inline]
-    pub(crate) fn adopt(&mut self, soft: &Soft) -> bool {
-        let Some(mode) = soft.mode.adopt(self.policy.mode()) else { return false };
-        self.policy = Policy::new(mode);
+    pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
+        let mode = soft.mode.adopt(self.policy.mode())?;
+        self.policy = Policy::with(mode, &tuning());
         self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
-        true
+        Some(mode)
     }
 
     /// What to do next.
     #[inline]
-    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos) -> Plan {
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos) -> Plan {
+        self.seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         self.seen.in_flight = soft.open();
         self.seen.urgent_waiting = soft.urgent();
         self.plan = self.policy.next(now, &self.seen);
+        // Told once.
+        (self.seen.found, self.seen.cycle) = (0, None);
         self.plan
     }
 

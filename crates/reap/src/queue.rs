@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Cause, Mode, Plan, Policy, Woke};
+use completion::{Cause, Decisions, Mode, Plan, Policy, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
+use crate::cycle;
 use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
@@ -55,7 +56,7 @@ impl Queue {
         let place = Place::new().map_err(system("epoll instance"))?;
         let soft = &queue.softs[usize::from(me)];
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
-        let policy = Policy::new(shared.mode());
+        let policy = Policy::with(shared.mode(), &shared.tuning());
         soft.mode.begin(policy.mode());
         // Another may have been asked for since it was read.
         soft.mode.ask(shared.mode());
@@ -227,11 +228,11 @@ impl Queue {
     pub fn turn(&self, budget: u32) -> Turned {
         _ = self.drain_events();
         self.commit();
-        self.looker.borrow_mut().adopt(self.soft());
+        self.adopt();
         let (found, _) = self.look(budget.max(1));
         self.commit();
         self.looker.borrow_mut().seen.leaving = true;
-        self.plan(hw::now());
+        self.plan(hw::now(), Nanos::MAX);
         self.arm(true);
         let more = self.soft().done() > 0 || self.look_once_more(true);
         Turned { found, more }
@@ -254,6 +255,7 @@ impl Queue {
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub fn set_mode(&self, mode: Mode) {
+        cycle::prepare(mode);
         self.soft().mode.ask(mode);
     }
 
@@ -275,6 +277,11 @@ impl Queue {
     /// What has been counted of the hardware queue that this one posts to, for all the software queues that share it.
     pub fn hardware_counters(&self) -> HardwareCounters {
         self.shared.hardware_counters(&self.queue)
+    }
+
+    /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
+    pub fn decisions(&self) -> Option<Decisions> {
+        self.looker.borrow().policy.decisions().copied()
     }
 
     /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
@@ -305,15 +312,19 @@ impl Queue {
 
     // What the engine does with a queue, in the order in which it does it.
 
-    pub(crate) fn plan(&self, now: Nanos) -> Plan {
+    pub(crate) fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
         self.commit();
-        let mut looker = self.looker.borrow_mut();
-        if looker.adopt(self.soft()) {
-            drop(looker);
+        self.adopt();
+        self.looker.borrow_mut().next(self.soft(), now, goes_on_at)
+    }
+
+    /// Another mode, if one was asked for.
+    #[inline]
+    fn adopt(&self) {
+        let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.shared.tuning());
+        if adopted.is_some() {
             self.settle_mask();
-            looker = self.looker.borrow_mut();
         }
-        looker.next(self.soft(), now)
     }
 
     pub(crate) fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
@@ -399,12 +410,13 @@ impl Queue {
     }
 
     /// Awake again: masks what was armed, counts, and notes for the policy why.
-    pub(crate) fn woken(&self, found: bool, nap: bool, notified: bool, woke_at: Nanos, until: Nanos) {
+    pub(crate) fn woken(&self, found: bool, nap: bool, notified: bool, woke_at: Nanos, until: Nanos, cycle: Option<Nanos>) {
         self.soft().bell.mask();
         let mut looker = self.looker.borrow_mut();
         if looker.policy.masks() && looker.owner && self.queue.maskable {
             self.queue.mask_vector();
         }
+        looker.seen.cycle = cycle;
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
         if nap {

@@ -309,6 +309,8 @@ pub struct Job {
     /// `verify=crc32c`.
     pub verify: Option<Verify>,
 
+    /// `reap_urgent`: somebody waits for each I/O, so that no completion mode holds one back. Not an option of fio's.
+    pub urgent: bool,
     /// Which latencies are measured.
     pub measure: Measure,
     /// `percentile_list`: ascending, above 0, at most 100.
@@ -367,6 +369,7 @@ impl Default for Job {
             stonewall: false,
             exitall: false,
             verify: None,
+            urgent: false,
             measure: Measure::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             percentile_precision: 2,

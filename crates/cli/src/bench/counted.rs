@@ -1,5 +1,6 @@
 //! What finding completions cost one job thread, over the measured part of its run.
 
+use completion::Decisions;
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, Queue};
 
 /// One thread's figures. What a queue counts for all who share it is divided by their I/Os.
@@ -13,6 +14,8 @@ pub struct Counted {
     pub cpu: Nanos,
     /// What the thread's queues counted.
     pub host: Counters,
+    /// What the queues' policies decided, where they keep count.
+    pub decisions: Option<Decisions>,
     /// Messages that the device sent for these I/Os.
     pub messages: f64,
     /// Time that it took to send them, in nanoseconds.
@@ -30,6 +33,9 @@ impl Counted {
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
         self.host = super::lanes::add(self.host, other.host);
+        if let Some(theirs) = &other.decisions {
+            self.decisions.get_or_insert_default().add(theirs);
+        }
         self.messages += other.messages;
         self.notify_ns += other.notify_ns;
         self.sq_doorbells += other.sq_doorbells;
@@ -68,6 +74,7 @@ pub struct Mark {
 
 struct Start {
     ios: u64,
+    decisions: Option<Decisions>,
     hardware: HardwareCounters,
     device: DeviceCounters,
 }
@@ -85,7 +92,12 @@ impl Mark {
         let targets: Vec<Start> = lines
             .map(|line| {
                 line.queue.take_counters();
-                Start { ios: line.ios, hardware: line.queue.hardware_counters(), device: line.device.counters() }
+                Start {
+                    ios: line.ios,
+                    decisions: line.queue.decisions(),
+                    hardware: line.queue.hardware_counters(),
+                    device: line.device.counters(),
+                }
             })
             .collect();
         Mark { at: hw::now(), cpu: hw::thread_cpu(), ios: targets.iter().map(|t| t.ios).sum(), targets }
@@ -98,6 +110,10 @@ impl Mark {
         let mut ios = 0;
         for (line, start) in lines.zip(&self.targets) {
             ios += line.ios;
+            if let Some(decisions) = line.queue.decisions() {
+                let since = decisions.since(&start.decisions.unwrap_or_default());
+                counted.decisions.get_or_insert_default().add(&since);
+            }
             counted.add_target(
                 line.ios - start.ios,
                 (start.hardware, start.device),

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use completion::Mode;
+use completion::{LatencySlack, Mode};
 use reap::{Device, DeviceUri, Nanos, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
@@ -30,6 +30,8 @@ pub struct Setup<'a> {
     pub uri: &'a str,
     /// The mode that queues start with.
     pub mode: Mode,
+    /// How late `adaptive` may be.
+    pub slack: LatencySlack,
     /// Hardware queues of each device; `None`: one for each thread.
     pub queues: Option<u16>,
     /// Count what wake-ups bring.
@@ -90,6 +92,7 @@ impl Rig {
                 hardware_queues,
                 depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
                 mode: setup.mode,
+                latency_slack: setup.slack,
                 pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
                 device_cpu: machine.device,
                 stamps: stamps(target),

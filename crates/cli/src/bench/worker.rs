@@ -35,6 +35,8 @@ pub struct Worker {
     timed: bool,
     /// Completions may be found during a commit: their latencies count from before it.
     looks_on_commit: bool,
+    /// Each I/O is marked urgent.
+    urgent: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
     /// Where what it does is noted down.
@@ -122,7 +124,8 @@ impl Worker {
             places,
             found: Vec::with_capacity(depth),
             timed: job.measure.slat || job.measure.clat,
-            looks_on_commit: mode.submit_check(),
+            looks_on_commit: mode.looks_on_commit(),
+            urgent: job.urgent,
             host_work,
             first_error: None,
             tap: None,
@@ -142,7 +145,7 @@ impl Worker {
     /// From the next batch on, completions are found as `mode` says.
     pub fn set_mode(&mut self, mode: Mode) {
         self.lanes.set_mode(mode);
-        self.looks_on_commit = mode.submit_check();
+        self.looks_on_commit = mode.looks_on_commit();
     }
 
     /// Runs `generator` to its end, on the calling thread.
@@ -223,7 +226,7 @@ impl Worker {
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
-        let Worker { lanes, ways, places, first_error, tap, .. } = self;
+        let Worker { lanes, ways, places, first_error, tap, urgent, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
                 continue;
@@ -240,6 +243,7 @@ impl Worker {
                 let lba = io.offset >> block_shift;
                 // Generators issue reads and writes only.
                 let request = if io.op == Op::Read { Request::read(&namespace, lba, buf) } else { Request::write(&namespace, lba, buf) };
+                let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
             });
             lanes.submit(target, now, requests, |why, request| refused.push((why, request)));

@@ -6,12 +6,12 @@ use workload::fio::Parsed;
 use workload::plan::Plan;
 use workload::report::{Entry, Figures, Report, Usage};
 
-use super::PROGRAM;
 use super::stages::Ended;
+use super::{PROGRAM, explain};
 use crate::bench::Counted;
 
 /// The report of a run whose threads ended as `ended` says.
-pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64) -> Report {
+pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64, explain: bool) -> Report {
     let mut entries: Vec<Entry> = Vec::with_capacity(plan.reports);
     let mut counted = vec![Counted::default(); plan.reports];
     for (thread, end) in plan.threads.iter().zip(ended) {
@@ -29,6 +29,9 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
         entry.reap = figures(mode, counted, entry.reap.oversubscribed);
+        if explain {
+            entry.lines.extend(explain::lines(mode, counted));
+        }
     }
     Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries }
 }
@@ -49,6 +52,7 @@ fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
         empty_looks: counted.host.empty_looks,
         sq_doorbells: counted.sq_doorbells.round() as u64,
         cq_doorbells: counted.cq_doorbells.round() as u64,
+        decisions: counted.decisions.map(|decisions| decisions.named().into()).unwrap_or_default(),
         oversubscribed,
     }
 }

@@ -141,6 +141,8 @@ static OPTIONS: &[Opt] = &[
     flag(&["new_group"], set!(job.new_group = |_, v| values::flag(v))),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = |_, v| values::flag(v))),
     flag(&["exitall"], set!(job.exitall = |_, v| values::flag(v))),
+    // How completions are found. Not fio's.
+    boolean(&["reap_urgent"], set!(job.urgent = |_, v| values::flag(v))),
     // Verification.
     value(&["verify"], set!(verify = verify)),
     value(&["verify_interval"], set!(verify_interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),

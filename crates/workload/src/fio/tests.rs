@@ -172,6 +172,7 @@ fn times_amounts_rates_and_lists() {
 #[test]
 fn measurement_and_verification() {
     let all = Measure::default();
+    assert_eq!((job("reap_urgent=1").urgent, job("reap_urgent").urgent, job("bs=4k").urgent), (true, true, false));
     assert_eq!(job("gtod_reduce=1").measure, Measure { slat: false, clat: false, lat: false, ..all });
     assert_eq!(job("disable_slat=1").measure, Measure { slat: false, ..all });
     assert_eq!(job("lat_percentiles=1\nclat_percentiles=0").measure, Measure { lat_percentiles: true, clat_percentiles: false, ..all });

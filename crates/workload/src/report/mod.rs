@@ -10,6 +10,8 @@ pub use json::json;
 pub use normal::{normal, opening};
 pub use time::ctime;
 
+use std::collections::BTreeMap;
+
 use crate::generator::Generator;
 use crate::job::Job;
 use crate::plan::Thread;
@@ -107,6 +109,9 @@ pub struct Figures {
     pub sq_doorbells: u64,
     /// Doorbells rung for completions.
     pub cq_doorbells: u64,
+    /// What the mode decided, and how often, where it keeps count.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub decisions: BTreeMap<&'static str, u64>,
     /// More threads than CPUs: they waited for each other, and the figures say little about the mode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub oversubscribed: bool,

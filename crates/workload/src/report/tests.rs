@@ -30,6 +30,7 @@ fn report(text: &str) -> (Report, String) {
         let entry = &mut entries[thread.report];
         entry.add(&generator, usage);
         entry.reap = Figures {
+            decisions: Default::default(),
             mode: "interrupt+submit-check".into(),
             cpu_ns_per_io: 812.4,
             notify_ns_per_io: 95.5,

@@ -23,5 +23,7 @@ pub use path::{Link, PathStatus, PathTraits};
 pub use slots::RequestId;
 pub use verdict::{Verdict, verdict};
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

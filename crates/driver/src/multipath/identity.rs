@@ -139,6 +139,34 @@ pub enum JoinError {
         /// Its value on `first`.
         expected: String,
     },
+    /// A path that has come back, to another namespace.
+    #[error("path {path} leads elsewhere than path {path} did before: {field} is {found}, and was {expected}")]
+    Changed {
+        /// The path.
+        path: PathId,
+        /// Which field.
+        field: Field,
+        /// Its value now.
+        found: String,
+        /// Its value before.
+        expected: String,
+    },
+    /// A path that has come back through another controller.
+    #[error("path {path} leads to controller {found:#06x} (CNTLID) and led to {expected:#06x} before: join it anew")]
+    AnotherController {
+        /// The path.
+        path: PathId,
+        /// CNTLID now.
+        found: u16,
+        /// CNTLID before.
+        expected: u16,
+    },
+    /// A path that was never joined.
+    #[error("there is no path {path}")]
+    NoSuchPath {
+        /// The path.
+        path: PathId,
+    },
 }
 
 /// What paths that were joined lead to.
@@ -163,7 +191,9 @@ pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
         }
         let earlier = paths.get(..n).unwrap_or_default();
         if let Some(first) = earlier.first() {
-            same(id, path, PathId(0), first)?;
+            if let Some((field, found, expected)) = difference(path, first) {
+                return Err(JoinError::Differs { path: id, first: PathId(0), field, found, expected });
+            }
         }
         if !path.namespace.shared && several {
             return Err(JoinError::Private { path: id, nsid });
@@ -175,11 +205,10 @@ pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
     Ok(Joined { paths })
 }
 
-fn same(path: PathId, found: &PathIdentity, first: PathId, expected: &PathIdentity) -> Result<(), JoinError> {
-    match Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field)) {
-        None => Ok(()),
-        Some(field) => Err(JoinError::Differs { path, first, field, found: found.value(field), expected: expected.value(field) }),
-    }
+/// The first field in which two paths differ, with the value of each.
+fn difference(found: &PathIdentity, expected: &PathIdentity) -> Option<(Field, String, String)> {
+    let field = Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field))?;
+    Some((field, found.value(field), expected.value(field)))
 }
 
 impl Joined {
@@ -195,8 +224,13 @@ impl Joined {
 
     /// Whether a path that has come back still leads where it did: the comparison is with itself as it was.
     pub fn check(&self, path: PathId, now: &PathIdentity) -> Result<(), JoinError> {
-        let Some(before) = self.paths.get(path.index()) else { return Err(JoinError::None) };
-        same(path, now, path, before)?;
+        let Some(before) = self.paths.get(path.index()) else { return Err(JoinError::NoSuchPath { path }) };
+        if let Some((field, found, expected)) = difference(now, before) {
+            return Err(JoinError::Changed { path, field, found, expected });
+        }
+        if now.controller != before.controller {
+            return Err(JoinError::AnotherController { path, found: now.controller, expected: before.controller });
+        }
         if !now.namespace.shared && self.paths.len() > 1 {
             return Err(JoinError::Private { path, nsid: now.namespace.nsid });
         }

@@ -2,9 +2,9 @@ use nvme::{AnaState, Nsid, Status};
 use units::{Nanos, Op};
 
 use super::*;
-use crate::Namespace;
 
 mod ghost;
+mod joining;
 mod laws;
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -69,38 +69,393 @@ fn an_acknowledged_reset_ends_the_wait_and_the_unsafe_way_does_not_wait() {
     assert_eq!(failover.counters().unsafe_resends, 1);
 }
 
-fn namespace(id: u8) -> Namespace {
-    Namespace {
-        nsid: Nsid(1),
-        blocks: 8,
-        block_log2: 9,
-        boundary: 0,
-        read_only: false,
-        shared: true,
-        ana_group: 1,
-        nguid: [0; 16],
-        eui64: [0; 8],
-        uuid: [id; 16],
+fn done(token: u64, status: Status) -> Ended {
+    Ended::Done { token, status }
+}
+
+/// Every status that this crate knows: those of type 3h go elsewhere, a few speak of circumstances, the rest are the
+/// command's own.
+#[test]
+fn statuses_of_the_path_go_elsewhere_and_others_do_not() {
+    let again = [0x007, 0x005, 0x008, 0x021, 0x022, 0x082];
+    for bits in 0..0x800u16 {
+        let expected = match bits {
+            0 => Verdict::Over,
+            0x300..0x400 => Verdict::Elsewhere,
+            bits if again.contains(&bits) => Verdict::Again,
+            _ => Verdict::Over,
+        };
+        assert_eq!(verdict(Status(bits)), expected, "{}", Status(bits));
+        assert_eq!(verdict(Status(bits).with_more().with_retry_delay(2)), expected, "hints do not matter");
+        assert_eq!(verdict(Status(bits).with_dnr()), Verdict::Over, "{}", Status(bits).with_dnr());
     }
 }
 
-fn identity(controller: u16, id: u8) -> PathIdentity {
-    PathIdentity { nqn: "nqn.2026-11.test:a".into(), controller, namespace: namespace(id) }
+#[test]
+fn optimized_comes_before_non_optimized_and_what_is_inaccessible_never() {
+    let mut failover = up(3, FailoverConfig::default());
+    let set = |paths: &[u8]| paths.iter().fold(PathSet::NONE, |set, &path| set.with(PathId(path)));
+    assert_eq!(failover.candidates(), set(&[0, 1, 2]));
+    failover.ana_changed(MS, PathId(0), AnaState::NON_OPTIMIZED);
+    assert_eq!(failover.candidates(), set(&[1, 2]));
+    failover.ana_changed(MS, PathId(1), AnaState::INACCESSIBLE);
+    failover.ana_changed(MS, PathId(2), AnaState::PERSISTENT_LOSS);
+    assert_eq!(failover.candidates(), set(&[0]));
+    failover.path_resetting(MS, PathId(0));
+    assert_eq!(failover.candidates(), PathSet::NONE);
+    failover.quiesced(MS, PathId(0));
+    assert_eq!(failover.status(PathId(0)).unwrap().to_string(), "connecting");
+    failover.path_up(MS, PathId(0), AnaState::NON_OPTIMIZED);
+    assert_eq!(failover.candidates(), set(&[0]));
+    let shown: Vec<_> = (0..3).map(|path| failover.status(PathId(path)).unwrap().to_string()).collect();
+    assert_eq!(shown, ["non-optimized", "inaccessible", "persistent-loss"]);
+    assert_eq!(failover.status(PathId(3)), None);
+}
+
+/// A selector that chooses what it may not is not followed.
+#[test]
+fn only_candidates_are_used() {
+    let mut failover = up(2, FailoverConfig::default());
+    failover.path_lost(MS, PathId(0));
+    let Submitted::Send { path, .. } = failover.submit(MS, 1, Op::Read, |_| PathId(0)) else { panic!() };
+    assert_eq!(path, PathId(1));
 }
 
 #[test]
-fn paths_to_one_namespace_join_and_mismatches_are_named() {
-    assert_eq!(join(vec![identity(1, 7), identity(2, 7)]).unwrap().namespace(), Some(namespace(7)));
-    let message = join(vec![identity(1, 7), identity(2, 8)]).unwrap_err().to_string();
-    let expected = "path 1 leads elsewhere than path 0: UUID is 08080808-0808-0808-0808-080808080808, \
-                    and 07070707-0707-0707-0707-070707070707 on path 0";
-    assert_eq!(message, expected);
+fn a_path_error_goes_elsewhere_and_a_media_error_does_not() {
+    let mut failover = up(2, FailoverConfig::default());
+    let (request, path) = send(&mut failover, MS, 1, Op::Read);
+    assert_eq!(failover.ended(MS, request, path, Status::INTERNAL_PATH_ERROR), Ended::GoesOn);
+    assert_eq!(poll(&mut failover, MS), [Action::Send { request, token: 1, path: PathId(1) }]);
+    assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), Ended::Stale, "it is on another path now");
+    let media = Status::UNRECOVERED_READ_ERROR;
+    assert_eq!(failover.ended(MS + MS, request, PathId(1), media), done(1, media));
+    assert_eq!((failover.counters().retried, failover.counters().stale, failover.counters().longest_stall), (1, 1, MS));
+    assert!(failover.is_idle());
+    assert_eq!(failover.ended(MS, request, PathId(1), Status::SUCCESS), Ended::Stale, "it is over");
+}
+
+/// A path that fails without a reason that ANA names is tried last, and not for ever.
+#[test]
+fn retries_end_with_the_status_of_the_last() {
+    let config = FailoverConfig { retries: 3, ..FailoverConfig::default() };
+    let mut failover = up(2, config);
+    failover.ana_changed(MS, PathId(1), AnaState::NON_OPTIMIZED);
+    let (request, mut path) = send(&mut failover, MS, 1, Op::Write);
+    let mut tried = vec![path];
+    loop {
+        match failover.ended(MS, request, path, Status::CONTROLLER_PATHING_ERROR) {
+            Ended::GoesOn => {
+                let [Action::Send { path: next, .. }] = poll(&mut failover, MS)[..] else { panic!() };
+                path = next;
+                tried.push(path);
+            }
+            ended => {
+                assert_eq!(ended, done(1, Status::CONTROLLER_PATHING_ERROR));
+                break;
+            }
+        }
+    }
+    assert_eq!(tried, [0, 1, 0, 0].map(PathId), "the other one first, even if it is not optimized");
 }
 
 #[test]
-fn statuses_of_the_path_go_elsewhere_and_others_do_not() {
-    assert_eq!(verdict(Status::ANA_INACCESSIBLE), Verdict::Elsewhere);
-    assert_eq!(verdict(Status::ANA_INACCESSIBLE.with_dnr()), Verdict::Over);
-    assert_eq!(verdict(Status::UNRECOVERED_READ_ERROR), Verdict::Over);
-    assert_eq!(verdict(Status::COMMAND_INTERRUPTED), Verdict::Again);
+fn an_ana_status_is_believed_until_the_log_has_been_read() {
+    let mut failover = up(2, FailoverConfig::default());
+    let (request, path) = send(&mut failover, MS, 1, Op::Write);
+    let (second, _) = send(&mut failover, MS, 2, Op::Write);
+    assert_eq!(failover.ended(MS, request, path, Status::ANA_INACCESSIBLE), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, second, path, Status::ANA_INACCESSIBLE), Ended::GoesOn);
+    assert_eq!(failover.candidates(), PathSet::of(PathId(1)));
+    let told = poll(&mut failover, MS);
+    assert_eq!(told.iter().filter(|action| **action == Action::ReadAna(path)).count(), 1, "{told:?}");
+    assert_eq!(told.iter().filter(|action| matches!(action, Action::Send { path: PathId(1), .. })).count(), 2);
+    failover.ana_changed(MS, path, AnaState::OPTIMIZED);
+    assert_eq!(failover.candidates().len(), 2);
+}
+
+#[test]
+fn a_change_that_takes_longer_than_anatt_leads_to_a_reset() {
+    let mut failover = up(2, FailoverConfig::default());
+    failover.ana_changed(MS, PathId(0), AnaState::CHANGE);
+    let over = MS + Nanos::from_secs(10);
+    assert_eq!(failover.next_deadline(), over);
+    // Being told again does not start it anew; another state ends it.
+    failover.ana_changed(over - MS, PathId(0), AnaState::CHANGE);
+    assert_eq!(failover.next_deadline(), over);
+    failover.tick(over - Nanos(1));
+    assert_eq!(poll(&mut failover, over), []);
+    failover.tick(over);
+    assert_eq!(poll(&mut failover, over), [Action::Reset(PathId(0))]);
+    failover.tick(over + over);
+    assert_eq!(poll(&mut failover, over), [], "once is enough");
+    failover.ana_changed(over, PathId(1), AnaState::CHANGE);
+    failover.ana_changed(over, PathId(1), AnaState::OPTIMIZED);
+    assert_eq!(failover.next_deadline(), Nanos::MAX);
+}
+
+#[test]
+fn without_a_path_requests_wait_up_to_a_limit_and_a_path_that_comes_back_is_used() {
+    let config = FailoverConfig { no_path_limit: 2, no_path_timeout: Nanos::from_secs(3), ..FailoverConfig::default() };
+    let mut failover = up(1, config);
+    let path = PathId(0);
+    failover.path_lost(MS, path);
+    assert_eq!(failover.submit(MS, 1, Op::Read, first), Submitted::Queued);
+    assert_eq!(failover.submit(MS + MS, 2, Op::Write, first), Submitted::Queued);
+    let refused = failover.submit(MS, 3, Op::Read, first);
+    assert_eq!(refused, Submitted::Refused(Failure::TooManyWaiting { waiting: 2 }));
+    let over = MS + Nanos::from_secs(3);
+    failover.tick(over);
+    let failure = Failure::NoPath { waited: Nanos::from_secs(3) };
+    assert_eq!(poll(&mut failover, over), [Action::Fail { token: 1, failure }]);
+    assert_eq!(failure.to_string(), "no path was usable for 3000.0 ms");
+    failover.quiesced(over, path);
+    assert_eq!(poll(&mut failover, over), [], "stopped is not up");
+    failover.path_up(over, path, AnaState::OPTIMIZED);
+    let [Action::Send { request, token: 2, .. }] = poll(&mut failover, over)[..] else { panic!() };
+    assert_eq!(failover.ended(over, request, path, Status::SUCCESS), done(2, Status::SUCCESS));
+    assert_eq!((failover.counters().waited, failover.counters().failed), (2, 2));
+    assert_eq!(failover.counters().longest_stall, Nanos::from_secs(3));
+}
+
+/// The outcome of a held write is known if its completion was on the way.
+#[test]
+fn a_held_write_that_is_answered_after_all_is_over() {
+    let mut failover = up(2, FailoverConfig::default());
+    let (write, path) = send(&mut failover, MS, 1, Op::Write);
+    let (other, _) = send(&mut failover, MS, 2, Op::Write);
+    failover.path_lost(MS, path);
+    assert_eq!(failover.ended(MS, write, path, Status::SUCCESS), done(1, Status::SUCCESS));
+    assert_eq!(failover.ended(MS, other, path, Status::INTERNAL_PATH_ERROR), Ended::GoesOn);
+    assert_eq!(poll(&mut failover, MS), [Action::Send { request: other, token: 2, path: PathId(1) }]);
+    failover.quiesced(MS, path);
+    assert_eq!(poll(&mut failover, MS), []);
+}
+
+/// Statuses that no controller gives say nothing of what the controller does.
+#[test]
+fn a_write_that_the_host_gave_up_waits_for_a_reset() {
+    for status in [Status::ABORTED_BY_HOST, Status::HOST_PATHING_ERROR] {
+        let mut failover = up(2, FailoverConfig::default());
+        let (write, path) = send(&mut failover, MS, 1, Op::Write);
+        let (read, _) = send(&mut failover, MS, 2, Op::Read);
+        assert_eq!(failover.ended(MS, write, path, status), Ended::GoesOn);
+        assert_eq!(failover.ended(MS, read, path, status), Ended::GoesOn);
+        let told = poll(&mut failover, MS);
+        assert_eq!(told, [Action::Reset(path), Action::Send { request: read, token: 2, path: PathId(1) }]);
+        failover.path_resetting(MS, path);
+        assert_eq!(poll(&mut failover, MS), []);
+        failover.quiesced(MS, path);
+        assert_eq!(poll(&mut failover, MS), [Action::Send { request: write, token: 1, path: PathId(1) }]);
+    }
+}
+
+/// Without keep-alive nothing but a reset ends the wait, unless the user would rather have an error than wait.
+#[test]
+fn a_held_write_fails_only_if_the_user_says_so() {
+    let never = PathTraits { quiesce_after: None, ..traits(false) };
+    for (held_timeout, expected) in [(Nanos::MAX, false), (Nanos::from_secs(5), true)] {
+        let config = FailoverConfig { held_timeout, ..FailoverConfig::default() };
+        let mut failover = Failover::new(config, &[never; 2], &WriteMarks::new(1, 2), 0, 4).unwrap();
+        (0..2).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
+        send(&mut failover, MS, 1, Op::Write);
+        failover.path_lost(MS, PathId(0));
+        assert_eq!(failover.next_deadline(), MS + held_timeout);
+        let later = Nanos::from_secs(1_000);
+        failover.tick(later);
+        let failure = Failure::Unsettled { path: PathId(0), waited: later - MS };
+        let failed = poll(&mut failover, later);
+        assert_eq!(failed, if expected { vec![Action::Fail { token: 1, failure }] } else { vec![] });
+    }
+}
+
+/// Writes on two paths, one of them flushed.
+fn with_writes() -> Failover {
+    let mut failover = up(2, FailoverConfig { no_path_timeout: Nanos::from_secs(3), ..FailoverConfig::default() });
+    flush(&mut failover, 100, &[0, 1]);
+    for (token, path) in [(1, 0), (2, 1)] {
+        let Submitted::Send { request, path } = failover.submit(MS, token, Op::Write, |_| PathId(path)) else { panic!() };
+        assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), done(token, Status::SUCCESS));
+    }
+    failover
+}
+
+/// A Flush that is sent on these paths and succeeds.
+fn flush(failover: &mut Failover, token: u64, expected: &[u8]) {
+    let request = begin_flush(failover, token, expected);
+    for (n, &path) in expected.iter().enumerate() {
+        let ended = failover.ended(MS, request, PathId(path), Status::SUCCESS);
+        assert_eq!(ended, if n + 1 == expected.len() { done(token, Status::SUCCESS) } else { Ended::GoesOn });
+    }
+}
+
+fn begin_flush(failover: &mut Failover, token: u64, expected: &[u8]) -> RequestId {
+    assert_eq!(failover.submit(MS, token, Op::Flush, first), Submitted::Queued);
+    let sent: Vec<_> = poll(failover, MS)
+        .into_iter()
+        .map(|action| match action {
+            Action::Send { request, path, .. } => (request, path.0),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(sent.iter().map(|&(_, path)| path).collect::<Vec<_>>(), expected);
+    sent[0].0
+}
+
+#[test]
+fn a_flush_goes_to_every_controller_with_writes_since_its_last() {
+    let mut failover = with_writes();
+    flush(&mut failover, 3, &[0, 1]);
+    let Submitted::Send { request, path } = failover.submit(MS, 4, Op::Write, |_| PathId(1)) else { panic!() };
+    failover.ended(MS, request, path, Status::SUCCESS);
+    flush(&mut failover, 5, &[1]);
+    // With nothing to cover, one controller will do.
+    flush(&mut failover, 6, &[0]);
+    // A write that completes while a Flush is out is not covered by it.
+    let open = begin_flush(&mut failover, 7, &[0]);
+    let Submitted::Send { request, path } = failover.submit(MS, 8, Op::Write, |_| PathId(0)) else { panic!() };
+    failover.ended(MS, request, path, Status::SUCCESS);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(7, Status::SUCCESS));
+    flush(&mut failover, 9, &[0]);
+}
+
+#[test]
+fn a_flush_fails_if_a_controller_cannot_be_covered() {
+    let mut failover = with_writes();
+    failover.path_lost(MS, PathId(0));
+    let open = begin_flush(&mut failover, 3, &[1]);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), Ended::GoesOn);
+    let over = MS + Nanos::from_secs(3);
+    failover.tick(over - Nanos(1));
+    assert_eq!(poll(&mut failover, over), []);
+    failover.tick(over);
+    let failure = Failure::NotCovered { path: PathId(0), waited: Nanos::from_secs(3) };
+    assert_eq!(poll(&mut failover, over), [Action::Fail { token: 3, failure }]);
+    // If the path comes back in time it is covered after all; where it has been covered it is not asked again.
+    let open = {
+        assert_eq!(failover.submit(over, 4, Op::Flush, first), Submitted::Queued);
+        assert_eq!(poll(&mut failover, over), []);
+        failover.path_up(over, PathId(0), AnaState::OPTIMIZED);
+        let [Action::Send { request, path: PathId(0), .. }] = poll(&mut failover, over)[..] else { panic!() };
+        request
+    };
+    assert_eq!(failover.ended(over, open, PathId(0), Status::SUCCESS), done(4, Status::SUCCESS));
+}
+
+#[test]
+fn a_flush_that_fails_for_a_reason_of_its_own_fails_when_nothing_is_out() {
+    let mut failover = with_writes();
+    let open = begin_flush(&mut failover, 3, &[0, 1]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn, "one part is out");
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(3, Status::WRITE_FAULT));
+    // What failed is still to be covered.
+    flush(&mut failover, 4, &[0]);
+    // And if the other part is lost it ends as well.
+    let mut failover = with_writes();
+    let open = begin_flush(&mut failover, 3, &[0, 1]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::WRITE_FAULT), Ended::GoesOn);
+    failover.path_lost(MS, PathId(1));
+    assert_eq!(poll(&mut failover, MS), [Action::End { token: 3, status: Status::WRITE_FAULT }]);
+    assert!(failover.is_idle());
+}
+
+/// A part that its path fails is sent there again, nowhere else: that is where the writes are.
+#[test]
+fn a_part_of_a_flush_stays_on_its_path() {
+    let mut failover = with_writes();
+    let open = begin_flush(&mut failover, 3, &[0, 1]);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::ANA_TRANSITION), Ended::GoesOn);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    assert_eq!(poll(&mut failover, MS), [Action::ReadAna(PathId(1))]);
+    failover.ana_changed(MS, PathId(1), AnaState::NON_OPTIMIZED);
+    assert_eq!(poll(&mut failover, MS), [Action::Send { request: open, token: 3, path: PathId(1) }]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::Stale);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(3, Status::SUCCESS));
+}
+
+#[test]
+fn writes_that_a_cache_lost_fail_every_flush_from_then_on() {
+    let mut failover = with_writes();
+    failover.path_lost(MS, PathId(1));
+    let open = begin_flush(&mut failover, 3, &[0]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    failover.marks.clone().cache_lost(PathId(1));
+    failover.path_up(MS, PathId(1), AnaState::OPTIMIZED);
+    let failure = Failure::CacheLost { path: PathId(1) };
+    assert_eq!(poll(&mut failover, MS), [Action::Fail { token: 3, failure }]);
+    assert_eq!(failover.submit(MS, 4, Op::Flush, first), Submitted::Refused(failure));
+}
+
+#[test]
+fn a_cache_that_held_nothing_of_ours_may_be_lost() {
+    let mut failover = with_writes();
+    flush(&mut failover, 3, &[0, 1]);
+    failover.path_lost(MS, PathId(1));
+    failover.marks.clone().cache_lost(PathId(1));
+    failover.path_up(MS, PathId(1), AnaState::OPTIMIZED);
+    flush(&mut failover, 4, &[0]);
+    // Nor may writes of before our time, which nobody acknowledged to us.
+    let fresh = WriteMarks::new(1, 2);
+    fresh.cache_lost(PathId(0));
+    assert_eq!(fresh.lost_writes(), PathSet::NONE);
+}
+
+/// What one queue wrote another's Flush covers.
+#[test]
+fn queues_share_their_marks() {
+    let marks = WriteMarks::new(3, 2);
+    let queue = |queue| {
+        let mut failover = Failover::new(FailoverConfig::default(), &[traits(true); 2], &marks, queue, 4).unwrap();
+        (0..2).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
+        failover
+    };
+    let (mut a, mut b) = (queue(0), queue(2));
+    flush(&mut a, 1, &[0, 1]);
+    flush(&mut b, 1, &[0]);
+    let Submitted::Send { request, path } = b.submit(MS, 2, Op::Write, |_| PathId(1)) else { panic!() };
+    b.ended(MS, request, path, Status::SUCCESS);
+    flush(&mut a, 3, &[1]);
+    flush(&mut b, 4, &[0]);
+}
+
+#[test]
+fn without_a_volatile_cache_any_one_controller_will_do() {
+    let mut failover = Failover::new(FailoverConfig::default(), &[traits(false); 3], &WriteMarks::new(1, 3), 0, 4).unwrap();
+    (0..3).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
+    let Submitted::Send { request, path } = failover.submit(MS, 1, Op::Write, |_| PathId(2)) else { panic!() };
+    failover.ended(MS, request, path, Status::SUCCESS);
+    let open = begin_flush(&mut failover, 2, &[0]);
+    failover.path_lost(MS, PathId(0));
+    assert_eq!(poll(&mut failover, MS), [Action::Send { request: open, token: 2, path: PathId(1) }]);
+    assert_eq!(failover.ended(MS, open, PathId(1), Status::SUCCESS), done(2, Status::SUCCESS));
+}
+
+#[test]
+fn numbers_of_paths_have_their_limits() {
+    let make = |paths: usize| {
+        Failover::new(FailoverConfig::default(), &vec![traits(true); paths], &WriteMarks::new(2, paths), 1, 1).map(|mut failover| {
+            (0..paths).for_each(|path| failover.path_up(MS, PathId(path as u8), AnaState::OPTIMIZED));
+            let last = PathId(paths as u8 - 1);
+            let Submitted::Send { request, path } = failover.submit(MS, 1, Op::Write, |_| last) else { panic!() };
+            failover.ended(MS, request, path, Status::SUCCESS);
+            let all: Vec<_> = (0..paths as u8).collect();
+            flush(&mut failover, 2, &all);
+            failover.candidates().len()
+        })
+    };
+    assert_eq!([make(0), make(1), make(64), make(65)], [Err(TooManyPaths(0)), Ok(1), Ok(64), Err(TooManyPaths(65))]);
+    assert_eq!(TooManyPaths(65).to_string(), "65 paths: there have to be 1 to 64");
+    let mut failover = up(1, FailoverConfig::default());
+    failover.path_lost(MS, PathId(9));
+    failover.ana_changed(MS, PathId(64), AnaState::CHANGE);
+    assert_eq!((failover.candidates().len(), failover.next_deadline()), (1, Nanos::MAX), "paths that there are not");
+}
+
+#[test]
+fn sets_are_sets() {
+    let set = PathSet::NONE.with(PathId(63)).with(PathId(0)).with(PathId(7));
+    assert_eq!(set.iter().map(|path| path.0).collect::<Vec<_>>(), [0, 7, 63]);
+    assert_eq!((set.len(), set.first(), set.contains(PathId(7)), set.contains(PathId(8))), (3, Some(PathId(0)), true, false));
+    assert_eq!(set.without(PathSet::of(PathId(0))).and(set).first(), Some(PathId(7)));
+    assert!(PathSet::NONE.is_empty() && PathSet::NONE.first().is_none());
 }

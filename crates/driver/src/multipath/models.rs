@@ -1,0 +1,72 @@
+//! Every interleaving of a write that completes with a Flush in another queue (`--cfg loom`).
+
+use handover::sync::atomic::AtomicBool;
+use handover::sync::atomic::Ordering::{Acquire, Release};
+use handover::sync::{Arc, model, thread};
+
+use super::marks::{Snapshot, WriteMarks};
+use super::{PathId, PathSet};
+
+/// As it is, or in one of the ways that do not work.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Right,
+    /// The request completes first and is counted then.
+    TellFirst,
+    /// What a Flush covered is read when it has succeeded, not when it was sent.
+    CountLate,
+}
+
+/// One queue completes a write and tells its caller. Another flushes: a write that had completed before the Flush was
+/// sent is covered by it, and one that completed later still needs one.
+fn a_write_and_a_flush(how: How) {
+    model(move || {
+        let marks = WriteMarks::new(2, 1);
+        // Not of interest here: what was written before.
+        marks.flushed(PathId(0), &vec![0, 0]);
+        let told = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (marks, told) = (marks.clone(), told.clone());
+            thread::spawn(move || {
+                if how == How::TellFirst {
+                    told.store(true, Release);
+                }
+                marks.wrote(1, PathId(0));
+                told.store(true, Release);
+            })
+        };
+        let completed_before = told.load(Acquire);
+        let mut snapshot = Snapshot::new();
+        let need = marks.uncovered(&mut snapshot);
+        assert!(!completed_before || need.contains(PathId(0)), "a completed write is not covered");
+        let sent_with = snapshot.clone();
+        // The Flush is under way; the write may complete meanwhile.
+        if how == How::CountLate {
+            marks.uncovered(&mut snapshot);
+        }
+        if !need.is_empty() || how == How::CountLate {
+            marks.flushed(PathId(0), &snapshot);
+        }
+        writer.join().unwrap();
+        let covered = sent_with.get(1) == Some(&1);
+        let open = marks.uncovered(&mut snapshot) == PathSet::of(PathId(0));
+        assert_eq!(open, !covered, "a write that completed after the Flush was sent counts as flushed");
+    });
+}
+
+#[test]
+fn a_write_is_covered_or_open() {
+    a_write_and_a_flush(How::Right);
+}
+
+#[test]
+#[should_panic(expected = "a completed write is not covered")]
+fn a_write_is_counted_before_it_completes() {
+    a_write_and_a_flush(How::TellFirst);
+}
+
+#[test]
+#[should_panic(expected = "counts as flushed")]
+fn a_flush_covers_what_was_there_when_it_was_sent() {
+    a_write_and_a_flush(How::CountLate);
+}

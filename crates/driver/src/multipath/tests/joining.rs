@@ -1,0 +1,93 @@
+//! Whether paths lead to one namespace.
+
+use super::*;
+use crate::Namespace;
+
+fn identity(controller: u16) -> PathIdentity {
+    let namespace = Namespace {
+        nsid: Nsid(1),
+        blocks: 8,
+        block_log2: 9,
+        boundary: 0,
+        read_only: false,
+        shared: true,
+        ana_group: 1,
+        nguid: [1; 16],
+        eui64: [2; 8],
+        uuid: [3; 16],
+    };
+    PathIdentity { nqn: "nqn.2026-11.test:a".into(), controller, namespace }
+}
+
+fn joined(change: impl FnOnce(&mut PathIdentity)) -> Result<Joined, JoinError> {
+    let mut second = identity(2);
+    change(&mut second);
+    join(vec![identity(1), second])
+}
+
+#[test]
+fn paths_to_one_namespace_join() {
+    let joined = joined(|_| ()).unwrap();
+    assert_eq!((joined.namespace(), joined.paths().len()), (Some(identity(1).namespace), 2));
+    // What is a controller's own may differ.
+    assert!(super::joining::joined(|path| (path.namespace.boundary, path.namespace.read_only) = (256, true)).is_ok());
+}
+
+/// Each mismatch names the path, the field and both values.
+#[test]
+fn each_mismatch_is_named_with_both_values() {
+    let differs = |field: &str, found: &str, expected: &str| {
+        format!("path 1 leads elsewhere than path 0: {field} is {found}, and {expected} on path 0")
+    };
+    let cases: [(fn(&mut PathIdentity), String); 8] = [
+        (|p| p.nqn = "nqn.2026-11.test:b".into(), differs("subsystem NQN (SUBNQN)", "nqn.2026-11.test:b", "nqn.2026-11.test:a")),
+        (|p| p.namespace.nsid = Nsid(2), differs("namespace identifier (NSID)", "2", "1")),
+        (|p| p.namespace.blocks = 9, differs("size (NSZE)", "9 blocks", "8 blocks")),
+        (|p| p.namespace.block_log2 = 12, differs("format (LBADS)", "blocks of 4096 bytes", "blocks of 512 bytes")),
+        (|p| p.namespace.nguid = [0; 16], differs("NGUID", &"00".repeat(16), &"01".repeat(16))),
+        (|p| p.namespace.eui64 = [9; 8], differs("EUI64", &"09".repeat(8), &"02".repeat(8))),
+        (|p| p.namespace.uuid[15] = 4, differs("UUID", "03030303-0303-0303-0303-030303030304", "03030303-0303-0303-0303-030303030303")),
+        (|p| p.namespace.ana_group = 2, differs("ANA group (ANAGRPID)", "2", "1")),
+    ];
+    for (change, message) in cases {
+        assert_eq!(joined(change).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn what_may_not_be_joined_is_refused() {
+    let message = |error: Result<Joined, JoinError>| error.unwrap_err().to_string();
+    assert!(message(joined(|path| path.namespace.shared = false)).starts_with("path 1: namespace 1 is private to its controller"));
+    assert_eq!(
+        message(joined(|path| path.controller = 1)),
+        "path 1 and path 0 are the same controller (CNTLID 0x0001): each path needs one of its own"
+    );
+    let nameless = |controller| {
+        let mut path = identity(controller);
+        (path.namespace.nguid, path.namespace.eui64, path.namespace.uuid) = ([0; 16], [0; 8], [0; 16]);
+        path
+    };
+    assert!(message(join(vec![nameless(1), nameless(2)])).contains("(NGUID, EUI64 and UUID are all zero)"));
+    assert_eq!(join(vec![]), Err(JoinError::None));
+    assert_eq!(join((0..65).map(identity).collect()), Err(JoinError::TooMany { given: 65 }));
+    // One path alone may lead to anything.
+    let mut alone = nameless(1);
+    alone.namespace.shared = false;
+    assert!(join(vec![alone]).is_ok());
+    assert!(join((0..64).map(identity).collect()).is_ok());
+}
+
+#[test]
+fn a_path_that_comes_back_has_to_lead_where_it_led() {
+    let joined = joined(|_| ()).unwrap();
+    assert_eq!(joined.check(PathId(1), &identity(2)), Ok(()));
+    let mut other = identity(2);
+    other.namespace.blocks = 4;
+    let message = joined.check(PathId(1), &other).unwrap_err().to_string();
+    assert_eq!(message, "path 1 leads elsewhere than path 1 did before: size (NSZE) is 4 blocks, and was 8 blocks");
+    let mut private = identity(2);
+    private.namespace.shared = false;
+    assert!(matches!(joined.check(PathId(1), &private), Err(JoinError::Private { .. })));
+    assert!(matches!(joined.check(PathId(1), &identity(3)), Err(JoinError::AnotherController { .. })));
+    assert_eq!(joined.check(PathId(2), &identity(2)), Err(JoinError::NoSuchPath { path: PathId(2) }));
+}

@@ -190,10 +190,10 @@ pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
             return Err(JoinError::Anonymous { path: id, nsid });
         }
         let earlier = paths.get(..n).unwrap_or_default();
-        if let Some(first) = earlier.first() {
-            if let Some((field, found, expected)) = difference(path, first) {
-                return Err(JoinError::Differs { path: id, first: PathId(0), field, found, expected });
-            }
+        if let Some(first) = earlier.first()
+            && let Some((field, found, expected)) = difference(path, first)
+        {
+            return Err(JoinError::Differs { path: id, first: PathId(0), field, found, expected });
         }
         if !path.namespace.shared && several {
             return Err(JoinError::Private { path: id, nsid });

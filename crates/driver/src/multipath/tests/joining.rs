@@ -39,7 +39,8 @@ fn each_mismatch_is_named_with_both_values() {
     let differs = |field: &str, found: &str, expected: &str| {
         format!("path 1 leads elsewhere than path 0: {field} is {found}, and {expected} on path 0")
     };
-    let cases: [(fn(&mut PathIdentity), String); 8] = [
+    type Case = (fn(&mut PathIdentity), String);
+    let cases: [Case; 8] = [
         (|p| p.nqn = "nqn.2026-11.test:b".into(), differs("subsystem NQN (SUBNQN)", "nqn.2026-11.test:b", "nqn.2026-11.test:a")),
         (|p| p.namespace.nsid = Nsid(2), differs("namespace identifier (NSID)", "2", "1")),
         (|p| p.namespace.blocks = 9, differs("size (NSZE)", "9 blocks", "8 blocks")),

@@ -277,13 +277,9 @@ impl Failover {
     /// The completion of a request that was sent on `path`.
     #[inline]
     pub fn ended(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
-        if let Some(slot) = self.slots.get(request)
-            && slot.state == State::Sent(path)
-            && status.is_success()
-            && !slot.troubled
+        if status.is_success()
+            && let Some((token, op)) = self.slots.take_sent(request, path)
         {
-            let (token, op) = (slot.token, slot.op);
-            self.slots.remove(request);
             if op == Op::Write && self.volatile.contains(path) {
                 self.marks.wrote(self.queue, path);
             }

@@ -100,9 +100,8 @@ impl Slots {
         if let State::Free(next) = slot.state {
             self.free = next;
         }
-        let uses = slot.uses;
-        *slot = Slot { token, state, uses, op, troubled: false };
-        RequestId { slot: id, uses }
+        (slot.token, slot.state, slot.op, slot.troubled) = (token, state, op, false);
+        RequestId { slot: id, uses: slot.uses }
     }
 
     #[inline]
@@ -129,6 +128,18 @@ impl Slots {
     pub(super) fn troubled(&self, id: RequestId) -> Option<&Trouble> {
         self.get(id).filter(|slot| slot.troubled)?;
         self.troubles.get(id.slot as usize)
+    }
+
+    /// Takes out a request that is on its way on this path and has never been in trouble: what most completions are of.
+    #[inline]
+    pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
+        let slot = self.list.get_mut(id.slot as usize)?;
+        if slot.uses != id.uses || slot.state != State::Sent(path) || slot.troubled {
+            return None;
+        }
+        (slot.state, slot.uses) = (State::Free(self.free), id.uses.wrapping_add(1));
+        self.free = id.slot;
+        Some((slot.token, slot.op))
     }
 
     /// The request has completed.

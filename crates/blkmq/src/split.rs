@@ -3,11 +3,11 @@
 
 /// How requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Splitter {
-    block_log2: u8,
-    max_blocks: u32,
-    boundary: u32,
-}
+pub struct Splitter(
+    /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
+    /// log2 of a block; bits 31:24 nothing; bits 63:32 the boundary in blocks, 0 if there is none.
+    u64,
+);
 
 /// One command's share of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum SplitError {
 /// One block of 512 bytes at a time: what every controller takes.
 impl Default for Splitter {
     fn default() -> Splitter {
-        Splitter { block_log2: 9, max_blocks: 1, boundary: 0 }
+        Splitter(9 << 16)
     }
 }
 
@@ -83,31 +83,38 @@ impl Splitter {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
-            max_blocks => Ok(Splitter { block_log2, max_blocks, boundary }),
+            max_blocks => Ok(Splitter(u64::from(boundary) << 32 | u64::from(block_log2) << 16 | u64::from(max_blocks - 1))),
         }
     }
 
     /// Bytes of a logical block, as a power of two.
     #[inline]
     pub fn block_log2(&self) -> u8 {
-        self.block_log2
+        (self.0 >> 16) as u8
     }
 
     /// Bytes of a logical block.
     #[inline]
     pub fn block_size(&self) -> u64 {
-        1 << self.block_log2
+        1 << self.block_log2()
+    }
+
+    /// In blocks; 0: none.
+    #[inline]
+    fn boundary(&self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     /// Most logical blocks of a part.
+    #[inline]
     pub fn max_blocks(&self) -> u32 {
-        self.max_blocks
+        u32::from(self.0 as u16) + 1
     }
 
     /// Splits `len` bytes at byte `offset` of a namespace of `blocks` logical blocks.
     #[inline]
     pub fn split_bytes(&self, offset: u64, len: u64, blocks: u64) -> Result<Split, SplitError> {
-        let log2 = self.block_log2;
+        let log2 = self.block_log2();
         if (offset | len) & (self.block_size() - 1) != 0 {
             return Err(SplitError::Unaligned { offset, len, block: self.block_size() });
         }
@@ -119,6 +126,13 @@ impl Splitter {
             Ok(count) if lba < blocks && u64::from(count) <= blocks - lba => Ok(self.split(lba, count)),
             _ => Err(SplitError::OutOfRange { offset, len, capacity: blocks.saturating_mul(self.block_size()) }),
         }
+    }
+
+    /// Whether `blocks` logical blocks at `lba` are one part; none are, too.
+    #[inline]
+    pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
+        // The usual namespace has no boundary, and the usual request needs no division.
+        blocks <= self.max_blocks() && (self.boundary() == 0 || self.split(lba, blocks).next_len() == blocks)
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -141,8 +155,8 @@ impl Split {
 
     #[inline]
     fn next_len(&self) -> u32 {
-        let most = self.left.min(self.splitter.max_blocks);
-        match self.splitter.boundary {
+        let most = self.left.min(self.splitter.max_blocks());
+        match self.splitter.boundary() {
             0 => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
@@ -161,13 +175,13 @@ impl Iterator for Split {
         let blocks = self.next_len();
         let part = Part { lba: self.lba, blocks, offset: self.offset };
         self.lba = self.lba.saturating_add(blocks.into());
-        self.offset += u64::from(blocks) << self.splitter.block_log2;
+        self.offset += u64::from(blocks) << self.splitter.block_log2();
         self.left -= blocks;
         Some(part)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left.div_ceil(self.splitter.max_blocks) as usize, Some(self.left as usize))
+        (self.left.div_ceil(self.splitter.max_blocks()) as usize, Some(self.left as usize))
     }
 }
 

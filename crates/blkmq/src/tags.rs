@@ -1,55 +1,63 @@
 //! Tags: which of a queue's command slots are free.
 //!
-//! One thread at a time takes (whoever holds the SQ lock, with the [`Taker`]), any thread returns (whoever holds the CQ
-//! lock, with a [`Returner`]). The two never share a lock, so the free tags travel through a bitmap of atomic words: a
-//! reaper returns a whole batch with one `fetch_or` per word, the taker swaps out a word at a time and then takes tags
-//! from it with plain arithmetic.
+//! One thread at a time takes (whoever holds the SQ lock, with the [`Taker`]), one returns (whoever holds the CQ lock,
+//! with the [`Returner`]), and the two never share a lock. So the free tags travel through a ring with one producer and
+//! one consumer: a reaper stores each tag of a batch and then publishes all of them with one store, the taker loads
+//! until it comes to the end that it knows of, and only then looks how far the other is. No locked instruction anywhere.
+//! Tags are taken in the order in which they came back, so that each rests for as long as there are others.
 
-use handover::sync::atomic::AtomicU64;
 use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use handover::sync::atomic::{AtomicU16, AtomicU32};
 
 /// One of a queue's command slots: below [`Tags::count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
-const BITS: u32 = u64::BITS;
-
-/// The free tags of one hardware queue, as far as the taker has not fetched them.
+/// The free tags of one hardware queue.
 #[derive(Debug)]
 pub struct Tags {
-    returned: Box<[AtomicU64]>,
+    /// As many places as tags or more, a power of two: a returned tag never meets one that was not taken.
+    ring: Box<[AtomicU16]>,
+    mask: u32,
+    /// Tags returned so far, modulo 2^32.
+    returned: AtomicU32,
     count: u32,
 }
 
 /// The right to take tags; there is one per [`Tags`], kept under the SQ lock.
 #[derive(Debug)]
 pub struct Taker {
-    /// Free tags that only this side knows of: bit `i` is tag `64 * at + i`.
-    word: u64,
-    at: u32,
+    /// Tags taken so far, modulo 2^32.
+    taken: u32,
+    /// [`Tags::returned`], as last read.
+    known: u32,
 }
 
-/// Collects the tags of a batch and returns them together. Kept under the CQ lock, so that nothing is allocated.
+/// The right to return tags; there is one per [`Tags`], kept under the CQ lock.
 #[derive(Debug)]
 pub struct Returner {
-    /// The word that tags are being noted for, and its tags: in most batches there is no other.
-    at: u32,
-    bits: u64,
-    /// The other words of this batch, and which they are.
-    words: Box<[u64]>,
-    touched: Vec<u32>,
+    /// Tags stored so far, published or not.
+    stored: u32,
+}
+
+/// The tags of a batch, by value, so that what a loop needs stays in registers.
+#[derive(Debug)]
+pub struct ReturnBatch<'a> {
+    ring: &'a [AtomicU16],
+    mask: u32,
+    stored: u32,
 }
 
 impl Tags {
-    /// `count` tags (1 to 65,535), all free, and the right to take them.
+    /// `count` tags (1 to 65,535), all free, and the rights to take and to return them.
     ///
     /// # Panics
     /// If `count` is 0 or above 65,535: tags are numbered with 16 bits and CID FFFFh is never used.
-    pub fn new(count: u32) -> (Tags, Taker) {
+    pub fn new(count: u32) -> (Tags, Taker, Returner) {
         assert!((1..=65_535).contains(&count), "a queue has 1 to 65535 tags, not {count}");
-        let words = count.div_ceil(BITS);
-        let returned = (0..words).map(|at| AtomicU64::new(full_word(count, at))).collect();
-        (Tags { returned, count }, Taker { word: 0, at: words - 1 })
+        let ring = (0..count.next_power_of_two()).map(|tag| AtomicU16::new(tag as u16)).collect();
+        let tags = Tags { ring, mask: count.next_power_of_two() - 1, returned: AtomicU32::new(count), count };
+        (tags, Taker { taken: 0, known: count }, Returner { stored: count })
     }
 
     /// How many tags there are, free or not.
@@ -57,132 +65,95 @@ impl Tags {
         self.count
     }
 
-    /// A collector for returning tags.
-    pub fn returner(&self) -> Returner {
-        let words = self.returned.len();
-        Returner { at: 0, bits: 0, words: vec![0; words].into(), touched: Vec::with_capacity(words) }
-    }
-
-    /// Returns one tag at once; the caller no longer uses it.
-    pub fn give_back(&self, tag: Tag) {
-        let (at, bit) = split(tag);
-        self.give_back_word(at, bit);
-    }
-
     #[inline]
-    fn give_back_word(&self, at: u32, bits: u64) {
-        if bits == 0 {
-            return;
-        }
-        let Some(word) = self.returned.get(at as usize) else {
-            debug_assert!(false, "tag word {at} does not exist");
-            return;
-        };
-        // Release: whatever was read of a slot was read before the slot's next user writes it.
-        let before = word.fetch_or(bits, Release);
-        debug_assert_eq!(before & bits, 0, "tags of word {at} were returned twice");
+    fn place(&self, n: u32) -> &AtomicU16 {
+        place(&self.ring, self.mask, n)
     }
+}
+
+/// The place of the tag that is the `n`-th ever; the ring has one more than `mask`.
+#[inline]
+fn place(ring: &[AtomicU16], mask: u32, n: u32) -> &AtomicU16 {
+    &ring[(n & mask) as usize]
 }
 
 impl Taker {
     /// Takes a free tag; `None`: all are in use.
-    #[inline]
     pub fn take(&mut self, tags: &Tags) -> Option<Tag> {
-        if self.word == 0 && !self.refill(tags) {
+        if self.taken == self.known {
+            // Acquire: whatever was read of a slot was read before this side writes it.
+            self.known = tags.returned.load(Acquire);
+        }
+        self.take_known(tags)
+    }
+
+    /// Takes a free tag that this side knows of; `None`: [`Taker::take`] may know more.
+    #[inline]
+    pub fn take_known(&mut self, tags: &Tags) -> Option<Tag> {
+        if self.taken == self.known {
             return None;
         }
-        let bit = self.word.trailing_zeros();
-        self.word &= self.word - 1;
-        Some(Tag((self.at * BITS + bit) as u16))
+        let tag = tags.place(self.taken).load(Relaxed);
+        self.taken = self.taken.wrapping_add(1);
+        Some(Tag(tag))
+    }
+
+    /// Knows of no free tag any more, until it looks.
+    pub fn forget(&mut self) {
+        self.known = self.taken;
     }
 
     /// Whether no tag is free now. Somebody who then waits for one must look again after making the wait known, because
     /// tags come back without a lock.
     pub fn exhausted(&self, tags: &Tags) -> bool {
-        self.word == 0 && tags.returned.iter().all(|word| word.load(Relaxed) == 0)
+        self.taken == tags.returned.load(Relaxed)
     }
 
-    /// Makes every tag free again, in use or not. For a reset: nobody may still hold a tag or be returning one.
-    pub fn reset(&mut self, tags: &Tags) {
-        self.word = 0;
-        for (at, word) in (0..).zip(&tags.returned) {
-            word.store(full_word(tags.count, at), Relaxed);
+    /// Makes every tag free again, in use or not. For a reset: nobody may still hold a tag.
+    pub fn reset(&mut self, returner: &mut Returner, tags: &Tags) {
+        for (tag, place) in (0..).zip(&tags.ring) {
+            place.store(tag, Relaxed);
         }
+        (self.taken, self.known, returner.stored) = (0, tags.count, tags.count);
+        tags.returned.store(tags.count, Release);
     }
+}
 
-    /// Fetches the next word that has free tags, going round so that each word's turn comes.
-    fn refill(&mut self, tags: &Tags) -> bool {
-        let words = tags.returned.len() as u32;
-        for _ in 0..words {
-            self.at = if self.at + 1 >= words { 0 } else { self.at + 1 };
-            let word = &tags.returned[self.at as usize];
-            // The load keeps the cache line shared while there is nothing to fetch.
-            if word.load(Relaxed) != 0 {
-                self.word = word.swap(0, Acquire);
-                return true;
-            }
-        }
-        false
+impl<'a> ReturnBatch<'a> {
+    /// As [`Returner::add`].
+    #[inline]
+    pub fn add(&mut self, tag: Tag) {
+        place(self.ring, self.mask, self.stored).store(tag.0, Relaxed);
+        self.stored = self.stored.wrapping_add(1);
     }
 }
 
 impl Returner {
-    /// Notes tags to be returned by the next [`Returner::flush`].
+    /// Begins to note the tags of a batch; [`Returner::end`] it.
     #[inline]
-    pub fn add(&mut self, tags: impl IntoIterator<Item = Tag>) {
-        let (mut at, mut bits) = (self.at, self.bits);
-        for tag in tags {
-            let (word, bit) = split(tag);
-            if word != at {
-                self.put_aside(at, bits);
-                (at, bits) = (word, 0);
-            }
-            bits |= bit;
-        }
-        (self.at, self.bits) = (at, bits);
+    pub fn batch<'a>(&self, tags: &'a Tags) -> ReturnBatch<'a> {
+        ReturnBatch { ring: &tags.ring, mask: tags.mask, stored: self.stored }
     }
 
-    /// Returns what was noted: one atomic operation per word touched.
+    /// The tags of the batch are noted.
+    #[inline]
+    pub fn end(&mut self, batch: ReturnBatch<'_>) {
+        self.stored = batch.stored;
+    }
+
+    /// Notes a tag to be returned by the next [`Returner::flush`]; whoever held it no longer uses it.
+    #[inline]
+    pub fn add(&mut self, tags: &Tags, tag: Tag) {
+        tags.place(self.stored).store(tag.0, Relaxed);
+        self.stored = self.stored.wrapping_add(1);
+    }
+
+    /// Returns what was noted.
     #[inline]
     pub fn flush(&mut self, tags: &Tags) {
-        if !self.touched.is_empty() {
-            self.flush_aside(tags);
-        }
-        tags.give_back_word(self.at, std::mem::take(&mut self.bits));
+        // Release: the tags, and whatever was read of their slots, are there before the taker comes.
+        tags.returned.store(self.stored, Release);
     }
-
-    #[cold]
-    #[inline(never)]
-    fn put_aside(&mut self, at: u32, bits: u64) {
-        let Some(word) = self.words.get_mut(at as usize) else {
-            debug_assert!(false, "tag word {at} does not exist");
-            return;
-        };
-        if *word == 0 && bits != 0 {
-            self.touched.push(at);
-        }
-        *word |= bits;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn flush_aside(&mut self, tags: &Tags) {
-        self.put_aside(self.at, self.bits);
-        self.bits = 0;
-        while let Some(at) = self.touched.pop() {
-            tags.give_back_word(at, std::mem::take(&mut self.words[at as usize]));
-        }
-    }
-}
-
-fn split(tag: Tag) -> (u32, u64) {
-    (u32::from(tag.0) / BITS, 1 << (u32::from(tag.0) % BITS))
-}
-
-/// Word `at` of a bitmap of `count` ones.
-fn full_word(count: u32, at: u32) -> u64 {
-    let rest = count - at * BITS;
-    if rest >= BITS { u64::MAX } else { (1 << rest) - 1 }
 }
 
 #[cfg(all(test, loom))]

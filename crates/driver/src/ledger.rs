@@ -110,7 +110,8 @@ impl Stage {
 impl Ledger {
     /// A table for `tags` commands (1 to 65,535), and the right to end them.
     pub(crate) fn new(tags: u32) -> (Ledger, Finisher) {
-        let tag_mask = (tags.next_power_of_two() - 1) as u16;
+        // No tag is all ones, and so no CID is FFFFh, which stands for "no command" (Base 5.1.12.1.2).
+        let tag_mask = ((tags + 1).next_power_of_two() - 1) as u16;
         Ledger::with_step(tags, tag_mask, tag_mask.wrapping_add(1))
     }
 
@@ -212,13 +213,10 @@ impl Ledger {
         self.slots.get(usize::from(cid.0 & self.tag_mask))
     }
 
-    /// The next generation of the same tag. FFFFh stands for "no command" (Base 5.1.12.1.2) and is passed over.
+    /// The next generation of the same tag.
     #[inline]
     fn next_cid(&self, last: u16) -> u16 {
-        match last.wrapping_add(self.step) {
-            u16::MAX => u16::MAX.wrapping_add(self.step),
-            cid => cid,
-        }
+        last.wrapping_add(self.step)
     }
 }
 

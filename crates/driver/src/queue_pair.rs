@@ -58,8 +58,8 @@ const STOPPED: u64 = 1 << 33;
 struct SqSide {
     producer: Producer,
     taker: Taker,
-    /// Stored, and not yet announced.
-    posted: u32,
+    /// The tail that was last announced.
+    announced: u32,
     closed: bool,
 }
 
@@ -73,7 +73,7 @@ struct CqSide {
 }
 
 /// A completed command, as the controller ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
     /// What it was posted with.
     pub token: u64,
@@ -107,9 +107,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// A queue pair over ring memory whose completion entries are all of phase 0 (zeroed).
     pub fn new(id: QueueId, sizes: QueueSizes, sq: S, cq: C) -> Result<QueuePair<S, C>, QueueSizeError> {
         sizes.check(id)?;
-        let (tags, taker) = Tags::new(sizes.tags);
+        let (tags, taker, returner) = Tags::new(sizes.tags);
         let (ledger, finisher) = Ledger::new(sizes.tags);
-        let returner = tags.returner();
         let consumer = Consumer::new(sizes.cq_entries);
         Ok(QueuePair {
             id,
@@ -119,7 +118,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             tags,
             ledger,
             look: AtomicU64::new(look_word(&consumer)),
-            sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, posted: 0, closed: false }),
+            sq_side: Mutex::new(SqSide { producer: Producer::new(sizes.sq_entries), taker, announced: 0, closed: false }),
             cq_side: LookLock::new(CqSide { consumer, finisher, returner, stopped: false }),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -216,22 +215,31 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 return Some(self.unannounced(side));
             }
         }
-        let mut left = budget.min(in_flight);
-        while left > 0 {
-            let run = left.min(self.sizes.cq_entries - side.consumer.slot());
-            let found = self.take_run(side, run, out);
-            left -= found;
-            if found < run {
+        // Places made beforehand cost less than a push for each entry.
+        let mut taken = out.len();
+        out.resize(taken + budget.min(in_flight) as usize, Completed::default());
+        let mut violation = None;
+        while let Some(rest) = out.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+            let run = rest.len().min((self.sizes.cq_entries - side.consumer.slot()) as usize);
+            let (run, _) = rest.split_at_mut(run);
+            let found = self.take_run(side, run);
+            taken += found;
+            if let Some(place) = run.get_mut(found) {
                 if !self.is_new(side) {
                     break;
                 }
-                if let Err(violation) = self.take_odd(side, out) {
-                    return Some(violation);
+                match self.take_odd(side) {
+                    Ok(completed) => *place = completed,
+                    Err(seen) => {
+                        violation = Some(seen);
+                        break;
+                    }
                 }
-                left -= 1;
+                taken += 1;
             }
         }
-        None
+        out.truncate(taken);
+        violation
     }
 
     #[inline]
@@ -239,40 +247,35 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.cq.is_new(side.consumer.slot(), side.consumer.phase())
     }
 
-    /// Takes entries from consecutive slots, `most` at most, until one is empty or odd: wrong, or of a command that is
+    /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
     /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing and
     /// keeps what it needs in locals, because nothing behind a reference stays in a register across an acquire.
     #[inline]
-    fn take_run(&self, side: &mut CqSide, most: u32, out: &mut Vec<Completed>) -> u32 {
+    fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
         let (first, phase, commands) = (side.consumer.slot(), side.consumer.phase(), self.ledger.commands());
         let (queue, entries) = (u32::from(self.id.0) << 16, self.sizes.sq_entries);
-        let (before, end) = (out.len(), first + most);
-        let mut slot = first;
-        while slot < end {
-            let Some(cqe) = self.cq.load(slot, phase) else { break };
+        let (finisher, mut back) = (&mut side.finisher, side.returner.batch(&self.tags));
+        let taken = self.cq.load_run(first, phase, out, |cqe, place| {
             // SQID is this queue's, and SQHD lies in it: both in one comparison.
-            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)).wrapping_sub(queue) >= entries {
-                break;
+            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ queue >= entries {
+                return false;
             }
-            let Some(command) = commands.in_flight(cqe.cid()) else { break };
-            // There is room; said here, where it saves the code for growing.
-            if out.len() == out.capacity() {
-                break;
-            }
+            let Some(command) = commands.in_flight(cqe.cid()) else { return false };
             let (token, posted_at) = command.token_and_time();
-            out.push(Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at });
-            command.end(cqe.cid(), &mut side.finisher);
-            slot += 1;
-        }
-        side.returner.add(out.get(before..).unwrap_or_default().iter().map(|completed| commands.tag(completed.cid)));
-        side.consumer.advance_by(slot - first);
-        slot - first
+            *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
+            command.end(cqe.cid(), finisher);
+            back.add(commands.tag(cqe.cid()));
+            true
+        });
+        side.returner.end(back);
+        side.consumer.advance_by(taken);
+        taken as usize
     }
 
     /// Takes an entry of a command that is being aborted, or says what is wrong with it.
     #[cold]
     #[inline(never)]
-    fn take_odd(&self, side: &mut CqSide, out: &mut Vec<Completed>) -> Result<(), ProtocolViolation> {
+    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, ProtocolViolation> {
         let queue = self.id;
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
         let (named, cid, head) = (cqe.sq_id, cqe.cid, cqe.sq_head);
@@ -287,10 +290,11 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 Refused::Unknown { last } => ProtocolViolation::UnknownCommand { queue, cid, last },
                 Refused::Doubled => ProtocolViolation::Doubled { queue, cid: cqe.cid() },
             })?;
-        side.returner.add(tag);
-        out.push(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at });
+        if let Some(tag) = tag {
+            side.returner.add(&self.tags, tag);
+        }
         side.consumer.advance_by(1);
-        Ok(())
+        Ok(Completed { token, cid, status: cqe.status(), result: cqe.result, posted_at })
     }
 
     #[cold]
@@ -327,7 +331,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         let mut side = self.cq_side.lock();
         // Under the lock, so that a reset cannot free the same tag in between.
         if let Some(tag) = self.ledger.end_abort(&mut side.finisher, cid) {
-            self.tags.give_back(tag);
+            side.returner.add(&self.tags, tag);
+            side.returner.flush(&self.tags);
         }
         drop(side);
         fence(SeqCst);
@@ -335,7 +340,9 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
     pub fn close(&self) {
-        lock(&self.sq_side).closed = true;
+        let mut sq = lock(&self.sq_side);
+        sq.closed = true;
+        sq.taker.forget();
     }
 
     /// Ends every command without an answer, returns what they were posted with, and empties both rings, the completion
@@ -349,8 +356,9 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.look.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
-        sq.taker.reset(&self.tags);
-        sq.posted = 0;
+        sq.taker.reset(&mut cq.returner, &self.tags);
+        sq.taker.forget();
+        sq.announced = 0;
         sq.producer = Producer::new(self.sizes.sq_entries);
         cq.consumer = Consumer::new(self.sizes.cq_entries);
         for slot in 0..self.sizes.cq_entries {
@@ -393,25 +401,28 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     #[inline]
     pub fn post(&mut self, mut sqe: Sqe, token: u64, now: Nanos) -> Result<Cid, NoTag> {
         let (pair, side) = (self.pair, &mut *self.side);
-        if side.closed {
-            return Err(NoTag);
-        }
-        let tag = side.taker.take(&pair.tags).ok_or(NoTag)?;
+        // A closed queue knows of no free tag.
+        let tag = match side.taker.take_known(&pair.tags) {
+            Some(tag) => tag,
+            None if side.closed => return Err(NoTag),
+            None => side.taker.take(&pair.tags).ok_or(NoTag)?,
+        };
         let cid = pair.ledger.begin(tag, token, now);
         sqe.cid = cid.0;
-        pair.sq.store(side.producer.slot(), &sqe);
+        let slot = side.producer.slot();
         side.producer.advance();
-        side.posted += 1;
+        pair.sq.store(slot, &sqe);
         Ok(cid)
     }
 
     /// Rings the doorbell if anything was posted since it was last rung. Returns how many commands that announced.
     #[inline]
     pub fn commit(&mut self, bells: &impl Doorbells) -> u32 {
-        let posted = std::mem::take(&mut self.side.posted);
+        let posted = self.posted();
         if posted == 0 || self.side.closed {
             return 0;
         }
+        self.side.announced = self.side.producer.slot();
         let announced = &self.pair.announced;
         announced.store(announced.load(Relaxed) + u64::from(posted), Release);
         bells.ring_sq(self.pair.id, self.side.producer.slot());
@@ -430,8 +441,10 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     }
 
     /// Commands stored and not yet announced.
+    #[inline]
     pub fn posted(&self) -> u32 {
-        self.side.posted
+        let (tail, announced) = (self.side.producer.slot(), self.side.announced);
+        if tail >= announced { tail - announced } else { tail + self.pair.sizes.sq_entries - announced }
     }
 }
 

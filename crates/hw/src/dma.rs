@@ -154,18 +154,18 @@ impl DmaPool {
         let offset = self.0.take(len)?;
         // SAFETY: `offset` is inside the mapping.
         let data = unsafe { self.0.memory.add(offset as usize) };
-        Ok(DmaBuf { data, len, addr: self.0.base + offset, pool: self.0.clone() })
+        Ok(self.0.buffer(data, len, offset))
     }
 
     /// A buffer of no bytes, for when there is none to give back. It must not be lent: there is nothing to reach.
     pub fn empty(&self) -> DmaBuf {
-        DmaBuf { data: NonNull::dangling(), len: 0, addr: self.0.base, pool: self.0.clone() }
+        self.0.buffer(NonNull::dangling(), 0, 0)
     }
 
     /// Whether `buf` is from this pool.
     #[inline]
     pub fn owns(&self, buf: &DmaBuf) -> bool {
-        Arc::ptr_eq(&self.0, &buf.pool)
+        Arc::ptr_eq(&self.0, &buf.0.pool)
     }
 
     /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
@@ -262,21 +262,19 @@ impl Pool {
         }
     }
 
-    /// Marks a block as lent or as private again: a block of pages once per page, a smaller one once per 512 bytes.
-    #[inline]
-    fn mark(&self, offset: u64, len: usize, lent: bool) {
-        let (unit, mark) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
-        let mark = if lent { mark } else { PRIVATE };
-        debug_assert!(len > 0, "an empty buffer is not lent");
-        // Release: what the holder wrote is there before the device may read it.
-        self.marks[(offset / MIN_BLOCK) as usize].store(mark, Ordering::Release);
-        if len as u64 > unit {
-            self.mark_rest(offset + unit, offset + len as u64, unit, mark);
-        }
+    fn buffer(self: &Arc<Pool>, data: NonNull<u8>, len: usize, offset: u64) -> DmaBuf {
+        let (unit, lent) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
+        let mark = NonNull::from(&self.marks[(offset / MIN_BLOCK) as usize]);
+        DmaBuf(Box::new(Block { data, len, addr: self.base + offset, mark, lent, one_mark: len as u64 <= unit, pool: self.clone() }))
     }
 
-    fn mark_rest(&self, mut at: u64, end: u64, unit: u64, mark: u8) {
-        while at < end {
+    /// Marks what follows the first unit of a block: pages of a block of pages, 512 bytes each of a smaller one.
+    #[inline(never)]
+    fn mark_rest(&self, offset: u64, len: usize, lent: bool) {
+        let (unit, mark) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
+        let mark = if lent { mark } else { PRIVATE };
+        let mut at = offset + unit;
+        while at < offset + len as u64 {
             self.marks[(at / MIN_BLOCK) as usize].store(mark, Ordering::Release);
             at += unit;
         }
@@ -310,36 +308,63 @@ impl Pool {
 }
 
 /// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
+///
+/// One word: it is moved several times per I/O, through requests and completions.
 #[derive(Debug)]
-pub struct DmaBuf {
+pub struct DmaBuf(Box<Block>);
+
+/// What a buffer is, made when it is allocated.
+#[derive(Debug)]
+struct Block {
     data: NonNull<u8>,
     len: usize,
     addr: u64,
+    /// The pool's mark of the block's first unit.
+    mark: NonNull<AtomicU8>,
+    /// What it says while the block is lent.
+    lent: u8,
+    /// The block has no other unit.
+    one_mark: bool,
     pool: Arc<Pool>,
 }
 
-// SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be.
-unsafe impl Send for DmaBuf {}
+// SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be; the mark is an atomic that the pool keeps.
+unsafe impl Send for Block {}
 // SAFETY: through `&DmaBuf` the block is only read.
-unsafe impl Sync for DmaBuf {}
+unsafe impl Sync for Block {}
+
+impl Block {
+    #[inline]
+    fn offset(&self) -> u64 {
+        self.addr - self.pool.base
+    }
+
+    /// Marks the block as lent or as private again.
+    #[inline]
+    fn mark(&self, lent: bool) {
+        debug_assert!(self.len > 0, "an empty buffer is not lent");
+        // SAFETY: it points into the pool's marks, which `pool` keeps and nobody moves or has as anything but atomics.
+        let first = unsafe { self.mark.as_ref() };
+        // Release: what the holder wrote is there before the device may read it.
+        first.store(if lent { self.lent } else { PRIVATE }, Ordering::Release);
+        if !self.one_mark {
+            self.pool.mark_rest(self.offset(), self.len, lent);
+        }
+    }
+}
 
 impl DmaBuf {
     /// Bus address of the first byte.
     #[inline]
     pub fn addr(&self) -> u64 {
-        self.addr
+        self.0.addr
     }
 
     /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
     #[inline]
     pub fn lend(self) -> Lent {
-        self.pool.mark(self.offset(), self.len, true);
+        self.0.mark(true);
         Lent(ManuallyDrop::new(self))
-    }
-
-    #[inline]
-    fn offset(&self) -> u64 {
-        self.addr - self.pool.base
     }
 }
 
@@ -349,7 +374,7 @@ impl Deref for DmaBuf {
     fn deref(&self) -> &[u8] {
         // SAFETY: the block is inside the mapping, which the `Arc` keeps, and initialised (zero at first). It is this
         // buffer's alone while it is not lent: the device's copies are refused. A lent buffer has no `deref`.
-        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
     }
 }
 
@@ -357,14 +382,14 @@ impl DerefMut for DmaBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.len) }
     }
 }
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        if self.len > 0 {
-            self.pool.give_back(self.offset(), self.len);
+        if self.0.len > 0 {
+            self.0.pool.give_back(self.0.offset(), self.0.len);
         }
     }
 }
@@ -378,14 +403,14 @@ impl Lent {
     /// Bus address of the first byte.
     #[inline]
     pub fn addr(&self) -> u64 {
-        self.0.addr
+        self.0.addr()
     }
 
     /// Bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // emptiness is no question here
     pub fn len(&self) -> usize {
-        self.0.len
+        self.0.0.len
     }
 
     /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies
@@ -395,17 +420,19 @@ impl Lent {
         // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
         let buf = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
-        buf.pool.mark(buf.offset(), buf.len, false);
+        buf.0.mark(false);
         buf
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let block = block_size(self.0.len).unwrap_or(0);
-        self.0.pool.leaked.fetch_add(block, Ordering::Relaxed);
-        // SAFETY: nothing of `self.0` is used again. Only the pool's count is let go: the block is never given back.
-        drop(unsafe { ptr::read(&self.0.pool) });
+        // SAFETY: nothing touches `self.0` afterwards, so the buffer is taken out once.
+        let mut buf = unsafe { ManuallyDrop::take(&mut self.0) };
+        let block = block_size(buf.0.len).unwrap_or(0);
+        buf.0.pool.leaked.fetch_add(block, Ordering::Relaxed);
+        // Only the description is let go: a buffer of no bytes gives no block back.
+        buf.0.len = 0;
     }
 }
 

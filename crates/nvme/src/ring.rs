@@ -46,7 +46,7 @@ impl Producer {
         self.entries - 1 - used
     }
 
-    /// Moves past the slot just written.
+    /// Moves past the slot just written, or about to be.
     #[inline]
     pub fn advance(&mut self) {
         self.tail += 1;
@@ -118,6 +118,20 @@ pub trait CqSlots {
     fn store(&self, slot: u32, cqe: &Cqe);
     /// Reads the entry if its phase tag is `phase`: the phase word as an acquire, then the rest. `None`: nothing new.
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe>;
+    /// Hands the entries from `slot` on to `each` as [`CqSlots::load`] reads them, each with a place of `out`, until `out`
+    /// is at its end, an entry is not new or `each` says no. As many slots as there are places lie in the ring. How many
+    /// there were.
+    #[inline]
+    fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
+        let mut taken = 0;
+        for place in out {
+            if !self.load(slot + taken, phase).is_some_and(|cqe| each(cqe, place)) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
     /// A look without taking anything: is there an entry of this phase?
     fn is_new(&self, slot: u32, phase: bool) -> bool;
 }

@@ -3,59 +3,26 @@
 //! A request owns its buffer until it is finished. Whoever drops or forgets the future, the entry in the book, the
 //! buffer and the CID stay until the controller has answered.
 
+mod slot;
+
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use blkmq::{Parts, Splitter};
-use completion::{Batch, Done, Found};
-use driver::{Buffers, Fate, RetryPolicy};
-use hw::{DmaBuf, Lent};
-use nvme::io::Flags;
-use nvme::prp::Dptr;
-use nvme::{Lba, Nsid, Sqe, Status};
-use units::{Class, Nanos, Op};
+use completion::{Done, Found};
+use driver::{Buffers, Completed, Fate, RetryPolicy};
+use nvme::Sqe;
+use units::{Class, Nanos};
 
-use crate::error::IoError;
 use crate::prp_table::PrpTable;
 use crate::request::{Completion, How, Request, Token};
-
-/// Who is told when a request is finished.
-#[derive(Debug)]
-pub(crate) enum Claim {
-    /// The next [`crate::Queue::reap`].
-    Batch,
-    /// A future; with a waker once it has been polled.
-    Future(Option<Waker>),
-    /// Nobody: the future was dropped.
-    Nobody,
-}
-
-/// [`IoError`] without what only a request that was never submitted can have: it is kept in every slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    Status(Status),
-    TimedOut,
-    DeviceLost,
-}
-
-impl From<Failure> for IoError {
-    fn from(failure: Failure) -> IoError {
-        match failure {
-            Failure::Status(status) => IoError::Status(status),
-            Failure::TimedOut => IoError::TimedOut,
-            Failure::DeviceLost => IoError::DeviceLost,
-        }
-    }
-}
+pub(crate) use slot::Claim;
+use slot::{Failure, NONE, Slot, State};
 
 /// How often a part is posted again: Read, Write and Flush are idempotent until their caller has been answered.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
-/// Most open requests of one software queue: what 24 bits of a token can name.
+/// Most requests of one software queue that are open or not reaped: what 24 bits of a token can name.
 const MOST: usize = 1 << 24;
-
-/// The end of a list of slots.
-const NONE: u32 = u32::MAX;
 
 /// Blocks of a request that have yet to be posted; none of a Flush, which is one part all the same.
 #[derive(Clone, Copy, Debug)]
@@ -65,53 +32,39 @@ struct Waiting {
     blocks: u32,
 }
 
-/// Where a slot stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Free,
-    Open,
-    /// Every part has ended.
-    Finished,
+/// A request that can be reaped: its slot is emptied only then, on the way into the caller's hands.
+#[derive(Clone, Copy, Debug)]
+struct Finished {
+    at: u32,
+    completed_at: Nanos,
 }
 
-/// A request. Slots are filled and emptied in place, because moving one costs more than the rest of an I/O.
-#[derive(Debug)]
-struct Slot {
-    stage: Stage,
-    op: Op,
-    fua: bool,
-    urgent: bool,
-    /// The buffer may still be written to: it is leaked.
-    lost: bool,
-    /// How often parts of it were posted again, all of them together.
-    again: u32,
-    nsid: Nsid,
-    splitter: Splitter,
-    /// Blocks in all; 0 for a Flush.
-    blocks: u32,
-    parts: Parts<Failure>,
-    /// The first part that failed: what is not posted yet is not sent.
-    failure: Option<Failure>,
-    /// The next free slot.
-    next: u32,
-    lba: u64,
-    tag: u64,
-    claim: Claim,
-    buf: Option<Lent>,
-    submitted_at: Nanos,
-    completed_at: Nanos,
+/// What a future leaves in the book, and what it finds there.
+#[derive(Debug, Default)]
+struct Ticket {
+    waker: Option<Waker>,
+    completion: Option<Completion>,
 }
 
 /// The open requests of one software queue.
 #[derive(Debug)]
 pub(crate) struct Requests {
     soft: u8,
+    /// The tokens of the request in slot 0: of its first part, and as a whole.
+    first: u64,
+    whole: u64,
     slots: Vec<Slot>,
     /// The first free slot.
     free: u32,
-    /// Finished slots that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
-    done: Vec<u32>,
+    /// Finished requests that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
+    done: Vec<Finished>,
     reaped: usize,
+    /// Of these, the ones with which something has gone wrong.
+    troubled: u32,
+    /// Open requests of [`Claim::Nobody`].
+    disowned: u32,
+    /// By slot; as many as futures have needed.
+    tickets: Vec<Ticket>,
     /// First come, first served.
     waiting: VecDeque<Waiting>,
     open: u32,
@@ -125,6 +78,7 @@ pub(crate) struct Requests {
 /// What posting needs to know of the device.
 pub(crate) struct Poster<'a> {
     pub prp: &'a PrpTable,
+    pub now: Nanos,
     /// Most parts in flight: what the queue's inbox holds.
     pub most: u32,
 }
@@ -133,10 +87,15 @@ impl Requests {
     pub(crate) fn new(soft: u8) -> Requests {
         Requests {
             soft,
+            first: Token::new(soft, 0, 0).0,
+            whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
             slots: Vec::with_capacity(256),
             free: NONE,
             done: Vec::with_capacity(256),
             reaped: 0,
+            troubled: 0,
+            disowned: 0,
+            tickets: Vec::new(),
             waiting: VecDeque::with_capacity(64),
             open: 0,
             urgent: 0,
@@ -175,85 +134,83 @@ impl Requests {
         self.is_waiting() && self.posted < most
     }
 
-    /// Enters a checked request, without its buffer from then on. `None`: the book is full. The caller posts it
-    /// ([`Requests::post_new`]) or leaves it to wait ([`Requests::wait`]).
+    /// The slot of the next request; `None`: the book is full.
     #[inline]
-    pub(crate) fn enter(&mut self, request: &mut Request, future: bool, now: Nanos) -> Option<u32> {
-        if self.free == NONE && !self.grow() {
+    pub(crate) fn vacant(&mut self) -> Option<u32> {
+        if self.free as usize >= self.slots.len() && !self.grow() {
             return None;
         }
-        let at = self.free;
-        let slot = self.slots.get_mut(at as usize)?;
-        let splitter = request.namespace.splitter();
-        let blocks = request.bytes >> splitter.block_log2();
-        self.free = slot.next;
-        self.open += 1;
-        self.urgent += u32::from(request.urgent);
-        slot.stage = Stage::Open;
-        slot.op = request.op;
-        slot.fua = request.fua;
-        slot.urgent = request.urgent;
-        slot.lost = false;
-        slot.again = 0;
-        slot.nsid = request.namespace.nsid();
-        slot.splitter = splitter;
-        slot.blocks = blocks;
-        slot.parts = Parts::new(splitter.split(request.lba, blocks).parts().max(1));
-        slot.failure = None;
-        slot.lba = request.lba;
-        slot.tag = request.tag;
-        slot.claim = if future { Claim::Future(None) } else { Claim::Batch };
-        slot.buf = request.buf.take().map(DmaBuf::lend);
-        (slot.submitted_at, slot.completed_at) = (now, now);
-        Some(at)
+        Some(self.free)
     }
 
     #[cold]
     fn grow(&mut self) -> bool {
-        if self.slots.len() >= MOST {
-            return false;
+        let room = self.slots.len() < MOST;
+        if room {
+            self.free = self.slots.len() as u32;
+            self.slots.push(Slot::free());
         }
-        self.free = self.slots.len() as u32;
-        self.slots.push(Slot::free());
-        true
+        room
     }
 
-    /// Posts a request that was just entered, if nothing waits before it; what cannot be posted waits.
+    /// Parts posted and not yet ended.
     #[inline]
-    pub(crate) fn post_new(&mut self, at: u32, poster: &Poster<'_>, batch: &mut Batch, post: &mut impl FnMut(Sqe, Token) -> bool) {
-        let Some(slot) = self.slots.get(at as usize) else { return };
-        // The usual case is one part, and a tag for it.
-        if slot.parts.left() == 1
-            && self.waiting.is_empty()
-            && self.posted < poster.most
-            && post(slot.sqe(poster.prp, 0, slot.blocks), Token::new(self.soft, at, 0))
-        {
-            self.posted += 1;
-            batch.commands += 1;
-            batch.urgent += u32::from(slot.urgent);
-            return;
-        }
-        self.post_parts(at, poster, batch, post);
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted
     }
 
-    fn post_parts(&mut self, at: u32, poster: &Poster<'_>, batch: &mut Batch, post: &mut impl FnMut(Sqe, Token) -> bool) {
+    /// How many parts may be posted before those that wait, and without the inbox's overflowing.
+    #[inline]
+    pub(crate) fn room(&self, poster: &Poster<'_>) -> u32 {
+        if self.waiting.is_empty() { poster.most.saturating_sub(self.posted) } else { 0 }
+    }
+
+    /// Enters a checked request into the [`Requests::vacant`] slot `at`. The caller posts the command for it and says so
+    /// ([`Requests::posted_whole`]), or has [`Requests::enter_parts`] do what can be done.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, at: u32, request: Request, claim: Claim, poster: &Poster<'_>) -> Option<(Sqe, Token)> {
+        let slot = self.slots.get_mut(at as usize)?;
+        debug_assert_eq!(slot.state, State::Free);
+        self.free = slot.next;
+        self.urgent += u32::from(request.urgent);
+        let whole = claim == Claim::Batch && !request.urgent;
+        let command = slot.fill(request, claim, poster.now, poster.prp);
+        if claim == Claim::Future {
+            self.issue_ticket(at);
+        }
+        let token = if whole { self.whole } else { self.first };
+        command.map(|sqe| (sqe, Token(token | u64::from(at) << 32)))
+    }
+
+    /// So many commands of [`Requests::enter`] were posted.
+    #[inline]
+    pub(crate) fn posted_whole(&mut self, requests: u32) {
+        self.open += requests;
+        self.posted += requests;
+    }
+
+    /// Posts the parts of a request just entered, if nothing waits before it and `post` takes them; what is left waits.
+    #[inline(never)]
+    pub(crate) fn enter_parts(&mut self, at: u32, poster: &Poster<'_>, post: &mut impl FnMut(Sqe, Token) -> bool) {
+        self.open += 1;
         let blocks = self.slots.get(at as usize).map_or(0, |slot| slot.blocks);
         let mut range = Waiting { slot: at, from: 0, blocks };
-        if self.is_waiting() || !self.post_range(&mut range, poster, batch, post) {
+        if self.is_waiting() || !self.post_range(&mut range, poster, post) {
             self.waiting.push_back(range);
         }
     }
 
-    /// Leaves a request that was just entered to wait.
-    pub(crate) fn wait(&mut self, at: u32) {
-        let blocks = self.slots.get(at as usize).map_or(0, |slot| slot.blocks);
-        self.waiting.push_back(Waiting { slot: at, from: 0, blocks });
+    #[cold]
+    fn issue_ticket(&mut self, at: u32) {
+        if self.tickets.len() <= at as usize {
+            self.tickets.resize_with(at as usize + 1, Ticket::default);
+        }
     }
 
     /// Posts what waits, in order, as long as `post` takes it.
-    pub(crate) fn post_waiting(&mut self, poster: &Poster<'_>, batch: &mut Batch, post: &mut impl FnMut(Sqe, Token) -> bool) {
+    pub(crate) fn post_waiting(&mut self, poster: &Poster<'_>, post: &mut impl FnMut(Sqe, Token) -> bool) {
         while let Some(mut range) = self.waiting.pop_front() {
-            if !self.post_range(&mut range, poster, batch, post) {
+            if !self.post_range(&mut range, poster, post) {
                 self.waiting.push_front(range);
                 return;
             }
@@ -261,29 +218,21 @@ impl Requests {
     }
 
     /// Posts parts of a range until all of it is posted (true), or one is not taken. `range` is what is left.
-    fn post_range(
-        &mut self,
-        range: &mut Waiting,
-        poster: &Poster<'_>,
-        batch: &mut Batch,
-        post: &mut impl FnMut(Sqe, Token) -> bool,
-    ) -> bool {
+    fn post_range(&mut self, range: &mut Waiting, poster: &Poster<'_>, post: &mut impl FnMut(Sqe, Token) -> bool) -> bool {
         loop {
             let Some(slot) = self.slots.get(range.slot as usize) else { return true };
-            if slot.failure.is_some() {
-                self.skip(*range, Failure::DeviceLost);
+            if slot.failure().is_some() {
+                self.skip(*range, Failure::DeviceLost, poster.now);
                 return true;
             }
             if self.posted >= poster.most {
                 return false;
             }
             let blocks = slot.part(range.from, range.blocks);
-            if !post(slot.sqe(poster.prp, range.from, blocks), Token::new(self.soft, range.slot, range.from)) {
+            if !post(slot.part_command(poster.prp, range.from, blocks), Token::new(self.soft, range.slot, range.from)) {
                 return false;
             }
             self.posted += 1;
-            batch.commands += 1;
-            batch.urgent += u32::from(slot.urgent);
             range.from += blocks;
             range.blocks -= blocks;
             if range.blocks == 0 {
@@ -294,75 +243,82 @@ impl Requests {
 
     /// A range that is not sent, because another part failed or the device is lost. `failure` counts if it is the first.
     #[cold]
-    fn skip(&mut self, range: Waiting, failure: Failure) {
+    fn skip(&mut self, range: Waiting, failure: Failure, now: Nanos) {
         let Some(slot) = self.slots.get_mut(range.slot as usize) else { return };
-        let parts = slot.splitter.split(slot.lba + u64::from(range.from), range.blocks).parts().max(1);
-        slot.failure.get_or_insert(failure);
-        for _ in 0..parts {
-            if slot.parts.complete(Err(failure)).is_some() {
-                let waker = self.finish(range.slot, self.slots[range.slot as usize].completed_at);
-                self.ended.extend(waker);
-                return;
-            }
+        let parts = slot.parts(range.from, range.blocks);
+        slot.trouble().failure.get_or_insert(failure);
+        let State::Open { claim, left } = slot.state else { return };
+        slot.state = State::Open { claim, left: left.saturating_sub(parts) };
+        if left <= parts {
+            let waker = self.finish(range.slot, now);
+            self.ended.extend(waker);
         }
     }
 
-    /// The controller answered a part, as the queue's own thread found. Returns the waker of a future that is thereby
-    /// finished; call it outside the lock.
-    #[inline(always)]
-    pub(crate) fn answered(&mut self, token: Token, status: Status, now: Nanos) -> Option<Waker> {
-        let at = token.slot();
-        let slot = self.slots.get_mut(at as usize)?;
-        if !status.is_success() || slot.parts.left() != 1 {
-            return self.end(token, How::Answered(status), now);
+    /// The controller answered parts, as the queue's own thread found: those of `taken` that are this queue's. Wakers of
+    /// futures that are thereby finished are appended to `wakers`; call them outside the lock.
+    #[inline(never)]
+    pub(crate) fn answered(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        loop {
+            // The usual case needs nothing of its slot now.
+            let is_well = |c: &&Completed| c.token & Token::PART_OF_QUEUE == self.whole && c.status.is_success();
+            let well = if self.disowned == 0 { taken.iter().take_while(is_well).count() } else { 0 };
+            let (well, rest) = taken.split_at(well);
+            self.done.extend(well.iter().map(|c| Finished { at: Token(c.token).slot(), completed_at: now }));
+            self.posted -= well.len() as u32;
+            self.open -= well.len() as u32;
+            let Some((odd, rest)) = rest.split_first() else { return };
+            if Token(odd.token).soft() == self.soft {
+                wakers.extend(self.end(Token(odd.token), How::Answered(odd.status), now));
+            }
+            taken = rest;
         }
-        // The usual case: one part, or the last, and it succeeded.
-        self.posted -= 1;
-        slot.parts.complete(Ok(()));
-        self.finish(at, now)
     }
 
     /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it outside the lock.
+    #[inline(never)]
     pub(crate) fn end(&mut self, token: Token, how: How, now: Nanos) -> Option<Waker> {
         let (at, from) = (token.slot(), token.from());
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
+        let fate = |slot: &Slot, fate: fn(&Slot) -> Fate| slot.failure().is_none() && fate(slot) == Fate::Again;
         let result = match how {
             How::Answered(status) if status.is_success() => Ok(()),
-            How::Answered(status) if slot.failure.is_none() && RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
+            How::Answered(status) if slot.failure().is_none() && RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
                 self.again(at, from);
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
-            How::Requeue if slot.failure.is_none() && RETRY.after_reset(Buffers::Returned, slot.retries(), true) == Fate::Again => {
+            How::Requeue if fate(slot, |slot| RETRY.after_reset(Buffers::Returned, slot.retries(), true)) => {
                 self.again(at, from);
                 return None;
             }
             How::Requeue => Err(Failure::TimedOut),
             How::Dead => Err(Failure::DeviceLost),
             How::Lost => {
-                slot.lost = true;
+                slot.trouble().lost = true;
                 Err(Failure::DeviceLost)
             }
         };
         if let Err(failure) = result {
-            slot.failure.get_or_insert(failure);
-            self.skip_waiting(at, failure);
+            slot.trouble().failure.get_or_insert(failure);
+            self.skip_waiting(at, failure, now);
         }
         let slot = self.slots.get_mut(at as usize)?;
-        let _last = slot.parts.complete(result)?;
-        self.finish(at, now)
+        let State::Open { claim, left } = slot.state else { return None };
+        slot.state = State::Open { claim, left: left.saturating_sub(1) };
+        if left > 1 { None } else { self.finish(at, now) }
     }
 
     /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
     /// request. Here, by the owner: whoever serves the line would have nobody to tell.
     #[cold]
-    fn skip_waiting(&mut self, at: u32, failure: Failure) {
+    fn skip_waiting(&mut self, at: u32, failure: Failure, now: Nanos) {
         let mut place = 0;
         while let Some(range) = self.waiting.get(place).copied() {
             if range.slot == at {
                 self.waiting.remove(place);
-                self.skip(range, failure);
+                self.skip(range, failure, now);
             } else {
                 place += 1;
             }
@@ -373,26 +329,34 @@ impl Requests {
     #[cold]
     fn again(&mut self, at: u32, from: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        slot.again = slot.again.saturating_add(1);
+        let trouble = slot.trouble();
+        trouble.again = trouble.again.saturating_add(1);
         let blocks = slot.part(from, slot.blocks - from.min(slot.blocks));
         self.waiting.push_front(Waiting { slot: at, from, blocks });
     }
 
-    #[inline(always)]
+    /// Every part of the request has ended. Returns the waker of its future.
     fn finish(&mut self, at: u32, now: Nanos) -> Option<Waker> {
         let slot = self.slots.get_mut(at as usize)?;
-        slot.stage = Stage::Finished;
-        slot.completed_at = now;
+        let State::Open { claim, .. } = slot.state else { return None };
         self.open -= 1;
         self.urgent -= u32::from(slot.urgent);
-        match &mut slot.claim {
+        match claim {
             Claim::Batch => {
-                self.done.push(at);
+                self.troubled += u32::from(slot.is_troubled());
+                self.done.push(Finished { at, completed_at: now });
                 None
             }
-            Claim::Future(waker) => waker.take(),
+            Claim::Future => {
+                let ticket = self.tickets.get_mut(at as usize)?;
+                ticket.completion = Some(slot.complete(now));
+                slot.state = State::Finished;
+                ticket.waker.take()
+            }
             Claim::Nobody => {
-                self.remove(at);
+                self.disowned -= 1;
+                drop(slot.complete(now));
+                vacate(&mut self.slots, &mut self.free, at);
                 None
             }
         }
@@ -412,68 +376,82 @@ impl Requests {
         Some(Done { class: slot.class(), age, found })
     }
 
-    /// The longest finished request that a batch claims.
-    #[inline(always)]
-    pub(crate) fn take_done(&mut self) -> Option<Completion> {
-        let at = *self.done.get(self.reaped)?;
-        self.reaped += 1;
-        if self.reaped == self.done.len() || self.reaped == 4096 {
-            self.forget_reaped();
+    /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.
+    #[inline]
+    pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
+        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        let due = done.get(*reaped..).unwrap_or_default();
+        let due = due.get(..most).unwrap_or(due);
+        if *troubled == 0 {
+            // An iterator of known length: nothing is moved.
+            out.extend(due.iter().map(|finished| vacate(slots, free, finished.at).complete_well(finished.completed_at)));
+        } else {
+            for finished in due {
+                let slot = vacate(slots, free, finished.at);
+                *troubled -= u32::from(slot.is_troubled());
+                out.push(slot.complete(finished.completed_at));
+            }
         }
-        self.remove(at)
-    }
-
-    fn forget_reaped(&mut self) {
-        self.done.drain(..self.reaped);
-        self.reaped = 0;
+        let moved = due.len();
+        *reaped += moved;
+        if *reaped == done.len() {
+            done.clear();
+            *reaped = 0;
+        } else if *reaped >= 4096 {
+            done.drain(..*reaped);
+            *reaped = 0;
+        }
+        moved
     }
 
     /// The result of a future's request, if it is finished; otherwise `waker` is kept.
     ///
     /// Wakers are the caller's code: the one that is replaced, or not needed, is handed back to be dropped outside the lock.
     pub(crate) fn poll(&mut self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
-        let Some(slot) = self.slots.get_mut(at as usize) else { return Err(Some(waker)) };
-        if slot.stage == Stage::Finished {
-            return self.remove(at).ok_or(Some(waker));
-        }
-        match &mut slot.claim {
-            Claim::Future(kept) => Err(kept.replace(waker)),
-            claim => {
-                *claim = Claim::Future(Some(waker));
-                Err(None)
+        let Some(ticket) = self.tickets.get_mut(at as usize) else { return Err(Some(waker)) };
+        match ticket.completion.take() {
+            Some(completion) => {
+                vacate(&mut self.slots, &mut self.free, at);
+                Ok(completion)
             }
+            None => Err(ticket.waker.replace(waker)),
         }
     }
 
     /// The future of this request was dropped. Its waker is handed back to be dropped outside the lock.
     pub(crate) fn disown(&mut self, at: u32) -> Option<Waker> {
         let slot = self.slots.get_mut(at as usize)?;
-        match slot.stage {
-            Stage::Free => {}
-            Stage::Open => {
-                if let Claim::Future(waker) = std::mem::replace(&mut slot.claim, Claim::Nobody) {
-                    return waker;
-                }
+        let ticket = self.tickets.get_mut(at as usize)?;
+        match &mut slot.state {
+            State::Free => {}
+            State::Open { claim, .. } => {
+                *claim = Claim::Nobody;
+                self.disowned += 1;
             }
-            Stage::Finished => _ = self.remove(at),
+            State::Finished => {
+                ticket.completion = None;
+                vacate(&mut self.slots, &mut self.free, at);
+                return None;
+            }
         }
-        None
+        ticket.waker.take()
     }
 
     /// Every request of a batch becomes nobody's, and those finished are dropped: the software queue is gone.
     pub(crate) fn disown_all(&mut self) {
-        while self.take_done().is_some() {}
-        for slot in self.slots.iter_mut().filter(|slot| slot.stage == Stage::Open) {
-            if matches!(slot.claim, Claim::Batch) {
-                slot.claim = Claim::Nobody;
+        self.take_done(usize::MAX, &mut Vec::new());
+        for slot in &mut self.slots {
+            if let State::Open { claim: claim @ Claim::Batch, .. } = &mut slot.state {
+                *claim = Claim::Nobody;
+                self.disowned += 1;
             }
         }
     }
 
     /// Fails everything that waits for a tag, for a device that is lost.
-    pub(crate) fn fail_waiting(&mut self) {
+    pub(crate) fn fail_waiting(&mut self, now: Nanos) {
         while let Some(range) = self.waiting.pop_front() {
-            self.skip(range, Failure::DeviceLost);
+            self.skip(range, Failure::DeviceLost, now);
         }
     }
 
@@ -484,81 +462,15 @@ impl Requests {
             wakers.append(&mut self.ended);
         }
     }
-
-    #[inline(always)]
-    fn remove(&mut self, at: u32) -> Option<Completion> {
-        let slot = self.slots.get_mut(at as usize)?;
-        slot.stage = Stage::Free;
-        slot.next = std::mem::replace(&mut self.free, at);
-        // A lost buffer is dropped as lent: that leaks its memory, and counts it.
-        let buf = slot.buf.take().filter(|_| !slot.lost).map(Lent::take_back);
-        Some(Completion {
-            tag: slot.tag,
-            result: slot.failure.map_or(Ok(()), |failure| Err(failure.into())),
-            buf,
-            submitted_at: slot.submitted_at,
-            completed_at: slot.completed_at,
-        })
-    }
 }
 
-impl Slot {
-    fn free() -> Slot {
-        Slot {
-            stage: Stage::Free,
-            op: Op::Flush,
-            fua: false,
-            urgent: false,
-            lost: false,
-            again: 0,
-            nsid: Nsid(0),
-            splitter: Splitter::default(),
-            blocks: 0,
-            parts: Parts::new(0),
-            failure: None,
-            next: NONE,
-            lba: 0,
-            tag: 0,
-            claim: Claim::Nobody,
-            buf: None,
-            submitted_at: Nanos::ZERO,
-            completed_at: Nanos::ZERO,
-        }
-    }
-
-    /// How often each part was posted again, on average: one reset takes every part of a large request back at once.
-    #[cold]
-    fn retries(&self) -> u8 {
-        let parts = self.splitter.split(self.lba, self.blocks).parts().max(1);
-        (self.again / parts).try_into().unwrap_or(u8::MAX)
-    }
-
-    /// What its device time is like.
-    #[inline]
-    fn class(&self) -> Class {
-        Class::new(self.op, self.blocks.saturating_mul(self.splitter.block_size() as u32))
-    }
-
-    /// Blocks of the part that begins `from` blocks into the request, of which `left` are still to come; 0 for a Flush.
-    #[inline]
-    fn part(&self, from: u32, left: u32) -> u32 {
-        self.splitter.split(self.lba + u64::from(from), left).next().map_or(0, |part| part.blocks)
-    }
-
-    /// The command for `blocks` blocks from block `from` of the request on.
-    #[inline]
-    fn sqe(&self, prp: &PrpTable, from: u32, blocks: u32) -> Sqe {
-        let lba = Lba(self.lba + u64::from(from));
-        let block_bytes = self.splitter.block_size();
-        let addr = self.buf.as_ref().map_or(0, Lent::addr) + u64::from(from) * block_bytes;
-        let (prp1, prp2) = prp.pointers(addr, blocks * block_bytes as u32);
-        let data = Dptr { prp1, prp2 };
-        match self.op {
-            Op::Read => nvme::io::read(self.nsid, lba, blocks, data, Flags::NONE),
-            Op::Write => nvme::io::write(self.nsid, lba, blocks, data, if self.fua { Flags::FUA } else { Flags::NONE }),
-            Op::Flush => nvme::io::flush(self.nsid),
-        }
-    }
+/// Makes a slot the first free one. What is in it may still be taken out. `at` is a place that the book gave out.
+#[inline(always)]
+fn vacate<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
+    let slot = &mut slots[at as usize];
+    (slot.state, slot.next) = (State::Free, *free);
+    *free = at;
+    slot
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::device::{Description, OpenOptions};
 use crate::error::OpenError;
 use crate::events::Events;
 use crate::housekeeping::Housekeeper;
-use crate::hw_queue::{HwQueue, Soft};
+use crate::hw_queue::HwQueue;
 use crate::link::Link;
 use crate::looker::Looker;
 use crate::namespace::Namespace;
@@ -406,7 +406,7 @@ impl Keeper {
                 let token = Token(command.token);
                 queue.give(token.soft(), Outcome { token, posted_at: command.posted_at, how });
             }
-            queue.softs.iter().for_each(Soft::tell);
+            queue.softs.iter().for_each(|soft| soft.tell());
         }
     }
 
@@ -460,7 +460,7 @@ impl Keeper {
                 Change::Orphaned(queue, me) => self.orphans.push((queue, Looker::new(me, Policy::new(Mode::POLL)))),
                 Change::Taken(queue, me) => {
                     let taken = &queue.softs[usize::from(me)];
-                    self.orphans.retain(|(orphan, looker)| !std::ptr::eq(looker.soft_of(orphan), taken));
+                    self.orphans.retain(|(orphan, looker)| !std::ptr::eq(looker.soft_of(orphan), &**taken));
                 }
             }
         }
@@ -522,7 +522,7 @@ impl Keeper {
 /// The CQ lock was held without reaping: a thread may have found it busy, and gone to sleep.
 fn look_again(queue: &HwQueue) {
     if queue.pair.pending() {
-        queue.softs.iter().for_each(Soft::tell);
+        queue.softs.iter().for_each(|soft| soft.tell());
     }
 }
 

@@ -299,16 +299,19 @@ impl Shared {
         self.queues.iter().map(|queue| queue.softs.len()).sum()
     }
 
-    /// Whether a request can be carried out on this device.
+    /// Says whether a request can be carried out on this device.
     #[inline]
-    pub(crate) fn check(&self, request: &Request) -> Result<(), Refused> {
-        request.check()?;
-        if request.namespace.device() != self.link.number() {
-            return Err(Refused::NoNamespace(request.namespace.nsid().0));
-        }
-        match &request.buf {
-            Some(buf) if !self.pool().owns(buf) => Err(Refused::ForeignBuffer),
-            _ => Ok(()),
+    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
+        let (number, pool) = (self.link.number(), self.pool());
+        move |request| {
+            request.check()?;
+            if request.namespace.device() != number {
+                return Err(Refused::NoNamespace(request.namespace.nsid().0));
+            }
+            match &request.buf {
+                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
+                _ => Ok(()),
+            }
         }
     }
 

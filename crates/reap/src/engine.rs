@@ -89,11 +89,9 @@ impl Place {
             if now >= until {
                 break Ended::Deadline;
             }
-            state.plans.clear();
-            state.plans.extend(queues.iter().map(|queue| queue.plan(now, until)));
-            match combine(state.plans.iter().copied()) {
+            match state.plan(queues, now, until) {
                 Plan::Look { budget } => now = state.look(queues, budget, now),
-                Plan::Spin { until: end } => now = spin(queues, now, end.min(until), &enough),
+                Plan::Spin { until: end } => now = state.spin(queues, now, end.min(until), &enough),
                 Plan::Nap { until: end } | Plan::Sleep { until: end } => now = self.sleep(state, queues, end.min(until), &enough)?,
                 Plan::Rest if !for_others => break Ended::Idle,
                 Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
@@ -144,6 +142,30 @@ impl AsFd for Place {
 }
 
 impl State {
+    /// What the queues plan together.
+    #[inline]
+    fn plan(&mut self, queues: &[Queue], now: Nanos, until: Nanos) -> Plan {
+        self.plans.clear();
+        if let [only] = queues {
+            let plan = only.plan(now, until);
+            if matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest) {
+                self.plans.push(plan);
+            }
+            return plan;
+        }
+        self.plans.extend(queues.iter().map(|queue| queue.plan(now, until)));
+        combine(self.plans.iter().copied())
+    }
+
+    /// Spins. What a queue without company finds is taken at once: whatever its policy, it would plan nothing else.
+    #[inline]
+    fn spin(&mut self, queues: &[Queue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+        match (queues, spin(queues, now, until, enough)) {
+            ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
+            (_, (now, _)) => now,
+        }
+    }
+
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
     #[inline]
     fn look(&mut self, queues: &[Queue], budget: u32, now: Nanos) -> Nanos {
@@ -167,8 +189,8 @@ impl State {
     }
 }
 
-/// Looks locklessly until something is there, or the time has come.
-fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+/// Looks locklessly until something is there (true), or the time has come.
+fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
     for queue in queues {
         queue.spins();
     }
@@ -179,7 +201,7 @@ fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bo
                 found |= queue.look_while_spinning();
             }
             if found {
-                return now;
+                return (now, true);
             }
             std::hint::spin_loop();
         }
@@ -191,7 +213,7 @@ fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bo
     for queue in queues {
         queue.spun_in_vain(now);
     }
-    now
+    (now, false)
 }
 
 /// What a wake-up is called: the policy is told whether its timer was late.

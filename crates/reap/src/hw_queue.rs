@@ -16,7 +16,7 @@ use hw::{CqRing, EventFd, SqRing};
 use nvme::Vector;
 use units::Nanos;
 
-use crate::book::{Poster, Requests};
+use crate::book::{Claim, Poster, Requests};
 use crate::control::Reporter;
 use crate::error::Refused;
 use crate::link::Link;
@@ -32,7 +32,7 @@ pub(crate) struct HwQueue {
     pub vector: Vector,
     pub link: Arc<Link>,
     pub prp: Arc<PrpTable>,
-    pub softs: Box<[Soft]>,
+    pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
     /// Whether the vector is this queue's alone, so that it may be masked.
@@ -180,7 +180,7 @@ impl HwQueue {
         (vector, maskable): (Vector, bool),
         link: Arc<Link>,
         prp: Arc<PrpTable>,
-        softs: Box<[Soft]>,
+        softs: Box<[Arc<Soft>]>,
         reporter: Reporter,
     ) -> HwQueue {
         let role = LookRole::new(softs.len());
@@ -193,7 +193,7 @@ impl HwQueue {
         let mut wakers = Vec::new();
         for soft in &self.softs {
             let mut requests = soft.requests();
-            requests.fail_waiting();
+            requests.fail_waiting(hw::now());
             requests.take_ended(&mut wakers);
             drop(requests);
             soft.tell();
@@ -210,8 +210,7 @@ impl HwQueue {
     }
 
     /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings
-    /// the doorbell. What cannot be posted waits; whoever waits for a tag stands in line. `future`: each is claimed by a
-    /// future, otherwise all by the batch.
+    /// the doorbell. What cannot be posted waits; whoever waits for a tag stands in line. All have the same `claim`.
     ///
     /// Once the book is unlocked the caller owes [`HwQueue::serve_own`].
     #[inline]
@@ -220,28 +219,39 @@ impl HwQueue {
         me: u8,
         book: &mut Requests,
         now: Nanos,
-        (commit, future): (bool, bool),
+        (commit, claim): (bool, Claim),
         requests: impl IntoIterator<Item = Request>,
         check: impl Fn(&Request) -> Result<(), Refused>,
     ) -> Submitted {
         let mut submitted = Submitted { batch: Batch::default(), last: 0, refused: None };
-        let poster = Poster { prp: &self.prp, most: self.most() };
+        let poster = Poster { prp: &self.prp, now, most: self.most() };
+        let (posted, urgent) = (book.posted(), book.urgent());
         let mut sq = if self.may_post(me) { Some(self.pair.lock_sq()) } else { None };
-        for mut request in requests {
+        // How many may be posted, as far as the book knows; and how many of those have been, which it is then told.
+        let (mut room, mut done) = (if sq.is_some() { book.room(&poster) } else { 0 }, 0);
+        for request in requests {
             if let Err(why) = check(&request) {
                 submitted.refused = Some((why, request));
                 break;
             }
-            let Some(at) = book.enter(&mut request, future, now) else {
+            let Some(at) = book.vacant() else {
                 submitted.refused = Some((Refused::TooMany, request));
                 break;
             };
             submitted.last = at;
-            match &mut sq {
-                Some(sq) => book.post_new(at, &poster, &mut submitted.batch, &mut |sqe, token| sq.post(sqe, token.0, now).is_ok()),
-                None => book.wait(at),
+            if let Some((sqe, token)) = book.enter(at, request, claim, &poster)
+                && done < room
+                && let Some(sq) = &mut sq
+                && sq.post(sqe, token.0, now).is_ok()
+            {
+                done += 1;
+                continue;
             }
+            book.posted_whole(std::mem::take(&mut done));
+            book.enter_parts(at, &poster, &mut |sqe, token| sq.as_mut().is_some_and(|sq| sq.post(sqe, token.0, now).is_ok()));
+            room = if sq.is_some() { book.room(&poster) } else { 0 };
         }
+        book.posted_whole(done);
         let tried = match sq {
             Some(mut sq) => {
                 if commit {
@@ -251,11 +261,11 @@ impl HwQueue {
             }
             None => false,
         };
+        let (commands, urgent) = (book.posted() - posted, book.urgent() - urgent);
         if book.is_waiting() {
             self.leave_waiting(me, book, now, tried);
         }
-        submitted.batch.in_flight = book.open();
-        submitted.batch.class = book.class(submitted.last);
+        submitted.batch = Batch { commands, urgent: urgent.min(commands), in_flight: book.open(), class: book.class(submitted.last) };
         submitted
     }
 
@@ -269,7 +279,7 @@ impl HwQueue {
     #[cold]
     fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
         if self.dead.load(Acquire) {
-            book.fail_waiting();
+            book.fail_waiting(now);
         } else if !tried {
             self.join_line(me);
             // Whoever served the line may have masked its bell before this joined: `serve_own` is owed in any case.
@@ -295,9 +305,9 @@ impl HwQueue {
     }
 
     fn post_waiting(&self, book: &mut Requests, now: Nanos) {
-        let poster = Poster { prp: &self.prp, most: self.most() };
+        let poster = Poster { prp: &self.prp, now, most: self.most() };
         let mut sq = self.pair.lock_sq();
-        book.post_waiting(&poster, &mut Batch::default(), &mut |sqe, token| sq.post(sqe, token.0, now).is_ok());
+        book.post_waiting(&poster, &mut |sqe, token| sq.post(sqe, token.0, now).is_ok());
         sq.commit(self.link.doorbells());
     }
 

@@ -191,18 +191,11 @@ impl Looker {
             }
             self.wakers.extend(book.end(outcome.token, outcome.how, now));
         }
-        for completed in &self.taken {
-            let token = Token(completed.token);
-            if token.soft() != self.me {
-                continue;
-            }
-            if wants_done {
-                self.done.extend(book.record(token, completed.posted_at, now, slept));
-            }
-            if let Some(waker) = book.answered(token, completed.status, now) {
-                self.wakers.push(waker);
-            }
+        if wants_done {
+            let mine = self.taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
+            self.done.extend(mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept)));
         }
+        book.answered(&self.taken, now, &mut self.wakers);
         if book.is_waiting() {
             queue.post_again(self.me, &mut book, now);
         }
@@ -215,14 +208,18 @@ impl Looker {
         }
     }
 
-    /// The wakers of what has finished, to be called when nothing is borrowed.
+    /// Whether there are any of [`Looker::take_wakers`].
     #[inline]
+    pub(crate) fn has_wakers(&self) -> bool {
+        !self.wakers.is_empty()
+    }
+
+    /// The wakers of what has finished, to be called when nothing is borrowed.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        if self.wakers.is_empty() { Vec::new() } else { std::mem::take(&mut self.wakers) }
+        std::mem::take(&mut self.wakers)
     }
 
     /// Gives the room of [`Looker::take_wakers`] back.
-    #[inline]
     pub(crate) fn keep_wakers(&mut self, room: Vec<Waker>) {
         if room.capacity() > self.wakers.capacity() {
             self.wakers = room;

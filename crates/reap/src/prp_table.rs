@@ -42,13 +42,12 @@ impl PrpTable {
     #[inline]
     pub(crate) fn pointers(&self, addr: u64, bytes: u32) -> (u64, u64) {
         let offset = addr % PAGE;
-        let pages = (offset + u64::from(bytes)).div_ceil(PAGE);
-        let second = addr - offset + PAGE;
-        match pages {
-            0 | 1 => (addr, 0),
-            2 => (addr, second),
-            _ => (addr, self.entry_of((second - self.base) / PAGE)),
+        let end = offset + u64::from(bytes);
+        if end <= PAGE {
+            return (addr, 0);
         }
+        let second = addr - offset + PAGE;
+        (addr, if end <= 2 * PAGE { second } else { self.entry_of((second - self.base) / PAGE) })
     }
 
     /// The bus address of the entry that names pool page `page`, chosen so that a run of [`RUN`] follows it.

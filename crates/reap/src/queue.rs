@@ -9,6 +9,7 @@ use completion::{Cause, Decisions, Mode, Plan, Policy, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
+use crate::book::Claim;
 use crate::cycle;
 use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
@@ -30,6 +31,7 @@ use crate::wakeups::Wakeups;
 pub struct Queue {
     shared: Arc<Shared>,
     queue: Arc<HwQueue>,
+    soft: Arc<Soft>,
     me: u8,
     place: Place,
     looker: RefCell<Looker>,
@@ -71,6 +73,7 @@ impl Queue {
         }
         let signal = Arc::new(Signal::new(queue.clone(), me));
         let queue = Queue {
+            soft: queue.softs[usize::from(me)].clone(),
             shared,
             queue,
             me,
@@ -84,8 +87,9 @@ impl Queue {
         Ok(queue)
     }
 
+    #[inline]
     fn soft(&self) -> &Soft {
-        &self.queue.softs[usize::from(self.me)]
+        &self.soft
     }
 
     /// The device's namespaces.
@@ -110,7 +114,7 @@ impl Queue {
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (true, false), requests, |request| self.shared.check(request));
+        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
         drop(book);
         self.uncommitted.set(false);
         self.queue.serve_own(now);
@@ -131,15 +135,7 @@ impl Queue {
             return 0;
         }
         let room = (out.capacity() - out.len()).max(1);
-        let mut book = self.soft().requests();
-        let mut moved = 0;
-        while moved < room
-            && let Some(completion) = book.take_done()
-        {
-            out.push(completion);
-            moved += 1;
-        }
-        moved
+        self.soft().requests().take_done(room, out)
     }
 
     /// Finished requests that [`Queue::reap`] would move.
@@ -183,7 +179,7 @@ impl Queue {
         let now = hw::now();
         self.clock.set(now);
         let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, true), [request], |request| self.shared.check(request));
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future), [request], self.shared.checker());
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
@@ -330,25 +326,25 @@ impl Queue {
     pub(crate) fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
         let mut looker = self.looker.borrow_mut();
         let read = looker.look(&self.queue, self.soft(), budget);
-        let found = looker.seen.found;
+        let (found, wake) = (looker.seen.found, looker.has_wakers());
         drop(looker);
         if let Some(read) = read {
             self.clock.set(read);
         }
-        self.wake_all();
+        if wake {
+            self.wake_all();
+        }
         (found, read)
     }
 
     /// Wakers run here, outside every lock and borrow: they may do anything with the queue.
-    #[inline]
+    #[inline(never)]
     fn wake_all(&self) {
         let mut wakers = self.looker.borrow_mut().take_wakers();
-        if wakers.capacity() > 0 {
-            for waker in wakers.drain(..) {
-                waker.wake();
-            }
-            self.looker.borrow_mut().keep_wakers(wakers);
+        for waker in wakers.drain(..) {
+            waker.wake();
         }
+        self.looker.borrow_mut().keep_wakers(wakers);
     }
 
     pub(crate) fn spins(&self) {
@@ -435,10 +431,14 @@ impl Queue {
     }
 
     /// The thread goes back to its caller: hands on the role of looking, if others need it.
+    #[inline]
     pub(crate) fn leave(&self) {
-        if !self.queue.is_shared() {
-            return;
+        if self.queue.is_shared() {
+            self.leave_shared();
         }
+    }
+
+    fn leave_shared(&self) {
         let mut looker = self.looker.borrow_mut();
         if looker.registered {
             looker.registered = false;
@@ -491,6 +491,7 @@ fn watch(queue: &HwQueue, place: &Place, looker: &mut Looker) -> io::Result<()> 
 }
 
 /// The only thing that can fail while driving is the system's refusal to let a thread sleep.
+#[inline]
 pub(crate) fn report(ended: io::Result<Ended>) {
     if let Err(error) = ended {
         tracing::error!(%error, "the thread cannot sleep");

@@ -13,7 +13,7 @@ pub struct Request {
     pub(crate) op: Op,
     pub(crate) namespace: Namespace,
     pub(crate) lba: u64,
-    pub(crate) bytes: u32,
+    pub(crate) bytes: u64,
     pub(crate) buf: Option<DmaBuf>,
     pub(crate) fua: bool,
     pub(crate) urgent: bool,
@@ -40,14 +40,14 @@ impl Request {
 
     #[inline]
     fn new(op: Op, namespace: &Namespace, lba: u64, buf: Option<DmaBuf>) -> Request {
-        let bytes = buf.as_ref().map_or(0, |b| b.len().try_into().unwrap_or(u32::MAX));
+        let bytes = buf.as_ref().map_or(0, |b| b.len() as u64);
         Request { op, namespace: *namespace, lba, bytes, buf, fua: false, urgent: false, tag: 0 }
     }
 
     /// Only the first `bytes` bytes of the buffer: whole blocks.
     #[inline]
     pub fn bytes(mut self, bytes: u32) -> Request {
-        self.bytes = bytes;
+        self.bytes = bytes.into();
         self
     }
 
@@ -86,17 +86,22 @@ impl Request {
         if self.op == Op::Flush {
             return Ok(());
         }
-        let block = self.namespace.block_bytes();
+        let log2 = self.namespace.splitter().block_log2();
         let buffer = self.buf.as_ref().map_or(0, |b| b.len());
-        if self.bytes == 0 || self.bytes & (block - 1) != 0 || self.bytes as usize > buffer {
-            return Err(Refused::Length { bytes: self.bytes, block, buffer });
+        let count = self.bytes >> log2;
+        if count << log2 != self.bytes || count == 0 || self.bytes > buffer as u64 {
+            return Err(self.wrong_length(buffer));
         }
-        let end = self.lba.saturating_add(u64::from(self.bytes >> self.namespace.splitter().block_log2()));
         let blocks = self.namespace.blocks();
-        if end > blocks {
-            return Err(Refused::OutOfRange { lba: self.lba, end, blocks });
+        if count > blocks || self.lba > blocks - count {
+            return Err(Refused::OutOfRange { lba: self.lba, end: self.lba.saturating_add(count), blocks });
         }
         Ok(())
+    }
+
+    #[cold]
+    fn wrong_length(&self, buffer: usize) -> Refused {
+        Refused::Length { bytes: self.bytes.try_into().unwrap_or(u32::MAX), block: self.namespace.block_bytes(), buffer }
     }
 }
 
@@ -145,7 +150,7 @@ pub(crate) enum How {
 }
 
 /// Names a part of a request: software queue (bits 63:56), place in its book (55:32), first block of the part within
-/// the request (31:0).
+/// the request (31:0; all ones: see [`Token::is_whole`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub u64);
 
@@ -153,6 +158,19 @@ impl Token {
     #[inline]
     pub(crate) fn new(soft: u8, slot: u32, from: u32) -> Token {
         Token(u64::from(soft) << 56 | u64::from(slot) << 32 | u64::from(from))
+    }
+
+    /// In place of the first block of a part.
+    pub(crate) const WHOLE: u64 = 0xffff_ffff;
+
+    /// Everything but the place in the book.
+    pub(crate) const PART_OF_QUEUE: u64 = 0xff00_0000_ffff_ffff;
+
+    /// This part is all of a request that a batch claims and that nobody waits for in particular: once it has ended
+    /// well there is nothing to do about it but to hand it to its caller.
+    #[inline]
+    pub(crate) fn is_whole(self) -> bool {
+        self.0 as u32 == u32::MAX
     }
 
     #[inline]
@@ -167,7 +185,7 @@ impl Token {
 
     #[inline]
     pub(crate) fn from(self) -> u32 {
-        self.0 as u32
+        if self.is_whole() { 0 } else { self.0 as u32 }
     }
 }
 

@@ -8,8 +8,7 @@ proptest! {
     /// Whatever the order of taking and returning, a tag is never handed out twice, and none is ever lost.
     #[test]
     fn a_tag_has_one_holder_and_none_is_lost(count in 1u32..200, steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400)) {
-        let (tags, mut taker) = Tags::new(count);
-        let mut returner = tags.returner();
+        let (tags, mut taker, mut returner) = Tags::new(count);
         let mut held = Vec::new();
         for (take, which) in steps {
             if take {
@@ -26,20 +25,27 @@ proptest! {
                 }
             } else if !held.is_empty() {
                 // A batch: everything from some point on.
-                returner.add(held.split_off(which.index(held.len())));
+                held.split_off(which.index(held.len())).into_iter().for_each(|tag| returner.add(&tags, tag));
                 returner.flush(&tags);
             }
         }
-        held.into_iter().for_each(|tag| tags.give_back(tag));
-        let all: BTreeSet<_> = std::iter::from_fn(|| taker.take(&tags)).collect();
+        held.into_iter().for_each(|tag| returner.add(&tags, tag));
+        let mut all: BTreeSet<_> = std::iter::from_fn(|| taker.take(&tags)).collect();
+        returner.flush(&tags);
+        all.extend(std::iter::from_fn(|| taker.take(&tags)));
         prop_assert_eq!(all.len(), count as usize);
     }
 }
 
 #[test]
 fn a_reset_frees_every_tag() {
-    let (tags, mut taker) = Tags::new(70);
+    let (tags, mut taker, mut returner) = Tags::new(70);
     assert!((0..50).all(|_| taker.take(&tags).is_some()));
-    taker.reset(&tags);
+    returner.add(&tags, Tag(3));
+    taker.reset(&mut returner, &tags);
+    let all: BTreeSet<_> = std::iter::from_fn(|| taker.take(&tags)).collect();
+    assert_eq!(all.len(), 70);
+    all.into_iter().for_each(|tag| returner.add(&tags, tag));
+    returner.flush(&tags);
     assert_eq!(std::iter::from_fn(|| taker.take(&tags)).count(), 70);
 }

@@ -26,7 +26,7 @@ fn submit(pair: &Pair, bells: &Bells, how: Commit, token: u64) {
         Commit::Right => assert_eq!(sq.commit(bells), 1),
         Commit::DoorbellFirst => {
             bells.ring_sq(pair.id, sq.side.producer.slot());
-            sq.side.posted = 0;
+            sq.side.announced = sq.side.producer.slot();
             pair.announced.store(pair.announced.load(Relaxed) + 1, Release);
         }
     }

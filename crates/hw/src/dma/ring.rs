@@ -35,12 +35,30 @@ impl<const WORDS: usize> Slots<WORDS> {
     /// panics as an index would.
     #[inline]
     fn with<R>(&self, slot: u32, f: impl FnOnce(&[AtomicU64; WORDS]) -> R) -> R {
-        assert!(slot < self.entries, "slot {slot} of a ring of {} entries", self.entries);
+        if slot >= self.entries {
+            out_of_ring(slot, self.entries);
+        }
         // SAFETY: the slot is inside the ring, which `DmaPool::ring_block` has found to be inside the block and 8-byte
         // aligned. The memory is initialised (zeroed), lives at least as long as `_block`, and is only ever accessed
         // as `AtomicU64`s. The reference ends with this call.
         f(unsafe { &*self.first.as_ptr().add(slot as usize * WORDS).cast::<[AtomicU64; WORDS]>() })
     }
+
+    /// The words of `len` slots from `first` on, all of them inside the ring.
+    #[inline]
+    fn run(&self, first: u32, len: usize) -> &[[AtomicU64; WORDS]] {
+        if first as usize + len > self.entries as usize {
+            out_of_ring(first.max(self.entries), self.entries);
+        }
+        // SAFETY: as in `with`, for each of the slots; the slice lives no longer than `self`, which keeps the memory.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr().add(first as usize * WORDS).cast(), len) }
+    }
+}
+
+/// By value, so that the caller's slot may stay in a register.
+#[cold]
+fn out_of_ring(slot: u32, entries: u32) -> ! {
+    panic!("slot {slot} of a ring of {entries} entries")
 }
 
 impl SqRing {
@@ -86,6 +104,19 @@ impl CqSlots for CqRing {
             let second = words[1].load(Ordering::Acquire);
             (Cqe::phase_of(second) == phase).then(|| Cqe::from_words([words[0].load(Ordering::Relaxed), second]))
         })
+    }
+
+    #[inline]
+    fn load_run<T>(&self, slot: u32, phase: bool, out: &mut [T], mut each: impl FnMut(Cqe, &mut T) -> bool) -> u32 {
+        let mut taken = 0;
+        for (words, place) in self.0.run(slot, out.len()).iter().zip(out) {
+            let second = words[1].load(Ordering::Acquire);
+            if Cqe::phase_of(second) != phase || !each(Cqe::from_words([words[0].load(Ordering::Relaxed), second]), place) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
     }
 
     #[inline]

@@ -2,9 +2,11 @@ use std::sync::Arc;
 
 use blkmq::Splitter;
 use hw::DmaPool;
+use nvme::{Nsid, Status};
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::IoError;
 use crate::namespace::Namespace;
 
 fn namespace(boundary: u32) -> Namespace {
@@ -26,16 +28,18 @@ impl Bench {
 
     fn read(&mut self, boundary: u32, lba: u64, blocks: u32) {
         let buf = self.pool.alloc(blocks as usize * 512).unwrap();
-        let mut request = Request::read(&namespace(boundary), lba, buf);
+        let request = Request::read(&namespace(boundary), lba, buf);
         request.check().unwrap();
-        let at = self.book.enter(&mut request, false, Nanos(1)).unwrap();
-        self.book.wait(at);
+        let at = self.book.vacant().unwrap();
+        let poster = Poster { prp: &self.prp, now: Nanos(1), most: 64 };
+        self.book.enter(at, request, Claim::Batch, &poster);
+        self.book.enter_parts(at, &poster, &mut |_, _| false);
     }
 
     /// Posts with `tags` tags; what was posted.
     fn post(&mut self, tags: usize) -> Vec<(Sqe, Token)> {
         let mut posted = Vec::new();
-        self.book.post_waiting(&Poster { prp: &self.prp, most: 64 }, &mut Batch::default(), &mut |sqe, token| {
+        self.book.post_waiting(&Poster { prp: &self.prp, now: Nanos(2), most: 64 }, &mut |sqe, token| {
             let taken = posted.len() < tags;
             if taken {
                 posted.push((sqe, token));
@@ -43,6 +47,12 @@ impl Bench {
             taken
         });
         posted
+    }
+
+    fn take_done(&mut self) -> Option<Completion> {
+        let mut out = Vec::new();
+        self.book.take_done(1, &mut out);
+        out.pop()
     }
 
     fn end(&mut self, token: Token, how: How) {
@@ -76,9 +86,9 @@ proptest! {
         }
         covered.sort_unstable();
         prop_assert_eq!(covered, (lba..lba + u64::from(blocks)).collect::<Vec<_>>());
-        let done = bench.book.take_done().unwrap();
+        let done = bench.take_done().unwrap();
         prop_assert_eq!(done.result, Ok(()));
-        prop_assert!(bench.book.take_done().is_none());
+        prop_assert!(bench.take_done().is_none());
     }
 }
 
@@ -92,7 +102,7 @@ fn the_first_error_wins_and_the_rest_is_not_sent() {
     bench.end(posted[0].1, failed(Status::INVALID_FIELD));
     bench.end(posted[2].1, OK);
     assert!(bench.post(64).is_empty());
-    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
     assert_eq!(bench.book.open(), 0);
 }
 
@@ -104,7 +114,7 @@ fn a_part_is_posted_again_three_times_and_then_fails() {
         let posted = bench.post(1);
         bench.end(posted[0].1, How::Requeue);
     }
-    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::TimedOut));
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::TimedOut));
 }
 
 #[test]
@@ -114,7 +124,7 @@ fn a_lost_buffer_is_leaked_and_counted() {
     let leaked = bench.pool.leaked();
     let posted = bench.post(8);
     bench.end(posted[0].1, How::Lost);
-    let done = bench.book.take_done().unwrap();
+    let done = bench.take_done().unwrap();
     assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
 }
 
@@ -136,8 +146,8 @@ fn a_lost_device_fails_what_waits() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(1);
-    bench.book.fail_waiting();
-    assert!(bench.book.take_done().is_none(), "one part is still out");
+    bench.book.fail_waiting(Nanos(9));
+    assert!(bench.take_done().is_none(), "one part is still out");
     bench.end(posted[0].1, OK);
-    assert_eq!(bench.book.take_done().unwrap().result, Err(IoError::DeviceLost));
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::DeviceLost));
 }

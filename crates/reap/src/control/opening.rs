@@ -82,7 +82,7 @@ impl Keeper {
             if sharing > MOST_SOFT {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
-            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode);
+            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode).map(Arc::new);
             let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
             let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
             let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;

@@ -125,7 +125,8 @@ impl<P: Port> Controller<P> {
     }
 
     /// Exposes `blocks` logical blocks of a namespace, at most what its medium holds: the host is told by a Namespace
-    /// Attribute Changed event, if it asked for such. `None`: there is no such namespace; else the new size.
+    /// Attribute Changed event, if it asked for such. Other controllers of a subsystem go on showing what they showed: each
+    /// is told by itself. `None`: there is no such namespace; else the new size.
     pub fn resize(&mut self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let namespace = self.store.get_mut(nsid)?;
         let blocks = blocks.min(namespace.media().bytes() >> namespace.block_shift);

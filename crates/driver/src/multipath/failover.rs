@@ -17,7 +17,8 @@ pub struct FailoverConfig {
     pub no_path_timeout: Nanos,
     /// How many requests wait so at most; further ones fail at once.
     pub no_path_limit: usize,
-    /// How often a request is sent again because of a status. Paths that are lost do not count.
+    /// How often a request is sent again because of a status. Paths that are lost do not count, and ANA's statuses count by
+    /// time: they end a request that has been in trouble for `no_path_timeout`.
     pub retries: u8,
     /// How long a write whose outcome is unknown is held, if nothing says when its controller has come to rest.
     /// [`Nanos::MAX`]: for ever. A write that fails because of this may still be carried out, and may then undo a later one.
@@ -310,15 +311,29 @@ impl Failover {
         if made_by_host(status) && self.is_unsettled(now, request, path) {
             return Ended::GoesOn;
         }
-        let retries = self.config.retries;
-        let again = self.slots.trouble(request, now).filter(|(_, trouble)| verdict != Verdict::Over && trouble.tries < retries);
-        let Some((slot, trouble)) = again else { return self.over(now, request, path, status) };
-        trouble.tries += 1;
-        trouble.avoid = trouble.avoid.with(path);
-        slot.state = State::Ready;
+        if verdict == Verdict::Over || !self.may_try_again(now, request, path, status) {
+            return self.over(now, request, path, status);
+        }
+        if let Some(slot) = self.slots.get_mut(request) {
+            slot.state = State::Ready;
+        }
         self.counters.retried += 1;
         self.ready.push_back(request);
         Ended::GoesOn
+    }
+
+    /// Whether a request that `path` has failed is sent again. ANA statuses count by time: the path is not used until its
+    /// state has changed, so there is no haste. All others count one by one.
+    pub(super) fn may_try_again(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> bool {
+        let FailoverConfig { retries, no_path_timeout, .. } = self.config;
+        let Some((_, trouble)) = self.slots.trouble(request, now) else { return false };
+        trouble.avoid = trouble.avoid.with(path);
+        if AnaState::of_status(status).is_some() {
+            return now - trouble.since < no_path_timeout;
+        }
+        let may = trouble.tries < retries;
+        trouble.tries = trouble.tries.saturating_add(1);
+        may
     }
 
     /// A write that the host gave up: no controller says that it will not be carried out. It is held until its path
@@ -501,8 +516,9 @@ impl Failover {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Nanos) {
-        let due: Vec<_> = self.paths.iter().map(|(id, p)| (id, p.ana_deadline <= now, p.quiet_at <= now)).collect();
-        for (path, change_is_over, quiet) in due {
+        for path in (0..PathSet::MOST as u8).map(PathId) {
+            let Some(p) = self.paths.get(path) else { break };
+            let (change_is_over, quiet) = (p.ana_deadline <= now, p.quiet_at <= now);
             if change_is_over {
                 self.paths.change(path, |p| p.ana_deadline = Nanos::MAX);
                 self.ask(Action::Reset(path));
@@ -526,13 +542,16 @@ impl Failover {
 
     /// Held writes of controllers of which nobody knows when they come to rest.
     fn give_up_held(&mut self, now: Nanos) {
-        for request in std::mem::take(&mut self.held) {
+        let mut n = 0;
+        while let Some(&request) = self.held.get(n) {
             match self.held_until(request) {
-                Some((path, parked, until)) if until <= now => {
-                    self.fail(now, request, Failure::Unsettled { path, waited: now - parked });
+                Some((.., until)) if until > now => n += 1,
+                over => {
+                    self.held.swap_remove(n);
+                    if let Some((path, parked, _)) = over {
+                        self.fail(now, request, Failure::Unsettled { path, waited: now - parked });
+                    }
                 }
-                Some(_) => self.held.push(request),
-                None => {}
             }
         }
     }

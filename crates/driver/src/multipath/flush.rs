@@ -15,13 +15,22 @@ struct Flush {
     need: PathSet,
     /// Paths that it is out on.
     out: PathSet,
-    /// No controller has writes to flush: any one will do.
-    any: bool,
+    /// Paths that it has to cover. It is sent on others out of courtesy, if that can be done now.
+    dirty: PathSet,
+    /// It has succeeded somewhere.
+    done: bool,
     /// It waits in the ready list.
     queued: bool,
     /// Why it will fail once nothing is out any more.
     failed: Option<Why>,
     snapshot: Snapshot,
+}
+
+impl Flush {
+    /// No controller has to be covered and none has been: any one will do.
+    fn wants_any(&self) -> bool {
+        self.need.is_empty() && self.out.is_empty() && !self.done && self.failed.is_none()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +60,9 @@ impl Failover {
         });
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return Submitted::Queued };
         let mut snapshot = std::mem::take(&mut flush.snapshot);
-        let need = self.marks.uncovered(&mut snapshot).and(self.volatile);
-        *flush = Flush { need, any: need.is_empty(), queued: true, snapshot, ..Flush::default() };
+        let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
+        let need = PathSet(dirty.0 | self.marks.untouched().and(self.volatile).0);
+        *flush = Flush { need, dirty, queued: true, snapshot, ..Flush::default() };
         let request = self.slots.insert(token, Op::Flush, State::Flush(part));
         // Until it is known to be covered at once it counts as waiting: since now.
         if let Some((_, trouble)) = self.slots.trouble(request, now) {
@@ -72,7 +82,8 @@ impl Failover {
         if flush.failed.is_some() {
             return None;
         }
-        if flush.any && flush.out.is_empty() {
+        flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
+        if flush.wants_any() {
             let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
             if among.is_empty() {
                 return None;
@@ -100,8 +111,8 @@ impl Failover {
         let judged = verdict(status);
         if status.is_success() {
             self.marks.flushed(path, &flush.snapshot);
-            flush.any = false;
-        } else if judged == Verdict::Over || !self.may_try_again(now, request, path) {
+            flush.done = true;
+        } else if judged == Verdict::Over || !self.may_try_again(now, request, path, status) {
             self.doom(part, Why::Status(status));
         } else {
             self.counters.retried += 1;
@@ -113,21 +124,10 @@ impl Failover {
         self.conclude(now, request, part)
     }
 
-    fn may_try_again(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
-        let retries = self.config.retries;
-        let Some((_, trouble)) = self.slots.trouble(request, now) else { return false };
-        let may = trouble.tries < retries;
-        trouble.tries = trouble.tries.saturating_add(1);
-        trouble.avoid = trouble.avoid.with(path);
-        may
-    }
-
     /// A part has to be sent again, as soon as its path is usable.
     fn needs_again(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
-        if !flush.any {
-            flush.need = flush.need.with(path);
-        }
+        flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
         if let Some((_, trouble)) = self.slots.trouble(request, now) {
             trouble.parked = now;
         }
@@ -158,7 +158,7 @@ impl Failover {
     /// Ends a Flush of which nothing is out any more and nothing, or nothing that matters, is left to send.
     fn conclude(&mut self, now: Nanos, request: RequestId, part: u32) -> Ended {
         let Some(flush) = self.flushes.list.get(part as usize) else { return Ended::Stale };
-        if !flush.out.is_empty() || flush.failed.is_none() && (flush.any || !flush.need.is_empty()) {
+        if !flush.out.is_empty() || flush.failed.is_none() && !(flush.need.is_empty() && flush.done) {
             return Ended::GoesOn;
         }
         let Some(token) = self.slots.get(request).map(|slot| slot.token) else { return Ended::Stale };
@@ -189,9 +189,7 @@ impl Failover {
             flush.out = flush.out.without(PathSet::of(path));
             self.counters.failed_over += 1;
             self.needs_again(now, request, part, path);
-            if self.flushes.list.get(part as usize).is_some_and(|flush| flush.failed.is_some()) {
-                self.conclude_without_answer(now, request, part);
-            }
+            self.conclude_without_answer(now, request, part);
         }
     }
 
@@ -221,8 +219,8 @@ impl Failover {
     fn stuck(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
         let part = self.part_of(request)?;
         let flush = self.flushes.list.get(part as usize)?;
-        let unreachable = flush.need.without(self.paths.usable).first();
-        let waits = unreachable.is_some() || flush.any && flush.out.is_empty();
+        let unreachable = flush.need.and(flush.dirty).without(self.paths.usable).first();
+        let waits = unreachable.is_some() || flush.wants_any();
         (waits && flush.failed.is_none()).then_some((part, unreachable, self.slots.troubled(request)?.parked))
     }
 

@@ -45,8 +45,8 @@ pub struct WriteMarks(Arc<Board>);
 pub(super) type Snapshot = Vec<u64>;
 
 impl WriteMarks {
-    /// Nothing written yet, on `paths` paths by `queues` software queues. The first Flush covers every path all the same:
-    /// there may have been writes before this process.
+    /// Nothing written yet, on `paths` paths by `queues` software queues. The first Flush goes to every path that is usable all the
+    /// same: there may have been writes before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
         let paths = paths.min(PathSet::MOST);
         let lines = |_| Line::new();
@@ -79,10 +79,15 @@ impl WriteMarks {
         (0..queues).flat_map(move |queue| (0..paths).map(move |path| (queue, PathId(path as u8))))
     }
 
+    /// The paths that nothing has been flushed on yet.
+    pub(super) fn untouched(&self) -> PathSet {
+        PathSet(self.0.untouched.load(Acquire))
+    }
+
     /// The paths that a Flush submitted now has to cover, and the counts that it covers then.
     pub(super) fn uncovered(&self, snapshot: &mut Snapshot) -> PathSet {
         snapshot.clear();
-        let mut dirty = PathSet(self.0.untouched.load(Acquire));
+        let mut dirty = PathSet::NONE;
         for (queue, path) in self.all() {
             let read = |of| self.count(of, queue, path).map_or(0, |count| count.load(Acquire));
             let written = read(&self.0.written);

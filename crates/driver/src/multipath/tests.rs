@@ -418,6 +418,46 @@ fn queues_share_their_marks() {
     flush(&mut b, 4, &[0]);
 }
 
+/// The first Flush of a process covers what was written before its time, where it can; it does not fail for that.
+#[test]
+fn a_first_flush_goes_where_it_can() {
+    let mut failover = up(3, FailoverConfig::default());
+    failover.path_lost(MS, PathId(1));
+    let open = begin_flush(&mut failover, 1, &[0, 2]);
+    failover.path_lost(MS, PathId(2));
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(1, Status::SUCCESS));
+    // Where it could not be sent it is sent the next time; where no part succeeded any other path will do.
+    failover.path_up(MS, PathId(2), AnaState::OPTIMIZED);
+    let open = begin_flush(&mut failover, 2, &[2]);
+    failover.path_lost(MS, PathId(2));
+    assert_eq!(poll(&mut failover, MS), [Action::Send { request: open, token: 2, path: PathId(0) }]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), done(2, Status::SUCCESS));
+    // The last part that is out may be lost when another has succeeded.
+    let mut failover = up(2, FailoverConfig::default());
+    let open = begin_flush(&mut failover, 1, &[0, 1]);
+    assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), Ended::GoesOn);
+    failover.path_lost(MS, PathId(1));
+    assert_eq!(poll(&mut failover, MS), [Action::End { token: 1, status: Status::SUCCESS }]);
+}
+
+/// ANA's statuses do not use the retries up, and do not go on for ever.
+#[test]
+fn ana_statuses_count_by_time() {
+    let config = FailoverConfig { retries: 1, no_path_timeout: Nanos::from_secs(3), ..FailoverConfig::default() };
+    let mut failover = up(1, config);
+    let (request, path) = send(&mut failover, MS, 1, Op::Read);
+    let mut now = MS;
+    for _ in 0..20 {
+        assert_eq!(failover.ended(now, request, path, Status::ANA_TRANSITION), Ended::GoesOn);
+        assert_eq!(poll(&mut failover, now), [Action::ReadAna(path)]);
+        now += Nanos::from_millis(100);
+        failover.ana_changed(now, path, AnaState::OPTIMIZED);
+        assert_eq!(poll(&mut failover, now), [Action::Send { request, token: 1, path }]);
+    }
+    let over = MS + Nanos::from_secs(3);
+    assert_eq!(failover.ended(over, request, path, Status::ANA_TRANSITION), done(1, Status::ANA_TRANSITION));
+}
+
 #[test]
 fn without_a_volatile_cache_any_one_controller_will_do() {
     let mut failover = Failover::new(FailoverConfig::default(), &[traits(false); 3], &WriteMarks::new(1, 3), 0, 4).unwrap();

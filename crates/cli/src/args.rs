@@ -181,6 +181,15 @@ pub struct SimArgs {
     /// how far `adaptive` is from each of the others
     #[arg(long, conflicts_with_all = ["scenario", "seeds"])]
     pub sweep: bool,
+    /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]
+    pub replay: Option<PathBuf>,
+    /// Which stage (`stonewall`) of the recording
+    #[arg(long, value_name = "N", requires = "replay")]
+    pub stage: Option<u32>,
+    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "sweep")]
+    pub costs: Option<String>,
     /// I/Os of each mode in each cell of the sweep
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub ios: u64,
@@ -196,6 +205,7 @@ Examples:
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
   reap sim --sweep --ios 20000 --json sweep.json
+  reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
 The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).

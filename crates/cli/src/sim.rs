@@ -1,9 +1,10 @@
 //! `reap sim`: scenarios in virtual time, the posts' tables, and sweeps.
 //!
 //! [`scenario`] runs a file's scenario under several modes and makes of it the rows that `compare` prints too; [`sweep`] runs
-//! a grid of cells; [`pool`] spreads runs over the cores. What is simulated is the crate `sim`'s.
+//! a grid of cells; [`replay`] makes a scenario of a recording; [`pool`] spreads runs over the cores. What is simulated is the crate `sim`'s.
 
 mod pool;
+mod replay;
 mod scenario;
 mod sweep;
 

@@ -12,7 +12,7 @@ use nvme::regs::{self, Cc, Csts};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Status, Vector};
 use units::Nanos;
 
-use crate::{Begun, BusError, Port};
+use crate::{Begun, BusError, KnownTime, Port};
 
 use plan::Dice;
 pub use plan::FaultPlan;
@@ -254,7 +254,7 @@ impl<P: Port> Port for FaultyPort<P> {
         }
     }
 
-    fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<Nanos> {
+    fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<KnownTime> {
         self.inner.service_time(queue, command)
     }
 

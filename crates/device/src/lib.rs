@@ -26,6 +26,6 @@ pub use config::{Config, Identifiers, Namespace, NamespaceError};
 pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache};
-pub use port::{Begun, BusError, Port};
+pub use port::{Begun, BusError, KnownTime, Port};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};
 pub use subsystem::{Ana, Change, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem, SubsystemError, Timed};

@@ -13,6 +13,15 @@ pub struct BusError {
     pub len: u64,
 }
 
+/// How long a command takes, known from a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownTime {
+    /// By itself, its transfer included.
+    pub service: Nanos,
+    /// And then until its entry is posted. It holds no channel meanwhile.
+    pub late: Nanos,
+}
+
 /// A command that was taken from its queue and begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begun {
@@ -59,10 +68,9 @@ pub trait Port {
     /// stored every entry that the message announces. Returns whether a message went out.
     fn message(&self, vector: Vector) -> bool;
 
-    /// How long an I/O command takes by itself, its transfer included, if the bus has that from a recording; else the
-    /// profile's dice say.
+    /// How long an I/O command takes, if the bus has that from a recording; else the profile's dice say.
     #[inline]
-    fn service_time(&self, _queue: QueueId, _command: &Sqe) -> Option<Nanos> {
+    fn service_time(&self, _queue: QueueId, _command: &Sqe) -> Option<KnownTime> {
         None
     }
     /// An I/O command was begun: for a bus that keeps a recording, like [`Port::ended`].

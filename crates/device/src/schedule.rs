@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::{Nanos, Op};
 
-use crate::{Profile, Service};
+use crate::{KnownTime, Profile, Service};
 
 /// A command's completion, ordered by time and then by the order of fetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,10 +67,9 @@ impl Schedule {
         self.due.reserve(self.capacity.saturating_sub(self.due.len()));
     }
 
-    /// Starts a command at `now`, which takes as long as it is `known` to, transfer included, or as the dice say; says
-    /// when it is done.
+    /// Starts a command at `now`, which takes as long as it is `known` to or as the dice say; says when it is done.
     #[inline]
-    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, known: Option<Nanos>) -> Slot {
+    pub(crate) fn start(&mut self, now: Nanos, op: Op, bytes: u32, known: Option<KnownTime>) -> Slot {
         let mut begin = now;
         if let Some(ceiling) = &mut self.ceiling {
             begin = ceiling.take(begin, 1);
@@ -82,11 +81,14 @@ impl Schedule {
             begin = begin.max(self.link);
             self.link = begin + transfer;
         }
-        let service = known.map_or_else(|| self.sample(op), |known| known - transfer);
-        let Some(mut channel) = self.channels.peek_mut() else { return Slot { begins: begin, done: begin + service + transfer } };
+        let (service, after) = match known {
+            None => (self.sample(op), transfer),
+            Some(KnownTime { service, late }) => (service - transfer, transfer + late),
+        };
+        let Some(mut channel) = self.channels.peek_mut() else { return Slot { begins: begin, done: begin + service + after } };
         let begins = begin.max(channel.0);
         *channel = Reverse(begins + service);
-        Slot { begins, done: begins + service + transfer }
+        Slot { begins, done: begins + service + after }
     }
 
     /// Remembers when a command is done.

@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Begun, BusError, Config, Controller, Namespace, Port, Step};
+use crate::{Begun, BusError, Config, Controller, KnownTime, Namespace, Port, Step};
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -160,7 +160,7 @@ pub(crate) struct TestPort {
     /// Bytes that the controller wrote to host memory other than rings.
     pub(crate) dma_written: Rc<Cell<u64>>,
     /// What the bus knows of every command's time.
-    pub(crate) service: Rc<Cell<Option<Nanos>>>,
+    pub(crate) service: Rc<Cell<Option<KnownTime>>>,
     /// Commands begun, and when each of them ended.
     pub(crate) begun: Rc<RefCell<Vec<Begun>>>,
     pub(crate) ended: Rc<RefCell<Vec<(QueueId, Cid, Nanos)>>>,
@@ -228,7 +228,7 @@ impl Port for TestPort {
         !self.masked.get()
     }
 
-    fn service_time(&self, _: QueueId, _: &Sqe) -> Option<Nanos> {
+    fn service_time(&self, _: QueueId, _: &Sqe) -> Option<KnownTime> {
         self.service.get()
     }
 

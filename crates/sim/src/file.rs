@@ -47,6 +47,15 @@ pub fn costs_of(name: &str) -> Option<Costs> {
     COSTS.iter().find(|(known, _)| *known == name).map(|(_, costs)| *costs)
 }
 
+/// Reads a file that holds a price list: the table that a scenario has under `[machine.costs]`, such as `reap calibrate`
+/// writes.
+///
+/// # Errors
+/// The first mistake, with file, line and column.
+pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
+    build::price_list(Source { name, text })
+}
+
 /// The price lists by name.
 pub const COSTS: [(&str, Costs); 2] = [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)];
 

@@ -7,7 +7,7 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, FaultyPort, Injected, Port};
+use device::{BusError, FaultyPort, Injected, KnownTime, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
@@ -237,7 +237,7 @@ impl Port for SimPort {
         self.vectors.message(vector)
     }
 
-    fn service_time(&self, _: QueueId, command: &Sqe) -> Option<Nanos> {
+    fn service_time(&self, _: QueueId, command: &Sqe) -> Option<KnownTime> {
         replay::brought(command)
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use completion::Mode;
-use device::{Config, Hidden, Profile, Service};
+use device::{Config, Hidden, KnownTime, Profile, Service};
 use nvme::Sqe;
 use units::Nanos;
 use workload::record::{Coalescing, DeviceHead, Replayer, ServiceTimes, Submission, ThreadHead, Timing, Trace};
@@ -193,7 +193,8 @@ impl Source {
     /// A command of the I/O in this slot, which brings its time along if that is known.
     pub(crate) fn prepare(&self, mut sqe: Sqe, slot: usize) -> Sqe {
         if let Some(submission) = self.recorded(slot as u32) {
-            bring(&mut sqe, submission.service.service + submission.service.late);
+            let workload::record::Service { service, late, .. } = submission.service;
+            bring(&mut sqe, KnownTime { service, late });
         }
         sqe
     }
@@ -209,15 +210,16 @@ impl Source {
 /// Marks dword 3 of an entry that brings its time along.
 const BROUGHT: u32 = 1 << 31;
 
-/// Has a command bring its time along, 2^63 ns at most.
-fn bring(sqe: &mut Sqe, service: Nanos) {
-    sqe.cdw2 = [service.0 as u32, (service.0 >> 32) as u32 | BROUGHT];
+/// Has a command bring its time along: 4 s in dword 2, and 2 s late in dword 3, at most.
+fn bring(sqe: &mut Sqe, time: KnownTime) {
+    let at_most = |span: Nanos, most: u32| span.0.min(most.into()) as u32;
+    sqe.cdw2 = [at_most(time.service, u32::MAX), at_most(time.late, BROUGHT - 1) | BROUGHT];
 }
 
 /// The time that it brings.
-pub(crate) fn brought(sqe: &Sqe) -> Option<Nanos> {
-    let [low, high] = sqe.cdw2;
-    (high & BROUGHT != 0).then_some(Nanos(u64::from(high & !BROUGHT) << 32 | u64::from(low)))
+pub(crate) fn brought(sqe: &Sqe) -> Option<KnownTime> {
+    let [service, late] = sqe.cdw2;
+    (late & BROUGHT != 0).then_some(KnownTime { service: Nanos(service.into()), late: Nanos((late & !BROUGHT).into()) })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use completion::Mode;
 
 pub use rows::row;
 
-use super::pool;
+use super::{pool, replay};
 use crate::args::SimArgs;
 use crate::output::Output;
 use crate::rows::json::JsonResults;
@@ -31,7 +31,17 @@ const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 /// # Errors
 /// Bad input, a run that broke a law.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
-    let file = load(args.scenario.as_deref())?;
+    let (file, told) = match args.replay.as_deref() {
+        Some(path) => replay::load(path, args).map(|(file, told)| (file, Some(told)))?,
+        None => {
+            let mut file = load(args.scenario.as_deref())?;
+            if let Some(name) = &args.costs {
+                file.scenario.machine.costs = replay::costs(name)?;
+            }
+            (file, None)
+        }
+    };
+    file.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let modes = modes(args, &file)?;
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
@@ -48,7 +58,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
-    let results = rows::results(&file, &modes, &rounds);
+    let mut results = rows::results(&file, &modes, &rounds);
+    told.into_iter().for_each(|told| told.tell(&mut results));
     if let Some(mut file) = output.take() {
         file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
@@ -64,7 +75,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
 /// # Errors
 /// It cannot be read, or something is wrong with it.
 pub fn load(path: Option<&Path>) -> Result<ScenarioFile> {
-    let file = match path {
+    Ok(match path {
         Some(path) => {
             let name = path.display().to_string();
             let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
@@ -75,11 +86,7 @@ pub fn load(path: Option<&Path>) -> Result<ScenarioFile> {
             file::read(&name, &text, &jobs::Disk)?
         }
         None => file::read("(default scenario)", DEFAULT, &jobs::Disk)?,
-    };
-    for warning in &file.warnings {
-        eprintln!("warning: {warning}");
-    }
-    Ok(file)
+    })
 }
 
 fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {

@@ -3,5 +3,6 @@
 mod bad_input;
 mod compare;
 mod record;
+mod replay;
 mod run;
 mod support;

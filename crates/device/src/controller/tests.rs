@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use units::Nanos;
 
 use crate::testing::{BASE, Host, TestPort, exercise, mem, read, write};
-use crate::{Config, Fault, FaultPlan, FaultyPort, Profile, Service};
+use crate::{Config, Fault, FaultPlan, FaultyPort, KnownTime, Profile, Service};
 
 fn host(profile: Profile) -> Host<TestPort> {
     Host::new(Config::new(profile), vec![mem(1 << 20, 512), mem(8 << 20, 4096)]).ready()
@@ -153,7 +153,9 @@ fn a_controller_that_failed_is_silent_until_reset() {
 #[test]
 fn a_bus_that_records_is_told_of_every_command_once() {
     let one = Profile { channels: 1, ..slow() };
-    for (profile, known, took) in [(one.clone(), None, 100_000), (one, Some(Nanos(7_000)), 7_000), (Profile::null(), None, 0)] {
+    for (profile, known, took) in
+        [(one.clone(), None, 100_000), (one, Some(KnownTime { service: Nanos(7_000), late: Nanos(0) }), 7_000), (Profile::null(), None, 0)]
+    {
         let mut host = host(profile);
         host.port.service.set(known);
         let mut pair = host.pair(1, 8);

@@ -97,13 +97,19 @@ fn the_ceiling_spaces_commands_but_lets_a_burst_pass() {
 /// The dice are replaced, what stands around them is not: a known time holds a channel for as long as it lasts.
 #[test]
 fn a_known_time_replaces_the_dice_alone() {
+    let known = |service| KnownTime { service: Nanos(service), late: Nanos(0) };
     let service = Service { base: Nanos(9_999), ..Service::default() };
     let profile = Profile { read: service, channels: 1, bandwidth: 1_000_000_000, ..Profile::null() };
     let mut schedule = Schedule::new(&profile, 0);
-    let first = schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(2_000)));
+    let first = schedule.start(Nanos(0), Op::Read, 512, Some(known(2_000)));
     assert_eq!(first, Slot { begins: Nanos(0), done: Nanos(2_000) }, "the transfer of 512 ns is part of it");
-    let second = schedule.start(Nanos(0), Op::Read, 512, Some(Nanos(100)));
+    let second = schedule.start(Nanos(0), Op::Read, 512, Some(known(100)));
     assert_eq!(second, Slot { begins: Nanos(1_488), done: Nanos(2_000) }, "never less than the transfer");
+    let late = KnownTime { late: Nanos(50_000), ..known(1_000) };
+    let third = schedule.start(Nanos(0), Op::Flush, 0, Some(late));
+    assert_eq!(third, Slot { begins: Nanos(1_488), done: Nanos(52_488) });
+    let fourth = schedule.start(Nanos(0), Op::Flush, 0, Some(known(10)));
+    assert_eq!(fourth.done, Nanos(2_498), "who is late holds up nobody else");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 
-use device::{Begun, BusError, Port};
+use device::{Begun, BusError, KnownTime, Port};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Vector};
 use units::{Nanos, Op};
 
@@ -157,7 +157,7 @@ impl<P: Port> Port for Stamping<P> {
         self.inner.message(vector)
     }
 
-    fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<Nanos> {
+    fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<KnownTime> {
         self.inner.service_time(queue, command)
     }
 

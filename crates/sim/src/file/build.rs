@@ -25,7 +25,7 @@ type Built<T> = Result<T, FileError>;
 
 /// The scenario of a file.
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
-    let machine = machine(source, &file.machine)?;
+    let machine = machine(source, &file.machine, outside)?;
     let devices = devices(source, file.devices, &machine)?;
     let mut warnings = Vec::new();
     let mut jobs = Vec::new();
@@ -87,8 +87,12 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
     }
 }
 
-fn machine(source: Source<'_>, raw: &raw::Machine) -> Built<Machine> {
-    let mut machine = Machine { costs: costs(source, &raw.costs)?, posted: raw.posted, ..Machine::default() };
+fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Built<Machine> {
+    let costs = match &raw.costs.file {
+        None => costs(source, &raw.costs)?,
+        Some(path) => costs_of_file(source, path, outside)?,
+    };
+    let mut machine = Machine { costs, posted: raw.posted, ..Machine::default() };
     if let Some(cpus) = &raw.cpus {
         machine.cpus = within(source, cpus, 1, Machine::MOST_CPUS, "CPUs")?;
     }
@@ -107,6 +111,19 @@ fn machine(source: Source<'_>, raw: &raw::Machine) -> Built<Machine> {
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
     machine.check().map_err(|error| source.error(None, error.to_string()))?;
     Ok(machine)
+}
+
+/// A price list in a file of its own, such as `reap calibrate` writes.
+fn costs_of_file(source: Source<'_>, path: &str, outside: &dyn Outside) -> Built<Costs> {
+    let (name, text) = outside.include(source.name, path).map_err(|what| source.error(None, format!("price list {path}: {what}")))?;
+    let text = String::from_utf8_lossy(&text);
+    price_list(Source { name: &name, text: &text })
+}
+
+/// A file that holds nothing but a price list.
+pub(super) fn price_list(source: Source<'_>) -> Built<Costs> {
+    let list: raw::CostTable = super::parse(source)?;
+    costs(source, &list.into())
 }
 
 /// A price list with its changes. Written as a table and read back, so that it has one list of names.

@@ -84,9 +84,11 @@ pub(super) struct Group {
     pub(super) time_limit: Option<Time>,
 }
 
-/// The name of a price list, or a table: the list that it starts from, and what differs.
+/// The name of a price list, the file of one, or a table: the list that it starts from, and what differs.
 #[derive(Default)]
 pub(super) struct CostList {
+    /// Where it stands, if in a file of its own.
+    pub(super) file: Option<String>,
     pub(super) base: Option<Costs>,
     pub(super) groups: Vec<(&'static str, Prices)>,
 }
@@ -96,7 +98,7 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CostTable {
+pub(super) struct CostTable {
     base: Option<Word<CostName>>,
     interrupt: Option<Prices>,
     thread: Option<Prices>,
@@ -130,30 +132,38 @@ impl<'de> Deserialize<'de> for CostList {
             type Value = CostList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a price list, or a table")
+                f.write_str("the name of a price list or of a .toml file that holds one, or a table")
             }
 
             fn visit_str<E: de::Error>(self, name: &str) -> Result<CostList, E> {
+                if name.ends_with(".toml") {
+                    return Ok(CostList { file: Some(name.to_owned()), ..CostList::default() });
+                }
                 let CostName(costs) = name.parse().map_err(E::custom)?;
-                Ok(CostList { base: Some(costs), groups: Vec::new() })
+                Ok(CostList { base: Some(costs), ..CostList::default() })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostList, A::Error> {
-                let table = CostTable::deserialize(MapAccessDeserializer::new(map))?;
-                let groups = [
-                    ("interrupt", table.interrupt),
-                    ("thread", table.thread),
-                    ("memory", table.memory),
-                    ("library", table.library),
-                    ("block", table.block),
-                    ("libaio", table.libaio),
-                    ("io_uring", table.io_uring),
-                ];
-                let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
-                Ok(CostList { base: table.base.map(|Word(CostName(costs))| costs), groups })
+                CostTable::deserialize(MapAccessDeserializer::new(map)).map(CostList::from)
             }
         }
         deserializer.deserialize_any(List)
+    }
+}
+
+impl From<CostTable> for CostList {
+    fn from(table: CostTable) -> CostList {
+        let groups = [
+            ("interrupt", table.interrupt),
+            ("thread", table.thread),
+            ("memory", table.memory),
+            ("library", table.library),
+            ("block", table.block),
+            ("libaio", table.libaio),
+            ("io_uring", table.io_uring),
+        ];
+        let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
+        CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), groups }
     }
 }
 

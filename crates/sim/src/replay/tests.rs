@@ -94,11 +94,12 @@ fn a_stage_that_there_is_not_is_an_error() {
 
 proptest! {
     #[test]
-    fn what_is_brought_arrives(ns in 0..1u64 << 63) {
+    fn what_is_brought_arrives(service in any::<u32>(), late in 0..1u32 << 31) {
         let mut sqe = Sqe::default();
         prop_assert_eq!(brought(&sqe), None);
-        bring(&mut sqe, Nanos(ns));
-        prop_assert_eq!(brought(&sqe), Some(Nanos(ns)));
+        let time = KnownTime { service: Nanos(service.into()), late: Nanos(late.into()) };
+        bring(&mut sqe, time);
+        prop_assert_eq!(brought(&sqe), Some(time));
     }
 
     /// Whatever the times and the mode: everything is submitted once and completes.

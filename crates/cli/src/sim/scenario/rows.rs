@@ -61,6 +61,7 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
     extra.insert(INTERRUPTS.into(), json!(rate(|o| o.interrupts)));
     extra.insert("notifications_per_s".into(), json!(rate(|o| o.notifications)));
     extra.insert(SOFTIRQS.into(), json!(rate(|o| o.softirqs)));
+    extra.insert("sq_doorbells_per_s".into(), json!(rate(|o| o.sq_doorbells)));
     extra.insert(SWITCHES.into(), json!(rate(|o| o.context_switches)));
     extra.insert(
         SPLIT.into(),

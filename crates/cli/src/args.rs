@@ -136,6 +136,24 @@ pub struct CompareArgs {
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
+    /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
+    #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
+    pub loads: Vec<f64>,
+    /// Queue depths to compare at, of each job thread [default: the job's iodepth]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub qd: Vec<u32>,
+    /// Profiles to compare on, instead of the device's [e.g. optane,tlc,bimodal]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub profiles: Vec<String>,
+    /// Compare without and with another thread that wants so much of the host's CPU
+    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub background: Option<u8>,
+    /// Also let each load below 90 arrive in bursts: every 10 ms, at 90 % of what polling reaches
+    #[arg(long)]
+    pub bursts: bool,
+    /// Also step between 10 and 75 % every 25 ms, with a time line of what each mode decides
+    #[arg(long)]
+    pub steps: bool,
     /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
@@ -150,15 +168,26 @@ pub struct CompareArgs {
     pub html: Option<PathBuf>,
 }
 
+/// A load in per cent.
+fn load(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(load) if load > 0.0 && load <= 100.0 => Ok(load),
+        _ => Err("a load is a percentage above 0 and at most 100".to_owned()),
+    }
+}
+
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   reap compare
   reap compare job.fio --device 'mem:4G?profile=tlc' --modes interrupt,poll
   reap compare --host-work 2000 --modes interrupt,irq-poll
   reap compare --json results.json --html results.html
+  reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html sweep.html
+  reap compare --loads 5,50 --bursts --steps --background 50 --modes interrupt,poll,adaptive
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
-interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.";
+interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
+A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then.";
 
 /// `reap sim`
 #[derive(Args, Debug)]

@@ -8,10 +8,12 @@ mod fill;
 mod lanes;
 mod rig;
 mod tap;
+mod watch;
 mod worker;
 
 pub use counted::Counted;
 pub use fill::Filled;
 pub use rig::{Rig, Setup};
 pub use tap::{Noted, Tap};
+pub use watch::Snapshot;
 pub use worker::{Control, Progress, Ran, Worker, first_namespace};

@@ -1,14 +1,19 @@
 //! `reap compare`: one job under several completion modes, on a machine that has other things to do as well.
 //!
 //! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
-//! that stay open: [`blocks`] runs them, [`results`] makes rows and pairs of them by way of [`statistics`],
-//! [`crate::rows`] shows them, with [`notes`] around.
+//! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, bursts, steps, others on the CPU),
+//! [`experiment`] runs it by way of [`blocks`], [`results`] and [`timeline`] make rows, pairs and time lines of it by way
+//! of [`statistics`], [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
 
+mod background;
 mod blocks;
+mod experiment;
 mod notes;
 mod results;
+mod scenes;
 pub mod statistics;
 mod stolen;
+mod timeline;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,16 +21,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
-use completion::Mode;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{DeviceUri, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::Plan;
-use workload::{Generator, Job, Rate};
+use workload::{Generator, Job};
 
 use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
@@ -33,11 +36,13 @@ use crate::machine::Machine;
 use crate::output::Output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
-use crate::rows::{self, Results, Scene, table};
+use crate::rows::{Results, table};
 use crate::{jobs, run, stop};
-use blocks::{Block, Field, Sample, prepare};
-use results::{Labels, Outcome, Record};
-use stolen::Counters;
+use background::Background;
+use blocks::Field;
+use experiment::Experiment;
+use results::{Facts, Labels, Outcome};
+use scenes::{Effort, Setting};
 
 /// A measured stretch.
 const BLOCK: Nanos = Nanos::from_millis(100);
@@ -49,6 +54,12 @@ const CAPACITY_EVERY: usize = 4;
 const STOLEN_BLOCKS: usize = 4;
 /// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
 const ENOUGH: usize = 30;
+/// A stretch of which a time line is drawn: four steps of a stepping load.
+const TIMELINE: Nanos = Nanos(4 * scenes::STEP.0);
+/// Such stretches of each mode, laid over each other.
+const TIMELINE_BLOCKS: usize = 16;
+/// A point of a time line.
+const TICK: Nanos = Nanos::from_millis(1);
 
 /// What is compared without a job file.
 const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
@@ -59,28 +70,29 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 /// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes)?;
-    let jobs = jobs(args)?;
+    let jobs = scenes::deepest(args, &jobs(args)?);
     let machine = Machine::here()?;
     machine.keep_clear();
     let plan = run::plan(&jobs, &machine);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
+    let mut devices = Vec::new();
+    for uri in scenes::uris(args)? {
+        let settings = scenes::settings(args, &jobs, &plan, &uri.parse::<DeviceUri>()?.profile)?;
+        devices.push((uri, settings));
+    }
     let stop = stop::on_signal()?;
-    let setup =
-        Setup { uri: &args.device.device, mode: labels.mode(0), slack: args.slack.latency_slack, queues: args.queues, histograms: false };
-    let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     let mut page = report::open(args.html.as_deref())?;
-    fill(&jobs, &plan, &rig, &stop)?;
-    let experiment = Experiment { args, labels, jobs, plan, machine, rig, stop };
-    let results = experiment.run()?;
+    let comparison = Comparison { args, labels, jobs, plan, machine, stop };
+    let results = comparison.run(&devices)?;
     if let Some(mut file) = file.take() {
         file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
     }
     if let Some(page) = page.take() {
-        report::write(&Report { results: &results, machine: &experiment.machine.describe() }, page)?;
+        report::write(&Report { results: &results, machine: &comparison.machine.describe() }, page)?;
     }
     let mut output = Output::open(None)?;
     output.write(&table::show(&results, table::width()))?;
@@ -108,129 +120,107 @@ fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-struct Experiment<'a> {
+struct Comparison<'a> {
     args: &'a CompareArgs,
     labels: Labels,
     jobs: Vec<Job>,
     plan: Plan,
     machine: Machine,
-    rig: Rig,
     stop: Arc<AtomicBool>,
 }
 
-impl Experiment<'_> {
-    fn run(&self) -> Result<Results> {
+impl Comparison<'_> {
+    /// One device after the other: URI, and the scenes on it.
+    fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<Results> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let host_work = Nanos(self.args.host_work);
-        let mut field = Field::new(&self.jobs, &self.plan, &self.rig, &self.machine, host_work, &self.stop)?;
-        let repeat = self.args.repeat as usize;
-        let steps = repeat * self.labels.len() + STOLEN_BLOCKS * (self.labels.modes().len() + 1);
-        let bar = bar(steps);
-        let mut record = self.rounds(&mut field, repeat, &mut rng, &bar)?;
-        match self.stolen(&mut field, &mut rng, &bar) {
-            Ok(stolen) => record.stolen = stolen,
-            Err(error) => eprintln!("warning: stolen time is not measured: {error:#}"),
+        let efforts: Vec<Effort> =
+            devices.iter().map(|(_, settings)| Effort::of(settings, self.labels.len(), self.args.repeat.into())).collect();
+        if scenes::is_sweep(self.args) {
+            eprintln!("{}", notes::planned(devices, &self.labels, self.args.repeat, &efforts));
+        }
+        let bar = bar(efforts.iter().map(|effort| effort.blocks).sum());
+        let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
+        let mut outcomes = Vec::new();
+        for (uri, settings) in devices {
+            if self.stop.load(Relaxed) {
+                break;
+            }
+            outcomes.extend(self.on_device(uri, settings, &mut results, &mut rng, &bar)?);
         }
         bar.finish_and_clear();
         if self.stop.load(Relaxed) {
-            eprintln!("note: stopped by a signal after {} of {repeat} rounds", record.rounds.len());
+            let rounds: usize = outcomes.iter().map(|outcome: &Outcome| outcome.rounds).sum();
+            let planned = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>() * self.args.repeat as usize;
+            eprintln!("note: stopped by a signal after {rounds} of {planned} rounds");
+        }
+        if outcomes.is_empty() {
+            bail!("stopped before anything was measured");
         }
         let facts = self.facts();
-        let outcome =
-            Outcome::new(&self.labels, &record, self.scene()?, facts.offered, &mut rng).context("stopped before anything was measured")?;
-        let mut results = Results {
-            title: notes::title(&facts),
-            device: facts.device.clone(),
-            rows: outcome.rows.clone(),
-            pairs: outcome.pairs.clone(),
-            ..Results::default()
-        };
-        results.notes = notes::notes(&facts, &[outcome], &results, &self.machine.describe());
+        results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
+        for outcome in &mut outcomes {
+            results.rows.append(&mut outcome.rows);
+            results.pairs.append(&mut outcome.pairs);
+        }
+        results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
         Ok(results)
     }
 
-    /// Round after round: a block of each label, in random order.
-    fn rounds(&self, field: &mut Field, repeat: usize, rng: &mut Xoshiro256PlusPlus, bar: &ProgressBar) -> Result<Record> {
-        let paced: Vec<Job> = self.jobs.iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
-        let capacity = self.is_paced().then(|| paced.iter().map(without_rate).collect::<Vec<Job>>());
-        let mut record = Record::default();
-        let mut order: Vec<usize> = (0..self.labels.len()).collect();
-        field.run(Block { mode: self.labels.mode(0), jobs: &paced, seed: 0 })?;
-        while record.rounds.len() < repeat || record.clean() < repeat.min(ENOUGH) && record.rounds.len() < repeat + repeat / 2 {
-            let seed = rng.next_u64();
-            if let Some(jobs) = capacity.as_deref().filter(|_| record.rounds.len() % CAPACITY_EVERY == 0) {
-                record.capacity.push(field.run(Block { mode: Mode::POLL, jobs, seed })?);
+    fn on_device(
+        &self,
+        uri: &str,
+        settings: &[Setting],
+        results: &mut Results,
+        rng: &mut Xoshiro256PlusPlus,
+        bar: &ProgressBar,
+    ) -> Result<Vec<Outcome>> {
+        let slack = self.args.slack.latency_slack;
+        let setup = Setup { uri, mode: self.labels.mode(0), slack, queues: self.args.queues, histograms: false };
+        let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
+        fill(&self.jobs, &self.plan, &rig, &self.stop)?;
+        let host_work = Nanos(self.args.host_work);
+        let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
+        let background = self.args.background.map(|percent| Background::start(&self.cpus(), percent.into())).transpose()?;
+        let experiment = Experiment {
+            labels: &self.labels,
+            settings,
+            plan: &self.plan,
+            machine: &self.machine,
+            background,
+            repeat: self.args.repeat as usize,
+            stop: &self.stop,
+            bar,
+        };
+        let records = experiment.run(&mut field, rng)?;
+        let offered = self.facts().offered;
+        let mut outcomes = Vec::new();
+        for (setting, record) in settings.iter().zip(&records) {
+            outcomes.extend(Outcome::new(&self.labels, record, setting.scene.clone(), offered, rng));
+            for (mode, blocks) in self.labels.modes().iter().zip(&record.watched) {
+                results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }
-            let mut round: Vec<Option<Sample>> = vec![None; self.labels.len()];
-            order.shuffle(rng);
-            for &label in &order {
-                let sample = field.run(Block { mode: self.labels.mode(label), jobs: &paced, seed })?;
-                bar.inc(1);
-                if self.stop.load(Relaxed) {
-                    return Ok(record);
-                }
-                round[label] = Some(sample);
-            }
-            record.rounds.push(round);
         }
-        Ok(record)
+        Ok(outcomes)
     }
 
-    /// What each mode takes from a loop at idle priority, in nanoseconds per I/O.
-    fn stolen(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus, bar: &ProgressBar) -> Result<Vec<Option<f64>>> {
-        let modes = self.labels.modes();
-        let jobs: Vec<Job> = self.jobs.iter().map(|job| prepare(job, Nanos::ZERO, BLOCK)).collect();
+    /// The CPUs of the job threads.
+    fn cpus(&self) -> Vec<usize> {
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let mut cpus = self.machine.place(&wishes);
         cpus.sort_unstable();
         cpus.dedup();
-        let counters = Counters::start(&cpus)?;
-        let mut lost: Vec<Vec<f64>> = vec![Vec::new(); modes.len()];
-        let (mut idle, mut readings) = (Vec::new(), Vec::new());
-        let mut order: Vec<usize> = (0..modes.len()).collect();
-        for _ in 0..STOLEN_BLOCKS {
-            let from = counters.read();
-            hw::sleep_until(hw::now() + BLOCK);
-            idle.push(from.rate(&counters.read()));
-            bar.inc(1);
-            order.shuffle(rng);
-            for &at in &order {
-                if self.stop.load(Relaxed) {
-                    return Ok(Vec::new());
-                }
-                let from = counters.read();
-                let sample = field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64() })?;
-                readings.push((at, from, counters.read(), sample.counted.ios));
-                bar.inc(1);
-            }
-        }
-        let idle = statistics::median(&idle).unwrap_or(0.0);
-        for (at, from, to, ios) in readings {
-            if ios > 0 {
-                lost[at].push(from.lost(&to, idle) / ios as f64);
-            }
-        }
-        Ok(lost.iter().map(|values| statistics::median(values)).collect())
+        cpus
     }
 
-    fn is_paced(&self) -> bool {
-        self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
-    }
-
-    fn scene(&self) -> Result<Scene> {
-        let uri: DeviceUri = self.args.device.device.parse()?;
-        let depth = self.plan.threads.iter().map(|thread| u64::from(self.jobs[thread.job].iodepth)).sum();
-        Ok(Scene { load_pct: 100.0, qd: depth, profile: uri.profile, ..Scene::default() })
-    }
-
-    fn facts(&self) -> results::Facts {
+    fn facts(&self) -> Facts {
         let threads = || self.plan.threads.iter().map(|thread| &self.jobs[thread.job]);
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        results::Facts {
+        let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
+        Facts {
             device: self.args.device.device.clone(),
-            job: threads().next().map_or(String::new(), |job| describe(job, self.plan.threads.len())),
-            offered: self.is_paced().then(|| threads().map(offered).sum()),
+            job: threads().next().map_or(String::new(), |job| notes::describe(job, self.plan.threads.len())),
+            offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,
             oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
@@ -238,39 +228,11 @@ impl Experiment<'_> {
     }
 }
 
-fn bar(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
+fn bar(blocks: u64) -> ProgressBar {
+    let bar = ProgressBar::new(blocks);
     // The template is a constant: it parses.
     if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} blocks  ETA {eta}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar
-}
-
-fn without_rate(job: &Job) -> Job {
-    let mut job = job.clone();
-    job.rate = Default::default();
-    job
-}
-
-/// I/Os per second that a thread of `job` means to issue.
-fn offered(job: &Job) -> f64 {
-    let iops = |rate: Option<Rate>, block: u64| match rate {
-        Some(Rate::Iops(n)) => n as f64,
-        Some(Rate::Bytes(n)) => n as f64 / block.max(1) as f64,
-        None => 0.0,
-    };
-    let read = if job.pattern.reads() { iops(job.rate.read, job.block.read.min) } else { 0.0 };
-    let write = if job.pattern.writes() { iops(job.rate.write, job.block.write.min) } else { 0.0 };
-    read + write
-}
-
-fn describe(job: &Job, threads: usize) -> String {
-    let size = match job.pattern.reads() {
-        true => &job.block.read,
-        false => &job.block.write,
-    };
-    let size = if size.is_fixed() { rows::bytes(size.min) } else { format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)) };
-    let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
-    format!("{} {size}, queue depth {}{threads}", job.pattern.name(), job.iodepth)
 }

@@ -173,6 +173,15 @@ pub enum RateProcess {
     Poisson,
 }
 
+/// A stretch of time in which a rate is only partly used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// How long.
+    pub span: Nanos,
+    /// Thousandths of the rate; 0: silence.
+    pub permille: u32,
+}
+
 /// What several threads of a job do with the CPUs they are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuPolicy {
@@ -292,6 +301,9 @@ pub struct Job {
     pub rate: PerOp<Option<Rate>>,
     /// `rate_process`.
     pub rate_process: RateProcess,
+    /// How the rate comes and goes: these stretches, one after the other, over and over. Empty: it does not. No option of
+    /// fio's; bursts and steps of comparisons.
+    pub rate_stretches: Vec<Stretch>,
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
@@ -362,6 +374,7 @@ impl Default for Job {
             seed: None,
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
+            rate_stretches: Vec::new(),
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,

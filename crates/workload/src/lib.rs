@@ -20,6 +20,6 @@ mod stats;
 pub use generator::{BadBlock, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, VERIFY_HEADER};
 pub use job::{
     Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate,
-    RateProcess, Verify,
+    RateProcess, Stretch, Verify,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

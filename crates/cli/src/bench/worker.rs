@@ -11,8 +11,9 @@ use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
 use super::counted::{Counted, Line, Mark};
-use super::lanes::Lanes;
+use super::lanes::{self, Lanes};
 use super::tap::Tap;
+use super::watch::{Snapshot, Watch};
 
 /// A thread that waits for the time of its next I/O looks this often whether it is to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
@@ -41,6 +42,8 @@ pub struct Worker {
     first_error: Option<IoError>,
     /// Where what it does is noted down.
     tap: Option<Box<Tap>>,
+    /// How often runs take a snapshot of what they do.
+    watched: Option<Nanos>,
 }
 
 /// One of the job's targets.
@@ -91,6 +94,8 @@ pub struct Ran {
     pub first_error: Option<IoError>,
     /// What wake-ups brought, of all its queues; empty unless [`Worker::count_wakeups`] was called.
     pub wakeups: Box<Wakeups>,
+    /// What it did over time; empty unless [`Worker::watch`] was called.
+    pub snapshots: Vec<Snapshot>,
 }
 
 impl Worker {
@@ -129,6 +134,7 @@ impl Worker {
             host_work,
             first_error: None,
             tap: None,
+            watched: None,
         })
     }
 
@@ -140,6 +146,11 @@ impl Worker {
     /// Notes down what it does, from now on.
     pub fn record(&mut self, tap: Tap) {
         self.tap = Some(Box::new(tap));
+    }
+
+    /// Runs take a snapshot `every` so often, or no longer.
+    pub fn watch(&mut self, every: Option<Nanos>) {
+        self.watched = every;
     }
 
     /// From the next batch on, completions are found as `mode` says.
@@ -160,6 +171,7 @@ impl Worker {
         if let Some(tap) = &mut self.tap {
             tap.began(now);
         }
+        let mut watch = self.watched.map(Watch::new);
         loop {
             match generator.next(now) {
                 Next::Issue(io) => {
@@ -186,19 +198,27 @@ impl Worker {
                 generator.stop();
             }
             if now >= report_at {
-                report_at = now + PROGRESS_EVERY;
+                report_at = match &mut watch {
+                    Some(watch) => watch.look(now, generator, self.lanes.take_counters()),
+                    None => now + PROGRESS_EVERY,
+                };
                 control.progress.tell(generator, now);
             }
         }
         // Its last block goes out with it.
         self.tap = None;
         control.progress.tell(generator, now);
-        let host = self.lanes.take_counters();
+        let mut host = self.lanes.take_counters();
+        let snapshots = watch.map(Watch::into_snapshots).unwrap_or_default();
+        // The snapshots took the counters along.
+        if let Some(last) = snapshots.last() {
+            host = lanes::add(last.host, host);
+        }
         let counted = mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
         let mut wakeups = Box::<Wakeups>::default();
         self.lanes.queues().iter().for_each(|queue| wakeups.merge(&queue.wakeups()));
-        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error, wakeups })
+        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error, wakeups, snapshots })
     }
 
     #[inline]

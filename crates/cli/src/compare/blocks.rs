@@ -11,7 +11,7 @@ use reap::{Measured, Nanos};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, Progress, Ran, Rig, Worker};
+use crate::bench::{Control, Counted, Progress, Ran, Rig, Snapshot, Worker};
 use crate::machine::{self, Machine};
 
 /// What one block measured, over all host threads.
@@ -25,6 +25,12 @@ pub struct Sample {
     pub counted: Counted,
     /// From the decision to issue until the completion was found; with a rate, from the intended start.
     pub latency: Latency,
+    /// How long it took, the ramp included.
+    pub took: Nanos,
+    /// CPU time that background threads had meanwhile.
+    pub background: Option<Nanos>,
+    /// Of each thread, what it did over time, where that was asked for.
+    pub snapshots: Vec<Vec<Snapshot>>,
 }
 
 /// How a block is run.
@@ -36,6 +42,8 @@ pub struct Block<'a> {
     pub jobs: &'a [Job],
     /// Blocks of one seed issue the same I/Os.
     pub seed: u64,
+    /// Take snapshots so often.
+    pub watch: Option<Nanos>,
 }
 
 /// A job as blocks run it: from start to end of the block without a pause, measured as blocks are compared.
@@ -61,8 +69,15 @@ pub struct Field {
 }
 
 struct Seat {
-    orders: Sender<(Mode, Generator)>,
+    orders: Sender<Order>,
     answers: Receiver<(Generator, Result<Ran>)>,
+}
+
+/// What a thread is to run.
+struct Order {
+    mode: Mode,
+    generator: Generator,
+    watch: Option<Nanos>,
 }
 
 impl Field {
@@ -98,22 +113,26 @@ impl Field {
             let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
             generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
         }
+        let began = hw::now();
         let gaps = self.measured.gaps();
         let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
-            seat.orders.send((block.mode, generator)).map_err(|_| gone())?;
+            let order = Order { mode: block.mode, generator, watch: block.watch };
+            seat.orders.send(order).map_err(|_| gone())?;
         }
         let mut sample = Sample::default();
         for (seat, thread) in self.threads.iter().zip(&self.plan) {
             let (generator, ran) = seat.answers.recv().map_err(|_| gone())?;
-            let ran = ran?;
+            let mut ran = ran?;
             if let Some(failure) = generator.failure() {
-                let said = ran.first_error.map_or(String::new(), |error| format!(" ({error})"));
+                let said = ran.first_error.take().map_or(String::new(), |error| format!(" ({error})"));
                 bail!("job '{}', thread {}: {failure}{said}", block.jobs[thread.job].name, thread.number);
             }
             sample.add(&generator, &ran);
+            sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
         sample.gaps = self.measured.gaps() - gaps;
+        sample.took = hw::now() - began;
         Ok(sample)
     }
 }
@@ -135,17 +154,12 @@ impl Sample {
 }
 
 /// A thread's life: block after block.
-fn serve(
-    mut worker: Worker,
-    cpu: usize,
-    stop: &AtomicBool,
-    orders: &Receiver<(Mode, Generator)>,
-    answers: &Sender<(Generator, Result<Ran>)>,
-) {
+fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Order>, answers: &Sender<(Generator, Result<Ran>)>) {
     machine::settle(cpu);
     let progress = Progress::default();
-    while let Ok((mode, mut generator)) = orders.recv() {
+    while let Ok(Order { mode, mut generator, watch }) = orders.recv() {
         worker.set_mode(mode);
+        worker.watch(watch);
         let ran = worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress });
         if answers.send((generator, ran)).is_err() {
             return;

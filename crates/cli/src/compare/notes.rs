@@ -1,42 +1,91 @@
-//! What stands around the table: what was done, what was dropped, what is noise, how to read the figures.
+//! What stands around the table: what is planned, what was done, what was dropped, what is noise, how to read the figures.
 
-use super::results::{Facts, Outcome};
+use reap::Nanos;
+use workload::{Job, Rate};
+
+use super::results::{Facts, Labels, Outcome};
+use super::scenes::{Effort, Setting};
 use crate::rows::table::{digits, ratio};
-use crate::rows::{CPU, IOPS, Results};
+use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
+
+/// What a sweep is going to do, and how long that takes.
+pub fn planned(devices: &[(String, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
+    let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
+    let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
+    let (scenes, modes) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"));
+    format!(
+        "{scenes} × ({modes} + A/A) × {repeat} rounds, {} blocks in all: about {}, up to half as much again on a busy machine. Ctrl-C prints what \
+         there is by then.",
+        efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
+        span(time)
+    )
+}
+
+fn counted(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+/// `12 s`, `2 min 40 s`, `1 h 5 min`
+fn span(span: Nanos) -> String {
+    let seconds = (span.as_secs_f64().ceil() as u64).max(1);
+    match seconds {
+        ..100 => format!("{seconds} s"),
+        100..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
 
 /// The title of a comparison.
-pub fn title(facts: &Facts) -> String {
+pub fn title(facts: &Facts, outcomes: &[Outcome], sweep: bool) -> String {
     let work = if facts.host_work > 0 { format!(", {} ns of application work per I/O", facts.host_work) } else { String::new() };
-    format!("{} on {}{work}", facts.job, facts.device)
+    let scenes: Vec<&Scene> = outcomes.iter().map(|outcome| &outcome.scene).collect();
+    let depths = list(&scenes, |scene| scene.qd.to_string());
+    let depth = if depths.len() > 1 { "queue depths" } else { "queue depth" };
+    let mut title = format!("{}, {depth} {} on {}{work}", facts.job, depths.join(", "), facts.device);
+    if !sweep {
+        return title;
+    }
+    let profiles = list(&scenes, |scene| scene.profile.clone());
+    if profiles.len() > 1 {
+        title += &format!(", profiles {}", profiles.join(", "));
+    }
+    let loads = list(&scenes, |scene| format!("{}", scene.load_pct));
+    if loads.len() > 1 {
+        title += &format!(", {} loads", loads.len());
+    }
+    title
+}
+
+/// What the scenes have, each once.
+fn list(scenes: &[&Scene], of: impl Fn(&Scene) -> String) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for one in scenes.iter().map(|scene| of(scene)) {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 /// What stands below the table, where `results` are those of `outcomes`.
 pub fn notes(facts: &Facts, outcomes: &[Outcome], results: &Results, machine: &str) -> Vec<String> {
-    let mut lines = vec![format!("Machine: {machine}.")];
-    lines.push(blocks(facts, outcomes));
-    for outcome in outcomes {
-        let itself = |figure| results.against_itself(&outcome.scene, figure);
-        if let (Some(first), Some(iops), Some(cpu)) = (outcome.rows.first(), itself(IOPS), itself(CPU)) {
-            lines.push(format!(
-                "A/A: {} against itself: IOPS × {}, CPU × {}; such differences are noise.",
-                first.mode,
-                ratio(&iops),
-                ratio(&cpu)
-            ));
-        }
-        if let (Some(offered), Some(capacity)) = (facts.offered, outcome.capacity) {
-            lines.push(format!(
-                "Load: {} kIOPS meant, {:.0} % of the {} kIOPS that polling reaches without a rate.",
-                digits(offered / 1e3),
-                outcome.scene.load_pct,
-                digits(capacity / 1e3)
-            ));
-        }
+    let mut lines = vec![format!("Machine: {machine}."), blocks(facts, outcomes)];
+    lines.extend(against_itself(results));
+    if let (Some(offered), [outcome]) = (facts.offered, outcomes)
+        && let Some(capacity) = outcome.capacity
+    {
+        lines.push(format!(
+            "Load: {} kIOPS meant, {:.0} % of the {} kIOPS that polling reaches without a rate.",
+            digits(offered / 1e3),
+            outcome.scene.load_pct,
+            digits(capacity / 1e3)
+        ));
     }
+    lines.extend(capacities(facts, outcomes));
     if facts.oversubscribed {
         lines.push("Oversubscribed: there are more threads than CPUs, and they wait for each other.".to_owned());
     }
-    lines.push(legend(facts, results));
+    lines.push(legend(facts, outcomes, results));
     lines
 }
 
@@ -45,7 +94,8 @@ fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
     let limit = match outcomes.iter().map(|o| o.gaps_allowed).max().unwrap_or(0) {
         0 => "any".to_owned(),
         1 => "more than one (too few had none: the machine is busy)".to_owned(),
-        n => format!("more than {n} (too few had fewer: the machine is busy)"),
+        n if outcomes.len() == 1 => format!("more than {n} (too few had fewer: the machine is busy)"),
+        n => format!("more than their scene allowed, at most {n} (too few had fewer: the machine is busy)"),
     };
     format!(
         "Blocks: {} rounds of {} ms blocks in random order. Gaps, in which the device's thread was away for more than 50 µs: {kept} \
@@ -55,8 +105,51 @@ fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
     )
 }
 
-fn legend(facts: &Facts, results: &Results) -> String {
-    let paced = if facts.offered.is_some() { "intended start" } else { "decision to issue" };
+/// How far the first mode differs from itself: in the only scene, or at most in any.
+fn against_itself(results: &Results) -> Option<String> {
+    let scenes = results.scenes();
+    let first = scenes.first().and_then(|scene| results.first(scene))?;
+    if let [scene] = scenes.as_slice() {
+        let (iops, cpu) = (results.against_itself(scene, IOPS)?, results.against_itself(scene, CPU)?);
+        let (iops, cpu) = (ratio(&iops), ratio(&cpu));
+        return Some(format!("A/A: {first} against itself: IOPS × {iops}, CPU × {cpu}; such differences are noise."));
+    }
+    let farthest = |figure| {
+        let all = scenes.iter().filter_map(|scene| Some((results.against_itself(scene, figure)?, *scene)));
+        let (farthest, scene) = all.max_by(|a, b| off(&a.0).total_cmp(&off(&b.0)))?;
+        let arrivals = scene.arrivals.as_deref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
+        Some(format!("× {} ({} QD {}, load {} %{arrivals})", ratio(&farthest), scene.profile, scene.qd, digits(scene.load_pct)))
+    };
+    let (iops, cpu) = (farthest(IOPS)?, farthest(CPU)?);
+    Some(format!("A/A: {first} against itself, where it differs most: IOPS {iops}, CPU {cpu}; such differences are noise."))
+}
+
+fn off(estimate: &Estimate) -> f64 {
+    estimate.value.max(1e-9).ln().abs()
+}
+
+/// What loads are shares of.
+fn capacities(facts: &Facts, outcomes: &[Outcome]) -> Option<String> {
+    let shares = facts.offered.is_none();
+    let of = |outcome: &Outcome| Some((outcome.scene.profile.clone(), outcome.scene.qd, outcome.capacity.filter(|_| shares)?));
+    let mut said: Vec<String> = Vec::new();
+    for (profile, qd, capacity) in outcomes.iter().filter_map(of) {
+        let one = format!("{profile} at depth {qd} {} kIOPS", digits(capacity / 1e3));
+        if !said.contains(&one) {
+            said.push(one);
+        }
+    }
+    let all = said.join("; ");
+    (!said.is_empty())
+        .then(|| format!("Loads are shares of what polling reaches in a closed loop, measured again every few rounds: {all} (medians)."))
+}
+
+fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
+    let paced = match (facts.offered.is_some(), outcomes.iter().any(|outcome| outcome.scene.load_pct < 100.0)) {
+        (true, _) => "intended start",
+        (false, true) => "intended start (at load 100, a closed loop: from the decision to issue)",
+        (false, false) => "decision to issue",
+    };
     format!(
         "Medians over blocks, below them their 95 % interval (where the table is narrow, half of it). ÷ first: against {}, paired by round. \
          CPU: of the host's threads, load generator included. stolen: work that a loop at idle priority loses on the host's CPU, which \
@@ -65,3 +158,29 @@ fn legend(facts: &Facts, results: &Results) -> String {
         results.rows.first().map_or("the first", |row| &row.mode)
     )
 }
+
+/// A job in words, but for its depth.
+pub fn describe(job: &Job, threads: usize) -> String {
+    let size = match job.pattern.reads() {
+        true => &job.block.read,
+        false => &job.block.write,
+    };
+    let size = if size.is_fixed() { rows::bytes(size.min) } else { format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)) };
+    let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
+    format!("{} {size}{threads}", job.pattern.name())
+}
+
+/// I/Os per second that a thread of `job` means to issue.
+pub fn offered(job: &Job) -> f64 {
+    let iops = |rate: Option<Rate>, block: u64| match rate {
+        Some(Rate::Iops(n)) => n as f64,
+        Some(Rate::Bytes(n)) => n as f64 / block.max(1) as f64,
+        None => 0.0,
+    };
+    let read = if job.pattern.reads() { iops(job.rate.read, job.block.read.min) } else { 0.0 };
+    let write = if job.pattern.writes() { iops(job.rate.write, job.block.write.min) } else { 0.0 };
+    read + write
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::Nanos;
+use serde_json::{Map, Value};
 use workload::{Histogram, Moments};
 
 use super::ENOUGH;
@@ -62,6 +63,8 @@ pub struct Record {
     pub capacity: Vec<Sample>,
     /// By mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
+    /// By mode: blocks that were watched; empty where no time line is wanted.
+    pub watched: Vec<Vec<Sample>>,
 }
 
 impl Record {
@@ -76,7 +79,7 @@ impl Record {
 pub struct Facts {
     /// URI.
     pub device: String,
-    /// What was done, in words.
+    /// What was done, in words, but for the depth.
     pub job: String,
     /// With a rate: I/Os per second meant.
     pub offered: Option<f64>,
@@ -154,8 +157,18 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
         per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
+        extra: extra(samples),
         ..Row::default()
     })
+}
+
+/// Per cent of the host's CPUs that the background threads had meanwhile.
+const BACKGROUND_HAD: &str = "background_had_pct";
+
+fn extra(samples: &[&Sample]) -> Map<String, Value> {
+    let share = |s: &&Sample| Some(s.background?.0 as f64 * 100.0 / s.took.0.max(1) as f64);
+    let had = statistics::median(&samples.iter().filter_map(share).collect::<Vec<_>>());
+    had.map(|had| (BACKGROUND_HAD.to_owned(), had.into())).into_iter().collect()
 }
 
 fn latencies(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Latencies {

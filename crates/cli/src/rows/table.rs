@@ -158,6 +158,7 @@ fn percent(value: f64) -> String {
 /// Three digits that matter, of large numbers in thousands.
 pub fn digits(value: f64) -> String {
     match value {
+        v if v >= 9_999_500.0 => format!("{}M", digits(v / 1e6)),
         v if v >= 9_999.5 => format!("{}k", digits(v / 1e3)),
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),

@@ -61,3 +61,68 @@ fn stages_are_not_compared() {
     place.write("job.fio", "[a]\n[b]\nstonewall\n");
     place.reap(&format!("compare job.fio {SMALL}")).fails_with(&["stonewall"]);
 }
+
+#[test]
+fn a_sweep_is_planned_run_and_drawn() {
+    let place = Place::new();
+    let ended = place
+        .reap(&format!("compare {SMALL} --modes interrupt,poll --repeat 1 --loads 20,100 --qd 2 --profiles null,optane --background 30 --json results.json --html page.html"))
+        .ok();
+    assert!(ended.stderr.contains("8 scenes × (2 modes + A/A) × 1 rounds"), "{}", ended.stderr);
+    words(
+        &ended,
+        &["null, queue depth 2\n", "optane, queue depth 2\n", "a thread that wants 30 %", "Loads are shares of what polling reaches"],
+    );
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let scenes: BTreeSet<String> =
+        rows.iter().map(|row| format!("{} {} {} {}", row["profile"], row["qd"], row["load_pct"], row["background_pct"])).collect();
+    assert_eq!((rows.len(), scenes.len()), (16, 8), "{scenes:?}");
+    // Beside a background thread it is said what that one got, and no loop at idle priority is asked.
+    for row in rows {
+        let background = row["background_pct"].is_number();
+        assert_eq!((row["background_had_pct"].is_number(), row["stolen_ns_per_io"].is_null()), (background, background), "{row}");
+    }
+    let page = place.read("page.html");
+    assert!(page.starts_with("<!doctype html>") && page.contains("\"command\":\"reap compare --device"), "{}", page.len());
+}
+
+#[test]
+fn a_stepping_load_has_a_time_line_and_bursts_a_scene() {
+    let place = Place::new();
+    let line = format!("compare {SMALL} --modes interrupt --repeat 1 --loads 30 --bursts --steps --json results.json");
+    words(&place.reap(&line).ok(), &["bursts", "steps"]);
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    assert_eq!(results["rows"].as_array().unwrap().len(), 3);
+    let ticks = results["timelines"][0]["ticks"].as_array().unwrap();
+    let offered = |tick: usize| ticks[tick]["offered"].as_f64().unwrap();
+    assert_eq!(ticks.len(), 100);
+    // 10 and 75 %, 25 ms each.
+    assert!((offered(30) / offered(5) - 7.5).abs() < 0.1 && offered(5) == offered(55), "{} {}", offered(5), offered(30));
+    assert!(ticks.iter().any(|tick| tick["iops"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn ctrl_c_prints_what_there_is() {
+    let place = Place::new();
+    let child = place.start(&format!("compare {SMALL} --modes interrupt --repeat 1000 --loads 50 --json results.json"));
+    // Until it says what is planned it may not listen to signals yet.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(ended.stderr.contains("stopped by a signal after"), "{}", ended.stderr);
+    words(&ended, &["interrupt", "A/A: interrupt against itself"]);
+    assert!(place.read("results.json").contains("\"load_pct\": 50.0"));
+}
+
+#[test]
+fn sweeps_that_cannot_be_run_say_why() {
+    let place = Place::new();
+    place.write("job.fio", "[paced]\nrate_iops=2000\n");
+    place.reap(&format!("compare job.fio {SMALL} --loads 5")).fails_with(&["job 'paced' has a rate of its own"]);
+    place.reap(&format!("compare {SMALL} --bursts")).fails_with(&["--loads below 90"]);
+    place.reap(&format!("compare {SMALL} --loads 5,150")).fails_with(&["above 0 and at most 100"]);
+    place.reap(&format!("compare {SMALL} --profiles optan")).fails_with(&["optan"]);
+    place.reap(&format!("compare {SMALL} --html /nowhere/page.html")).fails_with(&["/nowhere/page.html"]);
+}

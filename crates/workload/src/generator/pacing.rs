@@ -1,7 +1,7 @@
 //! When the next I/O of a rate-limited job is meant to start. The schedule depends on nothing that completes: whoever
 //! falls behind it catches up, and the delay shows in the latency from the intended start.
 
-use crate::job::{Job, PerOp, Rate, RateProcess};
+use crate::job::{Job, PerOp, Rate, RateProcess, Stretch};
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -13,7 +13,7 @@ struct Line {
     rate: Rate,
     /// Bytes or I/Os issued so far.
     units: u64,
-    /// From the start of the job to the next intended start.
+    /// From the start of the job to the next intended start, of time in which the rate is fully used.
     next: Nanos,
 }
 
@@ -22,6 +22,7 @@ struct Line {
 pub(super) struct Pacing {
     lines: PerOp<Option<Line>>,
     process: RateProcess,
+    stretches: Vec<Stretch>,
     start: Nanos,
     rng: Xoshiro256PlusPlus,
 }
@@ -35,6 +36,7 @@ impl Pacing {
         (lines.read.is_some() || lines.write.is_some()).then(|| Pacing {
             lines,
             process: job.rate_process,
+            stretches: job.rate_stretches.clone(),
             start: Nanos::ZERO,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
         })
@@ -47,7 +49,7 @@ impl Pacing {
 
     /// When the next I/O of `op` is meant to start; `None`: whenever it can.
     pub fn due(&self, op: Op) -> Option<Nanos> {
-        self.lines.get(op).as_ref().map(|line| self.start + line.next)
+        self.lines.get(op).as_ref().map(|line| self.start + stretched(&self.stretches, line.next))
     }
 
     /// An I/O of `op` and `bytes` was issued: moves its schedule on.
@@ -68,6 +70,26 @@ impl Pacing {
             }
         };
     }
+}
+
+/// When `used` of fully used time have passed, where the rate is used in `stretches`.
+fn stretched(stretches: &[Stretch], used: Nanos) -> Nanos {
+    let within = |stretch: &Stretch| (u128::from(stretch.span.0) * u128::from(stretch.permille) / 1000) as u64;
+    let cycle: u64 = stretches.iter().map(within).sum();
+    if cycle == 0 {
+        return used;
+    }
+    let (cycles, mut left) = (used.0 / cycle, used.0 % cycle);
+    let mut at = stretches.iter().map(|stretch| stretch.span.0).sum::<u64>().saturating_mul(cycles);
+    for stretch in stretches {
+        let used = within(stretch);
+        if left < used {
+            return Nanos(at + (u128::from(left) * 1000 / u128::from(stretch.permille.max(1))) as u64);
+        }
+        left -= used;
+        at += stretch.span.0;
+    }
+    Nanos(at)
 }
 
 #[cfg(test)]

@@ -64,6 +64,15 @@ impl Histogram {
         }
     }
 
+    /// What was counted since `earlier`, a copy made of this histogram then.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut later = self.clone();
+        for (count, before) in later.counts.iter_mut().zip(earlier.counts.iter()) {
+            *count = count.saturating_sub(*before);
+        }
+        later
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.counts.fill(0);

@@ -35,7 +35,7 @@ pub fn sample(kiops: u64, gaps: u64) -> Sample {
         notify_ns: ios as f64 * 30.0,
         ..Counted::default()
     };
-    Sample { gaps, iops: kiops as f64 * 1e3, counted, latency }
+    Sample { gaps, iops: kiops as f64 * 1e3, counted, latency, ..Sample::default() }
 }
 
 pub fn labels(names: &[&str]) -> Labels {
@@ -45,7 +45,7 @@ pub fn labels(names: &[&str]) -> Labels {
 /// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed changes.
 pub fn record(rounds: u64) -> Record {
     let round = |n: u64| [100, 150, 100].map(|kiops| Some(sample(kiops * (1 + n % 3), 0))).to_vec();
-    Record { rounds: (0..rounds).map(round).collect(), capacity: Vec::new(), stolen: vec![Some(900.0), None] }
+    Record { rounds: (0..rounds).map(round).collect(), stolen: vec![Some(900.0), None], ..Record::default() }
 }
 
 #[test]

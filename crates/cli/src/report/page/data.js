@@ -82,7 +82,8 @@ function groupOf(row) {
 }
 
 const groups = [...new Set(rows.map(groupOf))];
-const state = { group: groups[0], tail: "p99", axes: "own", line: 0 };
+// The time line that is shown first is adaptive's, if there is one.
+const state = { group: groups[0], tail: "p99", axes: "own", line: Math.max(0, timelines.findIndex((line) => line.look.name === "adaptive")) };
 
 const groupRows = () => rows.filter((row) => groupOf(row) === state.group && row.mode.shown);
 const loadsOf = (some) => [...new Set(some.map((row) => row.load))].sort((a, b) => a - b);

@@ -28,9 +28,16 @@ fn the_table_says_what_it_compares_and_the_notes() {
 
 #[test]
 fn numbers_have_three_digits() {
-    for (value, text) in
-        [(0.0, "0"), (0.5, "0.50"), (9.999, "10.0"), (54.32, "54.3"), (4145.2, "4145"), (17_170.0, "17.2k"), (2e6, "2000k")]
-    {
+    for (value, text) in [
+        (0.0, "0"),
+        (0.5, "0.50"),
+        (9.999, "10.0"),
+        (54.32, "54.3"),
+        (4145.2, "4145"),
+        (17_170.0, "17.2k"),
+        (2e6, "2000k"),
+        (1.52e7, "15.2M"),
+    ] {
         assert_eq!(digits(value), text);
     }
 }

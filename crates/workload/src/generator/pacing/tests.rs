@@ -49,3 +49,49 @@ fn only_what_is_issued_is_paced() {
     let mixed = Pacing::new(&Job { rate: writes, pattern, ..Job::default() }, 1).unwrap();
     assert_eq!((mixed.due(Op::Read), mixed.due(Op::Write)), (None, Some(Nanos::ZERO)));
 }
+
+fn stretch(millis: u64, permille: u32) -> Stretch {
+    Stretch { span: Nanos::from_millis(millis), permille }
+}
+
+#[test]
+fn a_rate_that_comes_and_goes_keeps_to_its_stretches() {
+    let job = Job {
+        rate: PerOp::both(Some(Rate::Iops(1000))),
+        rate_stretches: vec![stretch(10, 0), stretch(20, 1000), stretch(10, 500)],
+        ..Job::default()
+    };
+    let mut pacing = Pacing::new(&job, 7).unwrap();
+    pacing.start(Nanos::from_secs(100));
+    // 25 starts in each cycle of 40 ms: 20 a millisecond apart, then 5 two milliseconds apart, none in the silence.
+    let starts = starts(&mut pacing, 100, 4096);
+    for cycle in 0..4 {
+        let own: Vec<u64> = starts[cycle * 25..cycle * 25 + 25].iter().map(|at| at / 1_000_000 - cycle as u64 * 40).collect();
+        let expected: Vec<u64> = (10..30).chain((30..40).step_by(2)).collect();
+        assert_eq!(own, expected);
+    }
+}
+
+#[test]
+fn stretches_of_silence_alone_are_none() {
+    assert_eq!(stretched(&[stretch(10, 0)], Nanos(7)), Nanos(7));
+    assert_eq!(stretched(&[], Nanos(7)), Nanos(7));
+}
+
+proptest::proptest! {
+    /// Over whole cycles the mean is the stretches' mean, and time never goes back.
+    #[test]
+    fn stretches_keep_order_and_mean(parts in proptest::collection::vec((1u64..50, 0u32..=1000), 1..6), used in proptest::collection::vec(0u64..10_000_000_000, 2..20)) {
+        let stretches: Vec<Stretch> = parts.iter().map(|&(millis, permille)| stretch(millis, permille)).collect();
+        let cycle: u64 = stretches.iter().map(|s| s.span.0 * u64::from(s.permille) / 1000).sum();
+        proptest::prop_assume!(cycle > 0);
+        let mut used = used;
+        used.sort_unstable();
+        let at: Vec<Nanos> = used.iter().map(|&used| stretched(&stretches, Nanos(used))).collect();
+        proptest::prop_assert!(at.windows(2).all(|pair| pair[0] <= pair[1]));
+        proptest::prop_assert!(at.iter().zip(&used).all(|(at, used)| at.0 >= *used));
+        let wall: u64 = stretches.iter().map(|s| s.span.0).sum();
+        let (one, two) = (stretched(&stretches, Nanos(1)), stretched(&stretches, Nanos(3 * cycle + 1)));
+        proptest::prop_assert_eq!(two - one, Nanos(3 * wall));
+    }
+}

@@ -1,0 +1,237 @@
+//! Runs the blocks of one device: rounds of every scene, stolen time, time lines.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::Result;
+use completion::Mode;
+use indicatif::ProgressBar;
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use reap::Nanos;
+use workload::Job;
+use workload::plan::Plan;
+
+use super::background::Background;
+use super::blocks::{Block, Field, Sample, prepare};
+use super::results::{Labels, Record};
+use super::scenes::Setting;
+use super::stolen::Counters;
+use super::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS, statistics};
+use crate::machine::Machine;
+
+/// Measurements of the capacity that the next load is a share of: their median.
+const RECENT: usize = 3;
+
+/// One device, and all that is run on it.
+pub struct Experiment<'a> {
+    /// What is compared.
+    pub labels: &'a Labels,
+    /// In which scenes.
+    pub settings: &'a [Setting],
+    /// The threads of the jobs.
+    pub plan: &'a Plan,
+    /// Where they run.
+    pub machine: &'a Machine,
+    /// Who else wants that CPU, in scenes that have a background.
+    pub background: Option<Background>,
+    /// Rounds of each scene.
+    pub repeat: usize,
+    /// Set: end with what there is.
+    pub stop: &'a Arc<AtomicBool>,
+    /// Counts blocks.
+    pub bar: &'a ProgressBar,
+}
+
+/// What polling reaches at one queue depth, measured again and again.
+struct Capacity {
+    qd: u64,
+    /// Rounds since the last measurement.
+    rounds: usize,
+    samples: Vec<Sample>,
+}
+
+impl Experiment<'_> {
+    /// Runs everything. A record for each scene.
+    ///
+    /// # Errors
+    /// An I/O failed.
+    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Record>> {
+        let mut capacities: Vec<Capacity> = Vec::new();
+        let mut records = self.rounds(field, &mut capacities, rng)?;
+        for (setting, record) in self.settings.iter().zip(&mut records) {
+            record.capacity = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
+        }
+        match self.stolen(field, &records, rng) {
+            Ok(stolen) => records.iter_mut().zip(stolen).for_each(|(record, stolen)| record.stolen = stolen),
+            Err(error) => eprintln!("warning: stolen time is not measured: {error:#}"),
+        }
+        for (setting, record) in self.settings.iter().zip(&mut records).filter(|(setting, _)| setting.has_timeline()) {
+            record.watched = self.watched(field, setting, record.capacity(), rng)?;
+        }
+        Ok(records)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Round after round of every scene, the scenes in random order; then more of those that have too few clean ones.
+    fn rounds(&self, field: &mut Field, capacities: &mut Vec<Capacity>, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Record>> {
+        let mut records = vec![Record::default(); self.settings.len()];
+        if let Some(setting) = self.settings.first() {
+            // The first block finds nothing in the caches: it does not count.
+            let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
+            field.run(Block { mode: self.labels.mode(0), jobs: &jobs, seed: 0, watch: None })?;
+        }
+        let mut order: Vec<usize> = (0..self.settings.len()).collect();
+        for n in 0..self.repeat + self.repeat / 2 {
+            order.shuffle(rng);
+            for &at in &order {
+                if n >= self.repeat && records[at].clean() >= self.repeat.min(ENOUGH) {
+                    continue;
+                }
+                let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(records) };
+                records[at].rounds.push(round);
+            }
+        }
+        Ok(records)
+    }
+
+    /// A block of each label, in random order; `None`: stopped.
+    fn round(
+        &self,
+        field: &mut Field,
+        setting: &Setting,
+        capacities: &mut Vec<Capacity>,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Result<Option<Vec<Option<Sample>>>> {
+        let capacity = if setting.wants_capacity() { self.capacity(field, setting, capacities, rng)? } else { 0.0 };
+        let jobs: Vec<Job> = setting.paced(capacity, self.plan).iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
+        let mut round: Vec<Option<Sample>> = vec![None; self.labels.len()];
+        let mut order: Vec<usize> = (0..self.labels.len()).collect();
+        order.shuffle(rng);
+        let seed = rng.next_u64();
+        self.in_background(setting, true);
+        for label in order {
+            let background = self.background.as_ref().filter(|_| setting.scene.background_pct.is_some());
+            let had = background.map(Background::had);
+            let mut sample = field.run(Block { mode: self.labels.mode(label), jobs: &jobs, seed, watch: None })?;
+            sample.background = had.zip(background).map(|(before, after)| after.had() - before);
+            self.bar.inc(1);
+            if self.stopped() {
+                self.in_background(setting, false);
+                return Ok(None);
+            }
+            round[label] = Some(sample);
+        }
+        self.in_background(setting, false);
+        Ok(Some(round))
+    }
+
+    fn in_background(&self, setting: &Setting, on: bool) {
+        if let Some(background) = self.background.as_ref().filter(|_| setting.scene.background_pct.is_some()) {
+            background.set(on);
+        }
+    }
+
+    /// I/Os per second that polling reaches at this depth, in a closed loop: measured every few rounds.
+    fn capacity(&self, field: &mut Field, setting: &Setting, capacities: &mut Vec<Capacity>, rng: &mut Xoshiro256PlusPlus) -> Result<f64> {
+        let qd = setting.scene.qd;
+        let at = capacities.iter().position(|capacity| capacity.qd == qd).unwrap_or_else(|| {
+            capacities.push(Capacity { qd, rounds: 0, samples: Vec::new() });
+            capacities.len() - 1
+        });
+        let capacity = &mut capacities[at];
+        if capacity.rounds.is_multiple_of(CAPACITY_EVERY) {
+            let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(&without_rate(job), RAMP, BLOCK)).collect();
+            capacity.samples.push(field.run(Block { mode: Mode::POLL, jobs: &jobs, seed: rng.next_u64(), watch: None })?);
+        }
+        capacity.rounds += 1;
+        let recent: Vec<f64> = capacity.samples.iter().rev().take(RECENT).map(|sample| sample.iops).collect();
+        Ok(statistics::median(&recent).unwrap_or(0.0))
+    }
+
+    /// By scene and mode: what it takes from a loop at idle priority, in nanoseconds per I/O. Not beside a background
+    /// thread, which leaves such a loop nothing.
+    fn stolen(&self, field: &mut Field, records: &[Record], rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Option<f64>>>> {
+        let modes = self.labels.modes();
+        let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
+        let mut cpus = self.machine.place(&wishes);
+        cpus.sort_unstable();
+        cpus.dedup();
+        let counters = Counters::start(&cpus)?;
+        let mut lost = vec![vec![Vec::new(); modes.len()]; self.settings.len()];
+        let (mut idle, mut readings) = (Vec::new(), Vec::new());
+        let mut order: Vec<usize> = (0..modes.len()).collect();
+        for _ in 0..STOLEN_BLOCKS {
+            for (scene, (setting, record)) in self.settings.iter().zip(records).enumerate() {
+                if setting.scene.background_pct.is_some() {
+                    continue;
+                }
+                let jobs = setting.paced(record.capacity(), self.plan);
+                let jobs: Vec<Job> = jobs.iter().map(|job| prepare(job, Nanos::ZERO, BLOCK)).collect();
+                let from = counters.read();
+                hw::sleep_until(hw::now() + BLOCK);
+                idle.push(from.rate(&counters.read()));
+                self.bar.inc(1);
+                order.shuffle(rng);
+                for &at in &order {
+                    if self.stopped() {
+                        return Ok(Vec::new());
+                    }
+                    let from = counters.read();
+                    let sample = field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64(), watch: None })?;
+                    readings.push((scene, at, from, counters.read(), sample.counted.ios));
+                    self.bar.inc(1);
+                }
+            }
+        }
+        let idle = statistics::median(&idle).unwrap_or(0.0);
+        for (scene, at, from, to, ios) in readings {
+            if ios > 0 {
+                lost[scene][at].push(from.lost(&to, idle) / ios as f64);
+            }
+        }
+        Ok(lost.iter().map(|modes| modes.iter().map(|values| statistics::median(values)).collect()).collect())
+    }
+
+    /// By mode, blocks that were watched from their start on: what time lines are made of.
+    fn watched(&self, field: &mut Field, setting: &Setting, capacity: f64, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Sample>>> {
+        let modes = self.labels.modes();
+        let jobs: Vec<Job> = setting.paced(capacity, self.plan).iter().map(|job| prepare(job, Nanos::ZERO, TIMELINE)).collect();
+        let mut watched = vec![Vec::new(); modes.len()];
+        let mut order: Vec<usize> = (0..modes.len()).collect();
+        for _ in 0..TIMELINE_BLOCKS {
+            order.shuffle(rng);
+            for &at in &order {
+                if self.stopped() {
+                    return Ok(watched);
+                }
+                watched[at].push(field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64(), watch: Some(TICK) })?);
+                self.bar.inc(1);
+            }
+        }
+        Ok(watched)
+    }
+}
+
+impl Setting {
+    /// Whether polling without a rate is measured beside it: for a share of that, or to tell what share a job's rate is.
+    fn wants_capacity(&self) -> bool {
+        self.arrivals.needs_capacity() || self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some())
+    }
+}
+
+impl Record {
+    /// The median of what was measured of the capacity; 0 if it was not.
+    pub fn capacity(&self) -> f64 {
+        statistics::median(&self.capacity.iter().map(|sample| sample.iops).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+}
+
+fn without_rate(job: &Job) -> Job {
+    Job { rate: Default::default(), ..job.clone() }
+}

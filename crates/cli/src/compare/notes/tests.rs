@@ -1,0 +1,39 @@
+use super::*;
+
+#[test]
+fn spans_are_readable() {
+    for (millis, text) in [(100, "1 s"), (12_000, "12 s"), (160_000, "2 min 40 s"), (3_900_000, "1 h 5 min")] {
+        assert_eq!(span(Nanos::from_millis(millis)), text);
+    }
+}
+
+fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
+    let scene = Scene { load_pct, qd, profile: profile.into(), ..Scene::default() };
+    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, blocks: (85, 5), gaps_allowed: 0, capacity: Some(6e5) }
+}
+
+fn facts() -> Facts {
+    Facts { job: "randread 4 KiB".into(), device: "mem:1G".into(), block: Nanos::from_millis(100), ..Facts::default() }
+}
+
+#[test]
+fn a_title_says_what_varies() {
+    let outcomes = [outcome(5.0, 1, "optane"), outcome(100.0, 32, "tlc")];
+    assert_eq!(title(&facts(), &outcomes, true), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, 2 loads");
+    assert_eq!(title(&facts(), &outcomes[..1], false), "randread 4 KiB, queue depth 1 on mem:1G");
+}
+
+#[test]
+fn the_notes_say_what_was_dropped_and_what_loads_are_shares_of() {
+    let outcomes = [outcome(5.0, 32, "optane"), outcome(50.0, 32, "optane")];
+    let text = notes(&facts(), &outcomes, &Results::default(), "2 CPUs").join(" ");
+    for part in [
+        "Machine: 2 CPUs.",
+        "60 rounds of 100 ms blocks",
+        "170 blocks kept, 10 dropped that had any",
+        "optane at depth 32 600 kIOPS (medians)",
+        "intended start",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}

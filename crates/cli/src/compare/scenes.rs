@@ -1,0 +1,246 @@
+//! What is to be compared: which scenes, how each is paced, on which devices, and how long all of it takes.
+
+use anyhow::{Result, bail};
+use reap::{DeviceUri, Nanos};
+use workload::plan::Plan;
+use workload::{Job, PerOp, Rate, RateProcess, Stretch};
+
+use super::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
+use crate::args::CompareArgs;
+use crate::rows::Scene;
+
+/// A burst's share of the capacity; loads from there on would be one long burst.
+const BURST: f64 = 90.0;
+/// From the start of one burst to the start of the next.
+const BURST_EVERY: Nanos = Nanos::from_millis(10);
+/// Per cent of the capacity that a stepping load steps between.
+const STEPS: (f64, f64) = (10.0, 75.0);
+/// How long each step lasts.
+pub const STEP: Nanos = Nanos::from_millis(25);
+
+/// How a scene's I/Os arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// As the job says: in a closed loop, or at its own rate.
+    Job,
+    /// At random, with this share of the capacity (per cent).
+    Steady(f64),
+    /// In bursts; the mean is this share.
+    Bursts(f64),
+    /// Stepping between a low and a high share.
+    Steps,
+}
+
+/// A scene, and how to make it.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// As in the results.
+    pub scene: Scene,
+    /// The jobs with this scene's depth, without a rate of the scene's.
+    pub jobs: Vec<Job>,
+    /// How I/Os arrive.
+    pub arrivals: Arrivals,
+}
+
+impl Arrivals {
+    /// Whether it is a share of the capacity, which therefore has to be known.
+    pub fn needs_capacity(self) -> bool {
+        !matches!(self, Arrivals::Job)
+    }
+
+    /// The rate while I/Os arrive, as a share of the capacity in per cent, and the stretches in which they do.
+    fn rate(self) -> (f64, Vec<Stretch>) {
+        let stretch = |span: Nanos, share: f64| Stretch { span, permille: (share * 1000.0).round() as u32 };
+        match self {
+            Arrivals::Job => (0.0, Vec::new()),
+            Arrivals::Steady(share) => (share, Vec::new()),
+            Arrivals::Bursts(share) => {
+                let on = Nanos((BURST_EVERY.0 as f64 * share / BURST) as u64);
+                (BURST, vec![stretch(on, 1.0), stretch(BURST_EVERY - on, 0.0)])
+            }
+            Arrivals::Steps => (STEPS.1, vec![stretch(STEP, STEPS.0 / STEPS.1), stretch(STEP, 1.0)]),
+        }
+    }
+
+    /// I/Os per second that are meant to arrive at `at` (from the start of a block), of `capacity`.
+    pub fn offered(self, at: Nanos, capacity: f64) -> f64 {
+        let (share, stretches) = self.rate();
+        let cycle: u64 = stretches.iter().map(|stretch| stretch.span.0).sum();
+        let mut left = if cycle == 0 { 0 } else { at.0 % cycle };
+        let mut part = 1.0;
+        for stretch in &stretches {
+            if left < stretch.span.0 {
+                part = f64::from(stretch.permille) / 1000.0;
+                break;
+            }
+            left -= stretch.span.0;
+        }
+        capacity * share / 100.0 * part
+    }
+}
+
+impl Setting {
+    /// The jobs at this scene's pace, where polling reaches `capacity` I/Os per second over all threads of `plan`.
+    pub fn paced(&self, capacity: f64, plan: &Plan) -> Vec<Job> {
+        let (share, stretches) = self.arrivals.rate();
+        if !self.arrivals.needs_capacity() {
+            return self.jobs.clone();
+        }
+        let each = capacity * share / 100.0 / plan.threads.len().max(1) as f64;
+        self.jobs.iter().map(|job| pace(job, each, &stretches)).collect()
+    }
+}
+
+/// `job` with `iops` random arrivals per second.
+fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
+    let read = match (job.pattern.reads(), job.pattern.writes()) {
+        (true, true) => f64::from(job.read_percent.min(100)) / 100.0,
+        (true, false) => 1.0,
+        _ => 0.0,
+    };
+    // A rate is never 0: an operation that a mixed job has none of gets none from its pattern.
+    let rate = |part: f64| Some(Rate::Iops((iops * part).round().max(1.0) as u64));
+    let rate = PerOp { read: rate(read), write: rate(1.0 - read) };
+    Job { rate, rate_process: RateProcess::Poisson, rate_stretches: stretches.to_vec(), ..job.clone() }
+}
+
+/// Whether the command line asks for more than one scene.
+pub fn is_sweep(args: &CompareArgs) -> bool {
+    !args.loads.is_empty() || !args.qd.is_empty() || !args.profiles.is_empty() || args.background.is_some() || args.bursts || args.steps
+}
+
+/// The URI of the device for each profile.
+///
+/// # Errors
+/// One that is not a URI's profile.
+pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
+    if args.profiles.is_empty() {
+        return Ok(vec![args.device.device.clone()]);
+    }
+    let mut uris = Vec::new();
+    for profile in &args.profiles {
+        let uri = with_profile(&args.device.device, profile);
+        if let Err(error) = uri.parse::<DeviceUri>() {
+            bail!("--profiles {profile}: {}", error.what);
+        }
+        if uris.contains(&uri) {
+            bail!("--profiles names {profile} twice");
+        }
+        uris.push(uri);
+    }
+    Ok(uris)
+}
+
+fn with_profile(uri: &str, profile: &str) -> String {
+    let (base, parameters) = uri.split_once('?').unwrap_or((uri, ""));
+    let others = parameters.split('&').filter(|parameter| !parameter.is_empty() && !parameter.starts_with("profile="));
+    let own = format!("profile={profile}");
+    format!("{base}?{}", others.chain([own.as_str()]).collect::<Vec<_>>().join("&"))
+}
+
+/// The jobs at the largest depth that will be run: what workers are made for.
+pub fn deepest(args: &CompareArgs, jobs: &[Job]) -> Vec<Job> {
+    args.qd.iter().max().map_or_else(|| jobs.to_vec(), |&depth| at_depth(jobs, depth))
+}
+
+fn at_depth(jobs: &[Job], depth: u32) -> Vec<Job> {
+    jobs.iter().map(|job| Job { iodepth: depth, ..job.clone() }).collect()
+}
+
+/// The scenes on a device with `profile`.
+///
+/// # Errors
+/// Options that cannot go together.
+pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) -> Result<Vec<Setting>> {
+    let rated = jobs.iter().find(|job| job.rate.read.is_some() || job.rate.write.is_some());
+    if let Some(job) = rated.filter(|_| !args.loads.is_empty() || args.bursts || args.steps) {
+        bail!("job '{}' has a rate of its own; --loads, --bursts and --steps set the rate: take it out of the job", job.name);
+    }
+    let depths: Vec<Option<u32>> = if args.qd.is_empty() { vec![None] } else { args.qd.iter().copied().map(Some).collect() };
+    let backgrounds: Vec<Option<f64>> = std::iter::once(None).chain(args.background.map(|pct| Some(f64::from(pct)))).collect();
+    let arrivals = arrivals(args)?;
+    let mut settings = Vec::new();
+    for depth in depths {
+        let jobs = depth.map_or_else(|| jobs.to_vec(), |depth| at_depth(jobs, depth));
+        let qd = plan.threads.iter().map(|thread| u64::from(jobs[thread.job].iodepth)).sum();
+        for &background_pct in &backgrounds {
+            for &arrivals in &arrivals {
+                let (load_pct, named) = match arrivals {
+                    Arrivals::Job => (100.0, None),
+                    Arrivals::Steady(load) => (load, None),
+                    Arrivals::Bursts(load) => (load, Some("bursts")),
+                    Arrivals::Steps => ((STEPS.0 + STEPS.1) / 2.0, Some("steps")),
+                };
+                let scene = Scene { load_pct, qd, profile: profile.to_owned(), arrivals: named.map(str::to_owned), background_pct };
+                settings.push(Setting { scene, jobs: jobs.clone(), arrivals });
+            }
+        }
+    }
+    Ok(settings)
+}
+
+fn arrivals(args: &CompareArgs) -> Result<Vec<Arrivals>> {
+    let mut loads = args.loads.clone();
+    loads.sort_unstable_by(f64::total_cmp);
+    loads.dedup();
+    let steady = |&load: &f64| if load < 100.0 { Arrivals::Steady(load) } else { Arrivals::Job };
+    let mut all: Vec<Arrivals> = if loads.is_empty() { vec![Arrivals::Job] } else { loads.iter().map(steady).collect() };
+    if args.bursts {
+        let bursts: Vec<Arrivals> = loads.iter().filter(|load| **load < BURST).map(|&load| Arrivals::Bursts(load)).collect();
+        if bursts.is_empty() {
+            bail!(
+                "--bursts needs --loads below {BURST}: a burst takes {BURST} % of the capacity, and the load is how much of the time there is one"
+            );
+        }
+        all.extend(bursts);
+    }
+    if args.steps {
+        all.push(Arrivals::Steps);
+    }
+    Ok(all)
+}
+
+/// How many blocks of how long the scenes of one device take, with `labels` (one of them the A/A) each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Blocks, as the progress line counts them.
+    pub blocks: u64,
+    /// How long they take, if no more rounds are needed.
+    pub time: Nanos,
+}
+
+impl Effort {
+    /// Of `settings`, each in `repeat` rounds.
+    pub fn of(settings: &[Setting], labels: usize, repeat: u64) -> Effort {
+        let modes = labels as u64 - 1;
+        let mut effort = Effort::default();
+        for setting in settings {
+            effort.add(repeat * labels as u64, BLOCK + RAMP);
+            if setting.arrivals.needs_capacity() {
+                effort.time += Nanos((BLOCK + RAMP).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
+            }
+            if setting.scene.background_pct.is_none() {
+                effort.add(STOLEN_BLOCKS as u64 * (modes + 1), BLOCK);
+            }
+            if setting.has_timeline() {
+                effort.add(TIMELINE_BLOCKS as u64 * modes, TIMELINE);
+            }
+        }
+        effort
+    }
+
+    fn add(&mut self, blocks: u64, each: Nanos) {
+        self.blocks += blocks;
+        self.time += Nanos(each.0.saturating_mul(blocks));
+    }
+}
+
+impl Setting {
+    /// Whether a time line is drawn of it.
+    pub fn has_timeline(&self) -> bool {
+        self.arrivals == Arrivals::Steps && self.scene.background_pct.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use clap::Parser;
+use proptest::prelude::*;
+use workload::{Direction, Pattern};
+
+use super::*;
+use crate::args::{Cli, Command};
+
+fn args(line: &str) -> CompareArgs {
+    let words = ["reap", "compare"].into_iter().chain(line.split_whitespace());
+    match Cli::try_parse_from(words).unwrap().command {
+        Command::Compare(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn jobs() -> Vec<Job> {
+    vec![Job { name: "a".into(), iodepth: 8, numjobs: 2, ..Job::default() }]
+}
+
+fn settings_of(line: &str) -> Result<Vec<Setting>> {
+    let jobs = jobs();
+    settings(&args(line), &jobs, &workload::plan::plan(&jobs, &[0]), "optane")
+}
+
+#[test]
+fn without_more_there_is_one_scene() {
+    let all = settings_of("").unwrap();
+    let scene = Scene { load_pct: 100.0, qd: 16, profile: "optane".into(), ..Scene::default() };
+    assert_eq!(all.iter().map(|s| (s.scene.clone(), s.arrivals)).collect::<Vec<_>>(), [(scene, Arrivals::Job)]);
+    assert!(!is_sweep(&args("")));
+}
+
+#[test]
+fn each_depth_load_and_background_makes_a_scene() {
+    let all = settings_of("--loads 100,5,50,50 --qd 1,32 --background 40 --bursts --steps").unwrap();
+    // Two depths, without and with background: three loads, two of which can come in bursts, and the steps.
+    assert_eq!(all.len(), 2 * 2 * (3 + 2 + 1));
+    let first: Vec<_> = all[..6].iter().map(|s| (s.scene.load_pct, s.scene.arrivals.as_deref())).collect();
+    assert_eq!(first, [(5.0, None), (50.0, None), (100.0, None), (5.0, Some("bursts")), (50.0, Some("bursts")), (42.5, Some("steps"))]);
+    assert_eq!(all.iter().filter(|s| s.scene.background_pct == Some(40.0)).count(), 12);
+    assert_eq!(all.iter().filter(|s| s.has_timeline()).count(), 2);
+    // Two threads.
+    assert!(all.iter().all(|s| s.scene.qd == 2 * u64::from(s.jobs[0].iodepth)));
+    assert!(is_sweep(&args("--steps")));
+}
+
+#[test]
+fn a_load_is_shared_by_the_threads() {
+    let all = settings_of("--loads 25,100").unwrap();
+    let jobs = jobs();
+    let plan = workload::plan::plan(&jobs, &[0]);
+    let paced = all[0].paced(400_000.0, &plan);
+    assert_eq!((paced[0].rate.read, paced[0].rate_process), (Some(Rate::Iops(50_000)), RateProcess::Poisson));
+    assert_eq!(all[1].paced(400_000.0, &plan), all[1].jobs);
+    let mixed = Job { pattern: Pattern { direction: Direction::Mixed, random: true, step: 1 }, read_percent: 70, ..Job::default() };
+    let rate = pace(&mixed, 1000.0, &[]).rate;
+    assert_eq!((rate.read, rate.write), (Some(Rate::Iops(700)), Some(Rate::Iops(300))));
+}
+
+proptest! {
+    /// Whatever the arrivals, their mean over time is the load.
+    #[test]
+    fn arrivals_come_at_their_load(load in 0.5f64..89.0, kind in 0usize..3) {
+        let arrivals = [Arrivals::Steady(load), Arrivals::Bursts(load), Arrivals::Steps][kind];
+        let load = if kind == 2 { (STEPS.0 + STEPS.1) / 2.0 } else { load };
+        let instants = 50_000u64;
+        let mean = (0..instants).map(|at| arrivals.offered(Nanos(at * 1_000), 1e6)).sum::<f64>() / instants as f64;
+        prop_assert!((mean / (load * 1e4) - 1.0).abs() < 0.02, "{mean} {load}");
+        // And so does the rate that jobs are given.
+        let (share, stretches) = arrivals.rate();
+        let whole: f64 = stretches.iter().map(|s| s.span.0 as f64).sum();
+        let used: f64 = stretches.iter().map(|s| s.span.0 as f64 * f64::from(s.permille) / 1000.0).sum();
+        let part = if whole > 0.0 { used / whole } else { 1.0 };
+        prop_assert!((share * part / load - 1.0).abs() < 0.02, "{share} {part} {load}");
+    }
+}
+
+#[test]
+fn profiles_take_the_place_of_the_device_s() {
+    let given = args("--device mem:64M?lba=512&profile=tlc&seed=3 --profiles optane,bimodal");
+    assert_eq!(uris(&given).unwrap(), ["mem:64M?lba=512&seed=3&profile=optane", "mem:64M?lba=512&seed=3&profile=bimodal"]);
+    assert_eq!(with_profile("mem:64M", "null"), "mem:64M?profile=null");
+    assert!(uris(&args("--profiles tlc,tlc")).unwrap_err().to_string().contains("twice"));
+}
+
+#[test]
+fn what_cannot_go_together_is_refused() {
+    assert!(settings_of("--bursts").unwrap_err().to_string().contains("--loads below 90"));
+    assert!(settings_of("--bursts --loads 95").is_err());
+    let rated = vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
+    let plan = workload::plan::plan(&rated, &[0]);
+    assert!(settings(&args("--loads 5"), &rated, &plan, "optane").unwrap_err().to_string().contains("job 'own'"));
+    assert!(settings(&args("--qd 1,2"), &rated, &plan, "optane").is_ok());
+    for line in ["--loads 0", "--loads 101", "--loads x", "--loads -5", "--qd 0", "--background 0", "--background 101"] {
+        assert!(Cli::try_parse_from(["reap", "compare"].into_iter().chain(line.split_whitespace())).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn the_effort_counts_what_is_run() {
+    let plain = Effort::of(&settings_of("").unwrap(), 3, 10);
+    assert_eq!(plain, Effort { blocks: 30 + 12, time: Nanos::from_millis(30 * 110 + 12 * 100) });
+    let steps = Effort::of(&settings_of("--loads 50 --steps").unwrap(), 3, 10);
+    assert_eq!(steps.blocks, 2 * 42 + 2 * TIMELINE_BLOCKS as u64);
+    assert!(steps.time > Nanos::from_millis(2 * 4500 + 32 * 100));
+}

@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use completion::{LatencySlack, Mode};
 use reap::DeviceUri;
 
+use crate::compare::Contender;
+
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
 #[command(name = "reap", version, arg_required_else_help = true, subcommand_required = true, after_help = EXAMPLES)]
@@ -128,9 +130,9 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with [default: interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, adaptive]
+    /// hybrid-mean, suspend, poll, adaptive; a sweep adds settings of adaptive's knob, as adaptive@50%]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
-    pub modes: Vec<Mode>,
+    pub modes: Vec<Contender>,
     #[command(flatten)]
     pub slack: SlackArgs,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]

@@ -7,6 +7,7 @@
 
 mod background;
 mod blocks;
+mod contender;
 mod experiment;
 mod notes;
 mod results;
@@ -40,6 +41,7 @@ use crate::rows::{Results, table};
 use crate::{jobs, run, stop};
 use background::Background;
 use blocks::Field;
+pub use contender::Contender;
 use experiment::Experiment;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
@@ -69,7 +71,7 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 /// # Errors
 /// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
-    let labels = Labels::new(&args.modes)?;
+    let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
     let jobs = scenes::deepest(args, &jobs(args)?);
     let machine = Machine::here()?;
     machine.keep_clear();
@@ -176,7 +178,7 @@ impl Comparison<'_> {
         bar: &ProgressBar,
     ) -> Result<Vec<Outcome>> {
         let slack = self.args.slack.latency_slack;
-        let setup = Setup { uri, mode: self.labels.mode(0), slack, queues: self.args.queues, histograms: false };
+        let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);

@@ -108,6 +108,12 @@ impl Looker {
         Some(mode)
     }
 
+    /// Goes on in the same mode with another tuning, as if it were another mode.
+    pub(crate) fn retune(&mut self, tuning: &Tuning) {
+        self.policy = Policy::with(self.policy.mode(), tuning);
+        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+    }
+
     /// What to do next.
     #[inline]
     pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos) -> Plan {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Cause, Decisions, Mode, Plan, Policy, Woke};
+use completion::{Cause, Decisions, LatencySlack, Mode, Plan, Policy, Tuning, Woke};
 use hw::DmaBuf;
 use units::Nanos;
 
@@ -39,6 +39,7 @@ pub struct Queue {
     uncommitted: Cell<bool>,
     /// The clock read of the last batch.
     clock: Cell<Nanos>,
+    slack: Cell<LatencySlack>,
     signal: Arc<Signal>,
 }
 
@@ -74,6 +75,7 @@ impl Queue {
         let signal = Arc::new(Signal::new(queue.clone(), me));
         let queue = Queue {
             soft: queue.softs[usize::from(me)].clone(),
+            slack: Cell::new(shared.tuning().slack),
             shared,
             queue,
             me,
@@ -255,6 +257,19 @@ impl Queue {
         self.soft().mode.ask(mode);
     }
 
+    /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
+    /// or without. What the mode has learnt it learns again.
+    pub fn set_latency_slack(&self, slack: LatencySlack) {
+        if self.slack.replace(slack) != slack {
+            let tuning = self.tuning();
+            self.looker.borrow_mut().retune(&tuning);
+        }
+    }
+
+    fn tuning(&self) -> Tuning {
+        Tuning { slack: self.slack.get(), ..self.shared.tuning() }
+    }
+
     /// The completion mode in force.
     pub fn mode(&self) -> Mode {
         self.looker.borrow().policy.mode()
@@ -317,7 +332,7 @@ impl Queue {
     /// Another mode, if one was asked for.
     #[inline]
     fn adopt(&self) {
-        let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.shared.tuning());
+        let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.tuning());
         if adopted.is_some() {
             self.settle_mask();
         }

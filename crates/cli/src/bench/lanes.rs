@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Result;
-use completion::Mode;
+use completion::{LatencySlack, Mode};
 use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
 
 /// The queues of one thread, in the order of its job's targets.
@@ -75,6 +75,10 @@ impl Lanes {
 
     pub fn set_mode(&self, mode: Mode) {
         self.queues().iter().for_each(|queue| queue.set_mode(mode));
+    }
+
+    pub fn set_latency_slack(&self, slack: LatencySlack) {
+        self.queues().iter().for_each(|queue| queue.set_latency_slack(slack));
     }
 
     /// What the queues have counted since the last call, added up.

@@ -42,6 +42,7 @@ pub struct Setup<'a> {
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
+    slack: LatencySlack,
     histograms: bool,
 }
 
@@ -101,12 +102,17 @@ impl Rig {
             Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
         };
         let devices = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
-        Ok(Rig { devices, mode: setup.mode, histograms: setup.histograms })
+        Ok(Rig { devices, mode: setup.mode, slack: setup.slack, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// How late `adaptive` may be, unless a worker is told otherwise.
+    pub fn latency_slack(&self) -> LatencySlack {
+        self.slack
     }
 
     /// The targets of `thread`, as its generator sees them.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::Mode;
+use completion::{LatencySlack, Mode};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -146,6 +146,11 @@ impl Worker {
     /// Notes down what it does, from now on.
     pub fn record(&mut self, tap: Tap) {
         self.tap = Some(Box::new(tap));
+    }
+
+    /// How late `adaptive` may be, from now on.
+    pub fn set_latency_slack(&self, slack: LatencySlack) {
+        self.lanes.set_latency_slack(slack);
     }
 
     /// Runs take a snapshot `every` so often, or no longer.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use completion::Mode;
+use completion::{LatencySlack, Mode};
 use reap::{Measured, Nanos};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Latency};
@@ -38,6 +38,8 @@ pub struct Sample {
 pub struct Block<'a> {
     /// How completions are found.
     pub mode: Mode,
+    /// How late `adaptive` may be; `None`: as the device was opened.
+    pub slack: Option<LatencySlack>,
     /// The jobs, prepared by [`prepare`].
     pub jobs: &'a [Job],
     /// Blocks of one seed issue the same I/Os.
@@ -62,6 +64,7 @@ pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
 /// The host threads, waiting for blocks.
 pub struct Field {
     threads: Vec<Seat>,
+    slack: LatencySlack,
     measured: Measured,
     /// Threads of the plan, in order.
     plan: Vec<Thread>,
@@ -76,6 +79,7 @@ struct Seat {
 /// What a thread is to run.
 struct Order {
     mode: Mode,
+    slack: LatencySlack,
     generator: Generator,
     watch: Option<Nanos>,
 }
@@ -100,7 +104,7 @@ impl Field {
             threads.push(Seat { orders, answers });
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
-        Ok(Field { threads, measured: device.measure(), plan: plan.threads.clone(), targets })
+        Ok(Field { threads, slack: rig.latency_slack(), measured: device.measure(), plan: plan.threads.clone(), targets })
     }
 
     /// Runs one block.
@@ -117,7 +121,7 @@ impl Field {
         let gaps = self.measured.gaps();
         let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
-            let order = Order { mode: block.mode, generator, watch: block.watch };
+            let order = Order { mode: block.mode, slack: block.slack.unwrap_or(self.slack), generator, watch: block.watch };
             seat.orders.send(order).map_err(|_| gone())?;
         }
         let mut sample = Sample::default();
@@ -157,8 +161,9 @@ impl Sample {
 fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Order>, answers: &Sender<(Generator, Result<Ran>)>) {
     machine::settle(cpu);
     let progress = Progress::default();
-    while let Ok(Order { mode, mut generator, watch }) = orders.recv() {
+    while let Ok(Order { mode, slack, mut generator, watch }) = orders.recv() {
         worker.set_mode(mode);
+        worker.set_latency_slack(slack);
         worker.watch(watch);
         let ran = worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress });
         if answers.send((generator, ran)).is_err() {

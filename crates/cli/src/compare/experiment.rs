@@ -16,6 +16,7 @@ use workload::plan::Plan;
 
 use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
+use super::contender::Contender;
 use super::results::{Labels, Record};
 use super::scenes::Setting;
 use super::stolen::Counters;
@@ -84,7 +85,7 @@ impl Experiment<'_> {
         if let Some(setting) = self.settings.first() {
             // The first block finds nothing in the caches: it does not count.
             let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
-            field.run(Block { mode: self.labels.mode(0), jobs: &jobs, seed: 0, watch: None })?;
+            field.run(block(self.labels.mode(0), &jobs, 0))?;
         }
         let mut order: Vec<usize> = (0..self.settings.len()).collect();
         for n in 0..self.repeat + self.repeat / 2 {
@@ -118,7 +119,7 @@ impl Experiment<'_> {
         for label in order {
             let background = self.background.as_ref().filter(|_| setting.scene.background_pct.is_some());
             let had = background.map(Background::had);
-            let mut sample = field.run(Block { mode: self.labels.mode(label), jobs: &jobs, seed, watch: None })?;
+            let mut sample = field.run(block(self.labels.mode(label), &jobs, seed))?;
             sample.background = had.zip(background).map(|(before, after)| after.had() - before);
             self.bar.inc(1);
             if self.stopped() {
@@ -147,7 +148,7 @@ impl Experiment<'_> {
         let capacity = &mut capacities[at];
         if capacity.rounds.is_multiple_of(CAPACITY_EVERY) {
             let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(&without_rate(job), RAMP, BLOCK)).collect();
-            capacity.samples.push(field.run(Block { mode: Mode::POLL, jobs: &jobs, seed: rng.next_u64(), watch: None })?);
+            capacity.samples.push(field.run(block(Contender::plain(Mode::POLL), &jobs, rng.next_u64()))?);
         }
         capacity.rounds += 1;
         let recent: Vec<f64> = capacity.samples.iter().rev().take(RECENT).map(|sample| sample.iops).collect();
@@ -183,7 +184,7 @@ impl Experiment<'_> {
                         return Ok(Vec::new());
                     }
                     let from = counters.read();
-                    let sample = field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64(), watch: None })?;
+                    let sample = field.run(block(modes[at], &jobs, rng.next_u64()))?;
                     readings.push((scene, at, from, counters.read(), sample.counted.ios));
                     self.bar.inc(1);
                 }
@@ -210,7 +211,7 @@ impl Experiment<'_> {
                 if self.stopped() {
                     return Ok(watched);
                 }
-                watched[at].push(field.run(Block { mode: modes[at], jobs: &jobs, seed: rng.next_u64(), watch: Some(TICK) })?);
+                watched[at].push(field.run(Block { watch: Some(TICK), ..block(modes[at], &jobs, rng.next_u64()) })?);
                 self.bar.inc(1);
             }
         }
@@ -230,6 +231,10 @@ impl Record {
     pub fn capacity(&self) -> f64 {
         statistics::median(&self.capacity.iter().map(|sample| sample.iops).collect::<Vec<_>>()).unwrap_or(0.0)
     }
+}
+
+fn block(contender: Contender, jobs: &[Job], seed: u64) -> Block<'_> {
+    Block { mode: contender.mode, slack: contender.slack, jobs, seed, watch: None }
 }
 
 fn without_rate(job: &Job) -> Job {

@@ -9,23 +9,27 @@ use workload::{Histogram, Moments};
 
 use super::ENOUGH;
 use super::blocks::Sample;
+use super::contender::Contender;
 use super::statistics::{self, gaps_allowed};
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 
 /// What is compared: the modes, and the first of them once more under another name (A/A).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Labels(Vec<Mode>);
+pub struct Labels(Vec<Contender>);
 
-/// What is compared unless modes are named: one of each family, so that it takes a minute.
+/// The modes unless some are named: one of each family, so that a comparison stays under a minute.
 const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
+/// What a sweep adds to them: more of adaptive's curve over its knob.
+const CURVE: [Contender; 3] = [Contender::adaptive(0), Contender::adaptive(500), Contender::adaptive(2_000)];
 
 impl Labels {
-    /// The modes of the command line; [`USUAL`] ones if none were named.
+    /// The modes of the command line; the usual ones if none were named, with adaptive's curve if they are swept.
     ///
     /// # Errors
     /// A mode is named twice.
-    pub fn new(modes: &[Mode]) -> Result<Labels> {
-        let modes = if modes.is_empty() { USUAL.to_vec() } else { modes.to_vec() };
+    pub fn new(modes: &[Contender], sweep: bool) -> Result<Labels> {
+        let usual = || USUAL.map(Contender::plain).into_iter().chain(CURVE.into_iter().filter(|_| sweep)).collect();
+        let modes: Vec<Contender> = if modes.is_empty() { usual() } else { modes.to_vec() };
         if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
             bail!("--modes names {twice} twice; the first mode is run against itself anyway");
         }
@@ -33,7 +37,7 @@ impl Labels {
     }
 
     /// The modes without the A/A label; never empty.
-    pub fn modes(&self) -> &[Mode] {
+    pub fn modes(&self) -> &[Contender] {
         &self.0
     }
 
@@ -43,8 +47,8 @@ impl Labels {
     }
 
     /// The mode of a label.
-    pub fn mode(&self, label: usize) -> Mode {
-        self.0.get(label).or(self.0.first()).copied().unwrap_or(Mode::INTERRUPT)
+    pub fn mode(&self, label: usize) -> Contender {
+        self.0.get(label).or(self.0.first()).copied().unwrap_or(Contender::plain(Mode::INTERRUPT))
     }
 
     /// The name of a label.

@@ -39,7 +39,7 @@ pub fn sample(kiops: u64, gaps: u64) -> Sample {
 }
 
 pub fn labels(names: &[&str]) -> Labels {
-    Labels::new(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Mode>>()).unwrap()
+    Labels::new(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Contender>>(), false).unwrap()
 }
 
 /// Rounds of two modes and the first again: 100, 150 and 100 kIOPS, on a machine whose speed changes.
@@ -115,8 +115,13 @@ fn nothing_measured_is_no_comparison() {
 
 #[test]
 fn a_mode_is_named_once() {
-    assert!(Labels::new(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]).unwrap_err().to_string().contains("poll twice"));
-    assert_eq!(Labels::new(&[]).unwrap().len(), USUAL.len() + 1);
+    let plain = |modes: &[Mode]| modes.iter().copied().map(Contender::plain).collect::<Vec<_>>();
+    let twice = Labels::new(&plain(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]), false);
+    assert!(twice.unwrap_err().to_string().contains("poll twice"));
+    let twice = Labels::new(&[Contender::adaptive(100), Contender::adaptive(100)], true);
+    assert!(twice.unwrap_err().to_string().contains("adaptive@10% twice"));
+    assert_eq!(Labels::new(&[], false).unwrap().len(), USUAL.len() + 1);
+    assert_eq!(Labels::new(&[], true).unwrap().len(), USUAL.len() + CURVE.len() + 1);
     let labels = labels(&["poll", "interrupt"]);
-    assert_eq!((labels.mode(2), labels.name(2).as_str()), (Mode::POLL, "poll (A/A)"));
+    assert_eq!((labels.mode(2), labels.name(2).as_str()), (Contender::plain(Mode::POLL), "poll (A/A)"));
 }

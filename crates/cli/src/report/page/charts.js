@@ -3,7 +3,8 @@
 
 const TAILS = [["p50", "p50"], ["p99", "p99"], ["p999", "p99.9"]];
 const tailName = (figure) => TAILS.find(([name]) => name === figure)[1];
-const loadWords = (load) => (load === 100 ? "load 100 %, closed loop" : `load ${percent(load)}`);
+// A simulated scenario with a rate of its own has no load that is known.
+const loadWords = (load) => (load === 100 ? "load 100 %, closed loop" : load > 0 ? `load ${percent(load)}` : "at the rate of the jobs");
 
 const byMode = (some, make) => d3.groups(some, (row) => row.mode).flatMap(([mode, own]) => make(own, mode));
 
@@ -38,12 +39,12 @@ function planeMarks(here, figure) {
   const best = front(here, "cpu", figure);
   const steps = Plot.line(best, { x: "cpu", y: figure, curve: "step-after", stroke: "var(--soft)", strokeOpacity: 0.45, strokeWidth: 5, strokeLinejoin: "round" });
   const marks = byMode(here, (own, mode) => {
-    const knob = own.filter((row) => row.knob !== null).sort((a, b) => a.knob - b.knob);
+    const knob = own.filter((row) => row.knob !== null).sort((a, b) => a.knob.share - b.knob.share);
     const curve = knob.length > 1 ? [line(knob, mode, "cpu", figure, { strokeWidth: 1.6, strokeOpacity: 0.8 })] : [];
     // Its ends are labelled; the others tell when they are pointed at.
     const ends = knob.length > 1 ? [knob[0], knob.at(-1)] : [];
     return [...curve, intervals(own, mode, "cpu", figure, { lying: true }), intervals(own, mode, figure, "cpu"), points(own, mode, "cpu", figure, { r: 5 }),
-      Plot.text(ends, { x: "cpu", y: figure, text: (row) => `${row.knob}`, dy: -11, fill: mode.color, fontSize: 10, stroke: "var(--card)", strokeWidth: 3 })];
+      Plot.text(ends, { x: "cpu", y: figure, text: (row) => row.knob.text, dy: -11, fill: mode.color, fontSize: 10, stroke: "var(--card)", strokeWidth: 3 })];
   });
   return [...(best.length > 1 ? [steps] : []), ...marks, tip(here, "cpu", figure, tell)];
 }

@@ -49,12 +49,18 @@ function modeOf(name) {
   return modes.get(family);
 }
 
+// A setting as a share: `0.1`, `10%`; without any limit it is the largest.
+function readKnob(text) {
+  const share = text.endsWith("%") ? Number(text.slice(0, -1)) / 100 : text === "inf" ? 1e9 : Number(text);
+  return { text, share: Number.isNaN(share) ? 0 : share };
+}
+
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
 // A row with what is derived from it; figures in their units: ns, per second, per I/O.
 function readRow(row) {
   const mode = modeOf(row.mode);
-  const knob = row.mode.includes("@") ? Number(row.mode.slice(row.mode.indexOf("@") + 1)) : null;
+  const knob = row.mode.includes("@") ? readKnob(row.mode.slice(row.mode.indexOf("@") + 1)) : null;
   const ci = row.ci ?? {};
   const figures = {
     iops: number(row.iops), cpu: number(row.cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),
@@ -91,7 +97,7 @@ const loadsOf = (some) => [...new Set(some.map((row) => row.load))].sort((a, b) 
 // Of several settings of a knob, charts with one line for each mode show one: the mode's own, else the one nearest to 10 %.
 function onePerMode(some) {
   const best = new Map();
-  const rank = (row) => (row.knob === null ? -1 : Math.abs(Math.log((row.knob + 1e-3) / 0.101)));
+  const rank = (row) => (row.knob === null ? -1 : Math.abs(Math.log((row.knob.share + 1e-3) / 0.101)));
   for (const row of some) {
     const key = `${row.mode.name} ${row.load}`;
     if (!best.has(key) || rank(row) < rank(best.get(key))) best.set(key, row);

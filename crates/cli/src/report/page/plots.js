@@ -87,7 +87,7 @@ function tell(row) {
     return row[figure] === null ? "–" : format(row[figure]) + (interval && interval[1] > interval[0] ? `  (${format(interval[0])} – ${format(interval[1])})` : "");
   };
   return [
-    `${row.name}, load ${percent(row.load)}`, `IOPS  ${between("iops", count)}`, `CPU per I/O  ${between("cpu", time)}`, `p50  ${between("p50", time)}`,
+    `${row.name}, ${loadWords(row.load)}`, `IOPS  ${between("iops", count)}`, `CPU per I/O  ${between("cpu", time)}`, `p50  ${between("p50", time)}`,
     `p99  ${between("p99", time)}`, `p99.9  ${between("p999", time)}`, row.per_wakeup ? `completions per wake-up  ${trim(three(row.per_wakeup))}` : "no wake-ups",
   ].join("\n");
 }

@@ -1,0 +1,68 @@
+//! What is compared: a mode, or a mode with a setting of its knob.
+
+use std::fmt;
+use std::str::FromStr;
+
+use completion::{LatencySlack, Mode};
+
+/// `poll`, `adaptive`, `adaptive@50%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// How completions are found.
+    pub mode: Mode,
+    /// How late `adaptive` may be; `None`: as `--latency-slack` says.
+    pub slack: Option<LatencySlack>,
+}
+
+impl Contender {
+    /// A mode as it is.
+    pub const fn plain(mode: Mode) -> Contender {
+        Contender { mode, slack: None }
+    }
+
+    /// `adaptive` with a slack of so many thousandths.
+    pub const fn adaptive(thousandths: u32) -> Contender {
+        Contender { mode: Mode::ADAPTIVE, slack: Some(LatencySlack::per_mille(thousandths)) }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slack {
+            Some(slack) => write!(f, "{}@{slack}", self.mode),
+            None => self.mode.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Contender, String> {
+        let (mode, slack) = match text.split_once('@') {
+            Some((mode, slack)) => (mode, Some(slack.parse::<LatencySlack>().map_err(|error| error.to_string())?)),
+            None => (text, None),
+        };
+        let mode: Mode = mode.parse().map_err(|error: completion::ModeError| error.to_string())?;
+        if slack.is_some() && mode != Mode::ADAPTIVE {
+            return Err(format!("{mode} has no knob: only adaptive@SLACK sets one"));
+        }
+        Ok(Contender { mode, slack })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contender_is_a_mode_or_a_setting_of_adaptive() {
+        assert_eq!("poll".parse(), Ok(Contender::plain(Mode::POLL)));
+        assert_eq!("adaptive@0.5".parse(), Ok(Contender::adaptive(500)));
+        assert_eq!(Contender::adaptive(500).to_string(), "adaptive@50%");
+        assert_eq!(Contender::adaptive(0).to_string().parse(), Ok(Contender::adaptive(0)));
+        assert!("poll@10%".parse::<Contender>().unwrap_err().contains("no knob"));
+        assert!("adaptive@x".parse::<Contender>().unwrap_err().contains("'x' is no latency slack"));
+        assert!("pol".parse::<Contender>().unwrap_err().contains("did you mean 'poll'"));
+    }
+}

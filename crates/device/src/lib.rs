@@ -1,7 +1,8 @@
 //! The controller side as a state machine stepped by time: the embedded NVMe device.
 //!
 //! [`Port`] is everything a controller can reach of its host. The embedded link implements it over shared memory and
-//! eventfds, the simulator over plain memory and virtual interrupts; a fault injector wraps either.
+//! eventfds, the simulator over plain memory and virtual interrupts; a fault injector wraps either. A [`Subsystem`] makes
+//! several controllers that share namespaces, and lets things happen to each of them while they run.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -7,6 +7,7 @@
 //! Each software queue has a [`Failover`] of its own, and is told of every path event; what concerns all of them, which
 //! paths have unflushed writes, lies in [`WriteMarks`].
 
+mod actions;
 mod failover;
 mod flush;
 mod identity;
@@ -15,8 +16,9 @@ mod path;
 mod slots;
 mod verdict;
 
+pub use actions::{Action, Counters, Ended, FailoverConfig, Failure, Submitted, TooManyPaths};
 pub use blkmq::paths::{PathId, PathSet};
-pub use failover::{Action, Counters, Ended, Failover, FailoverConfig, Failure, Submitted, TooManyPaths};
+pub use failover::Failover;
 pub use identity::{Field, JoinError, Joined, PathIdentity, join};
 pub use marks::WriteMarks;
 pub use path::{Link, PathStatus, PathTraits};

@@ -3,10 +3,10 @@
 use nvme::Status;
 use units::{Nanos, Op};
 
-use super::failover::{Action, Ended, Failover, Failure, Submitted, member};
+use super::failover::{Failover, member};
 use super::marks::Snapshot;
 use super::slots::State;
-use super::{PathId, PathSet, RequestId, Verdict, verdict};
+use super::{Action, Ended, Failure, PathId, PathSet, RequestId, Submitted, Verdict, verdict};
 
 /// A Flush under way.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,8 @@ struct Flush {
     done: bool,
     /// It waits in the ready list.
     queued: bool,
+    /// Since when a part has been waiting for its path.
+    parked: Nanos,
     /// Why it will fail once nothing is out any more.
     failed: Option<Why>,
     snapshot: Snapshot,
@@ -62,12 +64,8 @@ impl Failover {
         let mut snapshot = std::mem::take(&mut flush.snapshot);
         let dirty = self.marks.uncovered(&mut snapshot).and(self.volatile);
         let need = PathSet(dirty.0 | self.marks.untouched().and(self.volatile).0);
-        *flush = Flush { need, dirty, queued: true, snapshot, ..Flush::default() };
+        *flush = Flush { need, dirty, queued: true, parked: now, snapshot, ..Flush::default() };
         let request = self.slots.insert(token, Op::Flush, State::Flush(part));
-        // Until it is known to be covered at once it counts as waiting: since now.
-        if let Some((_, trouble)) = self.slots.trouble(request, now) {
-            trouble.parked = now;
-        }
         self.flushes.open.push(request);
         self.ready.push_back(request);
         Submitted::Queued
@@ -128,9 +126,8 @@ impl Failover {
     fn needs_again(&mut self, now: Nanos, request: RequestId, part: u32, path: PathId) {
         let Some(flush) = self.flushes.list.get_mut(part as usize) else { return };
         flush.need = PathSet(flush.need.0 | PathSet::of(path).and(flush.dirty).0);
-        if let Some((_, trouble)) = self.slots.trouble(request, now) {
-            trouble.parked = now;
-        }
+        flush.parked = now;
+        self.slots.trouble(request, now);
         self.enqueue(request, part);
     }
 
@@ -221,7 +218,7 @@ impl Failover {
         let flush = self.flushes.list.get(part as usize)?;
         let unreachable = flush.need.and(flush.dirty).without(self.paths.usable).first();
         let waits = unreachable.is_some() || flush.wants_any();
-        (waits && flush.failed.is_none()).then_some((part, unreachable, self.slots.troubled(request)?.parked))
+        (waits && flush.failed.is_none()).then_some((part, unreachable, flush.parked))
     }
 
     /// Flushes that have waited too long, or for what is gone.
@@ -232,6 +229,7 @@ impl Failover {
             if waited < self.config.no_path_timeout {
                 continue;
             }
+            self.slots.trouble(request, parked);
             let failure = path.map_or(Failure::NoPath { waited }, |path| Failure::NotCovered { path, waited });
             self.doom(part, Why::Failure(failure));
             self.conclude_without_answer(now, request, part);

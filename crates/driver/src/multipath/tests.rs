@@ -311,6 +311,7 @@ fn a_flush_goes_to_every_controller_with_writes_since_its_last() {
     flush(&mut failover, 5, &[1]);
     // With nothing to cover, one controller will do.
     flush(&mut failover, 6, &[0]);
+    assert_eq!(failover.counters(), Counters::default(), "nothing of this was out of the ordinary");
     // A write that completes while a Flush is out is not covered by it.
     let open = begin_flush(&mut failover, 7, &[0]);
     let Submitted::Send { request, path } = failover.submit(MS, 8, Op::Write, |_| PathId(0)) else { panic!() };

@@ -162,6 +162,30 @@ fn private_namespaces_are_one_controllers_own() {
 }
 
 #[test]
+fn each_controller_has_faults_and_a_profile_of_its_own() {
+    let mut subsystem = Subsystem::new(NQN).unwrap();
+    subsystem.share(mem(1 << 20, 512)).unwrap();
+    let plan = crate::FaultPlan::new().with_chance(1_000_000, crate::Fault::Status(Status::INTERNAL_PATH_ERROR));
+    let faulty = |port| subsystem.controller(config(1), vec![], crate::FaultyPort::new(port, plan)).unwrap();
+    let mut a = Host::of(TestPort::new(1 << 20), faulty).ready();
+    let mut on_a = a.pair(1, 16);
+    let at = a.page(1);
+    let cid = a.cid();
+    a.post(&mut on_a, read(0, 1, at, 512), cid);
+    a.ring(&on_a);
+    a.run_until(a.now + MS);
+    assert_eq!(a.reap(&mut on_a, 9)[0].status().kind(), Status::INTERNAL_PATH_ERROR);
+    let mut slow = config(2);
+    slow.profile.read.base = Nanos::from_micros(900);
+    let (b, on_b) = &mut hosts_of(&mut subsystem, vec![slow])[0];
+    let at = b.fill(1);
+    b.send(on_b, read(0, 1, at, 512));
+    assert_eq!(b.settle().next, Some(b.now + Nanos::from_micros(900)));
+    b.run_until(b.now + MS);
+    assert_eq!(b.reap(on_b, 9)[0].status(), Status::SUCCESS);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     for bad in ["", "iqn.2026-11.test:a", &format!("nqn.{}", "x".repeat(220))] {
         assert_eq!(Subsystem::new(bad).unwrap_err(), SubsystemError::Nqn(bad.into()));

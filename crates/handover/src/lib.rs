@@ -4,6 +4,7 @@
 //! | unit | hand-over |
 //! | --- | --- |
 //! | [`Bell`] | one side goes to sleep, the other has something to tell |
+//! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod gate;
 mod inbox;
 mod look;
 mod mode;
@@ -24,6 +26,7 @@ pub mod sync;
 mod model;
 
 pub use bell::Bell;
+pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
 pub use look::{LookLock, Looked};
 pub use mode::ModeCell;

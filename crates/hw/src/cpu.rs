@@ -16,6 +16,17 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
+/// The CPU that the calling thread runs on at this moment.
+#[inline]
+pub fn current_cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// How many CPUs the machine can have, by the highest number that this process may use.
+pub fn cpus() -> usize {
+    allowed_cpus().ok().and_then(|cpus| cpus.last().copied()).map_or(1, |last| last + 1)
+}
+
 /// Pins the calling thread to one CPU.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 //! be done, in this order; here it is done.
 
 mod opening;
+mod path;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -35,6 +36,9 @@ const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
 
+/// The same where requests could go another way meanwhile.
+const PATH_HEALTH_EVERY: Nanos = Nanos::from_millis(10);
+
 /// An admin command that takes longer is not answered any more, however patient the caller is with I/O ...
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
@@ -56,12 +60,26 @@ pub struct Health {
     pub events: Vec<String>,
 }
 
+impl Health {
+    /// Of both together.
+    pub(crate) fn and(self, other: Health) -> Health {
+        Health {
+            resets: self.resets + other.resets,
+            aborts: self.aborts + other.aborts,
+            last_reset: other.last_reset.or(self.last_reset),
+            dead: other.dead.or(self.dead),
+            events: self.events.into_iter().chain(other.events).collect(),
+        }
+    }
+}
+
 /// What a new device is made of.
 pub(crate) struct Opened {
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
     pub control: Control,
     pub description: Description,
+    pub inventory: Inventory,
 }
 
 /// The handle by which others reach a controller's keeper. Dropping the last one of a device closes it.
@@ -105,6 +123,10 @@ impl Control {
 
     pub(crate) fn health(&self) -> Health {
         lock(&self.0.health).clone()
+    }
+
+    pub(crate) fn kick(&self) {
+        self.0.housekeeper.kick();
     }
 
     pub(crate) fn ask_reset(&self) {
@@ -180,6 +202,8 @@ pub(crate) struct Keeper {
     /// Taken back by a reset, until it is known what becomes of them.
     abandoned: Vec<(usize, Vec<Abandoned>)>,
     orphans: Vec<(Arc<HwQueue>, Looker)>,
+    /// When the next Keep Alive is due.
+    keep_alive_at: Nanos,
 }
 
 impl Keeper {
@@ -192,7 +216,7 @@ impl Keeper {
         let admin = Admin::new(&link, options.pool_bytes)?;
         let wanted = options.hardware_queues.clamp(1, options.software_queues.max(1));
         let vectors = (0..wanted).map(|n| Some(vector_of(&link, n, wanted).0)).collect();
-        let config = bringup_config(&admin, WantedQueues::New { depth: options.depth, vectors }, admin_timeout(options));
+        let config = bringup_config(&link, &admin, WantedQueues::New { depth: options.depth, vectors }, admin_timeout(options));
         if let Some(bell) = link.vectors().bell(Vector(0)) {
             bell.arm();
         }
@@ -209,6 +233,7 @@ impl Keeper {
             events: Events::default(),
             abandoned: Vec::new(),
             orphans: Vec::new(),
+            keep_alive_at: Nanos::MAX,
         })
     }
 
@@ -266,7 +291,12 @@ impl Keeper {
                 }
                 Purpose::AsyncEvent => self.events.happened(completed.status, completed.result),
                 Purpose::Own(_) => {
-                    self.admin.take_page();
+                    let page = self.admin.take_page();
+                    if let (Purpose::Own(id), Some(seat)) = (Purpose::from_token(completed.token), self.link.seat())
+                        && completed.status.is_success()
+                    {
+                        path::log_read(seat, id, page);
+                    }
                     self.events.log_read();
                 }
                 Purpose::KeepAlive => {}
@@ -298,14 +328,15 @@ impl Keeper {
             command_timeout,
             grace: self.admin_timeout(),
             attempts: 3,
-            health_interval: HEALTH_EVERY,
-            lost_patience: Nanos::ZERO,
+            health_interval: if self.link.seat().is_some() { PATH_HEALTH_EVERY } else { HEALTH_EVERY },
+            // Meanwhile there are other paths.
+            lost_patience: if self.link.seat().is_some() { Nanos::MAX } else { Nanos::ZERO },
         }
     }
 
     /// How to bring the controller up again: with the queues that there are.
     fn again(&self) -> BringupConfig {
-        bringup_config(&self.admin, WantedQueues::Again(self.inventory.queues.clone()), self.admin_timeout())
+        bringup_config(&self.link, &self.admin, WantedQueues::Again(self.inventory.queues.clone()), self.admin_timeout())
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
@@ -317,7 +348,7 @@ impl Keeper {
             tracing::warn!(%violation, "protocol violation");
             recovery.violated(violation);
         }
-        let mut until = self.sweep(now);
+        let mut until = self.sweep(now).min(self.look_after_path(now));
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
@@ -375,11 +406,13 @@ impl Keeper {
                 drop(health);
                 self.admin.pair.close();
                 self.queues.iter().for_each(|queue| queue.pair.close());
+                self.path_resets();
             }
+            RecoveryAsk::Lost(dead) => self.path_lost(&dead),
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
             RecoveryAsk::Admin(command) => self.post(command, now),
             RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
-            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Lost(_) | RecoveryAsk::Dead(_) => {}
+            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
         }
     }
 
@@ -392,6 +425,7 @@ impl Keeper {
         if buffers == Buffers::Returned {
             self.admin.take_page();
             self.admin.pair.reopen();
+            self.path_stopped();
         } else {
             self.return_abandoned(How::Lost);
             self.leak_rings();
@@ -421,6 +455,7 @@ impl Keeper {
         for queue in &self.queues {
             queue.serve_line(now);
         }
+        self.path_up(now);
     }
 
     /// The controller is lost: whatever waits or is yet to come fails.
@@ -530,9 +565,10 @@ fn admin_timeout(options: &OpenOptions) -> Nanos {
     options.timeout.clamp(ADMIN_TIMEOUT_MIN, ADMIN_TIMEOUT)
 }
 
-fn bringup_config(admin: &Admin, queues: WantedQueues, admin_timeout: Nanos) -> BringupConfig {
+fn bringup_config(link: &Link, admin: &Admin, queues: WantedQueues, admin_timeout: Nanos) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive: Nanos::ZERO }
+    let keep_alive = link.seat().map_or(Nanos::ZERO, |seat| seat.board.keep_alive);
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive }
 }
 
 impl Drop for Keeper {

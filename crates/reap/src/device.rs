@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ::device::Profile;
 use blkmq::QueueMap;
 use completion::{LatencySlack, Mode, Tuning};
+use driver::Inventory;
 use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
@@ -49,6 +50,8 @@ pub struct OpenOptions {
     /// Where the embedded controller notes down how long each command took it: for recordings. Without, it pays nothing for
     /// the possibility; with [`OpenOptions::faults`], nothing is noted down.
     pub stamps: Option<Stamps>,
+    /// Of a `multipath:` device: faults for each path's controller, by path.
+    pub path_faults: Vec<Option<Faults>>,
 }
 
 impl Default for OpenOptions {
@@ -64,13 +67,15 @@ impl Default for OpenOptions {
             device_cpu: None,
             faults: None,
             stamps: None,
+            path_faults: Vec::new(),
         }
     }
 }
 
-/// An open device. Cheap to clone; the controller is shut down when the last clone and the last queue are gone.
+/// An open controller: what [`crate::Device`] is, or has one of for each path. Shut down when the last clone and the last
+/// queue are gone.
 #[derive(Clone)]
-pub struct Device(Arc<Shared>);
+pub(crate) struct Single(Arc<Shared>);
 
 /// What queues, the device and the housekeeping thread share.
 pub(crate) struct Shared {
@@ -136,23 +141,20 @@ pub struct HardwareCounters {
     pub vector_finished: u64,
 }
 
-impl Device {
-    /// Opens the device of `uri` with one software queue.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn open(uri: &str) -> Result<Device, OpenError> {
-        Device::open_with(uri, &OpenOptions::default())
-    }
-
+impl Single {
     /// Opens the device of `uri`.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+    pub(crate) fn open_with(uri: &str, options: &OpenOptions) -> Result<Single, OpenError> {
         let parsed: DeviceUri = uri.parse()?;
+        Single::open(Link::embedded(&parsed, options)?, uri, options).map(|(single, _)| single)
+    }
+
+    /// Brings up the controller of `link`.
+    pub(crate) fn open(link: Link, uri: &str, options: &OpenOptions) -> Result<(Single, Inventory), OpenError> {
         cycle::prepare(options.mode);
-        let link = Arc::new(Link::embedded(&parsed, options)?);
+        let link = Arc::new(link);
         let opened = Housekeeper::shared()?.open(link.clone(), options)?;
         let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
         let place = |software: usize| {
@@ -160,7 +162,7 @@ impl Device {
             (hardware, (software - map.software_of(hardware).start) as u8)
         };
         let description = Description { uri: uri.to_owned(), ..opened.description };
-        Ok(Device(Arc::new(Shared {
+        let single = Single(Arc::new(Shared {
             link,
             queues: opened.queues,
             namespaces: opened.namespaces,
@@ -169,7 +171,8 @@ impl Device {
             slack: options.latency_slack,
             control: opened.control,
             description,
-        })))
+        }));
+        Ok((single, opened.inventory))
     }
 
     /// A software queue for one thread.
@@ -254,9 +257,46 @@ impl Device {
         self.0.link.runner().cpu()
     }
 
+    /// The housekeeping thread is to look at what it was asked for.
+    pub(crate) fn kick_keeper(&self) {
+        self.0.control.kick();
+    }
+
+    /// The device thread is to look at what happens to its controllers.
+    pub(crate) fn kick_device(&self) {
+        self.0.link.runner().kick();
+    }
+
     /// Resets the controller now. Requests in flight are posted again.
     pub fn reset(&self) {
         self.0.control.ask_reset();
+    }
+}
+
+impl DeviceCounters {
+    /// Of both together.
+    pub(crate) fn and(self, other: DeviceCounters) -> DeviceCounters {
+        DeviceCounters {
+            messages: self.messages + other.messages,
+            notify: self.notify + other.notify,
+            sq_doorbells: self.sq_doorbells + other.sq_doorbells,
+            cq_doorbells: self.cq_doorbells + other.cq_doorbells,
+            // Paths share their pool.
+            leaked_bytes: self.leaked_bytes.max(other.leaked_bytes),
+        }
+    }
+}
+
+impl HardwareCounters {
+    /// Of both together.
+    pub(crate) fn and(self, other: HardwareCounters) -> HardwareCounters {
+        HardwareCounters {
+            finished: self.finished + other.finished,
+            sq_doorbells: self.sq_doorbells + other.sq_doorbells,
+            cq_doorbells: self.cq_doorbells + other.cq_doorbells,
+            messages: self.messages + other.messages,
+            vector_finished: self.vector_finished + other.vector_finished,
+        }
     }
 }
 

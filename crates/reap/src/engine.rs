@@ -75,7 +75,7 @@ impl Place {
     /// queue reads the clock once per batch.
     pub(crate) fn drive(
         &self,
-        queues: &[Queue],
+        queues: &[&Queue],
         mut now: Nanos,
         until: Nanos,
         for_others: bool,
@@ -104,7 +104,7 @@ impl Place {
     }
 
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
-    fn sleep(&self, state: &mut State, queues: &[Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+    fn sleep(&self, state: &mut State, queues: &[&Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         for (queue, plan) in queues.iter().zip(&state.plans) {
             queue.arm(matches!(plan, Plan::Sleep { .. }));
         }
@@ -144,7 +144,7 @@ impl AsFd for Place {
 impl State {
     /// What the queues plan together.
     #[inline]
-    fn plan(&mut self, queues: &[Queue], now: Nanos, until: Nanos) -> Plan {
+    fn plan(&mut self, queues: &[&Queue], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
         if let [only] = queues {
             let plan = only.plan(now, until);
@@ -159,7 +159,7 @@ impl State {
 
     /// Spins. What a queue without company finds is taken at once: whatever its policy, it would plan nothing else.
     #[inline]
-    fn spin(&mut self, queues: &[Queue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+    fn spin(&mut self, queues: &[&Queue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match (queues, spin(queues, now, until, enough)) {
             ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
             (_, (now, _)) => now,
@@ -168,7 +168,7 @@ impl State {
 
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
     #[inline]
-    fn look(&mut self, queues: &[Queue], budget: u32, now: Nanos) -> Nanos {
+    fn look(&mut self, queues: &[&Queue], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
             [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    fn round(&mut self, queues: &[Queue], mut now: Nanos) -> Nanos {
+    fn round(&mut self, queues: &[&Queue], mut now: Nanos) -> Nanos {
         self.round.begin(now);
         while let Some(turn) = self.round.turn(now, &self.plans) {
             let (found, read) = queues[turn.queue].look(turn.budget);
@@ -190,7 +190,7 @@ impl State {
 }
 
 /// Looks locklessly until something is there (true), or the time has come.
-fn spin(queues: &[Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
+fn spin(queues: &[&Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
     for queue in queues {
         queue.spins();
     }
@@ -230,4 +230,22 @@ pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
 /// A queue's number in its hardware queue, as the role knows it.
 pub(crate) fn sleeper(me: u8) -> SleeperId {
     SleeperId(u32::from(me))
+}
+
+/// Most queues that are driven together without an allocation.
+const FEW: usize = 32;
+
+/// Lends `queues` as one list, for [`Place::drive`].
+pub(crate) fn together<'a, T>(queues: impl Iterator<Item = &'a Queue> + Clone, then: impl FnOnce(&[&Queue]) -> T) -> T {
+    let Some(first) = queues.clone().next() else { return then(&[]) };
+    let mut few = [first; FEW];
+    let mut count = 0;
+    for (place, queue) in few.iter_mut().zip(queues.clone()) {
+        *place = queue;
+        count += 1;
+    }
+    match few.get(..count) {
+        Some(all) if count < FEW => then(all),
+        _ => then(&queues.collect::<Vec<_>>()),
+    }
 }

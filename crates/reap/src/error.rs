@@ -124,6 +124,9 @@ pub enum IoError {
     /// The controller failed and did not come back. Buffers it may still write to are leaked, on purpose.
     #[error("the controller failed and could not be brought back")]
     DeviceLost,
+    /// Several paths, and none that could be taken, or one that was lost at a bad moment.
+    #[error("multipath: {0}")]
+    Path(driver::multipath::Failure),
     /// It was never submitted.
     #[error("not submitted: {0}")]
     Refused(#[from] Refused),
@@ -134,7 +137,7 @@ impl IoError {
     pub fn errno(&self) -> i32 {
         match self {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
-            IoError::Status(_) | IoError::DeviceLost => 5,
+            IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
             IoError::TimedOut => 110,
             IoError::Refused(_) => 22,
         }

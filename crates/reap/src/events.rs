@@ -53,13 +53,20 @@ impl Events {
         self.reading = false;
     }
 
+    /// A log page is to be read although no event told so.
+    pub(crate) fn read(&mut self, page: u8) {
+        if !self.to_read.contains(&page) {
+            self.to_read.push(page);
+        }
+    }
+
     /// The next command to post, and what for.
     pub(crate) fn next(&mut self) -> Option<(AdminCommand, Purpose)> {
         if !self.reading
             && let Some(page) = self.to_read.pop()
         {
             self.reading = true;
-            let sqe = GetLogPage::new(page, 512, Dptr::NONE).to_sqe();
+            let sqe = GetLogPage::new(page, length(page), Dptr::NONE).to_sqe();
             return Some((AdminCommand { sqe, page: true }, Purpose::Own(u64::from(page))));
         }
         (self.out < self.wanted).then(|| {
@@ -85,4 +92,9 @@ impl Events {
         let surplus = list.len().saturating_sub(KEPT);
         list.drain(..surplus);
     }
+}
+
+/// How much of a log page is read: all of the page that the controller writes to, where a part may not be enough.
+fn length(page: u8) -> u64 {
+    if page == nvme::log::lid::ANA { 4096 } else { 512 }
 }

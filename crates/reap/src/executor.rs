@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use units::Nanos;
 
 use crate::error::WouldDeadlock;
+use crate::front::Queue;
 use crate::hw_queue::HwQueue;
-use crate::queue::Queue;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };

@@ -8,6 +8,7 @@ use hw::{DmaBuf, DmaPool};
 
 use crate::error::{IoError, Refused};
 use crate::hw_queue::HwQueue;
+use crate::multipath::Multipath;
 use crate::request::{Completion, Request};
 
 /// A request under way. It may be sent to and awaited on any thread; the queue that it was submitted to has to be
@@ -16,7 +17,16 @@ use crate::request::{Completion, Request};
 pub struct Pending(State);
 
 enum State {
-    Open { queue: Arc<HwQueue>, soft: u8, at: u32 },
+    Open {
+        queue: Arc<HwQueue>,
+        soft: u8,
+        at: u32,
+    },
+    /// Of a device with several paths.
+    Ticket {
+        paths: Arc<Multipath>,
+        at: u32,
+    },
     Refused(Box<Option<(Refused, Request)>>),
     Taken,
 }
@@ -24,6 +34,10 @@ enum State {
 impl Pending {
     pub(crate) fn new(queue: Arc<HwQueue>, soft: u8, at: u32) -> Pending {
         Pending(State::Open { queue, soft, at })
+    }
+
+    pub(crate) fn ticket(paths: Arc<Multipath>, at: u32) -> Pending {
+        Pending(State::Ticket { paths, at })
     }
 
     pub(crate) fn refused(why: Refused, request: Request) -> Pending {
@@ -43,6 +57,7 @@ impl Future for Pending {
                 drop(book);
                 polled.ok()
             }
+            State::Ticket { paths, at } => paths.tickets().poll(*at, cx.waker().clone()).ok(),
             State::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
             State::Taken => None,
         };
@@ -63,6 +78,9 @@ impl Drop for Pending {
             let waker = book.disown(*at);
             drop(book);
             drop(waker);
+        }
+        if let State::Ticket { paths, at } = &self.0 {
+            paths.tickets().drop_one(*at);
         }
     }
 }

@@ -4,10 +4,11 @@ use std::io;
 
 use units::Nanos;
 
-use crate::engine::Place;
+use crate::engine::{self, Place};
 use crate::error::WouldDeadlock;
 use crate::executor;
-use crate::queue::{self, Queue};
+use crate::front::Queue;
+use crate::queue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
 /// and sleeps until any of them has something.
@@ -23,8 +24,8 @@ impl Group {
     /// The system has no epoll instance left.
     pub fn new(queues: Vec<Queue>) -> io::Result<Group> {
         let place = Place::new()?;
-        for (key, queue) in (0..).zip(&queues) {
-            place.poller().add(queue, key)?;
+        for (key, lane) in (0..).zip(queues.iter().flat_map(Queue::lanes)) {
+            place.poller().add(lane, key)?;
         }
         Ok(Group { place, queues })
     }
@@ -42,7 +43,19 @@ impl Group {
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         let finished = || self.queues.iter().map(Queue::finished).sum();
-        queue::report(self.place.drive(&self.queues, hw::now(), until, until != Nanos::MAX, || finished() >= min));
-        Ok(finished())
+        loop {
+            // Queues over several paths may hold requests for which there is no path, and look after them in time.
+            let deadline = self.queues.iter().map(Queue::look_after_paths).fold(Nanos::MAX, Nanos::min);
+            let held = deadline < Nanos::MAX;
+            let for_others = until != Nanos::MAX || held;
+            let enough = || finished() >= min || held && self.queues.iter().all(|queue| queue.in_flight() == 0);
+            engine::together(self.queues.iter().flat_map(Queue::lanes), |lanes| {
+                queue::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
+            });
+            let over = finished() >= min || hw::now() >= until;
+            if over || !held || until == Nanos::MAX && self.queues.iter().all(|queue| queue.in_flight() == 0) {
+                return Ok(finished());
+            }
+        }
     }
 }

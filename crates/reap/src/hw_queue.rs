@@ -203,6 +203,11 @@ impl HwQueue {
         }
     }
 
+    /// The controller is back: requests are posted again.
+    pub(crate) fn revive(&self) {
+        self.dead.store(false, Release);
+    }
+
     /// Whether one thread may take another's entries.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {

@@ -21,6 +21,7 @@ use units::Nanos;
 
 use crate::device::OpenOptions;
 use crate::error::OpenError;
+use crate::multipath::Seat;
 use crate::uri::DeviceUri;
 use embedded::Attachment;
 use runner::Runner;
@@ -35,6 +36,7 @@ pub(crate) struct Link {
     bells: Bells,
     attachment: Arc<Attachment>,
     profile: Profile,
+    seat: Option<Seat>,
     number: u32,
 }
 
@@ -47,16 +49,52 @@ pub(crate) struct Bells {
 impl Link {
     /// Builds the controller that `uri` describes and sets it going.
     pub(crate) fn embedded(uri: &DeviceUri, options: &OpenOptions) -> Result<Link, OpenError> {
+        Link::build(uri, options, Link::new_pool(options)?, None)
+    }
+
+    /// The same as one of several paths, all of which reach `pool`.
+    pub(crate) fn path(uri: &DeviceUri, options: &OpenOptions, pool: &DmaPool, member: Member<'_>, seat: Seat) -> Result<Link, OpenError> {
+        Link::build(uri, options, pool.clone(), Some((member, seat)))
+    }
+
+    /// Memory for buffers and rings.
+    pub(crate) fn new_pool(options: &OpenOptions) -> Result<DmaPool, OpenError> {
+        DmaPool::new(options.pool_bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
+    }
+
+    fn build(uri: &DeviceUri, options: &OpenOptions, pool: DmaPool, path: Option<(Member<'_>, Seat)>) -> Result<Link, OpenError> {
         let system = |what| move |source| OpenError::System { what, source };
-        let pool = DmaPool::new(options.pool_bytes).map_err(system("buffer pool"))?;
+        let (member, seat) = path.unzip();
         let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
         let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
         let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
         let profile = profile::load(&uri.profile)?;
         let host = embedded::Host { pool: &pool, bar: &bar, vectors: &vectors };
-        let attachment = embedded::attach(uri, options, &profile, host, &runner)?;
+        let attachment = embedded::attach(uri, options, &profile, host, &runner, member)?;
+        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, seat, number: Link::next_number() })
+    }
+
+    /// A number that nothing else that has namespaces has.
+    pub(crate) fn next_number() -> u32 {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
-        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, number: NUMBERS.fetch_add(1, Relaxed) })
+        NUMBERS.fetch_add(1, Relaxed)
+    }
+
+    /// Where it is one of several paths: who is to know of it.
+    pub(crate) fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
+    }
+
+    /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
+    pub(crate) fn cut_off(&self) -> bool {
+        self.attachment.gate.as_ref().map(handover::Gate::shut).is_some()
+    }
+
+    /// The controller has stopped, and forgotten what it was to do.
+    pub(crate) fn let_in(&self) {
+        if let Some(gate) = &self.attachment.gate {
+            gate.open();
+        }
     }
 
     /// A number that no other link of the process has.
@@ -154,6 +192,7 @@ impl Registers for Bells {
     }
 }
 
+pub(crate) use embedded::{Member, subsystem};
 pub use faults::Faults;
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};

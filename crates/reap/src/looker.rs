@@ -49,6 +49,25 @@ pub struct Counters {
     pub submit_checks: u64,
 }
 
+impl Counters {
+    /// Of both together.
+    #[must_use]
+    pub fn and(self, other: Counters) -> Counters {
+        Counters {
+            looks: self.looks + other.looks,
+            empty_looks: self.empty_looks + other.empty_looks,
+            entries: self.entries + other.entries,
+            drains: self.drains + other.drains,
+            drain_max: self.drain_max.max(other.drain_max),
+            sleeps: self.sleeps + other.sleeps,
+            wakeups: self.wakeups + other.wakeups,
+            naps: self.naps + other.naps,
+            spins: self.spins + other.spins,
+            submit_checks: self.submit_checks + other.submit_checks,
+        }
+    }
+}
+
 pub(crate) struct Looker {
     me: u8,
     pub policy: Policy,

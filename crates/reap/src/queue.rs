@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use completion::{Cause, Decisions, LatencySlack, Mode, Plan, Policy, Tuning, Woke};
-use hw::DmaBuf;
+use hw::DmaPool;
 use units::Nanos;
 
 use crate::book::Claim;
@@ -15,19 +15,14 @@ use crate::device::{HardwareCounters, Shared};
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::executor::{self, Signal};
-use crate::future::{FlushFuture, IoFuture, Pending};
+use crate::future::Pending;
 use crate::hw_queue::{HwQueue, Soft};
 use crate::looker::{Counters, Looker};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::wakeups::Wakeups;
 
-/// A software queue. It can be sent to another thread, and used by one at a time.
-///
-/// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] own the thread's idle time and do what the
-/// completion mode plans: spin, nap, sleep. A foreign loop waits for the queue's file descriptor ([`AsFd`]) and
-/// [`Queue::next_deadline`], and calls [`Queue::turn`], which neither blocks nor spins. A [`crate::Reactor`] drives a
-/// queue on a thread of its own.
+/// A software queue of one controller: what [`crate::Queue`] is, or has one of for each path.
 pub struct Queue {
     shared: Arc<Shared>,
     queue: Arc<HwQueue>,
@@ -99,12 +94,9 @@ impl Queue {
         self.shared.namespaces()
     }
 
-    /// A buffer from the device's pool.
-    ///
-    /// # Errors
-    /// The pool has no piece of that size left.
-    pub fn buffer(&self, len: usize) -> Result<DmaBuf, hw::PoolFull> {
-        self.shared.pool().alloc(len)
+    /// The device's buffers.
+    pub(crate) fn pool(&self) -> &DmaPool {
+        self.shared.pool()
     }
 
     /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once. `now`
@@ -158,7 +150,7 @@ impl Queue {
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         self.commit();
-        let ended = self.place.drive(std::slice::from_ref(self), self.clock.get(), until, false, || self.finished() >= min);
+        let ended = self.place.drive(&[self], self.clock.get(), until, false, || self.finished() >= min);
         report(ended);
         Ok(self.finished())
     }
@@ -170,7 +162,7 @@ impl Queue {
     pub fn wait_until(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
         let _inside = executor::enter()?;
         self.commit();
-        let ended = self.place.drive(std::slice::from_ref(self), self.clock.get(), until, true, || self.finished() >= min);
+        let ended = self.place.drive(&[self], self.clock.get(), until, true, || self.finished() >= min);
         report(ended);
         Ok(self.finished())
     }
@@ -191,33 +183,10 @@ impl Queue {
         }
     }
 
-    /// Reads blocks from `lba` on into `buf`.
-    pub fn read(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::read(namespace, lba, buf)), self.shared.pool().clone())
-    }
-
-    /// Writes `buf` to the blocks from `lba` on.
-    pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.shared.pool().clone())
-    }
-
-    /// Makes every write that has completed durable.
-    pub fn flush(&self, namespace: &Namespace) -> FlushFuture {
-        FlushFuture(self.start(Request::flush(namespace)))
-    }
-
-    /// Runs a future to its end on this thread, driving the queue while it waits.
-    ///
-    /// # Errors
-    /// [`WouldDeadlock`] inside another `block_on` of this thread.
-    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, WouldDeadlock> {
-        executor::block_on(self, &self.signal, future)
-    }
-
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
         self.commit();
-        report(self.place.drive(std::slice::from_ref(self), self.clock.get(), until, true, enough));
+        report(self.place.drive(&[self], self.clock.get(), until, true, enough));
     }
 
     /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
@@ -526,12 +495,5 @@ impl Drop for Queue {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.place.as_fd()
-    }
-}
-
-/// The same descriptor, for loops that want it raw.
-impl AsRawFd for Queue {
-    fn as_raw_fd(&self) -> RawFd {
-        self.place.as_fd().as_raw_fd()
     }
 }

@@ -12,8 +12,8 @@ use units::Nanos;
 
 use crate::error::QueueError;
 use crate::executor::Signal;
+use crate::front::Queue;
 use crate::future::Pending;
-use crate::queue::Queue;
 use crate::request::{Completion, Request};
 
 /// A thread that drives one queue. Requests come from any thread, as futures; dropping the last handle ends the thread

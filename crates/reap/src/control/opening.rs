@@ -64,8 +64,10 @@ impl Keeper {
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
         let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
         self.events = Events::new(&self.inventory);
+        self.path_up(now);
         if let Some(control) = control {
-            let opened = Opened { queues: self.queues.clone(), namespaces, control, description: self.description() };
+            let (description, inventory) = (self.description(), self.inventory.clone());
+            let opened = Opened { queues: self.queues.clone(), namespaces, control, description, inventory };
             // If nobody waits any more the control is dropped, which closes the device.
             _ = tell.send(Ok(opened));
         }

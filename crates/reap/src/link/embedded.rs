@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{BusError, Config, Controller, Mem, Namespace, Port, Profile, Step};
+use device::{Ana, BusError, Config, Controller, Mem, Namespace, Port, Profile, Step, Subsystem};
+use handover::Gate;
 use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use units::Nanos;
@@ -22,12 +23,14 @@ pub(super) struct Attachment {
     pub notify_ns: AtomicU64,
     /// By vector, when the first message was sent that nobody has asked after yet; 0: none.
     message_at: Box<[AtomicU64]>,
+    /// Between the controller and the host's memory, where it can be cut off from it.
+    pub gate: Option<Gate>,
 }
 
 impl Attachment {
-    fn new(vectors: u16) -> Attachment {
+    fn new(vectors: u16, gate: Option<Gate>) -> Attachment {
         let message_at = (0..vectors).map(|_| AtomicU64::new(0)).collect();
-        Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at }
+        Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at, gate }
     }
 
     fn message_sent(&self, vector: Vector, at: Nanos) {
@@ -74,11 +77,13 @@ impl Port for EmbeddedPort {
 
     #[inline]
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        let _inside = self.enter(addr, into.len())?;
         self.pool.dma_read(addr, into).map_err(refused)
     }
 
     #[inline]
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        let _inside = self.enter(addr, from.len())?;
         self.pool.dma_write(addr, from).map_err(refused)
     }
 
@@ -114,6 +119,15 @@ impl Port for EmbeddedPort {
     }
 }
 
+impl EmbeddedPort {
+    /// While the result lives the host does not take the memory back.
+    #[inline]
+    fn enter(&self, addr: u64, len: usize) -> Result<Option<handover::Pass<'_>>, BusError> {
+        let Some(gate) = &self.attachment.gate else { return Ok(None) };
+        gate.enter().map(Some).ok_or(BusError { addr, len: len as u64 })
+    }
+}
+
 fn refused(error: OutOfPool) -> BusError {
     BusError { addr: error.addr, len: error.len }
 }
@@ -135,6 +149,14 @@ pub(super) struct Host<'a> {
     pub vectors: &'a Arc<Vectors>,
 }
 
+/// What a controller that is one of several paths has beside what its URI says.
+pub(crate) struct Member<'a> {
+    /// Whose controller it becomes; its namespaces are the controller's.
+    pub subsystem: &'a mut Subsystem,
+    /// The state of its ANA group at power-on.
+    pub ana: nvme::AnaState,
+}
+
 /// Puts together the controller of `uri` and hands it to the device thread.
 pub(super) fn attach(
     uri: &DeviceUri,
@@ -142,26 +164,44 @@ pub(super) fn attach(
     profile: &Profile,
     Host { pool, bar, vectors }: Host<'_>,
     runner: &Runner,
+    member: Option<Member<'_>>,
 ) -> Result<Arc<Attachment>, OpenError> {
     let mut config = Config::new(profile.clone());
     config.seed = uri.seed;
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
-    let namespaces = namespaces(uri)?;
-    let attachment = Arc::new(Attachment::new(vectors.len()));
+    let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
     let stepper: Box<dyn Stepper> = match (&options.faults, &options.stamps) {
-        (None, None) => Box::new(Controller::new(config, namespaces, port)),
-        (None, Some(stamps)) => Box::new(Controller::new(config, namespaces, stamps.wrap(port))),
+        (None, None) => Box::new(controller(config, uri, member, port)?),
+        (None, Some(stamps)) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
         (Some(faults), _) => {
             let port = faults.wrap(port);
-            let controller = Controller::new(config, namespaces, port.clone());
+            let controller = controller(config, uri, member, port.clone())?;
             Box::new(Faulty { controller, port, faults: faults.clone(), bar: bar.clone() })
         }
     };
     runner.attach(stepper, attachment.clone());
     Ok(attachment)
+}
+
+/// A controller of its own, or one of a subsystem.
+fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
+    let Some(Member { subsystem, ana }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
+    config.controller_id = subsystem.next_controller_id();
+    config.ana = Some(Ana::new(ana));
+    subsystem.controller(config, Vec::new(), port).map_err(|e| OpenError::Options(e.to_string()))
+}
+
+/// A subsystem with the namespaces of `uri`, and no controller yet.
+pub(crate) fn subsystem(uri: &DeviceUri, nqn: &str) -> Result<Subsystem, OpenError> {
+    let options = |e: device::SubsystemError| OpenError::Options(e.to_string());
+    let mut subsystem = Subsystem::new(nqn).map_err(options)?;
+    for namespace in namespaces(uri)? {
+        subsystem.share(namespace).map_err(options)?;
+    }
+    Ok(subsystem)
 }
 
 fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {

@@ -94,7 +94,7 @@ impl Runner {
     }
 
     /// There is something new that is no doorbell: look.
-    pub(super) fn kick(&self) {
+    pub(crate) fn kick(&self) {
         self.news.store(true, Release);
         self.tell();
     }

@@ -1,0 +1,401 @@
+//! The head of one thread's paths: its open requests, wherever they are, and what becomes of them.
+//!
+//! `driver::multipath::Failover` decides which paths a request may take and what happens when one fails; the selector
+//! (`blkmq::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
+//! it was sent to, never in two places.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use blkmq::paths::{PathId, PathSet, Place, Token};
+use driver::multipath::{Action, Ended, Failover, Failure, Link, RequestId, Submitted};
+use hw::DmaBuf;
+use nvme::Status;
+use units::{Class, Nanos, Op};
+
+use super::Multipath;
+use super::board::Standing;
+use super::tickets::Tickets;
+use crate::error::{IoError, Refused};
+use crate::namespace::Namespace;
+use crate::request::{Completion, Request};
+
+/// Who is told when a request is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// The next reap.
+    Batch,
+    /// A future, by its ticket.
+    Future(u32),
+    /// Nobody: it is one controller's share of a Flush.
+    Part,
+}
+
+/// A request, or one controller's share of a Flush.
+struct Slot {
+    op: Op,
+    fua: bool,
+    urgent: bool,
+    claim: Claim,
+    bytes: u64,
+    lba: u64,
+    tag: u64,
+    buf: Option<DmaBuf>,
+    submitted_at: Nanos,
+    /// While it is on its way: its name in the failover, and what it was counted in.
+    sent: Option<(RequestId, Token)>,
+    /// The next free slot.
+    next: u32,
+}
+
+/// The end of the list of free slots.
+const NONE: u32 = u32::MAX;
+
+pub(super) struct Head {
+    failover: Failover,
+    place: Place,
+    slots: Vec<Slot>,
+    free: u32,
+    /// Requests that are not finished.
+    pub open: u32,
+    /// Of these, the ones that futures claim.
+    futures: u32,
+    /// Finished ones that nobody has reaped.
+    pub done: VecDeque<Completion>,
+    /// By path, what is to be sent on it with the next doorbell.
+    pub batches: Vec<Vec<Request>>,
+    /// Whether there is any.
+    pub staged: bool,
+    /// Room for what a path's queue has found.
+    pub found: Vec<Completion>,
+    /// What each path was when the failover was last told.
+    seen: Vec<Standing>,
+    /// The board's changes, all of which the failover knows of.
+    pub changes: u64,
+    pub wakers: Vec<Waker>,
+}
+
+impl Head {
+    pub(super) fn new(shared: &Multipath, failover: Failover, place: Place) -> Head {
+        let paths = shared.singles.len();
+        let never = Standing { life: 0, link: Link::Connecting, ana: nvme::AnaState::OPTIMIZED };
+        Head {
+            failover,
+            place,
+            slots: Vec::with_capacity(256),
+            free: NONE,
+            open: 0,
+            futures: 0,
+            done: VecDeque::with_capacity(256),
+            batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
+            staged: false,
+            found: Vec::with_capacity(256),
+            seen: vec![never; paths],
+            changes: u64::MAX,
+            wakers: Vec::new(),
+        }
+    }
+
+    /// The thread runs on this CPU now.
+    pub(super) fn set_place(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// When [`Head::tick`] matters next.
+    pub(super) fn next_deadline(&self) -> Nanos {
+        self.failover.next_deadline()
+    }
+
+    /// Whether a future waits for any of the open requests.
+    pub(super) fn has_futures(&self) -> bool {
+        self.futures > 0
+    }
+
+    /// What has gone wrong so far.
+    pub(super) fn counters(&self) -> driver::multipath::Counters {
+        self.failover.counters()
+    }
+
+    fn vacant(&mut self) -> u32 {
+        if self.free == NONE {
+            self.free = self.slots.len() as u32;
+            self.slots.push(Slot::free());
+        }
+        self.free
+    }
+
+    /// Takes in a checked request: it is staged for a path, or waits for one.
+    #[inline]
+    pub(super) fn enter(&mut self, shared: &Multipath, request: Request, claim: Claim, now: Nanos) {
+        let at = self.vacant();
+        let Head { failover, slots, place, .. } = self;
+        let Some(slot) = slots.get_mut(at as usize) else { return };
+        self.free = slot.next;
+        self.open += 1;
+        self.futures += u32::from(matches!(claim, Claim::Future(_)));
+        let (op, class) = (request.op, class_of(&request));
+        slot.fill(request, claim, now);
+        let choose = |among: PathSet| shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0));
+        match failover.submit(now, at.into(), op, choose) {
+            Submitted::Send { request, path } => self.stage(shared, at, request, path, now),
+            Submitted::Queued => {}
+            Submitted::Refused(failure) => self.finish(&shared.tickets, at, Err(failure.into()), now),
+        }
+    }
+
+    /// Puts a request among those that are sent on `path` with the next doorbell.
+    #[inline]
+    fn stage(&mut self, shared: &Multipath, at: u32, id: RequestId, path: PathId, now: Nanos) {
+        let Head { slots, batches, place, .. } = self;
+        let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(path.index())) else { return };
+        let Some(namespace) = shared.path_namespaces.get(path.index()) else { return };
+        let token = shared.selector.start(path, place, slot.class(), now, &mut ());
+        slot.sent = Some((id, token));
+        batch.push(slot.request(namespace, at));
+        self.staged = true;
+    }
+
+    /// A path's queue has ended a request.
+    #[inline]
+    pub(super) fn came_back(&mut self, shared: &Multipath, completion: Completion) {
+        let Completion { tag, result, buf, submitted_at, completed_at } = completion;
+        let at = tag as u32;
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        slot.buf = buf;
+        let Some((id, token)) = slot.sent.take() else { return };
+        if result.is_ok() {
+            shared.selector.end(token, completed_at - submitted_at, completed_at, &mut ());
+            let part = slot.claim == Claim::Part;
+            match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
+                Ended::Done { token, status } => self.ended(shared, token as u32, status, completed_at),
+                Ended::GoesOn | Ended::Stale => {}
+            }
+            if part {
+                self.vacate(at);
+            }
+            return;
+        }
+        self.came_back_badly(shared, at, (id, token), result, completed_at);
+    }
+
+    #[cold]
+    fn came_back_badly(&mut self, shared: &Multipath, at: u32, (id, token): (RequestId, Token), result: Result<(), IoError>, now: Nanos) {
+        shared.selector.abandon(token, &mut ());
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let part = slot.claim == Claim::Part;
+        let ended = match result {
+            Err(IoError::Status(status)) => self.failover.ended(now, id, token.path(), status),
+            Err(IoError::Refused(why)) => {
+                // The checks of the path's queue are those of this one: it is full, then.
+                tracing::warn!(path = token.path().0, %why, "a path did not take a request");
+                self.failover.ended(now, id, token.path(), Status::ABORT_REQUESTED)
+            }
+            // The path was reset, or is lost. What that means for the request depends on what becomes of the path, which
+            // the board tells; a buffer that the path still has is replaced.
+            _ => {
+                if slot.buf.is_none() && slot.op == Op::Read {
+                    slot.buf = shared.pool.alloc(slot.bytes as usize).ok();
+                }
+                Ended::GoesOn
+            }
+        };
+        if let Ended::Done { token, status } = ended {
+            self.ended(shared, token as u32, status, now);
+        }
+        if part {
+            self.vacate(at);
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, shared: &Multipath, at: u32, status: Status, now: Nanos) {
+        let result = if status.is_success() { Ok(()) } else { Err(IoError::Status(status)) };
+        self.finish(&shared.tickets, at, result, now);
+    }
+
+    #[inline]
+    fn finish(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, now: Nanos) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let completion = Completion { tag: slot.tag, result, buf: slot.buf.take(), submitted_at: slot.submitted_at, completed_at: now };
+        let claim = slot.claim;
+        self.open -= 1;
+        self.vacate(at);
+        match claim {
+            Claim::Batch => self.done.push_back(completion),
+            Claim::Future(ticket) => {
+                self.futures -= 1;
+                self.wakers.extend(tickets.complete(ticket, completion));
+            }
+            Claim::Part => {}
+        }
+    }
+
+    #[inline]
+    fn vacate(&mut self, at: u32) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.next = std::mem::replace(&mut self.free, at);
+        }
+    }
+
+    /// Tells the failover what the board says. `drained`: nothing is on its way on a path.
+    #[cold]
+    pub(super) fn read_board(&mut self, shared: &Multipath, now: Nanos, drained: impl Fn(PathId) -> bool) {
+        let changes = shared.board.changes();
+        let mut all = true;
+        for (n, seen) in self.seen.iter_mut().enumerate() {
+            let path = PathId(n as u8);
+            let standing = shared.board.standing(path);
+            if standing == *seen {
+                continue;
+            }
+            if standing.life == seen.life {
+                self.failover.ana_changed(now, path, standing.ana);
+                *seen = standing;
+                continue;
+            }
+            if seen.link == Link::Live || standing.link == Link::Resetting {
+                // Whatever it has become since: nothing more is sent there before it is known.
+                self.failover.path_resetting(now, path);
+                seen.link = Link::Resetting;
+            }
+            if standing.link != Link::Resetting && !drained(path) {
+                // What was sent has been given back, and is in the inbox of the path's queue.
+                all = false;
+                continue;
+            }
+            match standing.link {
+                Link::Live => {
+                    shared.selector.forget(path);
+                    self.failover.path_up(now, path, standing.ana);
+                }
+                Link::Resetting => {}
+                Link::Lost => self.failover.path_lost(now, path),
+                Link::Connecting => self.failover.quiesced(now, path),
+            }
+            *seen = standing;
+        }
+        if all {
+            self.changes = changes;
+        }
+    }
+
+    /// Time has passed: what waits for a path may have waited for too long.
+    pub(super) fn tick(&mut self, now: Nanos) {
+        if now >= self.failover.next_deadline() {
+            self.failover.tick(now);
+        }
+    }
+
+    /// Does what the failover asks for. Requests that go on are staged.
+    #[inline]
+    pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
+        loop {
+            let Head { failover, slots, place, .. } = self;
+            let choose = |token: u64, among: PathSet| {
+                let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0))
+            };
+            let Some(action) = failover.poll(now, choose) else { return };
+            self.carry_out(shared, action, now);
+        }
+    }
+
+    #[cold]
+    fn carry_out(&mut self, shared: &Multipath, action: Action, now: Nanos) {
+        match action {
+            Action::Send { request, token, path } => {
+                let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
+                let at = if is_flush { self.new_part(now) } else { token as u32 };
+                self.stage(shared, at, request, path, now);
+            }
+            Action::End { token, status } => self.ended(shared, token as u32, status, now),
+            Action::Fail { token, failure } => self.finish(&shared.tickets, token as u32, Err(failure.into()), now),
+            Action::ReadAna(path) => shared.ask_ana(path),
+            Action::Reset(path) => shared.ask_reset(path),
+        }
+    }
+
+    /// One controller's share of a Flush.
+    fn new_part(&mut self, now: Nanos) -> u32 {
+        let at = self.vacant();
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            self.free = slot.next;
+            *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
+        }
+        at
+    }
+
+    /// A path's queue did not take a request.
+    pub(super) fn not_taken(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
+        let completion = Completion { tag: request.tag, result: Err(why.into()), buf: request.buf, submitted_at: now, completed_at: now };
+        self.came_back(shared, completion);
+    }
+}
+
+impl From<Failure> for IoError {
+    fn from(failure: Failure) -> IoError {
+        IoError::Path(failure)
+    }
+}
+
+#[inline]
+fn class(op: Op, bytes: u64) -> Class {
+    Class::new(op, bytes.min(u32::MAX.into()) as u32)
+}
+
+#[inline]
+fn class_of(request: &Request) -> Class {
+    class(request.op, request.bytes)
+}
+
+impl Slot {
+    fn free() -> Slot {
+        Slot {
+            op: Op::Flush,
+            fua: false,
+            urgent: false,
+            claim: Claim::Part,
+            bytes: 0,
+            lba: 0,
+            tag: 0,
+            buf: None,
+            submitted_at: Nanos::ZERO,
+            sent: None,
+            next: NONE,
+        }
+    }
+
+    #[inline]
+    fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
+        self.op = request.op;
+        self.fua = request.fua;
+        self.urgent = request.urgent;
+        self.claim = claim;
+        self.bytes = request.bytes;
+        self.lba = request.lba;
+        self.tag = request.tag;
+        self.buf = request.buf;
+        self.submitted_at = now;
+        self.sent = None;
+    }
+
+    #[inline]
+    fn class(&self) -> Class {
+        class(self.op, self.bytes)
+    }
+
+    /// The request as a path's queue takes it; the buffer goes with it.
+    #[inline]
+    fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
+        Request {
+            op: self.op,
+            namespace: *namespace,
+            lba: self.lba,
+            bytes: self.bytes,
+            buf: self.buf.take(),
+            fua: self.fua,
+            urgent: self.urgent,
+            tag: at.into(),
+        }
+    }
+}

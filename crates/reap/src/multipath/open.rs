@@ -1,0 +1,153 @@
+//! Opening: the subsystems that the paths' URIs describe, a controller of each path's, and proof that they lead to one namespace.
+
+use std::sync::{Arc, Mutex};
+
+use blkmq::paths::{Distances, PathId, Paths, Shape};
+use crossbeam_utils::CachePadded;
+use device::{Change, PathControl, Subsystem};
+use driver::Inventory;
+use driver::multipath::{Counters, PathIdentity, PathTraits, WriteMarks, join};
+use units::Nanos;
+
+use super::{Board, Multipath, MultipathUri, PathUri, Published, Seat, Tickets};
+use crate::device::{Description, OpenOptions, Single};
+use crate::error::OpenError;
+use crate::link::{self, Link, Member};
+use crate::namespace::Namespace;
+use crate::uri::{Backing, DeviceUri};
+
+/// Opens the paths of `text` and joins them.
+pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
+    let uri: MultipathUri = text.parse()?;
+    let pool = Link::new_pool(options)?;
+    let board = Arc::new(Board::new(uri.paths.len(), uri.keep_alive));
+    let mut families: Vec<(Medium, Subsystem)> = Vec::new();
+    let mut singles = Vec::with_capacity(uri.paths.len());
+    let mut inventories = Vec::with_capacity(uri.paths.len());
+    for (n, path) in uri.paths.iter().enumerate() {
+        let subsystem = family(&mut families, &path.device)?;
+        let member = Member { subsystem, ana: path.ana };
+        let seat = Seat { board: board.clone(), path: PathId(n as u8) };
+        let own = OpenOptions { faults: options.path_faults.get(n).cloned().flatten(), ..options.clone() };
+        let link = Link::path(&path.device, &own, &pool, member, seat)?;
+        let (single, inventory) = Single::open(link, &path.text, &own)?;
+        singles.push(single);
+        inventories.push(inventory);
+    }
+    let identities = identities(&uri, &inventories)?;
+    let joined = join(identities).map_err(|e| OpenError::Options(e.to_string()))?;
+    let group = joined.namespace().map_or(0, |namespace| namespace.ana_group);
+    board.set_group(group);
+    for n in 0..uri.paths.len() {
+        board.ask_ana(PathId(n as u8));
+    }
+    singles.iter().for_each(Single::kick_keeper);
+    // Only one subsystem is left: others would not have been joined.
+    let control = families.pop().map(|(_, subsystem)| subsystem.control()).unwrap_or_default();
+    circumstances(&uri, &control)?;
+    let multipath = assemble(uri, options, singles, &inventories, (board, pool, control), text)?;
+    multipath.kick_device();
+    Ok(multipath)
+}
+
+/// What makes a medium: paths that name the same are controllers of one subsystem.
+type Medium = (Backing, u32, u32);
+
+fn family<'a>(families: &'a mut Vec<(Medium, Subsystem)>, uri: &DeviceUri) -> Result<&'a mut Subsystem, OpenError> {
+    let medium = (uri.backing.clone(), uri.lba_bytes, uri.namespaces);
+    let at = match families.iter().position(|(known, _)| *known == medium) {
+        Some(at) => at,
+        None => {
+            let nqn = format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number());
+            families.push((medium, link::subsystem(uri, &nqn)?));
+            families.len() - 1
+        }
+    };
+    match families.get_mut(at) {
+        Some((_, subsystem)) => Ok(subsystem),
+        None => Err(OpenError::Options("no subsystem".into())),
+    }
+}
+
+/// The namespace that each path leads to.
+fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathIdentity>, OpenError> {
+    let identity = |(path, inventory): (&PathUri, &Inventory)| {
+        let wanted = |ns: &&driver::Namespace| uri.nsid.is_none_or(|nsid| ns.nsid.0 == nsid);
+        let namespace = inventory.namespaces.iter().find(wanted).ok_or_else(|| {
+            let there = inventory.namespaces.iter().map(|ns| ns.nsid.to_string()).collect::<Vec<_>>().join(", ");
+            let there = if there.is_empty() { "none that can be used".to_owned() } else { there };
+            OpenError::Options(format!("path {}: namespace {} is not there; there is {there}", path.text, uri.nsid.unwrap_or(1)))
+        })?;
+        Ok(PathIdentity::new(inventory, namespace))
+    };
+    uri.paths.iter().zip(inventories).map(identity).collect()
+}
+
+/// Delays and the script, for the controllers to follow.
+fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenError> {
+    let options = |e: device::NoSuchPath| OpenError::Options(e.to_string());
+    for (n, path) in uri.paths.iter().enumerate().filter(|(_, path)| path.delay > Nanos::ZERO) {
+        control.apply(n, Change::Delay(path.delay)).map_err(options)?;
+    }
+    control.play(&uri.script, hw::now()).map_err(options)
+}
+
+fn traits(inventory: &Inventory) -> PathTraits {
+    let subsystem = &inventory.subsystem;
+    PathTraits {
+        quiesce_after: PathTraits::quiesce_after(inventory.keep_alive, subsystem.traffic_keep_alive, subsystem.quiesce_time),
+        ana_transition: subsystem.ana_transition.unwrap_or(Nanos::ZERO),
+        volatile_cache: inventory.limits.is_some_and(|limits| limits.volatile_cache),
+    }
+}
+
+fn assemble(
+    uri: MultipathUri,
+    options: &OpenOptions,
+    singles: Vec<Single>,
+    inventories: &[Inventory],
+    (board, pool, control): (Arc<Board>, hw::DmaPool, PathControl),
+    text: &str,
+) -> Result<Multipath, OpenError> {
+    let count = singles.len();
+    let found = |single: &Single| {
+        let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
+        single.namespaces().iter().find(wanted).copied().ok_or_else(|| OpenError::Options("a namespace has gone".into()))
+    };
+    let path_namespaces = singles.iter().map(found).collect::<Result<Vec<_>, _>>()?;
+    let Some((first, single)) = path_namespaces.first().zip(singles.first()) else {
+        return Err(OpenError::Options("multipath needs at least one path".into()));
+    };
+    let number = Link::next_number();
+    let namespaces = [Namespace::new(first.nsid(), first.splitter(), first.blocks(), number)];
+    let description = Description { uri: text.to_owned(), ..single.description().clone() };
+    let queues = options.software_queues;
+    let shape = Shape {
+        paths: count as u8,
+        queues: queues.clamp(1, u16::MAX.into()) as u16,
+        cpus: hw::cpus().clamp(1, u16::MAX.into()) as u16,
+        namespaces: 1,
+        distances: Distances::default(),
+    };
+    let selector = Paths::new(shape, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
+    Ok(Multipath {
+        board,
+        selector,
+        failover: uri.failover,
+        traits: inventories.iter().map(traits).collect(),
+        marks: WriteMarks::new(queues, count),
+        namespaces,
+        path_namespaces,
+        number,
+        pool,
+        description,
+        tickets: Tickets::default(),
+        free: Mutex::new((0..queues).rev().collect()),
+        software_queues: queues,
+        published: (0..queues * count).map(|_| CachePadded::new(Published::default())).collect(),
+        counters: Mutex::new(vec![Counters::default(); queues]),
+        control,
+        singles,
+        uri,
+    })
+}

@@ -1,0 +1,188 @@
+//! `multipath:?path=URI&path=URI…&policy=…`: several controllers of one subsystem as one device.
+
+use std::str::FromStr;
+
+use blkmq::paths::{PathSet, Policy};
+use device::Script;
+use driver::multipath::FailoverConfig;
+use nvme::AnaState;
+use percent_encoding::percent_decode_str;
+use units::Nanos;
+
+use crate::uri::{DeviceUri, UriError};
+
+/// The scheme, with its colon.
+pub(crate) const SCHEME: &str = "multipath:";
+
+/// What a multipath URI says, checked but not yet opened.
+///
+/// Each `path=` is a device URI of its own; an `&` inside it is written `%26`, and whatever else could be misread may be
+/// percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
+/// takes) and `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on).
+/// Paths that name the same medium are controllers of one subsystem and share its namespaces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MultipathUri {
+    /// `path=`, in order.
+    pub paths: Vec<PathUri>,
+    /// `policy=`: how a path is chosen; `latency` if nothing is said.
+    pub policy: Policy,
+    /// `nsid=`: which namespace; the first if nothing is said.
+    pub nsid: Option<u32>,
+    /// `no_path_timeout=`, `no_path_limit=`, `held_timeout=`, `unsafe_fast_failover=`.
+    pub failover: FailoverConfig,
+    /// `keep_alive=`: the time-out that controllers are given. Twice as long, and their quiesce time, after its path was lost
+    /// a controller has stopped, and writes that were inside may be sent elsewhere.
+    pub keep_alive: Nanos,
+    /// `script=`: what happens to the controllers, and when, from the opening on: for tests.
+    pub script: Script,
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathUri {
+    /// As it was written, decoded.
+    pub text: String,
+    /// The controller.
+    pub device: DeviceUri,
+    /// `delay=`: how much longer every command takes.
+    pub delay: Nanos,
+    /// `ana=`: the state of its ANA group at power-on.
+    pub ana: AnaState,
+}
+
+const KEYS: [&str; 9] =
+    ["path", "policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover", "script"];
+
+impl FromStr for MultipathUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<MultipathUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let example = "write it as `multipath:?path=mem:1G?profile=tlc&path=mem:1G?profile=tlc&policy=latency`";
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, format!("expected `{SCHEME}`; {example}")))?;
+        let query = rest.strip_prefix('?').ok_or_else(|| fail(SCHEME.len(), format!("a `?` and paths must follow; {example}")))?;
+        let mut parsed = MultipathUri {
+            paths: Vec::new(),
+            policy: Policy::Latency,
+            nsid: None,
+            failover: FailoverConfig::default(),
+            keep_alive: Nanos::from_secs(1),
+            script: Script::default(),
+        };
+        let mut at = SCHEME.len() + 1;
+        for pair in query.split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value_at = at + key.len() + 1;
+            parsed.set(key, value).map_err(|wrong| match wrong {
+                Wrong::Key(what) => fail(at, what),
+                Wrong::Value(what) => fail(value_at, what),
+            })?;
+            at += pair.len() + 1;
+        }
+        if parsed.paths.is_empty() {
+            return Err(fail(SCHEME.len(), format!("no `path=` is given; {example}")));
+        }
+        if let Some(step) = parsed.script.steps.iter().find(|step| step.path >= parsed.paths.len()) {
+            return Err(fail(0, format!("the script names path {}, and there are {}, counted from 0", step.path, parsed.paths.len())));
+        }
+        Ok(parsed)
+    }
+}
+
+/// What is wrong with a parameter.
+enum Wrong {
+    Key(String),
+    Value(String),
+}
+
+impl MultipathUri {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Wrong> {
+        let value = &decode(value).map_err(Wrong::Value)?;
+        let set = match key {
+            "path" if self.paths.len() >= PathSet::MOST => {
+                Err(format!("there are {} paths already, as many as there can be", PathSet::MOST))
+            }
+            "path" => path(value).map(|path| self.paths.push(path)),
+            "policy" => value.parse().map(|policy| self.policy = policy).map_err(|e: blkmq::paths::PolicyError| e.to_string()),
+            "nsid" => number(value)
+                .and_then(|n| u32::try_from(n).map_err(|_| "a namespace identifier has 32 bits".into()))
+                .map(|n| self.nsid = Some(n)),
+            "no_path_limit" => number(value).map(|n| self.failover.no_path_limit = usize::try_from(n).unwrap_or(usize::MAX)),
+            "no_path_timeout" => span(value).map(|span| self.failover.no_path_timeout = span),
+            "held_timeout" => span(value).map(|span| self.failover.held_timeout = span),
+            "keep_alive" => span(value).map(|span| self.keep_alive = span),
+            "unsafe_fast_failover" => switch(value).map(|on| self.failover.unsafe_fast_failover = on),
+            "script" => value.parse().map(|script| self.script = script).map_err(|e: device::ScriptError| e.to_string()),
+            _ => return Err(Wrong::Key(unknown(key, &KEYS))),
+        };
+        set.map_err(|what| Wrong::Value(format!("`{key}`: {what}")))
+    }
+}
+
+/// A path's own URI: `delay` and `ana` are the path's, the rest is the device's.
+fn path(text: &str) -> Result<PathUri, String> {
+    if text.starts_with(SCHEME) {
+        return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
+    }
+    let (body, query) = text.split_once('?').map_or((text, ""), |(body, query)| (body, query));
+    let (mut delay, mut ana) = (Nanos::ZERO, AnaState::OPTIMIZED);
+    let mut own = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("delay", value)) => delay = span(value).map_err(|what| format!("`{text}`: `delay`: {what}"))?,
+            Some(("ana", value)) => ana = state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
+            _ => own.push(pair),
+        }
+    }
+    let device = if own.is_empty() { body.to_owned() } else { format!("{body}?{}", own.join("&")) };
+    let device = device.parse().map_err(|e: UriError| format!("`{text}`: {}", e.what))?;
+    Ok(PathUri { text: text.to_owned(), device, delay, ana })
+}
+
+fn state(name: &str) -> Result<AnaState, String> {
+    let names = || AnaState::ALL.iter().filter_map(|state| state.name());
+    let known = AnaState::ALL.into_iter().find(|state| state.name() == Some(name));
+    known.ok_or_else(|| format!("there is no ANA state `{name}`; known are {}", names().collect::<Vec<_>>().join(", ")))
+}
+
+/// `30s`, `200ms`, `50us`, `100ns`.
+fn span(text: &str) -> Result<Nanos, String> {
+    let wrong = || format!("`{text}` is no time; write it as `30s`, `200ms`, `50us` or `100ns`");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match text.get(digits.len()..) {
+        Some("ns") => 1,
+        Some("us") => 1_000,
+        Some("ms") => 1_000_000,
+        Some("s") => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).map(Nanos).ok_or_else(wrong)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number"))
+}
+
+/// A switch is on if nothing is said of it.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        other => Err(format!("`{other}` is neither `true` nor `false`")),
+    }
+}
+
+fn unknown(key: &str, known: &[&str]) -> String {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(name, key);
+    match known.iter().min_by_key(distance).filter(|name| distance(name) <= 3) {
+        Some(near) => format!("there is no parameter `{key}`; did you mean `{near}`?"),
+        None => format!("there is no parameter `{key}`; known are {}", known.join(", ")),
+    }
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
+}
+
+#[cfg(test)]
+mod tests;

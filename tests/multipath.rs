@@ -1,0 +1,246 @@
+//! Whole-stack: several controllers as one device. Whatever happens to a path, the application sees neither an error nor
+//! a wrong byte.
+//!
+//! `REAP_PATH_KILLS=200 cargo test --release -p reap --test multipath killed -- --nocapture` kills a path as often, and says
+//! how long the longest stall was.
+
+use std::time::Duration;
+
+use reap::paths::Policy;
+use reap::{Change, Completion, Device, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
+
+const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=200ms";
+
+fn open(uri: &str, options: OpenOptions) -> Device {
+    Device::open_with(uri, &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+}
+
+/// Byte `i` of the block at `lba` in its generation `g`.
+fn pattern(lba: u64, i: usize, g: u64) -> u8 {
+    (lba.wrapping_mul(31) ^ i as u64 ^ g.wrapping_mul(0x9e37)) as u8
+}
+
+fn write(ns: &reap::Namespace, queue: &Queue, lba: u64, g: u64) -> Request {
+    let mut buf = queue.buffer(4096).unwrap();
+    buf.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(lba, i, g));
+    Request::write(ns, lba, buf)
+}
+
+fn is(buf: &[u8], lba: u64, g: u64) -> bool {
+    buf.iter().enumerate().all(|(i, &byte)| byte == pattern(lba, i, g))
+}
+
+/// Waits for all that is in flight.
+fn drain(queue: &Queue) -> Vec<Completion> {
+    let mut out = Vec::with_capacity(1024);
+    while queue.in_flight() > 0 || queue.finished() > 0 {
+        queue.wait(1, Nanos::MAX).unwrap();
+        queue.reap(&mut out);
+    }
+    out
+}
+
+/// Writes and reads back `blocks` blocks of 4 KiB, `depth` at a time.
+fn round_trip(queue: &Queue, blocks: u64, depth: u64, g: u64) {
+    let ns = queue.namespaces()[0];
+    for begin in (0..blocks).step_by(depth as usize) {
+        let lbas = (begin..blocks.min(begin + depth)).map(|n| n * 8);
+        queue.submit(reap::now(), lbas.clone().map(|lba| write(&ns, queue, lba, g).tag(lba))).map_err(|(why, _)| why).unwrap();
+        for done in drain(queue) {
+            done.result.unwrap();
+        }
+        queue
+            .submit(reap::now(), lbas.map(|lba| Request::read(&ns, lba, queue.buffer(4096).unwrap()).tag(lba)))
+            .map_err(|(why, _)| why)
+            .unwrap();
+        for done in drain(queue) {
+            done.result.unwrap();
+            assert!(is(&done.buf.unwrap(), done.tag, g), "block {}", done.tag);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read_under_every_policy_and_in_every_mode() {
+    for mode in [Mode::INTERRUPT, Mode::POLL, "irq-poll".parse().unwrap()] {
+        let device = open(TWO, OpenOptions { mode, ..OpenOptions::default() });
+        let queue = device.queue().unwrap();
+        for (g, policy) in (0..).zip(Policy::ALL) {
+            device.set_path_policy(policy);
+            assert_eq!(device.path_policy(), Some(policy));
+            round_trip(&queue, 64, 16, g);
+        }
+        assert_eq!(device.paths_counted(), 0, "something is still counted");
+        let paths = device.paths();
+        assert!(paths.iter().all(|path| path.ios > 0 && path.failed == 0 && path.in_flight == 0), "{paths:?}");
+        assert!(paths.iter().all(|path| path.status.link == PathLink::Live), "{paths:?}");
+    }
+}
+
+#[test]
+fn futures_and_flushes_go_over_paths_too() {
+    let device = open(TWO, OpenOptions::default());
+    let queue = device.queue().unwrap();
+    let ns = device.namespaces()[0];
+    let read_back = async {
+        let (written, buf) = queue.write(&ns, 8, device.buffer(4096).unwrap()).await;
+        written.unwrap();
+        queue.flush(&ns).await.unwrap();
+        let (read, _) = queue.read(&ns, 8, buf).await;
+        read
+    };
+    queue.block_on(read_back).unwrap().unwrap();
+    // One that is dropped, and one that outlives its queue.
+    drop(queue.read(&ns, 0, device.buffer(4096).unwrap()));
+    let late = queue.read(&ns, 0, device.buffer(4096).unwrap());
+    drop(queue);
+    let other = device_queue(&device);
+    other.block_on(late).unwrap().0.unwrap();
+}
+
+/// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
+fn device_queue(device: &Device) -> Queue {
+    for _ in 0..1000 {
+        match device.queue() {
+            Ok(queue) => return queue,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    panic!("the queue was not given back");
+}
+
+/// Keeps requests in flight on blocks whose generations it knows, and checks every read.
+struct Load<'a> {
+    queue: &'a Queue,
+    generations: Vec<u64>,
+    /// Blocks with a request in flight.
+    busy: Vec<bool>,
+    random: u64,
+    longest: Nanos,
+    ended: u64,
+}
+
+impl<'a> Load<'a> {
+    fn new(queue: &'a Queue, blocks: usize, seed: u64) -> Load<'a> {
+        Load { queue, generations: vec![0; blocks], busy: vec![false; blocks], random: seed | 1, longest: Nanos::ZERO, ended: 0 }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    /// One round: fills up to `depth` requests in flight, waits for some, and checks them.
+    fn step(&mut self, depth: u32) {
+        let ns = self.queue.namespaces()[0];
+        let mut batch = Vec::new();
+        while self.queue.in_flight() + (batch.len() as u32) < depth {
+            let at = self.draw(self.generations.len() as u64) as usize;
+            if std::mem::replace(&mut self.busy[at], true) {
+                continue;
+            }
+            let lba = at as u64 * 8;
+            let writes = self.generations[at] == 0 || self.draw(2) == 0;
+            let request = if writes {
+                self.generations[at] += 1;
+                write(&ns, self.queue, lba, self.generations[at])
+            } else {
+                Request::read(&ns, lba, self.queue.buffer(4096).unwrap())
+            };
+            batch.push(request.tag(at as u64 | u64::from(writes) << 32));
+        }
+        if self.draw(64) == 0 {
+            batch.push(Request::flush(&ns).tag(u64::MAX));
+        }
+        self.queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+        self.queue.wait_until(1, reap::now() + Nanos::from_millis(20)).unwrap();
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let mut out = Vec::with_capacity(256);
+        self.queue.reap(&mut out);
+        for done in out {
+            self.ended += 1;
+            self.longest = self.longest.max(done.completed_at - done.submitted_at);
+            if let Err(error) = done.result {
+                panic!("an I/O error reached the application: {error}");
+            }
+            if done.tag == u64::MAX {
+                continue;
+            }
+            let at = done.tag as u32 as usize;
+            self.busy[at] = false;
+            let wrote = done.tag >> 32 == 1;
+            let buf = done.buf.expect("the buffer comes back");
+            assert!(wrote || is(&buf, at as u64 * 8, self.generations[at]), "block {at} is not what was written last");
+        }
+    }
+
+    fn finish(&mut self) {
+        while self.queue.in_flight() > 0 || self.queue.finished() > 0 {
+            self.queue.wait(1, Nanos::MAX).unwrap();
+            self.check();
+        }
+    }
+
+    /// Everything that was ever written is there.
+    fn read_all(&mut self) {
+        let ns = self.queue.namespaces()[0];
+        for at in 0..self.generations.len() {
+            if self.generations[at] > 0 {
+                self.busy[at] = true;
+                let request = Request::read(&ns, at as u64 * 8, self.queue.buffer(4096).unwrap());
+                self.queue.submit(reap::now(), [request.tag(at as u64)]).map_err(|(why, _)| why).unwrap();
+                self.finish();
+            }
+        }
+    }
+}
+
+fn kills() -> u64 {
+    std::env::var("REAP_PATH_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+}
+
+/// Goal of the project: paths are killed and returned at random moments under verified load. No I/O error reaches the
+/// application, no byte is wrong, and the longest stall is told.
+#[test]
+fn a_path_is_killed_and_returns_at_random_moments() {
+    let uri = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=latency&keep_alive=100ms";
+    let device = open(uri, OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() });
+    let queue = device.queue().unwrap();
+    let mut load = Load::new(&queue, 512, 0x5eed);
+    let kills = kills();
+    for kill in 0..kills {
+        let (path, frozen) = (load.draw(2) as usize, load.draw(4) == 0);
+        let loss = if frozen { Loss::Frozen } else { Loss::Gone };
+        let before = reap::now() + Nanos(load.draw(20_000_000));
+        while reap::now() < before {
+            load.step(16);
+        }
+        device.change_path(path, Change::Lost(loss)).unwrap();
+        let back = reap::now() + Nanos(load.draw(if kill % 8 == 7 { 400_000_000 } else { 40_000_000 }));
+        while reap::now() < back {
+            load.step(16);
+        }
+        device.change_path(path, Change::Back).unwrap();
+        // Until it is used again: one path is always up.
+        let limit = reap::now() + Nanos::from_secs(20);
+        while device.paths()[path].status.link != PathLink::Live {
+            assert!(reap::now() < limit, "path {path} does not come back: {:?}", device.paths());
+            load.step(16);
+        }
+    }
+    load.finish();
+    load.read_all();
+    let failover = device.failover();
+    println!(
+        "{kills} kills, {} requests: longest request {}, longest stall {}, {} sent again, {} writes held (longest {})",
+        load.ended, load.longest, failover.longest_stall, failover.failed_over, failover.held, failover.longest_hold
+    );
+    assert_eq!(device.paths_counted(), 0, "something is still counted");
+    assert_eq!(device.counters().leaked_bytes, 0, "buffers were leaked");
+    assert!(device.health().resets >= kills as u32 / 2, "nothing was killed: {:?}", device.health());
+}

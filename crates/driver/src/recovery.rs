@@ -217,6 +217,11 @@ impl Recovery {
         self.due(ResetCause::Asked);
     }
 
+    /// Waits no longer for a controller that does not answer, now or later: whoever closes it has no use for its return.
+    pub fn lose_patience(&mut self) {
+        self.config.lost_patience = Nanos::ZERO;
+    }
+
     fn due(&mut self, cause: ResetCause) {
         // While a reset is under way already this changes nothing. If it is bring-up that is disturbed, its command stays
         // unanswered, and that has a deadline.

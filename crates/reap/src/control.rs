@@ -341,6 +341,9 @@ impl Keeper {
 
     fn live(&mut self, now: Nanos) -> Nanos {
         let Life::Live(recovery) = &mut self.life else { return now };
+        if self.asks.closing.load(Acquire) {
+            recovery.lose_patience();
+        }
         if self.asks.reset.swap(false, Relaxed) {
             recovery.reset();
         }

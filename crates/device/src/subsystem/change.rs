@@ -19,7 +19,8 @@ pub enum Loss {
 /// Something that happens to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1).
+    /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change lasts until the next: ANATT, which
+    /// bounds it, is for whoever writes the script to keep, or not.
     Ana {
         /// Which group.
         group: Option<u32>,

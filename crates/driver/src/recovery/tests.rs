@@ -208,6 +208,20 @@ fn patience_ends() {
 }
 
 #[test]
+fn whoever_closes_the_controller_does_not_wait_for_it() {
+    let mut host = patient(Script::default(), Nanos::MAX);
+    host.controller.io_silent = true;
+    assert!(host.submit(1));
+    host.controller.remove();
+    host.run_until(after(&host, 5_000));
+    assert_eq!((host.losses, &host.dead), (1, &None));
+    host.recovery.as_mut().unwrap().lose_patience();
+    host.run_until(after(&host, 100));
+    assert_eq!(host.dead, Some(Dead::Gone));
+    assert_eq!(host.ended[&1], [End::Lost { leaked: true }]);
+}
+
+#[test]
 fn a_controller_that_is_lost_again_while_it_is_brought_up_is_waited_for_again() {
     let mut host = patient(Script { ready_after: Nanos::from_millis(50), ..Script::default() }, Nanos::MAX);
     host.controller.io_silent = true;

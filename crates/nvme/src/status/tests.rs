@@ -28,8 +28,13 @@ fn codes_are_those_of_the_specification() {
         (Status::WRITE_TO_READ_ONLY_RANGE, 0x182),
         (Status::WRITE_FAULT, 0x280),
         (Status::UNRECOVERED_READ_ERROR, 0x281),
+        (Status::INTERNAL_PATH_ERROR, 0x300),
+        (Status::ANA_PERSISTENT_LOSS, 0x301),
+        (Status::ANA_INACCESSIBLE, 0x302),
         (Status::ANA_TRANSITION, 0x303),
+        (Status::CONTROLLER_PATHING_ERROR, 0x360),
         (Status::HOST_PATHING_ERROR, 0x370),
+        (Status::ABORTED_BY_HOST, 0x371),
     ];
     for (status, bits) in checked {
         assert_eq!(status, Status(bits));

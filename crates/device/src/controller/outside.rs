@@ -188,6 +188,9 @@ impl<P: Port> Controller<P> {
     fn happen(&mut self, now: Nanos, change: Change) {
         match change {
             Change::Ana { group, state } => {
+                if !self.ana.as_ref().is_some_and(|ana| group.is_none_or(|group| ana.state(group).is_some())) {
+                    tracing::warn!(controller = self.config.controller_id, ?group, "there is no such ANA group to change");
+                }
                 let changed = self.ana.as_mut().is_some_and(|ana| ana.set(group, state));
                 if changed {
                     self.place_in_groups();
@@ -254,7 +257,7 @@ impl<P: Port> Controller<P> {
             }
             worked = true;
         }
-        if now >= self.outside.silent_at && self.life == Life::Ready {
+        if now >= self.outside.silent_at {
             self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
             self.die("the host did not send Keep Alive in time");
             worked = true;

@@ -88,6 +88,11 @@ impl Slots {
         self.free = slot;
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.list.len()
+    }
+
     /// A new request.
     #[inline]
     pub(super) fn insert(&mut self, token: u64, op: Op, state: State) -> RequestId {

@@ -112,6 +112,23 @@ fn optimized_comes_before_non_optimized_and_what_is_inaccessible_never() {
     assert_eq!(failover.status(PathId(3)), None);
 }
 
+/// As many requests as there is room for come and go in slots that are there from the start.
+#[test]
+fn slots_are_used_again() {
+    let mut failover = up(2, FailoverConfig::default());
+    let room = failover.slots.capacity();
+    let mut open = std::collections::VecDeque::new();
+    for token in 0..1_000 {
+        open.push_back((token, send(&mut failover, MS, token, Op::Write)));
+        if open.len() == room {
+            let (token, (request, path)) = open.pop_front().unwrap();
+            assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), done(token, Status::SUCCESS));
+            assert_eq!(failover.ended(MS, request, path, Status::SUCCESS), Ended::Stale);
+        }
+    }
+    assert_eq!((failover.slots.capacity(), room), (8, 8));
+}
+
 /// A selector that chooses what it may not is not followed.
 #[test]
 fn only_candidates_are_used() {

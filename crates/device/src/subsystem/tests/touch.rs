@@ -164,6 +164,23 @@ fn a_lost_controller_comes_to_rest_when_keep_alive_and_quiesce_time_have_passed(
     }
 }
 
+/// In whatever state it was lost, time goes on (`run_until` asserts that no event is left undone).
+#[test]
+fn a_controller_that_is_lost_while_it_shuts_down_comes_to_rest_as_well() {
+    let mut subsystem = Subsystem::new(NQN).unwrap();
+    subsystem.share(mem(1 << 20, 512)).unwrap();
+    let slow = Config { shutdown_delay: Nanos::from_secs(5), ..config(1) };
+    let (a, _) = &mut hosts_of(&mut subsystem, vec![slow])[0];
+    assert!(a.admin(SetFeatures::new(fid::KEEP_ALIVE_TIMER, 200_u32).to_sqe()).status().is_success());
+    a.set_cc(Host::<TestPort>::cc().with_shn(Cc::SHN_NORMAL));
+    a.settle();
+    change(&subsystem, 0, Change::Lost(Loss::Gone));
+    a.run_until(a.now + Nanos::from_secs(9));
+    change(&subsystem, 0, Change::Back);
+    a.settle();
+    assert!(a.csts().cfs());
+}
+
 #[test]
 fn a_controller_that_was_not_in_use_is_as_it_was() {
     let (subsystem, mut hosts) = two();

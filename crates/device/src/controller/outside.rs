@@ -188,7 +188,7 @@ impl<P: Port> Controller<P> {
     fn happen(&mut self, now: Nanos, change: Change) {
         match change {
             Change::Ana { group, state } => {
-                if !self.ana.as_ref().is_some_and(|ana| group.is_none_or(|group| ana.state(group).is_some())) {
+                if self.ana.as_ref().is_none_or(|ana| group.is_some_and(|group| ana.state(group).is_none())) {
                     tracing::warn!(controller = self.config.controller_id, ?group, "there is no such ANA group to change");
                 }
                 let changed = self.ana.as_mut().is_some_and(|ana| ana.set(group, state));

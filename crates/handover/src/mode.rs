@@ -52,6 +52,11 @@ where
         Some(mode)
     }
 
+    /// Any thread: the mode that was asked for last. `None`: not a mode of this kind.
+    pub fn asked(&self) -> Option<T> {
+        T::try_from(self.asked.load(Ordering::Relaxed)).ok()
+    }
+
     /// Any thread: whether the owner has adopted what was asked for last.
     pub fn settled(&self) -> bool {
         self.in_force.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)

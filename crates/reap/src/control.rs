@@ -26,6 +26,7 @@ use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
 use crate::link::Link;
 use crate::looker::Looker;
+use crate::moderation::Moderation;
 use crate::namespace::Namespace;
 use crate::request::{How, Outcome, Token};
 use opening::vector_of;
@@ -45,6 +46,9 @@ const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// ... and however impatient: as long as any controller may take to become ready (CAP.TO, Base 3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
+/// The token of moderators' commands; log pages have numbers of one byte.
+const MODERATION: u64 = 1 << 8;
+
 /// Whether the controller works, and what has happened to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -58,6 +62,10 @@ pub struct Health {
     pub dead: Option<String>,
     /// Asynchronous events so far, by what they said.
     pub events: Vec<String>,
+    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
+    pub held_back: Option<(u32, u32)>,
+    /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
+    pub coalescing_refused: bool,
 }
 
 impl Health {
@@ -89,6 +97,8 @@ struct Asks {
     housekeeper: Arc<Housekeeper>,
     health: Mutex<Health>,
     reset: AtomicBool,
+    /// A moderated queue that was idle is not any more.
+    stirred: AtomicBool,
     closing: AtomicBool,
     violations: Mutex<Vec<ProtocolViolation>>,
     /// Software queues that were dropped with requests in flight, and those that were taken, in order.
@@ -115,6 +125,7 @@ impl Control {
             housekeeper,
             health: Mutex::default(),
             reset: AtomicBool::new(false),
+            stirred: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             violations: Mutex::default(),
             changes: Mutex::default(),
@@ -131,6 +142,11 @@ impl Control {
 
     pub(crate) fn ask_reset(&self) {
         self.0.reset.store(true, Release);
+        self.0.housekeeper.kick();
+    }
+
+    /// Another mode was asked for: the controller may have to be told.
+    pub(crate) fn mode_asked(&self) {
         self.0.housekeeper.kick();
     }
 
@@ -157,6 +173,13 @@ impl Drop for Control {
 }
 
 impl Reporter {
+    /// Something has completed on a moderated queue that was idle.
+    #[cold]
+    pub(crate) fn stirred(&self) {
+        self.0.stirred.store(true, Release);
+        self.0.housekeeper.kick();
+    }
+
     /// The controller broke the protocol on some queue.
     #[cold]
     pub(crate) fn violated(&self, violation: ProtocolViolation) {
@@ -199,6 +222,7 @@ pub(crate) struct Keeper {
     life: Life,
     watch: Watch,
     events: Events,
+    moderation: Moderation,
     /// Taken back by a reset, until it is known what becomes of them.
     abandoned: Vec<(usize, Vec<Abandoned>)>,
     orphans: Vec<(Arc<HwQueue>, Looker)>,
@@ -231,6 +255,7 @@ impl Keeper {
             life: Life::BringingUp(Box::new(Bringup::new(config)), tell, Some(control)),
             watch: Watch::new(),
             events: Events::default(),
+            moderation: Moderation::default(),
             abandoned: Vec::new(),
             orphans: Vec::new(),
             keep_alive_at: Nanos::MAX,
@@ -290,6 +315,11 @@ impl Keeper {
                     }
                 }
                 Purpose::AsyncEvent => self.events.happened(completed.status, completed.result),
+                Purpose::Own(MODERATION) => {
+                    self.moderation.answered(completed.status, &self.queues);
+                    let mut health = lock(&self.asks.health);
+                    (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
+                }
                 Purpose::Own(_) => {
                     let page = self.admin.take_page();
                     if let (Purpose::Own(id), Some(seat)) = (Purpose::from_token(completed.token), self.link.seat())
@@ -366,6 +396,7 @@ impl Keeper {
                     until = until.min(next);
                     if watching {
                         self.look_after_events(now);
+                        until = until.min(self.moderate(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
                             self.life = Life::ShuttingDown(shutdown, None);
@@ -422,6 +453,7 @@ impl Keeper {
     fn abandon(&mut self, buffers: Buffers) {
         self.admin.pair.abandon();
         self.events.forget();
+        self.moderation.forget();
         for (n, queue) in self.queues.iter().enumerate() {
             self.abandoned.push((n, queue.pair.abandon()));
         }
@@ -478,6 +510,19 @@ impl Keeper {
         if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
             self.life = Life::Ended;
         }
+    }
+
+    /// What moderators want of the controller. When to come again.
+    fn moderate(&mut self, now: Nanos) -> Nanos {
+        if self.asks.stirred.swap(false, Acquire) {
+            self.moderation.stir();
+        }
+        if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
+            && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
+        {
+            self.moderation.not_posted();
+        }
+        self.moderation.until(&self.queues)
     }
 
     fn look_after_events(&mut self, now: Nanos) {

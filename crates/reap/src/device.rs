@@ -208,6 +208,7 @@ impl Single {
             soft.mode.ask(mode);
             soft.tell();
         }
+        self.0.control.mode_asked();
     }
 
     /// Which controller it is.
@@ -303,6 +304,10 @@ impl HardwareCounters {
 impl Shared {
     pub(crate) fn mode(&self) -> Mode {
         Mode::try_from(self.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
+    }
+
+    pub(crate) fn mode_asked(&self) {
+        self.control.mode_asked();
     }
 
     /// What policies are told of the user and the machine.

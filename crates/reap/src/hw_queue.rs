@@ -39,6 +39,8 @@ pub(crate) struct HwQueue {
     pub maskable: bool,
     /// Told of protocol violations.
     pub reporter: Reporter,
+    /// Armed while the housekeeping thread has stopped moderating because nothing completes.
+    pub idle: Bell,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
     line: Line,
@@ -184,7 +186,7 @@ impl HwQueue {
         reporter: Reporter,
     ) -> HwQueue {
         let role = LookRole::new(softs.len());
-        HwQueue { pair, vector, link, prp, softs, role, maskable, reporter, dead: AtomicBool::new(false), line: Line::default() }
+        HwQueue { pair, vector, link, prp, softs, role, maskable, reporter, idle: Bell::new(), dead: AtomicBool::new(false), line: Line::default() }
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come.

@@ -35,6 +35,7 @@ mod housekeeping;
 mod hw_queue;
 mod link;
 mod looker;
+mod moderation;
 mod multipath;
 mod namespace;
 mod prp_table;

@@ -224,6 +224,7 @@ impl Queue {
     pub fn set_mode(&self, mode: Mode) {
         cycle::prepare(mode);
         self.soft().mode.ask(mode);
+        self.shared.mode_asked();
     }
 
     /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
@@ -395,6 +396,9 @@ impl Queue {
         let mut looker = self.looker.borrow_mut();
         if looker.policy.masks() && looker.owner && self.queue.maskable {
             self.queue.mask_vector();
+        }
+        if looker.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
+            self.queue.reporter.stirred();
         }
         looker.seen.cycle = cycle;
         looker.counters.sleeps += u64::from(!nap);

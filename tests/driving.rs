@@ -79,6 +79,8 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
         stop.store(true, Ordering::Relaxed);
         ended.into_iter().for_each(|end| end.unwrap());
     });
+    let health = device.health();
+    assert_eq!((health.aborts, health.resets), (0, 0), "a lost wake-up ends in an abort: {health:?}");
 }
 
 #[test]

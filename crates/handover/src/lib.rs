@@ -8,6 +8,7 @@
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
+//! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
 //! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
 //!
 //! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
@@ -19,6 +20,7 @@ mod gate;
 mod inbox;
 mod look;
 mod mode;
+mod posted;
 mod role;
 pub mod sync;
 
@@ -30,4 +32,5 @@ pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
 pub use look::{LookLock, Looked};
 pub use mode::ModeCell;
+pub use posted::{MOST_ROUNDS, Posted};
 pub use role::{LookRole, SleeperId};

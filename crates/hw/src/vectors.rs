@@ -1,9 +1,9 @@
 //! Interrupt vectors: a mask, an eventfd and counters each, as a guest of VFIO sees MSI-X.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use handover::Bell;
+use handover::{Bell, Posted};
 use nvme::Vector;
 
 use crate::EventFd;
@@ -19,7 +19,15 @@ struct Line {
     bell: Bell,
     eventfd: EventFd,
     messages: AtomicU64,
+    /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own eventfd.
+    route: AtomicU32,
+    /// The descriptor of whoever posts here, and how often its notification, this vector's eventfd, was signalled.
+    posted: Posted,
+    signals: AtomicU64,
 }
+
+/// Messages are not posted.
+const DIRECT: u32 = u32::MAX;
 
 impl Vectors {
     /// `count` vectors, masked.
@@ -27,7 +35,16 @@ impl Vectors {
     /// # Errors
     /// What `eventfd` says (too many open files).
     pub fn new(count: u16) -> io::Result<Vectors> {
-        let line = || -> io::Result<Line> { Ok(Line { bell: Bell::new(), eventfd: EventFd::new()?, messages: AtomicU64::new(0) }) };
+        let line = || -> io::Result<Line> {
+            Ok(Line {
+                bell: Bell::new(),
+                eventfd: EventFd::new()?,
+                messages: AtomicU64::new(0),
+                route: AtomicU32::new(DIRECT),
+                posted: Posted::new(),
+                signals: AtomicU64::new(0),
+            })
+        };
         (0..count).map(|_| line()).collect::<io::Result<_>>().map(Vectors)
     }
 
@@ -56,9 +73,52 @@ impl Vectors {
         let rings = line.bell.rings();
         if rings {
             line.messages.fetch_add(1, Ordering::Relaxed);
-            line.eventfd.signal();
+            match line.route.load(Ordering::Relaxed) {
+                DIRECT => line.signal(),
+                home => self.post(vector, home),
+            }
         }
         rings
+    }
+
+    fn post(&self, vector: Vector, home: u32) {
+        if let Some(home) = self.0.get(home as usize)
+            && home.posted.post(vector.0)
+        {
+            home.signal();
+        }
+    }
+
+    /// Host: from now on messages of `vector` are posted into the descriptor of `home`, whose eventfd is its notification;
+    /// `None`: they signal the vector's own. To be followed by arming and a look: a message that is on its way may still go
+    /// the old one.
+    pub fn route(&self, vector: Vector, home: Option<Vector>) {
+        if let Some(line) = self.line(vector) {
+            line.route.store(home.map_or(DIRECT, |home| home.0.into()), Ordering::Relaxed);
+        }
+    }
+
+    /// Host, before it sleeps: allows messages of a vector, and, where they are posted, the next notification. Whatever came
+    /// before and did not notify is visible to the look that the caller now owes.
+    #[inline]
+    pub fn arm(&self, vector: Vector) {
+        let Some(line) = self.line(vector) else { return };
+        line.bell.arm();
+        match line.route.load(Ordering::Relaxed) {
+            DIRECT => {}
+            home => self.posted(Vector(home as u16)).into_iter().for_each(Posted::allow),
+        }
+    }
+
+    /// Host: the descriptor of `home`.
+    #[inline]
+    pub fn posted(&self, home: Vector) -> Option<&Posted> {
+        self.line(home).map(|line| &line.posted)
+    }
+
+    /// Notifications sent so far: as many as messages, or, where they are posted into this vector's descriptor, fewer.
+    pub fn notifications(&self, vector: Vector) -> u64 {
+        self.line(vector).map_or(0, |line| line.signals.load(Ordering::Relaxed))
     }
 
     /// Messages sent so far.
@@ -69,6 +129,14 @@ impl Vectors {
     #[inline]
     fn line(&self, vector: Vector) -> Option<&Line> {
         self.0.get(usize::from(vector.0))
+    }
+}
+
+impl Line {
+    #[inline]
+    fn signal(&self) {
+        self.signals.fetch_add(1, Ordering::Relaxed);
+        self.eventfd.signal();
     }
 }
 

@@ -77,6 +77,8 @@ impl Health {
             last_reset: other.last_reset.or(self.last_reset),
             dead: other.dead.or(self.dead),
             events: self.events.into_iter().chain(other.events).collect(),
+            held_back: self.held_back.or(other.held_back),
+            coalescing_refused: self.coalescing_refused | other.coalescing_refused,
         }
     }
 }

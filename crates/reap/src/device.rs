@@ -116,6 +116,8 @@ pub struct Description {
 pub struct DeviceCounters {
     /// Messages that the I/O vectors have sent.
     pub messages: u64,
+    /// Notifications that came of them: fewer, where messages are posted.
+    pub notifications: u64,
     /// Time that sending them took the device.
     pub notify: Nanos,
     /// Writes to submission queue doorbells.
@@ -137,6 +139,8 @@ pub struct HardwareCounters {
     pub cq_doorbells: u64,
     /// Messages of its vector, which other queues may share.
     pub messages: u64,
+    /// CPU time of its drain thread, in `threaded`.
+    pub drain_cpu: Nanos,
     /// Commands that have ended on all the queues of that vector.
     pub vector_finished: u64,
 }
@@ -238,6 +242,7 @@ impl Single {
             if !vectors.contains(&queue.vector) {
                 vectors.push(queue.vector);
                 sum.messages += self.0.link.messages(queue.vector);
+                sum.notifications += self.0.link.vectors().notifications(queue.vector);
             }
         }
         sum
@@ -279,6 +284,7 @@ impl DeviceCounters {
     pub(crate) fn and(self, other: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             messages: self.messages + other.messages,
+            notifications: self.notifications + other.notifications,
             notify: self.notify + other.notify,
             sq_doorbells: self.sq_doorbells + other.sq_doorbells,
             cq_doorbells: self.cq_doorbells + other.cq_doorbells,
@@ -296,6 +302,7 @@ impl HardwareCounters {
             sq_doorbells: self.sq_doorbells + other.sq_doorbells,
             cq_doorbells: self.cq_doorbells + other.cq_doorbells,
             messages: self.messages + other.messages,
+            drain_cpu: self.drain_cpu + other.drain_cpu,
             vector_finished: self.vector_finished + other.vector_finished,
         }
     }
@@ -332,6 +339,7 @@ impl Shared {
             sq_doorbells: pair.sq_doorbells,
             cq_doorbells: pair.cq_doorbells,
             messages: self.link.messages(queue.vector),
+            drain_cpu: queue.drain.cpu(),
             vector_finished,
         }
     }

@@ -27,6 +27,10 @@ impl Group {
         for (key, lane) in (0..).zip(queues.iter().flat_map(Queue::lanes)) {
             place.poller().add(lane, key)?;
         }
+        for lane in queues.iter().flat_map(Queue::lanes) {
+            let first = queues.iter().flat_map(Queue::lanes).find(|first| first.is_beside(lane));
+            first.into_iter().for_each(|first| lane.share_notification(first));
+        }
         Ok(Group { place, queues })
     }
 

@@ -18,6 +18,7 @@ use units::Nanos;
 
 use crate::book::{Claim, Poster, Requests};
 use crate::control::Reporter;
+use crate::drain::Drain;
 use crate::error::Refused;
 use crate::link::Link;
 use crate::prp_table::PrpTable;
@@ -39,6 +40,8 @@ pub(crate) struct HwQueue {
     pub maskable: bool,
     /// Told of protocol violations.
     pub reporter: Reporter,
+    /// The thread that drains it for software queues in `threaded`.
+    pub drain: Drain,
     /// Armed while the housekeeping thread has stopped moderating because nothing completes.
     pub idle: Bell,
     /// The controller is given up: nothing is posted any more.
@@ -184,9 +187,23 @@ impl HwQueue {
         prp: Arc<PrpTable>,
         softs: Box<[Arc<Soft>]>,
         reporter: Reporter,
-    ) -> HwQueue {
-        let role = LookRole::new(softs.len());
-        HwQueue { pair, vector, link, prp, softs, role, maskable, reporter, idle: Bell::new(), dead: AtomicBool::new(false), line: Line::default() }
+    ) -> std::io::Result<HwQueue> {
+        // Room for the drain thread as well.
+        let role = LookRole::new(softs.len() + 1);
+        Ok(HwQueue {
+            pair,
+            vector,
+            link,
+            prp,
+            softs,
+            role,
+            maskable,
+            reporter,
+            drain: Drain::new()?,
+            idle: Bell::new(),
+            dead: AtomicBool::new(false),
+            line: Line::default(),
+        })
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come.
@@ -213,7 +230,7 @@ impl HwQueue {
     /// Whether one thread may take another's entries.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.softs.len() > 1
+        self.softs.len() > 1 || self.drain.shares()
     }
 
     /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings
@@ -385,13 +402,13 @@ impl HwQueue {
         }
     }
 
-    /// Hands entries that belong to other software queues than `me` to their owners, and wakes those that sleep.
-    pub(crate) fn hand_out(&self, me: u8, taken: &[Completed]) {
+    /// Hands entries that belong to other software queues than `me`, if that is one, to their owners, and wakes those that sleep.
+    pub(crate) fn hand_out(&self, me: Option<u8>, taken: &[Completed]) {
         let mut told = [0u64; MOST_SOFT / 64];
         for completed in taken {
             let outcome = Outcome::answered(completed);
             let owner = outcome.token.soft();
-            if owner != me {
+            if Some(owner) != me {
                 self.give(owner, outcome);
                 told[usize::from(owner) / 64] |= 1 << (owner % 64);
             }
@@ -413,12 +430,10 @@ impl HwQueue {
         }
     }
 
-    /// Arms the vector: allows messages. The caller looks afterwards.
+    /// Arms the vector: allows messages, and, where they are posted, the next notification. The caller looks afterwards.
     #[inline]
     pub(crate) fn arm_vector(&self) {
-        if let Some(bell) = self.link.vectors().bell(self.vector) {
-            bell.arm();
-        }
+        self.link.vectors().arm(self.vector);
     }
 
     /// Masks the vector.

@@ -82,6 +82,8 @@ pub(crate) struct Looker {
     pub registered: bool,
     /// The vector's eventfd is in this thread's poller.
     pub polled: bool,
+    /// A drain thread takes the entries: this one looks at its inbox alone, but for the looks after commits.
+    pub drained: bool,
     taken: Vec<Completed>,
     inbox: Vec<Outcome>,
     done: Vec<Done>,
@@ -103,6 +105,7 @@ impl Looker {
             owner: false,
             registered: false,
             polled: false,
+            drained: false,
             taken: Vec::with_capacity(MOST),
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
@@ -153,7 +156,9 @@ impl Looker {
             return false;
         }
         self.counters.submit_checks += 1;
+        let drained = std::mem::replace(&mut self.drained, false);
         self.look(queue, soft, budget);
+        self.drained = drained;
         true
     }
 
@@ -175,16 +180,8 @@ impl Looker {
         self.seen = Seen { cpu_wanted: self.seen.cpu_wanted, ..Seen::default() };
         self.taken.clear();
         self.counters.looks += 1;
-        match queue.pair.try_reap(queue.link.doorbells(), budget.clamp(1, MOST as u32), &mut self.taken) {
-            None => self.seen.lock_busy = true,
-            Some(reaped) => {
-                self.seen.found = reaped.found;
-                self.seen.budget_used_up = reaped.budget_used_up;
-                self.seen.pending = reaped.more;
-                if let Some(violation) = reaped.violation {
-                    queue.reporter.violated(violation);
-                }
-            }
+        if !self.drained {
+            self.reap(queue, budget);
         }
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
         if self.taken.is_empty() && from_inbox == 0 {
@@ -197,16 +194,32 @@ impl Looker {
         if let Some(wakeups) = &mut self.wakeups {
             wakeups.took(self.seen.found);
         }
+        // What somebody else took for this queue is found as well, as far as its policy is concerned.
+        self.seen.found += from_inbox as u32;
         let now = hw::now();
         self.finish(queue, soft, now, slept);
         Some(now)
+    }
+
+    #[inline]
+    fn reap(&mut self, queue: &HwQueue, budget: u32) {
+        let Some(reaped) = queue.pair.try_reap(queue.link.doorbells(), budget.clamp(1, MOST as u32), &mut self.taken) else {
+            self.seen.lock_busy = true;
+            return;
+        };
+        self.seen.found = reaped.found;
+        self.seen.budget_used_up = reaped.budget_used_up;
+        self.seen.pending = reaped.more;
+        if let Some(violation) = reaped.violation {
+            queue.reporter.violated(violation);
+        }
     }
 
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
         if queue.is_shared() && self.taken.iter().any(|c| Token(c.token).soft() != self.me) {
-            queue.hand_out(self.me, &self.taken);
+            queue.hand_out(Some(self.me), &self.taken);
         }
         let wants_done = self.policy.wants_done();
         let mut book = soft.requests();

@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use completion::{Cause, Decisions, LatencySlack, Mode, Plan, Policy, Tuning, Woke};
+use completion::{Cause, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 
 use crate::book::Claim;
 use crate::cycle;
 use crate::device::{HardwareCounters, Shared};
+use crate::drain;
 use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::executor::{self, Signal};
@@ -19,6 +20,7 @@ use crate::future::Pending;
 use crate::hw_queue::{HwQueue, Soft};
 use crate::looker::{Counters, Looker};
 use crate::namespace::Namespace;
+use crate::posting::Posting;
 use crate::request::{Completion, Request};
 use crate::wakeups::Wakeups;
 
@@ -30,6 +32,7 @@ pub struct Queue {
     me: u8,
     place: Place,
     looker: RefCell<Looker>,
+    posting: Posting,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
     /// The clock read of the last batch.
@@ -76,11 +79,12 @@ impl Queue {
             me,
             place,
             looker: RefCell::new(looker),
+            posting: Posting::default(),
             uncommitted: Cell::new(false),
             clock: Cell::new(hw::now()),
             signal,
         };
-        queue.settle_mask();
+        queue.settle();
         Ok(queue)
     }
 
@@ -304,7 +308,58 @@ impl Queue {
     fn adopt(&self) {
         let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.tuning());
         if adopted.is_some() {
+            self.settle();
+        }
+    }
+
+    /// A mode has been adopted: who drains, where messages go, and whether the vector is masked, are as it wants them. A
+    /// look follows.
+    #[cold]
+    fn settle(&self) {
+        let mode = self.mode();
+        self.settle_placement(mode);
+        self.posting.settle(mode, &self.queue);
+        self.settle_mask();
+    }
+
+    fn settle_placement(&self, mode: Mode) {
+        let drained = mode.placement() == Placement::DrainThread;
+        if drained == self.looker.borrow().drained {
+            return;
+        }
+        if !drained {
+            self.looker.borrow_mut().drained = false;
+            return self.queue.drain.dismiss();
+        }
+        let alone = !self.queue.is_shared();
+        if let Err(error) = drain::engage(&self.queue) {
+            tracing::error!(%error, "no thread to drain the queue: its own thread does, as in interrupt");
+            return;
+        }
+        let mut looker = self.looker.borrow_mut();
+        looker.drained = true;
+        if alone {
+            // Until now nobody else could be woken by the vector.
+            looker.owner = false;
+            if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
+                tracing::error!(%error, "a queue's vector cannot be left to others");
+            }
+        }
+        drop(looker);
+        self.leave();
+    }
+
+    /// Whether the two lead to one controller.
+    pub(crate) fn is_beside(&self, other: &Queue) -> bool {
+        Arc::ptr_eq(&self.queue.link, &other.queue.link)
+    }
+
+    /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted.
+    pub(crate) fn share_notification(&self, home: &Queue) {
+        if !self.queue.is_shared() && !home.queue.is_shared() {
+            self.posting.set_home(home.queue.vector, &self.queue);
             self.settle_mask();
+            self.looker.borrow_mut().woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
         }
     }
 
@@ -358,6 +413,10 @@ impl Queue {
             return;
         }
         let mut looker = self.looker.borrow_mut();
+        if looker.drained {
+            // The drain thread rings the own bell.
+            return;
+        }
         if self.queue.is_shared() {
             looker.owner = self.queue.role.try_take(engine::sleeper(self.me));
             looker.registered = true;
@@ -365,8 +424,9 @@ impl Queue {
                 tracing::error!(%error, "a queue's vector cannot be watched");
             }
         }
-        if looker.owner {
+        if looker.owner && !self.posting.has_another_round(&self.queue) {
             self.queue.arm_vector();
+            self.posting.look(&self.queue);
         }
     }
 
@@ -377,7 +437,18 @@ impl Queue {
         let needed = self.queue.is_shared() || self.looker.borrow().policy.masks();
         // Another thread may have ended requests since the plan was made, and told before the bell was armed.
         let changed = self.looker.borrow().seen.in_flight != self.soft().open();
-        self.look_once_more(needed) || changed || self.soft().mode_asked()
+        // Asked in any case: it tells once.
+        let posted = self.posted_to();
+        posted || self.look_once_more(needed) || changed || self.soft().mode_asked()
+    }
+
+    /// Whether arming found a posted message that no notification stood for: the policy is told.
+    fn posted_to(&self) -> bool {
+        let found = self.posting.found();
+        if found {
+            self.looker.borrow_mut().found_something();
+        }
+        found
     }
 
     /// Whether there is anything for this thread to take: the policy is told.
@@ -409,6 +480,7 @@ impl Queue {
         if found {
             return;
         }
+        let notified = self.posting.was_called(&self.queue) || notified;
         looker.counters.wakeups += 1;
         if let Some(wakeups) = &mut looker.wakeups
             && notified
@@ -432,7 +504,7 @@ impl Queue {
             looker.registered = false;
             looker.owner = false;
             if let Some(heir) = self.queue.role.release(engine::sleeper(self.me)) {
-                self.queue.softs[heir.0 as usize].tell();
+                self.queue.tell_sleeper(heir);
                 return;
             }
         }
@@ -446,7 +518,7 @@ impl Queue {
             && self.looker.borrow().seen.pending
             && let Some(owner) = self.queue.role.owner()
         {
-            self.queue.softs[owner.0 as usize].tell();
+            self.queue.tell_sleeper(owner);
         }
     }
 
@@ -490,6 +562,10 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.commit();
         self.leave();
+        if self.looker.borrow().drained {
+            self.queue.drain.dismiss();
+        }
+        self.posting.end(&self.queue);
         self.soft().requests().disown_all();
         self.shared.give_back(&self.queue, self.me);
     }

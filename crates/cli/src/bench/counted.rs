@@ -132,6 +132,8 @@ impl Counted {
         let ((queue0, device0), (queue, device)) = (from, to);
         let finished = queue.finished - queue0.finished;
         self.sq_doorbells += share(queue.sq_doorbells - queue0.sq_doorbells, finished);
+        // A drain thread works for these I/Os, too.
+        self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
         let messages = share(queue.messages - queue0.messages, queue.vector_finished - queue0.vector_finished);
         self.messages += messages;

@@ -248,22 +248,25 @@ impl Adaptive {
         let horizon = self.horizon();
         let first = self.flight.first(&self.service).unwrap_or(now).max(now);
         let wait = self.begin(now, seen.in_flight, first);
-        if seen.leaving || seen.cpu_wanted {
-            self.decisions.gave_way += 1;
-            return self.sleep(now);
+        if seen.leaving {
+            return self.give_way(now);
         }
         let exploring = Nanos(self.cpu.0 * EXPLORE_SLEEPS) - wait.spun;
-        if wait.explores && exploring > Nanos::ZERO {
+        if wait.explores && exploring > Nanos::ZERO && !seen.cpu_wanted {
             return self.spin_or_nap(now, first, first, Nanos::ZERO, exploring);
         }
         if horizon <= self.cpu && !self.ledger.may_predict(self.cpu, MARGIN) {
             // As if nothing were known.
             let left = self.cpu - wait.spun;
-            return if left > Nanos::ZERO && wait.in_vain == 0 { self.spin(now, left) } else { self.sleep(now) };
+            let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
+            return if spins { self.spin(now, left) } else { self.sleep(now) };
         }
         if let Some(until) = self.gather(now, seen, first) {
             self.decisions.gathered += 1;
             return Plan::Nap { until };
+        }
+        if seen.cpu_wanted {
+            return self.give_way(now);
         }
         let expected = self.waits.expected(seen.in_flight);
         let awake = (first - now).min(if first - now > self.late + self.nap { self.nap } else { Nanos::MAX }) + expected;
@@ -323,6 +326,12 @@ impl Adaptive {
         let slept_over = self.flight.by(first + self.late + self.delay_over_late, &self.service).max(1);
         let pays = self.nap.0 * u64::from(slept_over) < self.cpu.0 * u64::from(gathered);
         pays.then_some(until)
+    }
+
+    /// Somebody else wants the CPU, or the thread has other things to do.
+    fn give_way(&mut self, now: Nanos) -> Plan {
+        self.decisions.gave_way += 1;
+        self.sleep(now)
     }
 
     fn sleep(&mut self, now: Nanos) -> Plan {

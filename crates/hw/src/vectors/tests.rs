@@ -21,3 +21,23 @@ fn a_vector_that_does_not_exist_sends_nothing() {
     assert!(!vectors.message(Vector(2)) && vectors.bell(Vector(2)).is_none() && vectors.eventfd(Vector(2)).is_none());
     assert_eq!(vectors.messages(Vector(2)), 0);
 }
+
+#[test]
+fn posted_messages_share_one_notification_and_go_their_own_way_again() {
+    let (vectors, home) = (Vectors::new(4).unwrap(), Vector(1));
+    for vector in [Vector(1), Vector(2)] {
+        vectors.route(vector, Some(home));
+        vectors.arm(vector);
+    }
+    assert!(vectors.message(Vector(2)) && vectors.message(Vector(1)) && vectors.message(Vector(2)));
+    let posted = vectors.posted(home).unwrap();
+    assert!(posted.take(1) && posted.take(2) && !posted.take(2));
+    assert_eq!((vectors.messages(Vector(2)), vectors.notifications(Vector(2)), vectors.notifications(home)), (2, 0, 1));
+    assert_eq!((vectors.eventfd(home).unwrap().drain(), vectors.eventfd(Vector(2)).unwrap().drain()), (1, 0));
+    vectors.arm(Vector(2));
+    assert!(vectors.message(Vector(2)), "and notifies, since that is allowed again");
+    assert_eq!(vectors.notifications(home), 2);
+    vectors.route(Vector(2), None);
+    assert!(vectors.message(Vector(2)));
+    assert_eq!(vectors.eventfd(Vector(2)).unwrap().drain(), 1);
+}

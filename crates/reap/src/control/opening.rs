@@ -90,7 +90,8 @@ impl Keeper {
             let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
             let vector = vector_of(&self.link, n, self.inventory.queues.len());
             let reporter = Reporter(self.asks.clone());
-            self.queues.push(Arc::new(HwQueue::new(pair, vector, self.link.clone(), prp.clone(), softs, reporter)));
+            let queue = HwQueue::new(pair, vector, self.link.clone(), prp.clone(), softs, reporter);
+            self.queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         Ok(())
     }

@@ -1,7 +1,14 @@
 use super::*;
 
 fn hardware(finished: u64, doorbells: u64, messages: u64, vector_finished: u64) -> HardwareCounters {
-    HardwareCounters { finished, sq_doorbells: doorbells, cq_doorbells: doorbells, messages, vector_finished }
+    HardwareCounters {
+        finished,
+        sq_doorbells: doorbells,
+        cq_doorbells: doorbells,
+        messages,
+        vector_finished,
+        ..HardwareCounters::default()
+    }
 }
 
 fn device(messages: u64, notify: u64) -> DeviceCounters {

@@ -1,0 +1,181 @@
+//! `threaded`: a thread for each vector that drains its queue and wakes those who submitted, as `request_threaded_irq`
+//! has it.
+//!
+//! To the look role (law 6) it is one more sleeper, which waits on the vector and leaves every entry in its owner's inbox.
+//! So software queues in other modes may share the hardware queue meanwhile, and the modes may be switched at any time. It
+//! runs as long as some software queue is in that mode.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use completion::WEIGHT;
+use driver::Completed;
+use handover::{Bell, SleeperId};
+use hw::{EventFd, Poller, ThreadCpuClock};
+use units::Nanos;
+
+use crate::engine::{KEY_VECTOR, KEY_WAKE};
+use crate::hw_queue::HwQueue;
+
+/// The drain thread of a hardware queue, or the place where one will be.
+pub(crate) struct Drain {
+    state: Mutex<State>,
+    /// There has been one: since then the queue's entries may be taken by another thread than their owner's, and going to
+    /// sleep on it goes by the look role.
+    shares: AtomicBool,
+    bell: Bell,
+    wake: EventFd,
+    /// CPU time of threads that have ended.
+    spent: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Software queues in the mode.
+    users: u32,
+    running: bool,
+    clock: Option<ThreadCpuClock>,
+}
+
+impl Drain {
+    pub(crate) fn new() -> std::io::Result<Drain> {
+        let (shares, bell, wake) = (AtomicBool::new(false), Bell::new(), EventFd::new()?);
+        Ok(Drain { state: Mutex::default(), shares, bell, wake, spent: AtomicU64::new(0) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is or has been a drain thread.
+    #[inline]
+    pub(crate) fn shares(&self) -> bool {
+        self.shares.load(Acquire)
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub(crate) fn tell(&self) {
+        if self.bell.ring_once() {
+            self.wake.signal();
+        }
+    }
+
+    /// CPU time of the drain threads so far.
+    pub(crate) fn cpu(&self) -> Nanos {
+        let state = self.state();
+        let running = state.clock.and_then(ThreadCpuClock::read).unwrap_or_default();
+        Nanos(self.spent.load(Acquire)) + running
+    }
+
+    /// A software queue is in the mode no more.
+    pub(crate) fn dismiss(&self) {
+        let mut state = self.state();
+        state.users = state.users.saturating_sub(1);
+        drop(state);
+        self.tell();
+    }
+}
+
+/// A software queue's thread enters the mode. The drain thread runs where the caller may.
+///
+/// # Errors
+/// The system has no thread or descriptor left; nothing has changed.
+pub(crate) fn engage(queue: &Arc<HwQueue>) -> std::io::Result<()> {
+    let mut state = queue.drain.state();
+    if !state.running {
+        let poller = Poller::new()?;
+        poller.add(&queue.drain.wake, KEY_WAKE)?;
+        if let Some(eventfd) = queue.link.vectors().eventfd(queue.vector) {
+            poller.add(eventfd, KEY_VECTOR)?;
+        }
+        let worker = Worker { queue: queue.clone(), poller, taken: Vec::with_capacity(WEIGHT as usize), events: Vec::with_capacity(8) };
+        std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())?;
+        state.running = true;
+    }
+    state.users += 1;
+    queue.drain.shares.store(true, Release);
+    Ok(())
+}
+
+struct Worker {
+    queue: Arc<HwQueue>,
+    poller: Poller,
+    taken: Vec<Completed>,
+    events: Vec<u64>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let queue = self.queue.clone();
+        let me = queue.drain_id();
+        queue.drain.state().clock = ThreadCpuClock::of_current().ok();
+        loop {
+            self.reap();
+            if self.is_dismissed() {
+                break;
+            }
+            // By law 6: the own bell, the role, the vector, and a look.
+            queue.drain.bell.arm();
+            let owner = queue.role.try_take(me);
+            if owner {
+                queue.arm_vector();
+            }
+            let idle = queue.drain.state().users > 0 && !(owner && queue.pair.pending());
+            if idle && let Err(error) = self.poller.wait(None, &mut self.events) {
+                tracing::error!(%error, "a drain thread cannot sleep");
+            }
+            queue.drain.bell.mask();
+        }
+        if let Some(heir) = queue.role.release(me) {
+            queue.tell_sleeper(heir);
+        }
+    }
+
+    /// Ends the thread if no software queue is in the mode. Decided under the lock under which one would be engaged.
+    fn is_dismissed(&self) -> bool {
+        let drain = &self.queue.drain;
+        let mut state = drain.state();
+        let dismissed = state.users == 0;
+        if dismissed {
+            state.running = false;
+            state.clock = None;
+            drain.spent.fetch_add(hw::thread_cpu().0, AcqRel);
+        }
+        dismissed
+    }
+
+    /// Takes what there is, a weight at a time. A lock that is busy is none of its business: the holder looks once more.
+    fn reap(&mut self) {
+        let queue = &self.queue;
+        loop {
+            self.taken.clear();
+            let Some(reaped) = queue.pair.try_reap(queue.link.doorbells(), WEIGHT, &mut self.taken) else { return };
+            if let Some(violation) = reaped.violation {
+                queue.reporter.violated(violation);
+            }
+            if !self.taken.is_empty() {
+                queue.hand_out(None, &self.taken);
+                queue.serve_line(hw::now());
+            }
+            if !reaped.more {
+                return;
+            }
+        }
+    }
+}
+
+impl HwQueue {
+    /// The drain thread's number in the look role: after all the software queues'.
+    pub(crate) fn drain_id(&self) -> SleeperId {
+        SleeperId(self.softs.len() as u32)
+    }
+
+    /// Wakes a thread that the look role knows.
+    pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
+        match self.softs.get(sleeper.0 as usize) {
+            Some(soft) => soft.tell(),
+            None => self.drain.tell(),
+        }
+    }
+}

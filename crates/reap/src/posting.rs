@@ -1,0 +1,81 @@
+//! `posted`: one software queue's side of the descriptor that its vector's messages are posted into.
+//!
+//! The eventfd of the *home* vector is the notification. Home is the queue's own vector, or, in a [`crate::Group`], that
+//! of the group's first queue on the same controller, so that one notification stands for all of them.
+
+use std::cell::Cell;
+
+use completion::{Delivery, Mode};
+use handover::MOST_ROUNDS;
+use nvme::Vector;
+
+use crate::hw_queue::HwQueue;
+
+/// Whether messages are posted, and the round that is under way.
+#[derive(Default)]
+pub(crate) struct Posting {
+    home: Cell<Option<Vector>>,
+    on: Cell<bool>,
+    rounds: Cell<u32>,
+    /// The bit was set when the queue was armed.
+    pending: Cell<bool>,
+}
+
+impl Posting {
+    /// The vector whose notification stands for this queue's messages from now on.
+    /// Where messages are posted already, arming and a look follow.
+    pub(crate) fn set_home(&self, home: Vector, queue: &HwQueue) {
+        self.home.set(Some(home));
+        if self.on.get() {
+            queue.link.vectors().route(queue.vector, Some(home));
+        }
+    }
+
+    /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
+    /// because the one outstanding bit would stand for threads that do not know of each other.
+    pub(crate) fn settle(&self, mode: Mode, queue: &HwQueue) {
+        let on = mode.delivery() == Delivery::Posted && queue.maskable;
+        if on != self.on.replace(on) {
+            let home = self.home.get().filter(|_| !queue.is_shared()).unwrap_or(queue.vector);
+            queue.link.vectors().route(queue.vector, on.then_some(home));
+            self.home.set(Some(home));
+            self.pending.set(false);
+        }
+    }
+
+    /// The queue is given back: its vector notifies by itself.
+    pub(crate) fn end(&self, queue: &HwQueue) {
+        if self.on.take() {
+            queue.link.vectors().route(queue.vector, None);
+        }
+    }
+
+    fn take(&self, queue: &HwQueue) -> bool {
+        let home = self.home.get().unwrap_or(queue.vector);
+        queue.link.vectors().posted(home).is_some_and(|posted| posted.take(queue.vector.0))
+    }
+
+    /// Before sleeping: whether the bit is set and there have not been too many rounds, so that the thread looks again while
+    /// the notification stays outstanding.
+    pub(crate) fn has_another_round(&self, queue: &HwQueue) -> bool {
+        let another = self.on.get() && self.rounds.get() + 1 < MOST_ROUNDS && self.take(queue);
+        self.rounds.set(if another { self.rounds.get() + 1 } else { 0 });
+        self.pending.set(another);
+        another
+    }
+
+    /// After arming, which lets the next notification come: the last look.
+    pub(crate) fn look(&self, queue: &HwQueue) {
+        self.pending.set(self.on.get() && self.take(queue));
+    }
+
+    /// Whether arming found the bit set.
+    pub(crate) fn found(&self) -> bool {
+        self.pending.take()
+    }
+
+    /// After a wake-up: whether this queue was posted to.
+    pub(crate) fn was_called(&self, queue: &HwQueue) -> bool {
+        self.on.get() && self.take(queue)
+    }
+}

@@ -1,0 +1,156 @@
+//! What the modes do to a whole stack, as far as it can be counted.
+
+use completion::Mode;
+use reap::{Device, Group, Nanos, OpenOptions, Queue, Request};
+
+/// A device of 8 queues; what its commands take is the URI's profile's.
+fn open(profile: &str, options: OpenOptions) -> Device {
+    Device::open_with(&format!("mem:64M?profile={profile}&queues=8&vectors=9"), &options).unwrap()
+}
+
+/// Keeps `depth` reads in flight until `ios` are done. How many of them succeeded.
+fn read(queue: &Queue, ios: usize, depth: usize, urgent: bool) -> usize {
+    let ns = queue.namespaces()[0];
+    let (mut begun, mut ended, mut good) = (0, 0, 0);
+    let mut out = Vec::with_capacity(depth);
+    while ended < ios {
+        let more = (ios - begun).min(depth - (begun - ended));
+        let one = |n: usize| {
+            let request = Request::read(&ns, (n as u64 * 8) % 8_192, queue.buffer(4096).unwrap());
+            if urgent { request.urgent() } else { request }
+        };
+        queue.submit(reap::now(), (begun..begun + more).map(one)).map_err(|(why, _)| why).unwrap();
+        begun += more;
+        queue.wait(1, Nanos::MAX).unwrap();
+        queue.reap(&mut out);
+        ended += out.len();
+        good += out.drain(..).filter(|done| done.result.is_ok()).count();
+    }
+    good
+}
+
+/// Nobody had to wait for a time-out: no wake-up was lost.
+fn nothing_was_late(device: &Device) {
+    let health = device.health();
+    assert_eq!((health.aborts, &health.dead), (0, &None), "{health:?}");
+}
+
+fn mode(name: &str) -> Mode {
+    name.parse().unwrap()
+}
+
+/// Waits until `what` is true of the device's health, for ten seconds at most.
+fn until(device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
+    for _ in 0..10_000 {
+        let health = device.health();
+        if what(&health) {
+            return health;
+        }
+        read(queue, 64, 32, false);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("still {:?}", device.health());
+}
+
+#[test]
+fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
+    for (software, name) in [(1, "threaded"), (3, "threaded"), (3, "threaded+submit-check")] {
+        let options = OpenOptions { software_queues: software, mode: mode(name), ..OpenOptions::default() };
+        let device = open("optane", options);
+        let queues: Vec<Queue> = (0..software).map(|_| device.queue().unwrap()).collect();
+        std::thread::scope(|scope| {
+            for queue in queues {
+                scope.spawn(move || {
+                    assert_eq!(read(&queue, 2_000, 8, false), 2_000);
+                    let own = queue.counters().entries;
+                    if name == "threaded" {
+                        assert_eq!(own, 0, "the drain thread alone takes entries");
+                    }
+                    assert!(queue.hardware_counters().drain_cpu > Nanos::ZERO);
+                    // And when the queue's own thread takes them again, there is none left.
+                    queue.set_mode(Mode::POLL);
+                    assert_eq!(read(&queue, 500, 8, false), 500);
+                    assert!(queue.counters().entries > own);
+                });
+            }
+        });
+        nothing_was_late(&device);
+    }
+}
+
+#[test]
+fn posted_messages_of_a_groups_queues_share_notifications() {
+    let options = OpenOptions { software_queues: 4, hardware_queues: 4, mode: Mode::POSTED, ..OpenOptions::default() };
+    let device = open("optane", options);
+    let group = Group::new((0..4).map(|_| device.queue().unwrap()).collect()).unwrap();
+    let mut out = Vec::with_capacity(64);
+    for round in 0..50 {
+        for queue in group.queues() {
+            let ns = queue.namespaces()[0];
+            let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
+            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+        }
+        // The thread is away: what is posted meanwhile is one notification.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert_eq!(group.wait(32, Nanos::MAX).unwrap(), 32, "round {round}");
+        group.queues().iter().for_each(|queue| _ = queue.reap(&mut out));
+        assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 32);
+    }
+    nothing_was_late(&device);
+    let counters = device.counters();
+    assert_eq!(counters.messages, 50 * 32, "a message for each entry, as ever");
+    assert!(counters.notifications < counters.messages, "{counters:?}");
+}
+
+#[test]
+fn moderators_tell_the_controller_and_take_it_back() {
+    let device = open("optane", OpenOptions { mode: Mode::COALESCE, ..OpenOptions::default() });
+    let queue = device.queue().unwrap();
+    let health = until(&device, &queue, |health| health.held_back.is_some());
+    assert_eq!((health.held_back, health.coalescing_refused), (Some((8, 100)), false));
+    let before = queue.hardware_counters();
+    assert_eq!(read(&queue, 2_000, 64, false), 2_000);
+    let messages = queue.hardware_counters().messages - before.messages;
+    assert!(messages < 1_000, "{messages} messages for 2000 entries");
+
+    // A reset forgets the setting, and the moderator sets it again.
+    device.reset();
+    until(&device, &queue, |health| health.resets == 1);
+    until(&device, &queue, |health| health.held_back == Some((8, 100)));
+    for name in ["vic", "dim"] {
+        device.set_mode(mode(name));
+        assert_eq!(read(&queue, 500, 32, false), 500, "{name}");
+    }
+    device.set_mode(Mode::INTERRUPT);
+    until(&device, &queue, |health| health.held_back.is_none());
+    nothing_was_late(&device);
+}
+
+#[test]
+fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
+    for name in ["coalesce", "vic", "dim"] {
+        let device = open("cloud", OpenOptions { mode: mode(name), ..OpenOptions::default() });
+        let queue = device.queue().unwrap();
+        if name == "coalesce" {
+            until(&device, &queue, |health| health.coalescing_refused);
+            assert_eq!(read(&queue, 100, 8, false), 100);
+            assert_eq!(queue.mode(), Mode::INTERRUPT);
+        }
+        assert_eq!(read(&queue, 100, 8, false), 100);
+    }
+}
+
+#[test]
+fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let device = open("tlc", options);
+    let queue = device.queue().unwrap();
+    assert!(queue.decisions().is_some());
+    assert_eq!(read(&queue, 2_000, 32, true), 2_000);
+    let decisions = queue.decisions().unwrap();
+    assert!(decisions.looks > 0 && decisions.waits > 0, "{decisions:?}");
+    assert_eq!(decisions.gathered, 0, "{decisions:?}");
+    queue.set_mode(Mode::POLL);
+    assert_eq!(read(&queue, 10, 1, false), 10);
+    assert_eq!(queue.decisions(), None);
+}

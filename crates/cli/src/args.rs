@@ -227,6 +227,9 @@ pub struct SimArgs {
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also draw the results: a page that needs no network, to be opened in a browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 const SIM_EXAMPLES: &str = "\
@@ -235,7 +238,7 @@ Examples:
   reap sim scenarios/common-case.toml
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
-  reap sim --sweep --ios 20000 --json sweep.json
+  reap sim --sweep --ios 20000 --json sweep.json --html sweep.html
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.

@@ -16,13 +16,14 @@ use crate::rows::json::JsonResults;
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
 /// In the order in which they run.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 9] = [
     include_str!("report/vendor/d3.min.js"),
     include_str!("report/vendor/plot.umd.min.js"),
     include_str!("report/page/data.js"),
     include_str!("report/page/plots.js"),
     include_str!("report/page/charts.js"),
     include_str!("report/page/timeline.js"),
+    include_str!("report/page/simulated.js"),
     include_str!("report/page/table.js"),
     include_str!("report/page/page.js"),
 ];

@@ -16,6 +16,7 @@ pub use rows::row;
 use super::{pool, replay};
 use crate::args::SimArgs;
 use crate::output::Output;
+use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::width;
 use crate::{jobs, stop};
@@ -47,6 +48,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
     let mut output = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let mut page = report::open(args.html.as_deref())?;
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |&mode| (mode, first.wrapping_add(n))))
         .map(|(mode, seed)| Scenario { mode, seed, ..file.scenario.clone() })
@@ -63,6 +65,9 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if let Some(mut file) = output.take() {
         file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
+    }
+    if let Some(page) = page.take() {
+        report::write(&Report { results: &results, machine: &rows::machine(&file.scenario) }, page)?;
     }
     let mut output = Output::open(None)?;
     output.write(&table::show(&results, &rows::machine(&file.scenario), width()))?;

@@ -16,10 +16,16 @@ use serde_json::{Value, json};
 use super::{pool, scenario};
 use crate::args::SimArgs;
 use crate::output::Output;
+use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::digits;
 use crate::rows::{Results, Row, Scene};
 use crate::stop;
+
+/// What stands below a page's charts.
+const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
+    work not. Latencies: from the intended start until the completion was found. Regret: the setting of --latency-slack with the least max(p99 ÷ \
+    its p99, CPU ÷ its CPU) on one half of the seeds, judged on the other.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -57,6 +63,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let seed = args.seed.unwrap_or(1);
     let stop = stop::on_signal()?;
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let mut page = report::open(args.html.as_deref())?;
     let cells = sweep::cells(seed);
     let tasks = tasks(&cells, &modes, seed, &stop)?;
     let ios = (args.ios / SEEDS).max(1);
@@ -70,12 +77,19 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         eprintln!("note: stopped by a signal after {done} of {} runs; what follows is of those", tasks.len());
     }
     let regrets = regrets(&cells, &tasks, &ran);
+    let mut results =
+        Results { title: format!("Sweep of {done} runs, {} I/Os each", ios * SEEDS), device: "simulated".into(), ..Results::default() };
+    results.rows = ran.into_iter().flatten().map(|ran| ran.row).collect();
+    results.extra.insert("seed".into(), seed.into());
+    results.extra.insert("ios_per_cell".into(), (ios * SEEDS).into());
+    results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
+    if let Some(page) = page.take() {
+        results.notes.push(LEGEND.into());
+        report::write(&Report { results: &results, machine: "simulated; what things cost stands with each scene" }, page)?;
+    }
     if let Some(mut file) = file.take() {
-        let mut results = Results { title: "sweep".into(), device: "simulated".into(), ..Results::default() };
-        results.rows = ran.into_iter().flatten().map(|ran| ran.row).collect();
-        results.extra.insert("seed".into(), seed.into());
-        results.extra.insert("ios_per_cell".into(), (ios * SEEDS).into());
-        results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
+        // A curve for each of thousands of rows is more than anybody reads.
+        results.rows.iter_mut().for_each(|row| row.latency.curve.clear());
         file.write(&(serde_json::to_string(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
     }
@@ -115,8 +129,6 @@ fn ran(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Ran, SimError> {
     let mut row = scenario::row(name, &scene, &outcomes.iter().collect::<Vec<_>>(), &mut rng).ok_or_else(unfit)?;
     row.extra.insert("costs".into(), Value::from(cell.costs));
     row.extra.insert("capacity_iops".into(), json!(task.capacity));
-    // A curve for each of thousands of rows is more than anybody reads.
-    row.latency.curve.clear();
     Ok(Ran { row, halves })
 }
 

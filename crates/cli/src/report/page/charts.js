@@ -87,8 +87,8 @@ function wakeupChart() {
   if (!some.length) return null;
   const words = "How many completions a thread finds each time that it is woken: 1 is one interrupt for each I/O. A mode that never sleeps has none, and is not drawn.";
   const one = loadsOf(groupRows()).length < 2
-    ? panel("Completions per wake-up", (width) => forest(some, "per_wakeup", (value) => trim(three(value)), width), { height: forestHeight(some) })
-    : panel("Completions per wake-up, against the load", () => againstLoad(some, "per_wakeup", "completions", (value) => count(value)), { labels: true, height: 280 });
+    ? panel("Completions per wake-up", (width) => forest(some, "per_wakeup", digitsOf, width), { height: forestHeight(some) })
+    : panel("Completions per wake-up, against the load", () => againstLoad(some, "per_wakeup", "completions", count), { labels: true, height: 280 });
   return chart("wakeups", "Completions per wake-up", words, [one], { width: 520 });
 }
 
@@ -100,14 +100,16 @@ function forest(some, figure, format, width, { middle = null } = {}) {
   const x = scale([...some.flatMap((row) => withInterval(row, figure)), middle], "", format, { ticks: width < 360 ? 3 : 4 });
   const own = { fontSize: 12, tickSize: 0, label: null };
   const marks = [
-    Plot.gridX({ ticks: x.values ?? x.ticks, strokeOpacity: 0.16 }), Plot.axisX({ ticks: x.values ?? x.ticks, tickFormat: format, tickSize: 0, label: null }), Plot.axisY(own),
+    Plot.gridX({ ticks: x.values ?? x.ticks, strokeOpacity: 0.16 }), Plot.axisX({ ticks: x.values ?? x.ticks, tickFormat: x.tickFormat, tickSize: 0, label: null }), Plot.axisY(own),
     Plot.ruleY(names, { stroke: "var(--line)", strokeOpacity: 0.7 }), ...(middle === null ? [] : [Plot.ruleX([middle], { stroke: "var(--soft)", strokeDasharray: "3 3" })]),
     ...byMode(some, (rows, mode) => [intervals(rows, mode, figure, "name", { lying: true }), points(rows, mode, figure, "name", { r: 5 })]),
     tip(some, figure, "name", (row) => row.words ?? tell(row)),
   ];
-  const marginLeft = 18 + 6.6 * Math.max(...names.map((name) => name.length));
-  return { x, y: { type: "point", domain: names, label: "" }, marks, ownAxes: true, marginLeft, marginTop: 6 };
+  return { x, y: { type: "point", domain: names, label: "" }, marks, ownAxes: true, marginLeft: marginFor(names), marginTop: 6 };
 }
+
+// Room for names left of a chart.
+const marginFor = (names) => 18 + 6.6 * Math.max(...names.map((name) => name.length));
 
 // Without loads: each figure by itself.
 function figuresChart() {
@@ -136,9 +138,12 @@ function ratioChart() {
   }).filter((row) => row.mode.shown);
   if (!pairs.length) return null;
   const panels = d3.groups(pairs, (row) => row.figure).map(([figure, own]) =>
-    panel(`${name[figure] ?? figure} ÷ ${first.name}'s`, (width) => forest(own, "ratio", (value) => `× ${trim(three(value))}`, width, { middle: 1 }), { height: forestHeight(own) }));
-  return chart("ratios", `Compared with ${first.name}, round by round`,
-    `Ratios of blocks that ran next to each other, their median and 95 % interval. The line marked (A/A) is ${first.name} against itself: as much is noise.`, panels, { width: 380 });
+    panel(`${name[figure] ?? figure} ÷ ${first.name}'s`, (width) => forest(own, "ratio", times, width, { middle: 1 }), { height: forestHeight(own) }));
+  const live = pairs.some((row) => row.name.endsWith(" (A/A)"));
+  const words = live
+    ? `Ratios of blocks that ran next to each other, their median and 95 % interval. The line marked (A/A) is ${first.name} against itself: as much is noise.`
+    : "Ratios seed by seed, their median and 95 % interval.";
+  return chart("ratios", `Compared with ${first.name}, ${live ? "round by round" : "seed by seed"}`, words, panels, { width: 380 });
 }
 
 // Percentiles on an axis of nines: each tenth of what is left is as wide as the one before.

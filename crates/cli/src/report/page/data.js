@@ -73,7 +73,7 @@ function readRow(row) {
   const intervals = { iops: ci.iops, cpu: ci.cpu_ns_per_io, p50: ci.lat_p50, p99: ci.lat_p99, p999: ci.lat_p999 };
   return {
     ...figures, intervals, mode, knob, name: row.mode, load: row.load_pct, qd: row.qd, profile: row.profile, arrivals: row.arrivals ?? "",
-    background: row.background_pct ?? null, curve: row.lat_curve ?? [], raw: row,
+    background: row.background_pct ?? null, costs: row.costs ?? "", split: row.cpu_pct ?? null, curve: row.lat_curve ?? [], raw: row,
   };
 }
 
@@ -84,7 +84,9 @@ const timelines = (data.results.timelines ?? []).map((line) => ({ ...line, look:
 function groupOf(row) {
   const arrivals = row.arrivals ? `, ${row.arrivals}` : "";
   const background = row.background === null ? "" : `, ${row.background} % of the CPU wanted by another thread`;
-  return `${row.profile}, queue depth ${row.qd}${arrivals}${background}`;
+  // A simulated machine's price list.
+  const costs = row.costs ? `, ${row.costs}` : "";
+  return `${row.profile}, queue depth ${row.qd}${arrivals}${background}${costs}`;
 }
 
 const groups = [...new Set(rows.map(groupOf))];
@@ -105,16 +107,16 @@ function onePerMode(some) {
   return [...best.values()];
 }
 
-// Figures as people read them: three digits, units that fit.
-const three = (value) => (value >= 99.95 ? value.toFixed(0) : value >= 9.995 ? value.toFixed(1) : value.toFixed(2));
-const trim = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
-function scaled(value, steps) {
+// Figures as people read them: three digits that matter (more where neighbours on an axis would be the same), units that fit.
+const digitsOf = (value, digits = 3) => (Math.abs(value) >= 10 ** digits ? value.toFixed(0) : String(Number(value.toPrecision(digits))));
+function scaled(value, steps, digits) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return `0${steps[0][1]}`;
   let [unit, suffix] = steps[0];
   for (const [least, name] of steps) if (value >= least * 0.9995) [unit, suffix] = [least, name];
-  return trim(three(value / unit)) + suffix;
+  return digitsOf(value / unit, digits) + suffix;
 }
-const time = (ns) => scaled(ns, [[1, " ns"], [1e3, " µs"], [1e6, " ms"], [1e9, " s"]]);
-const count = (value) => scaled(value, [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"]]);
-const percent = (value) => (value === null ? "–" : `${trim(three(value))} %`);
+const time = (ns, digits) => scaled(ns, [[1, " ns"], [1e3, " µs"], [1e6, " ms"], [1e9, " s"]], digits);
+const count = (value, digits) => scaled(value, [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"]], digits);
+const percent = (value, digits) => (value === null ? "–" : `${digitsOf(value, digits)} %`);
+const times = (value, digits) => `× ${digitsOf(value, digits)}`;

@@ -21,11 +21,14 @@ function scale(values, label, format, { log, zero = false, ticks = 5 } = {}) {
   const logarithmic = (log ?? high / low > 3) && positive.length > 0 && !(zero && known.length > positive.length);
   if (logarithmic) {
     const room = Math.max((high / low) ** 0.06, 1.04);
-    return { type: "log", domain: [low / room, high * room], label: label ? `${label} (log)` : "log scale", tickFormat: format, ticks, grid: true, values: logTicks(low / room, high * room, ticks) };
+    return { type: "log", domain: [low / room, high * room], label: label ? `${label} (log)` : "log scale", tickFormat: (value) => format(value), ticks, grid: true, values: logTicks(low / room, high * room, ticks) };
   }
   [low, high] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.08;
-  return { type: "linear", domain: [zero ? Math.min(0, low) : low - room, high + room], label, tickFormat: format, ticks, grid: true };
+  const domain = [zero ? Math.min(0, low) : low - room, high + room];
+  // As many digits as tell one tick from the next.
+  const digits = Math.max(3, Math.ceil(Math.log10(Math.max(Math.abs(domain[0]), Math.abs(domain[1])) / (domain[1] - domain[0]))) + 2);
+  return { type: "linear", domain, label, tickFormat: (value) => format(value, digits), ticks, grid: true };
 }
 
 // Round numbers on a logarithmic axis: powers of ten if there are enough of them, else 1-2-5, else whatever is even.
@@ -88,7 +91,7 @@ function tell(row) {
   };
   return [
     `${row.name}, ${loadWords(row.load)}`, `IOPS  ${between("iops", count)}`, `CPU per I/O  ${between("cpu", time)}`, `p50  ${between("p50", time)}`,
-    `p99  ${between("p99", time)}`, `p99.9  ${between("p999", time)}`, row.per_wakeup ? `completions per wake-up  ${trim(three(row.per_wakeup))}` : "no wake-ups",
+    `p99  ${between("p99", time)}`, `p99.9  ${between("p999", time)}`, row.per_wakeup ? `completions per wake-up  ${digitsOf(row.per_wakeup)}` : "no wake-ups",
   ].join("\n");
 }
 

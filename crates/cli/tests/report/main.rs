@@ -1,0 +1,105 @@
+//! The pages of `--html` in a real browser: every chart has marks, no script complains, nothing is wider than a phone.
+//!
+//! Needs a headless Chromium, which `tests/report.sh` looks for (`REAP_CHROMIUM`); so these tests are ignored elsewhere.
+
+mod browser;
+mod page;
+
+use std::fs;
+
+use browser::Shown;
+use page::Page;
+
+/// A small sweep: loads, and a stepping load.
+const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive@0,adaptive@50% --repeat 2 --loads 10,40,100 --qd 8 --steps";
+/// All the charts that a sweep has; without loads there are `figures` and `ratios` instead of `load`.
+const SWEEP_CHARTS: [&str; 6] = ["plane", "load", "wakeups", "distribution", "timeline", "table"];
+const PLAIN_CHARTS: [&str; 6] = ["plane", "figures", "ratios", "wakeups", "distribution", "table"];
+
+/// What is wrong with `shown`, which should have these charts.
+fn faults(shown: &Shown, charts: &[&str]) -> Vec<String> {
+    let mut faults: Vec<String> = shown.complaints.iter().map(|line| format!("a script complains: {line}")).collect();
+    for chart in charts {
+        match shown.marks(chart) {
+            None => faults.push(format!("{chart}: there is no such chart")),
+            Some(0) => faults.push(format!("{chart}: no marks")),
+            Some(_) => {}
+        }
+    }
+    if shown.dom.contains("NaN") {
+        faults.push("a mark is nowhere: NaN".into());
+    }
+    faults
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn every_chart_of_a_sweep_is_drawn_and_one_without_data_is_missed() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), SWEEP);
+    assert_eq!(faults(&page.show(), &SWEEP_CHARTS), Vec::<String>::new());
+    // On a phone nothing is wider than the screen.
+    let phone = page.with(|text| text.replace("</body>", WIDTH_PROBE)).show_wide(390);
+    assert!(phone.dom.contains("data-too-wide=\"\""), "{:?}", phone.attribute("data-too-wide"));
+    // The broken twins: what the check is worth.
+    let twins: [(&str, fn(&mut serde_json::Value)); 4] = [
+        ("distribution: there is no such chart", |data| each_row(data, |row| drop(row.remove("lat_curve")))),
+        ("timeline: there is no such chart", |data| drop(data["results"].as_object_mut().unwrap().remove("timelines"))),
+        ("wakeups: there is no such chart", |data| each_row(data, |row| drop(row.insert("completions_per_wakeup".into(), 0.into())))),
+        ("a script complains", |data| drop(data["results"].as_object_mut().unwrap().remove("rows"))),
+    ];
+    for (fault, damage) in twins {
+        let found = faults(&page.damaged(damage).show(), &SWEEP_CHARTS);
+        assert!(found.iter().any(|found| found.starts_with(fault)), "{fault:?} is not among {found:?}");
+    }
+    // Charts without their marks: the library is there, and draws nothing.
+    let empty = page.with(|text| text.replace(", ...marks,", ","));
+    assert!(faults(&empty.show(), &["plane"]).contains(&"plane: no marks".to_owned()));
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn every_chart_of_one_job_is_drawn() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("job.fio"), "[</script><b>&\"x\"]\nrw=randread\nbs=4k\niodepth=8\n").unwrap();
+    let page = Page::of(place.path(), "compare job.fio --device mem:16M --modes interrupt,interrupt+submit-check,poll --repeat 2");
+    assert_eq!(faults(&page.show(), &PLAIN_CHARTS), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn every_chart_of_a_simulation_is_drawn() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 3");
+    assert_eq!(faults(&page.show(), &["plane", "figures", "ratios", "wakeups", "split", "distribution", "table"]), Vec::<String>::new());
+    let page = Page::of(place.path(), "sim --sweep --ios 400 --modes interrupt,adaptive");
+    assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn what_a_page_shows_of_others_is_text() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), "compare --device mem:16M --modes poll --repeat 1");
+    let evil = "</script><img src=x onerror=document.body.dataset.owned=1>@10%";
+    let shown = page.damaged(|data| {
+        data["title"] = evil.into();
+        data["notes"] = vec![evil].into();
+        each_row(data, |row| drop(row.insert("mode".into(), evil.into())));
+    });
+    let shown = shown.show();
+    assert!(!shown.dom.contains("data-owned"), "a name became an element");
+    assert!(shown.dom.contains("&lt;/script&gt;&lt;img src=x"));
+    assert_eq!(faults(&shown, &["plane", "table"]), Vec::<String>::new());
+}
+
+/// Says in the page which elements reach over its right edge.
+const WIDTH_PROBE: &str = "<script>document.body.dataset.tooWide = document.documentElement.scrollWidth > innerWidth \
+    ? [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.className || e.tagName).join() || 'something' \
+    : '';</script></body>";
+
+fn each_row(data: &mut serde_json::Value, change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {
+    for row in data["results"]["rows"].as_array_mut().unwrap() {
+        change(row.as_object_mut().unwrap());
+    }
+}

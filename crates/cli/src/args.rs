@@ -33,6 +33,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Simulate a machine, its devices and jobs, and compare completion modes on it
     Sim(SimArgs),
+    /// Measure what things cost on this machine, as a price list for `reap sim`
+    Calibrate(CalibrateArgs),
     /// Measure what choosing a path costs, by policy, paths, queues and threads
     PathsBench(PathsBenchArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
@@ -244,6 +246,29 @@ Examples:
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
 The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).
 Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
+
+/// `reap calibrate`
+#[derive(Args, Debug)]
+#[command(after_help = CALIBRATE_EXAMPLES)]
+pub struct CalibrateArgs {
+    /// How long the threads sleep whose sleeps are priced, in microseconds: about the time that the device takes, at a queue
+    /// depth of 1; at high depths, 1. What a sleep costs depends on how deep the CPU has gone meanwhile
+    #[arg(long, value_name = "US", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub sleep_us: u64,
+    /// Write the price list to this file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+const CALIBRATE_EXAMPLES: &str = "\
+Examples:
+  reap calibrate
+  reap calibrate --output here.toml
+  reap sim --costs here.toml
+
+At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machine makes them worse, not longer.
+What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual
+machines that ships, and marked.";
 
 /// `reap paths-bench`
 #[derive(Args, Debug)]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod compare;
 mod jobs;
 mod output;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::PathsBench(args) => paths_bench::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

@@ -1,0 +1,85 @@
+//! What the library itself costs: the polled path, submission and completion timed apart. The embedded device has a CPU of
+//! its own and is waited for in between, so that entries are there when they are looked for, in the other CPU's cache.
+
+use anyhow::{Context, Result};
+use reap::{Completion, Device, DmaBuf, Measured, Mode, Nanos, OpenOptions, Queue, Request};
+
+use super::list::Found;
+use super::sampler::Sampler;
+
+/// I/Os of a large batch.
+const LARGE: usize = 32;
+/// Batches of a sample.
+const BATCHES: usize = 100;
+/// The device is done with a large batch by then.
+const DEVICE: Nanos = Nanos(20_000);
+
+struct Rig {
+    queue: Queue,
+    /// Keeps the device awake.
+    _measured: Measured,
+    free: Vec<DmaBuf>,
+    done: Vec<Completion>,
+}
+
+impl Rig {
+    /// One batch of 4 KiB reads: nanoseconds to submit, to look and take, and to hand over.
+    fn batch(&mut self, ios: usize) -> Option<[f64; 3]> {
+        let ns = self.queue.namespaces().first().copied()?;
+        let from = self.free.len().checked_sub(ios)?;
+        let requests = self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
+        let begin = hw::now();
+        self.queue.submit(begin, requests).ok()?;
+        let submitted = hw::now();
+        let looks = spin_until(submitted + DEVICE);
+        self.queue.wait(ios, Nanos::MAX).ok()?;
+        let taken = hw::now();
+        self.queue.reap(&mut self.done);
+        let handed = hw::now();
+        if self.done.len() < ios {
+            return None;
+        }
+        self.free.extend(self.done.drain(..).filter_map(|completion| completion.buf));
+        Some([submitted - begin, taken - looks, handed - taken].map(|span| span.0 as f64))
+    }
+
+    /// The medians of many batches.
+    fn medians(&mut self, ios: usize) -> Option<[f64; 3]> {
+        let mut all: [Vec<f64>; 3] = Default::default();
+        for _ in 0..BATCHES {
+            let one = self.batch(ios)?;
+            all.iter_mut().zip(one).for_each(|(list, ns)| list.push(ns));
+        }
+        let [a, b, c] = all.map(|list| crate::compare::statistics::median(&list));
+        Some([a?, b?, c?])
+    }
+}
+
+/// A batch of one and a large one: what a call costs, and what each I/O of it does.
+///
+/// # Errors
+/// The device cannot be opened.
+pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> Result<()> {
+    let options = OpenOptions { mode: Mode::POLL, device_cpu: Some(device_cpu), ..OpenOptions::default() };
+    let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
+    let free = (0..LARGE).map(|_| device.buffer(4096)).collect::<Result<_, _>>().context("no room for buffers")?;
+    let mut rig = Rig { queue: device.queue()?, _measured: device.measure(), free, done: Vec::with_capacity(LARGE) };
+    let clock = found.clock.map_or(0.0, |clock| clock.value);
+    found.library = sampler.repeat(|| {
+        let (one, many) = (rig.medians(1)?, rig.medians(LARGE)?);
+        let more = (LARGE - 1) as f64;
+        let each = |n: usize| ((many[n] - one[n]) / more).max(0.0);
+        let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
+        Some([call(0), each(0), call(1), each(1), call(2), each(2)])
+    });
+    Ok(())
+}
+
+fn spin_until(instant: Nanos) -> Nanos {
+    let mut now = hw::now();
+    while now < instant {
+        std::hint::spin_loop();
+        now = hw::now();
+    }
+    now
+}

@@ -1,0 +1,224 @@
+//! From what was measured to a price list, and which of its prices were not.
+
+use std::fmt::Write;
+
+use ::sim::Costs;
+use anyhow::{Context, Result};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde_json::Value;
+
+use crate::rows::Estimate;
+
+/// What was measured, in nanoseconds; `None`: it could not be.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Reading the clock.
+    pub clock: Option<Estimate>,
+    /// A system call that does nothing.
+    pub syscall: Option<Estimate>,
+    /// Signalling an eventfd on which nobody sleeps; and with a wait that returns at once.
+    pub signal: Option<Estimate>,
+    pub signal_and_return: Option<Estimate>,
+    /// From one thread of a CPU to another by eventfd: half a round.
+    pub switch: Option<Estimate>,
+    /// A sleep of 50 µs by timer: CPU time, and how late it ended.
+    pub nap: Option<(Estimate, Estimate)>,
+    /// A sleep that the other CPU ends, and one that it ends at once.
+    pub sleep: Option<Sleep>,
+    pub short_sleep: Option<Sleep>,
+    pub arm: Option<Estimate>,
+    pub mask: Option<Estimate>,
+    /// A cache line from one CPU to the other.
+    pub line: Option<Estimate>,
+    /// Of the library: submit, take, hand over; each per call and per I/O.
+    pub library: Option<[Estimate; 6]>,
+}
+
+/// A sleep that another CPU ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Sleep {
+    /// CPU time of the sleeper.
+    pub cpu: Estimate,
+    /// From the signal until it runs.
+    pub delay: Estimate,
+    /// What the signal costs its giver.
+    pub signal: Estimate,
+}
+
+/// One price.
+#[derive(Clone, Debug)]
+pub struct Price {
+    group: String,
+    name: String,
+    ns: u64,
+    /// How it was come by; `None`: not measured here, the figure that ships.
+    how: Option<String>,
+}
+
+/// The whole list: what was measured, and for the rest the list for virtual machines that ships.
+///
+/// # Errors
+/// Never, unless a price that is set here has no place in the list.
+pub fn prices(found: &Found) -> Result<Vec<Price>> {
+    let shipped = Costs::VIRTUAL;
+    let mut prices = Vec::new();
+    if let Value::Object(groups) = serde_json::to_value(shipped)? {
+        for (group, list) in groups {
+            for (name, ns) in list.as_object().into_iter().flatten() {
+                prices.push(Price { group: group.clone(), name: name.clone(), ns: ns.as_u64().unwrap_or(0), how: None });
+            }
+        }
+    }
+    for (group, name, ns, how) in measured(found, &shipped) {
+        let price = prices.iter_mut().find(|price| price.group == group && price.name == name);
+        let price = price.with_context(|| format!("there is no price {group}.{name}"))?;
+        (price.ns, price.how) = (ns.round().max(0.0) as u64, Some(how));
+    }
+    Ok(prices)
+}
+
+type Measured = (&'static str, &'static str, f64, String);
+
+/// What is a difference of what was measured says so, for it has the noise of both.
+fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
+    let mut list: Vec<Measured> = Vec::new();
+    let direct = |e: Estimate| format!("measured, {:.0}–{:.0}", e.low, e.high);
+    let mut put = |group, name, ns: f64, how: String| list.push((group, name, ns.max(0.0), how));
+    let syscall = found.syscall.map_or(shipped.thread.syscall.0 as f64, |e| e.value);
+    if let Some(e) = found.syscall {
+        put("thread", "syscall", e.value, direct(e));
+    }
+    if let Some(e) = found.signal {
+        put("thread", "signal", e.value, direct(e));
+    }
+    let mut switch = shipped.thread.switch.0 as f64;
+    if let (Some(round), Some(idle)) = (found.switch, found.signal_and_return) {
+        // The rest of half a round: the waking and one switch.
+        switch = (round.value - idle.value - shipped.thread.wake.0 as f64).max(0.0);
+        put("thread", "switch", switch, format!("half a round of two threads, {:.0}, less signal, wait and wake", round.value));
+    }
+    if let Some(Sleep { cpu, delay, .. }) = found.sleep {
+        let wake = shipped.thread.wake.0 as f64;
+        let block = (cpu.value - syscall - wake - 2.0 * switch).max(0.0);
+        put("thread", "block", block, format!("CPU of a sleep, {:.0}, less system call, wake and two switches", cpu.value));
+        let i = &shipped.interrupt;
+        let arrives = (i.message_delay + i.entry + i.handler + i.end + i.exit).0 as f64;
+        let signal = found.signal.map_or(shipped.thread.signal.0 as f64, |e| e.value);
+        let idle = (delay.value - arrives - signal - wake - switch).max(0.0);
+        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less interrupt, wake and switch", delay.value));
+        if let Some((nap, late)) = found.nap {
+            put("thread", "timer", (nap.value - cpu.value).max(0.0), format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
+            let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
+            let rest = late.value - around - idle - wake - switch;
+            put(
+                "thread",
+                "timer_slack",
+                rest.max(0.0),
+                format!("a timer is {:.0} late, less interrupt, idle exit and wake-up", late.value),
+            );
+        }
+    }
+    if let Some(e) = found.line {
+        put("memory", "line_node", e.value, direct(e));
+        put("memory", "device_line", e.value, direct(e));
+        put("memory", "mmio_delay", e.value, "the doorbell of an embedded device is a cache line".into());
+    }
+    if let Some([submit_call, submit, take_call, take, hand_call, hand]) = found.library {
+        let decide = shipped.library.decide.0 as f64;
+        put("library", "submit", submit.value, direct(submit));
+        put("memory", "mmio", submit_call.value, format!("doorbell and lock of a submission: {}", direct(submit_call)));
+        put("library", "entry", take.value, direct(take));
+        let reap = take_call.value + hand_call.value - submit_call.value - decide;
+        put("library", "reap", reap.max(0.0), format!("a wait that finds one, {:.0}, less its doorbell", take_call.value));
+        put("library", "deliver", hand.value, direct(hand));
+    }
+    if let Some(e) = found.arm {
+        put("library", "arm", e.value, direct(e));
+    }
+    if let Some(e) = found.mask {
+        put("library", "mask", e.value, direct(e));
+    }
+    list
+}
+
+/// The price list as a file that scenarios can name.
+pub fn toml(prices: &[Price], machine: &str) -> String {
+    let mut text = format!("# Written by reap calibrate. Prices in nanoseconds.\n# {machine}\n");
+    let mut group = "";
+    for price in prices {
+        if price.group != group {
+            group = &price.group;
+            _ = write!(text, "\n[{group}]\n");
+        }
+        let how = price.how.as_deref().unwrap_or(SHIPPED);
+        _ = writeln!(text, "{} = {} # {how}", price.name, price.ns);
+    }
+    text
+}
+
+const SHIPPED: &str = "not measured here: the figure that ships";
+
+/// For people: what was measured as such, and the prices.
+pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
+    let mut measured = new(&["measured", "ns", "95 %"]);
+    let pair = |p: Option<(Estimate, Estimate)>, second: bool| p.map(|(a, b)| if second { b } else { a });
+    let sleep = |n: usize| found.sleep.map(|s| [s.cpu, s.delay, s.signal][n]);
+    let short = |n: usize| found.short_sleep.map(|s| [s.cpu, s.delay][n]);
+    let library = |n: usize| found.library.map(|figures| figures[n]);
+    let lines = [
+        ("reading the clock", found.clock),
+        ("a system call", found.syscall),
+        ("signal on an eventfd, nobody asleep", found.signal),
+        ("the same, and a wait that returns at once", found.signal_and_return),
+        ("from thread to thread on one CPU, by eventfd", found.switch),
+        ("a sleep that another CPU ends: CPU time (B)", sleep(0)),
+        ("… delay until the thread runs (D)", sleep(1)),
+        ("… cost to whoever signals", sleep(2)),
+        ("one that ends at once: CPU time", short(0)),
+        ("… delay until the thread runs", short(1)),
+        ("a nap of 50 µs: CPU time", pair(found.nap, false)),
+        ("… how late it ends", pair(found.nap, true)),
+        ("a cache line to the other CPU", found.line),
+        ("arming a vector", found.arm),
+        ("masking it", found.mask),
+        ("submit: a call, doorbell included", library(0)),
+        ("… each I/O", library(1)),
+        ("look and take: a call", library(2)),
+        ("… each entry", library(3)),
+        ("hand over: a call", library(4)),
+        ("… each completion", library(5)),
+    ];
+    for (what, estimate) in lines {
+        let (value, interval) =
+            estimate.map_or(("–".into(), "not measured".into()), |e| (digits(e.value), format!("{}–{}", digits(e.low), digits(e.high))));
+        measured.add_row(vec![Cell::new(what), right(value), right(interval)]);
+    }
+    let mut list = new(&["price", "ns", "how"]);
+    for price in prices.iter().filter(|price| price.how.is_some()) {
+        let how = price.how.clone().unwrap_or_default();
+        list.add_row(vec![Cell::new(format!("{}.{}", price.group, price.name)), right(price.ns.to_string()), Cell::new(how)]);
+    }
+    let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
+    format!(
+        "{measured}\n{list}\nNot measured from user space, the figures that ship for virtual machines: {}.\nMachine: {machine}\n",
+        rest.join(", ")
+    )
+}
+
+fn new(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
+    table
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn digits(ns: f64) -> String {
+    if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
+}
+
+#[cfg(test)]
+mod tests;

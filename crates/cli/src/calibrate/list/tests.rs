@@ -1,0 +1,53 @@
+use ::sim::file::read_costs;
+use units::Nanos;
+
+use super::*;
+
+fn e(value: f64) -> Option<Estimate> {
+    Some(Estimate { value, low: value * 0.9, high: value * 1.1 })
+}
+
+fn found() -> Found {
+    Found {
+        syscall: e(150.0),
+        signal: e(250.0),
+        signal_and_return: e(600.0),
+        switch: e(3_600.0),
+        nap: e(12_000.0).zip(e(30_000.0)),
+        sleep: e(9_150.0).zip(e(20_000.0)).zip(e(900.0)).map(|((cpu, delay), signal)| Sleep { cpu, delay, signal }),
+        line: e(120.0),
+        ..Found::default()
+    }
+}
+
+#[test]
+fn a_list_reads_back_as_what_was_measured() {
+    let prices = prices(&found()).unwrap();
+    let costs = read_costs("here.toml", &toml(&prices, "a machine")).unwrap();
+    assert_eq!((costs.thread.syscall, costs.thread.signal), (Nanos(150), Nanos(250)));
+    // Half a round less signal, wait and the wake that ships.
+    assert_eq!(costs.thread.switch, Nanos(3_600 - 600 - 1_000));
+    assert_eq!(costs.thread.block, Nanos(9_150 - 150 - 1_000 - 2 * 2_000));
+    assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
+    assert_eq!(costs.thread.timer, Nanos(12_000 - 9_150));
+    // What was not measured is what ships.
+    assert_eq!((costs.interrupt, costs.library, costs.block), (Costs::VIRTUAL.interrupt, Costs::VIRTUAL.library, Costs::VIRTUAL.block));
+}
+
+/// The sums are what was measured, however they are divided.
+#[test]
+fn parts_add_up_to_what_was_measured() {
+    let costs = read_costs("here.toml", &toml(&prices(&found()).unwrap(), "")).unwrap();
+    let (thread, interrupt) = (&costs.thread, &costs.interrupt);
+    assert_eq!(thread.syscall + thread.block + thread.wake + thread.switch + thread.switch, Nanos(9_150));
+    let arrives = interrupt.message_delay + interrupt.entry + interrupt.handler + interrupt.end + interrupt.exit;
+    assert_eq!(arrives + thread.signal + thread.idle_exit + thread.wake + thread.switch, Nanos(20_000));
+}
+
+#[test]
+fn nothing_measured_is_the_list_that_ships() {
+    let prices = prices(&Found::default()).unwrap();
+    assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
+    assert!(prices.iter().all(|price| price.how.is_none()));
+    assert!(table(&Found::default(), &prices, "machine").contains("not measured"));
+}

@@ -1,0 +1,17 @@
+//! `reap calibrate`.
+
+use crate::support::Place;
+
+#[test]
+fn a_price_list_of_this_machine_is_one_that_scenarios_can_name() {
+    let place = Place::new();
+    let ended = place.reap("calibrate --output here.toml").ok();
+    for part in ["a system call", "thread.syscall", "Not measured from user space", "interrupt.entry"] {
+        assert!(ended.stdout.contains(part), "{part:?} is not in\n{}", ended.stdout);
+    }
+    let list = place.read("here.toml");
+    assert!(list.contains("[thread]\n") && list.contains("# measured, ") && list.contains("# not measured here"), "{list}");
+    place.reap("sim --costs here.toml --modes poll").ok();
+    place.reap("calibrate --output no/such/place").fails_with(&["cannot write the results to no/such/place"]);
+    place.reap("calibrate --sleep-us 0").fails_with(&["--sleep-us"]);
+}

@@ -6,6 +6,7 @@
 mod counted;
 mod fill;
 mod lanes;
+mod paths;
 mod rig;
 mod tap;
 mod watch;
@@ -13,6 +14,7 @@ mod worker;
 
 pub use counted::Counted;
 pub use fill::Filled;
+pub use paths::PathMark;
 pub use rig::{Rig, Setup};
 pub use tap::{Noted, Tap};
 pub use watch::Snapshot;

@@ -81,7 +81,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for uri in scenes::uris(args)? {
-        let settings = scenes::settings(args, &jobs, &plan, &uri.parse::<DeviceUri>()?.profile)?;
+        let settings = scenes::settings(args, &jobs, &plan, &DeviceUri::behind(&uri)?.profile)?;
         devices.push((uri, settings));
     }
     let stop = stop::on_signal()?;

@@ -15,10 +15,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use reap::Nanos;
 use workload::plan::{self, Plan};
+use workload::report::Report;
 use workload::{Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{Filled, Rig, Setup};
+use crate::bench::{Filled, PathMark, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::Output;
 use crate::{jobs, stop};
@@ -55,13 +56,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
     let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
     let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
+    let mark = PathMark::new(&rig);
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
+    let paths = mark.since(&rig, &plan.targets);
     // The last stamps come when the devices are closed.
     drop(rig);
     if let Some(recording) = recording {
         recording.finish(record::figures(&ended))?;
     }
     let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms(), args.explain);
+    let results = Report { paths, ..results };
     output.write(&match args.output_format {
         OutputFormat::Normal => report::normal(&results),
         OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",

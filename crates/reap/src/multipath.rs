@@ -188,6 +188,10 @@ impl Multipath {
         }
     }
 
+    fn tally(&self, index: usize, path: usize) -> PathTally {
+        self.published.get(index * self.singles.len() + path).map(|published| PathTally::of(published)).unwrap_or_default()
+    }
+
     fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {
         if let Some(kept) = lock(&self.counters).get_mut(index) {
             *kept = counters();

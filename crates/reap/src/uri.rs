@@ -76,7 +76,7 @@ impl FromStr for DeviceUri {
             "mem" => Backing::Mem { bytes: parse_size(body).map_err(|e| fail(body_at, e))? },
             "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
             "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
-            other => return Err(fail(0, format!("there is no link `{other}:`; `mem:` and `file:` are built in"))),
+            other => return Err(fail(0, format!("there is no link `{other}:`; `mem:`, `file:` and `multipath:` are built in"))),
         });
         let mut at = body_at + body.len() + 1;
         for pair in query.into_iter().flat_map(|q| q.split('&')) {
@@ -90,6 +90,19 @@ impl FromStr for DeviceUri {
 }
 
 impl DeviceUri {
+    /// The device that `uri` names; where it names several paths, the controller of the first.
+    ///
+    /// # Errors
+    /// It does not parse.
+    pub fn behind(uri: &str) -> Result<DeviceUri, UriError> {
+        if !uri.starts_with(crate::multipath::SCHEME) {
+            return uri.parse();
+        }
+        let paths = uri.parse::<crate::MultipathUri>()?.paths;
+        let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
+        paths.into_iter().next().map(|path| path.device).ok_or_else(none)
+    }
+
     fn new(backing: Backing) -> DeviceUri {
         DeviceUri {
             backing,

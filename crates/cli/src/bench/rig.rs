@@ -149,7 +149,7 @@ impl Rig {
         let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
         for (target, device) in self.devices.iter().enumerate() {
-            let uri: DeviceUri = device.description().uri.parse()?;
+            let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
             if let Some(region) = read.filter(|_| fill::matters(&uri)) {
@@ -171,7 +171,8 @@ fn cover(a: Region, b: Region) -> Region {
 
 /// The URI of each target.
 fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
-    if targets.len() > 1 && uri.starts_with("file:") && !uri.contains(PLACEHOLDER) {
+    let is_file = matches!(DeviceUri::behind(uri)?.backing, reap::Backing::File { .. });
+    if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
         let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
         bail!(
             "--device {uri} is one file, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand",

@@ -120,7 +120,7 @@ pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
     let mut uris = Vec::new();
     for profile in &args.profiles {
         let uri = with_profile(&args.device.device, profile);
-        if let Err(error) = uri.parse::<DeviceUri>() {
+        if let Err(error) = DeviceUri::behind(&uri) {
             bail!("--profiles {profile}: {}", error.what);
         }
         if uris.contains(&uri) {

@@ -33,7 +33,7 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
             entry.lines.extend(explain::lines(mode, counted));
         }
     }
-    Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries }
+    Report { program: PROGRAM.into(), unix_ms, global_options: parsed.global_options.clone(), entries, ..Report::default() }
 }
 
 fn crowd(threads: usize, cpus: usize) -> String {

@@ -220,3 +220,26 @@ fn options_of_fio_that_are_missing_are_named_once() {
     let ended = place(&format!("{SHORT}zonemode=none\n[b]\nzonemode=none\nruntime=10ms\n")).reap(&format!("run job.fio {SMALL}")).ok();
     assert_eq!(ended.stderr.matches("zonemode").count(), 1, "{}", ended.stderr);
 }
+
+/// Two paths, one of which is lost for a while: the job does not notice, and the table says what each path did.
+#[test]
+fn paths_have_lines_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("paths.fio");
+    std::fs::write(&job, "[a]\nrw=randrw\nbs=4k\niodepth=8\nsize=8M\nruntime=1\ntime_based\n").unwrap();
+    let script = "script=at%20200ms%20path%200%20lost;at%20400ms%20path%200%20back";
+    let device = format!("multipath:?path=mem:8M?profile=null&path=mem:8M?profile=null%26delay=100us&keep_alive=200ms&{script}");
+    let run = |format: &str| {
+        let mut command = assert_cmd::Command::cargo_bin("reap").unwrap();
+        let output = command.arg("run").arg(&job).args(["--device", &device, "--output-format", format]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let normal = run("normal");
+    assert!(normal.contains("Paths:") && normal.contains("mem:8M?profile=null&delay=100us"), "{normal}");
+    let json: serde_json::Value = serde_json::from_str(&run("json")).unwrap();
+    let paths = json["paths"].as_array().unwrap();
+    assert_eq!(paths.len(), 2);
+    assert!(paths.iter().all(|path| path["state"] == "optimized" && path["ios"].as_u64().unwrap() > 0), "{paths:?}");
+    assert_eq!(json["jobs"][0]["error"], 0);
+}

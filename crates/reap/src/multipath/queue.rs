@@ -40,7 +40,8 @@ pub(super) struct Parts {
 
 impl Queue {
     pub(super) fn new(shared: Arc<Multipath>, index: usize, lanes: Vec<Lane>, place: Place, head: Head) -> Queue {
-        let tallies = lanes.iter().map(|_| Cell::default()).collect();
+        // It goes on where the last thread that had it has ended.
+        let tallies = (0..lanes.len()).map(|path| Cell::new(shared.tally(index, path))).collect();
         let parts = Parts { shared, index, lanes, place, head: RefCell::new(head), clock: Cell::new(hw::now()), tallies };
         Queue(Some(Box::new(parts)))
     }
@@ -370,6 +371,17 @@ impl AsFd for Queue {
 }
 
 impl PathTally {
+    /// What was published last.
+    pub(super) fn of(published: &super::Published) -> PathTally {
+        let read = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
+        PathTally {
+            sent: read(&published.sent),
+            ended: read(&published.ended),
+            failed: read(&published.failed),
+            time: read(&published.time),
+        }
+    }
+
     /// Only its thread writes to it, so that others may read it at any time.
     pub(super) fn publish(&self, to: &super::Published) {
         to.sent.store(self.sent, Relaxed);

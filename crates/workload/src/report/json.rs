@@ -20,6 +20,9 @@ pub fn json(report: &Report) -> Value {
         root.insert("global options".into(), options(&report.global_options));
     }
     root.insert("jobs".into(), report.entries.iter().map(|entry| job(entry, &groups)).collect());
+    if !report.paths.is_empty() {
+        root.insert("paths".into(), serde_json::to_value(&report.paths).unwrap_or_default());
+    }
     Value::Object(root)
 }
 

@@ -4,6 +4,7 @@ mod distribution;
 mod json;
 mod normal;
 mod numbers;
+mod paths;
 mod time;
 
 pub use json::json;
@@ -30,6 +31,27 @@ pub struct Report {
     pub global_options: Vec<(String, String)>,
     /// One for each job thread, or for each group with `group_reporting`; in order.
     pub entries: Vec<Entry>,
+    /// The paths of devices that have several.
+    pub paths: Vec<PathFigures>,
+}
+
+/// What one path of a device did while the jobs ran. In [`json`] the list `paths`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PathFigures {
+    /// The device's name in the jobs; empty if they name none.
+    pub device: String,
+    /// The path's URI.
+    pub path: String,
+    /// Its state at the end: ANA state, or that of the link.
+    pub state: String,
+    /// I/Os that were sent by it and have ended.
+    pub ios: u64,
+    /// Of these, the ones that had to be sent by another path.
+    pub failed: u64,
+    /// I/Os in flight on it, on average.
+    pub in_flight: f64,
+    /// Mean latency in nanoseconds.
+    pub lat_ns: u64,
 }
 
 /// The results of one job thread, or of several with `group_reporting`.

@@ -64,7 +64,7 @@ fn write_all(out: &mut String, report: &Report, groups: &Groups) -> fmt::Result 
             }
         }
     }
-    Ok(())
+    super::paths::write(out, &report.paths)
 }
 
 fn write_entry(out: &mut String, entry: &Entry, report: &Report, groups: &Groups) -> fmt::Result {

@@ -9,14 +9,23 @@ use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptio
 /// Batches that are counted.
 const BATCHES: usize = 2000;
 
-/// Batch size, bytes per read.
-const CASES: [(usize, u32); 5] = [(32, 512), (32, 4096), (1, 512), (128, 512), (32, 65536)];
+/// Mode, batch size, bytes per read. What `adaptive` costs is its difference to `poll`.
+const CASES: [(Mode, usize, u32); 8] = [
+    (Mode::POLL, 32, 512),
+    (Mode::POLL, 32, 4096),
+    (Mode::POLL, 1, 512),
+    (Mode::POLL, 128, 512),
+    (Mode::POLL, 32, 65536),
+    (Mode::ADAPTIVE, 1, 512),
+    (Mode::ADAPTIVE, 32, 512),
+    (Mode::ADAPTIVE, 128, 512),
+];
 
 fn main() -> ExitCode {
     match std::env::var("REAP_COUNTED") {
         Ok(case) => {
-            let (depth, bytes) = CASES[case.parse::<usize>().unwrap_or(0)];
-            run(depth, bytes);
+            let (mode, depth, bytes) = CASES[case.parse::<usize>().unwrap_or(0)];
+            run(mode, depth, bytes);
             ExitCode::SUCCESS
         }
         Err(_) => count(),
@@ -25,15 +34,15 @@ fn main() -> ExitCode {
 
 /// Runs every case of this program under callgrind and prints what it counted.
 fn count() -> ExitCode {
-    println!("{:>5} {:>7} {:>8} {:>8} {:>8}", "batch", "bytes", "submit", "reap", "total");
-    for (n, (depth, bytes)) in CASES.iter().enumerate() {
+    println!("{:<8} {:>5} {:>7} {:>8} {:>8} {:>8}", "mode", "batch", "bytes", "submit", "reap", "total");
+    for (n, (mode, depth, bytes)) in CASES.iter().enumerate() {
         let [submit, reap] = ["counted_submit", "counted_reap"].map(|function| callgrind(n, function));
         let (Some(submit), Some(reap)) = (submit, reap) else {
             eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
             return ExitCode::FAILURE;
         };
         let per_io = |count: u64| count as f64 / (BATCHES * depth) as f64;
-        println!("{depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}", per_io(submit), per_io(reap), per_io(submit + reap));
+        println!("{mode:<8} {depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}", per_io(submit), per_io(reap), per_io(submit + reap));
     }
     ExitCode::SUCCESS
 }
@@ -54,8 +63,8 @@ fn callgrind(case: usize, function: &str) -> Option<u64> {
     text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
 }
 
-fn run(depth: usize, bytes: u32) {
-    let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
+fn run(mode: Mode, depth: usize, bytes: u32) {
+    let options = OpenOptions { mode, ..OpenOptions::default() };
     let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
     let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);

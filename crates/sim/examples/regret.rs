@@ -7,7 +7,7 @@ use completion::{LatencySlack, Mode};
 use device::Profile;
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
 
-const SLACKS: [u32; 12] = [0, 5, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 20_000, u32::MAX];
+const SLACKS: [u32; 14] = [0, 5, 20, 40, 60, 80, 100, 200, 500, 1_000, 2_000, 5_000, 20_000, u32::MAX];
 
 const OTHERS: [&str; 11] =
     ["interrupt", "threaded", "irq-poll", "posted", "hybrid-mean", "hybrid-min", "suspend", "coalesce", "dim", "vic", "poll"];

@@ -16,6 +16,9 @@ const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive@0,
 const SWEEP_CHARTS: [&str; 6] = ["plane", "load", "wakeups", "distribution", "timeline", "table"];
 const PLAIN_CHARTS: [&str; 6] = ["plane", "figures", "ratios", "wakeups", "distribution", "table"];
 
+/// What is done to a page's data.
+type Damage = fn(&mut serde_json::Value);
+
 /// What is wrong with `shown`, which should have these charts.
 fn faults(shown: &Shown, charts: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> = shown.complaints.iter().map(|line| format!("a script complains: {line}")).collect();
@@ -42,7 +45,7 @@ fn every_chart_of_a_sweep_is_drawn_and_one_without_data_is_missed() {
     let phone = page.with(|text| text.replace("</body>", WIDTH_PROBE)).show_wide(390);
     assert!(phone.dom.contains("data-too-wide=\"\""), "{:?}", phone.attribute("data-too-wide"));
     // The broken twins: what the check is worth.
-    let twins: [(&str, fn(&mut serde_json::Value)); 4] = [
+    let twins: [(&str, Damage); 4] = [
         ("distribution: there is no such chart", |data| each_row(data, |row| drop(row.remove("lat_curve")))),
         ("timeline: there is no such chart", |data| drop(data["results"].as_object_mut().unwrap().remove("timelines"))),
         ("wakeups: there is no such chart", |data| each_row(data, |row| drop(row.insert("completions_per_wakeup".into(), 0.into())))),

@@ -76,7 +76,7 @@ fn files_that_are_no_media() {
 #[test]
 fn files_that_are_no_job_files() {
     let place = place();
-    place.reap("run /dev/zero").fails_with(&["no job file"]);
+    place.reap("run /dev/zero").fails_with(&["no file of jobs"]);
     place.reap("run .").fails_with(&["cannot read it"]);
     std::fs::write(place.path("noise.fio"), [0xff, 0xfe, 0, 1, 2, b'[', 0xc3]).unwrap();
     place.reap("run noise.fio").fails_with(&["noise.fio:1"]);

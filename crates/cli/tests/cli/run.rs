@@ -28,7 +28,7 @@ fn results_are_laid_out_as_fio_lays_them_out() {
         "  read: IOPS=",
         "clat percentiles",
         "  cpu          : usr=",
-        "  reap         : mode=interrupt, cpu=",
+        "  reap         : mode=adaptive, cpu=",
         "Run status group 0 (all jobs):",
     ] {
         assert!(ended.stdout.contains(part), "{part:?} is not in\n{}", ended.stdout);

@@ -148,7 +148,11 @@ impl Experiment<'_> {
         let capacity = &mut capacities[at];
         if capacity.rounds.is_multiple_of(CAPACITY_EVERY) {
             let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(&without_rate(job), RAMP, BLOCK)).collect();
-            capacity.samples.push(field.run(block(Contender::plain(Mode::POLL), &jobs, rng.next_u64()))?);
+            let sample = field.run(block(Contender::plain(Mode::POLL), &jobs, rng.next_u64()))?;
+            // One that a signal cut short tells nothing.
+            if !self.stopped() {
+                capacity.samples.push(sample);
+            }
         }
         capacity.rounds += 1;
         let recent: Vec<f64> = capacity.samples.iter().rev().take(RECENT).map(|sample| sample.iops).collect();

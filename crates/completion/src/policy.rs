@@ -80,6 +80,12 @@ impl Policy {
         matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
     }
 
+    /// Whether, of the records of one look, the last says it all: the others need not be made.
+    #[inline]
+    pub fn wants_last_alone(&self) -> bool {
+        matches!(self.rule, Rule::Adaptive(_))
+    }
+
     /// Tells of the commands that a look took.
     #[inline]
     pub fn completed(&mut self, done: &[Done]) {

@@ -231,7 +231,12 @@ impl Looker {
         }
         if wants_done {
             let mine = self.taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
-            self.done.extend(mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept)));
+            let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
+            if self.policy.wants_last_alone() {
+                self.done.extend(records.next_back());
+            } else {
+                self.done.extend(records);
+            }
         }
         book.answered(&self.taken, now, &mut self.wakers);
         if book.is_waiting() {

@@ -52,7 +52,8 @@ fn a_rate_is_a_load() {
     words(&ended, &["Load: 2.00 kIOPS meant", "intended start"]);
     let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
     let load = results["rows"][0]["load_pct"].as_f64().unwrap();
-    assert!(load > 0.0 && load < 100.0, "{load}");
+    // A machine that is busy may reach less than the rate; what it never is, is the 100 of a closed loop.
+    assert!(load > 0.0 && load != 100.0, "{load}");
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Instructions per whole I/O by the number of paths, counted by callgrind: `cargo bench -p reap --bench paths`.
+//!
+//! As `instructions`: one thread, polled, the embedded controllers stepped by hand outside what is counted. What is counted
+//! is everything else: submit, choose, post, look, reap.
+
+use std::process::{Command, ExitCode};
+
+use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
+
+const BATCHES: usize = 1000;
+const DEPTH: usize = 32;
+
+/// Name, and the device's URI.
+fn cases() -> Vec<(String, String)> {
+    let path = "path=mem:64M?profile=null";
+    let mut cases = vec![("no multipath".to_owned(), "mem:64M?profile=null".to_owned())];
+    for policy in ["round-robin", "queue-depth:controller", "queue-depth:queue", "latency"] {
+        for paths in [1, 2, 4] {
+            let uri = format!("multipath:?{}&policy={policy}&keep_alive=0s", vec![path; paths].join("&"));
+            cases.push((format!("{policy}, {paths}"), uri));
+        }
+    }
+    cases
+}
+
+fn main() -> ExitCode {
+    if let Ok(case) = std::env::var("REAP_COUNTED") {
+        let cases = cases();
+        run(&cases[case.parse::<usize>().unwrap_or(0)].1);
+        return ExitCode::SUCCESS;
+    }
+    println!("{:<28} {:>12}", "policy, paths", "instructions");
+    for (n, (name, _)) in cases().iter().enumerate() {
+        let Some(count) = callgrind(n) else {
+            eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
+            return ExitCode::FAILURE;
+        };
+        println!("{name:<28} {:>12.1}", count as f64 / (BATCHES * DEPTH) as f64);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Instructions inside `counted_io`, for one case.
+fn callgrind(case: usize) -> Option<u64> {
+    let out = std::env::temp_dir().join(format!("reap-paths-{}-{case}", std::process::id()));
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "--collect-atstart=no", "--quiet", "--log-file=/dev/null", "--toggle-collect=*counted_io*"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().ok()?)
+        .env("REAP_COUNTED", case.to_string())
+        .status();
+    let text = std::fs::read_to_string(&out).ok();
+    _ = std::fs::remove_file(&out);
+    status.ok().filter(|status| status.success())?;
+    text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
+}
+
+fn run(uri: &str) {
+    let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
+    let device = Device::open_with(uri, &options).expect("the embedded device opens");
+    let mut free: Vec<_> = (0..DEPTH).map(|_| device.buffer(512).expect("a buffer")).collect();
+    let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);
+    let mut done = Vec::with_capacity(DEPTH);
+    for _ in 0..BATCHES {
+        counted_io_submit(&queue, &ns, &mut free);
+        while hand.step() {}
+        while done.len() < DEPTH {
+            counted_io_reap(&queue, DEPTH - done.len(), &mut done);
+        }
+        free.extend(done.drain(..).filter_map(|completion: Completion| completion.buf));
+    }
+    drop::<ByHand>(hand);
+}
+
+#[inline(never)]
+fn counted_io_submit(queue: &Queue, ns: &Namespace, free: &mut Vec<DmaBuf>) {
+    let requests = free.drain(..).zip(0..).map(|(buf, n)| Request::read(ns, n * 128, buf));
+    queue.submit(reap::now(), requests).map_err(|(why, _)| why).expect("requests are in range");
+}
+
+#[inline(never)]
+fn counted_io_reap(queue: &Queue, min: usize, done: &mut Vec<Completion>) {
+    queue.wait(min, Nanos::MAX).expect("outside block_on");
+    queue.reap(done);
+}

@@ -18,4 +18,4 @@ pub use paths::PathMark;
 pub use rig::{Rig, Setup};
 pub use tap::{Noted, Tap};
 pub use watch::Snapshot;
-pub use worker::{Control, Progress, Ran, Worker, first_namespace};
+pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};

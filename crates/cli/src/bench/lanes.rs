@@ -6,7 +6,8 @@ use anyhow::Result;
 use completion::{LatencySlack, Mode};
 use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
 
-/// The queues of one thread, in the order of its job's targets.
+/// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
+/// once per batch, and whoever counts instructions can tell it from the load generator.
 #[expect(clippy::large_enum_variant, reason = "one to a thread, and never moved")]
 pub enum Lanes {
     /// The usual case: the queue drives itself.
@@ -37,7 +38,7 @@ impl Lanes {
 
     /// Posts `requests` on the queue of `target` and rings its doorbell. What is refused is left out, and told to
     /// `refused`.
-    #[inline]
+    #[inline(never)]
     pub fn submit(
         &self,
         target: usize,
@@ -53,7 +54,7 @@ impl Lanes {
 
     /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
     /// until nothing is in flight.
-    #[inline]
+    #[inline(never)]
     pub fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
         match self {
             Lanes::One(queue) if until == Nanos::MAX => queue.wait(min, until),
@@ -64,7 +65,7 @@ impl Lanes {
     }
 
     /// Moves what is finished to `found`.
-    #[inline]
+    #[inline(never)]
     pub fn reap(&self, found: &mut Vec<Completion>) {
         for queue in self.queues() {
             if found.len() < found.capacity() {

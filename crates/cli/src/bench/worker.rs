@@ -98,6 +98,17 @@ pub struct Ran {
     pub snapshots: Vec<Snapshot>,
 }
 
+/// A run under way, between two turns.
+pub struct Run {
+    /// The thread's, when it began.
+    usage: hw::Usage,
+    /// The clock read of the last batch.
+    now: Nanos,
+    report_at: Nanos,
+    mark: Option<Mark>,
+    watch: Option<Watch>,
+}
+
 impl Worker {
     /// A thread of `job` on `devices`, one for each of its targets.
     ///
@@ -169,61 +180,82 @@ impl Worker {
     /// # Errors
     /// The library lost an I/O. That an I/O failed is no error here: the generator knows, and ends.
     pub fn run(&mut self, generator: &mut Generator, control: &Control<'_>) -> Result<Ran> {
+        let mut run = self.begin();
+        while self.turn(&mut run, generator, control)? {}
+        Ok(self.end(run, generator, control))
+    }
+
+    /// Begins a run that the caller carries out turn by turn, and [`Worker::end`]s.
+    pub fn begin(&mut self) -> Run {
         let usage = hw::thread_usage();
-        let mut now = hw::now();
-        let mut report_at = now;
-        let mut mark = None;
+        let now = hw::now();
         if let Some(tap) = &mut self.tap {
             tap.began(now);
         }
-        let mut watch = self.watched.map(Watch::new);
-        loop {
+        Run { usage, now, report_at: now, mark: None, watch: self.watched.map(Watch::new) }
+    }
+
+    /// Does what `generator` says, up to and including the next commit or the next wait for completions. False: there is
+    /// nothing left to do.
+    ///
+    /// # Errors
+    /// As [`Worker::run`].
+    pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
+        let mut now = run.now;
+        let next = loop {
             match generator.next(now) {
-                Next::Issue(io) => {
-                    self.post(generator, io, now);
-                    continue;
-                }
-                Next::Commit => {
-                    if mark.is_none() && generator.measured_since().is_some() {
-                        mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
-                        now = hw::now();
-                    }
-                    now = self.commit(generator, now);
-                }
-                Next::Reap { min, .. } => {
-                    if let Some(tap) = &mut self.tap {
-                        tap.waits(min);
-                    }
-                    now = self.reap(generator, min, Nanos::MAX, now)?;
-                }
-                Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,
-                Next::Done => break,
+                Next::Issue(io) => self.post(generator, io, now),
+                next => break next,
             }
-            if control.stop.iter().any(|stop| stop.load(Relaxed)) {
-                generator.stop();
+        };
+        match next {
+            Next::Issue(_) => {}
+            Next::Commit => {
+                if run.mark.is_none() && generator.measured_since().is_some() {
+                    run.mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
+                    now = hw::now();
+                }
+                now = self.commit(generator, now);
             }
-            if now >= report_at {
-                report_at = match &mut watch {
-                    Some(watch) => watch.look(now, generator, self.lanes.take_counters()),
-                    None => now + PROGRESS_EVERY,
-                };
-                control.progress.tell(generator, now);
+            Next::Reap { min, .. } => {
+                if let Some(tap) = &mut self.tap {
+                    tap.waits(min);
+                }
+                now = self.reap(generator, min, Nanos::MAX, now)?;
             }
+            Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,
+            Next::Done => return Ok(false),
         }
+        if control.stop.iter().any(|stop| stop.load(Relaxed)) {
+            generator.stop();
+        }
+        if now >= run.report_at {
+            run.report_at = match &mut run.watch {
+                Some(watch) => watch.look(now, generator, self.lanes.take_counters()),
+                None => now + PROGRESS_EVERY,
+            };
+            control.progress.tell(generator, now);
+        }
+        run.now = now;
+        Ok(true)
+    }
+
+    /// What the run came to.
+    pub fn end(&mut self, run: Run, generator: &Generator, control: &Control<'_>) -> Ran {
         // Its last block goes out with it.
         self.tap = None;
-        control.progress.tell(generator, now);
+        control.progress.tell(generator, run.now);
         let mut host = self.lanes.take_counters();
-        let snapshots = watch.map(Watch::into_snapshots).unwrap_or_default();
+        let snapshots = run.watch.map(Watch::into_snapshots).unwrap_or_default();
         // The snapshots took the counters along.
         if let Some(last) = snapshots.last() {
             host = lanes::add(last.host, host);
         }
-        let counted = mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
+        let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
         let mut wakeups = Box::<Wakeups>::default();
         self.lanes.queues().iter().for_each(|queue| wakeups.merge(&queue.wakeups()));
-        Ok(Ran { counted, usage: since(usage, hw::thread_usage()), first_error, wakeups, snapshots })
+        Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
     }
 
     #[inline]

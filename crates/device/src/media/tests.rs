@@ -122,7 +122,34 @@ impl<M: Media> Media for LazyFlush<M> {
     }
 }
 
-/// A cache that keeps half a block: the other twin.
+/// A cache whose FUA does nothing: another twin.
+struct LazyFua<M>(WriteCache<M>);
+
+impl<M: Media> Cut for LazyFua<M> {
+    fn cut(&mut self, seed: u64) {
+        self.0.cut(seed).unwrap();
+    }
+}
+
+impl<M: Media> Media for LazyFua<M> {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
+        self.0.read_at(at, into)
+    }
+
+    fn write_at(&mut self, at: u64, from: &[u8], _: bool) -> Result<(), MediaError> {
+        self.0.write_at(at, from, false)
+    }
+
+    fn flush(&mut self) -> Result<(), MediaError> {
+        self.0.flush()
+    }
+}
+
+/// A cache that keeps half a block: the last twin.
 struct Torn<M>(WriteCache<M>);
 
 impl<M: Media> Media for Torn<M> {
@@ -210,9 +237,11 @@ proptest! {
 }
 
 #[test]
-fn the_law_above_notices_a_flush_that_does_nothing_and_torn_blocks() {
+fn the_law_above_notices_a_flush_or_fua_that_does_nothing_and_torn_blocks() {
     let caught = |twin: &dyn Fn(u64) -> Result<(), String>| (0..20).filter_map(|seed| twin(seed).err()).next();
     let lazy = caught(&|seed| survives_power_cuts(LazyFlush(cache(99)), seed));
+    assert!(lazy.is_some_and(|what| what.contains("acknowledged")));
+    let lazy = caught(&|seed| survives_power_cuts(LazyFua(cache(99)), seed));
     assert!(lazy.is_some_and(|what| what.contains("acknowledged")));
     let torn = caught(&|seed| survives_power_cuts(Torn(cache(99)), seed));
     assert!(torn.is_some_and(|what| what.contains("mix")));

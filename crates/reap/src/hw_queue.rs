@@ -253,12 +253,17 @@ impl HwQueue {
         let mut sq = if self.may_post(me) { Some(self.pair.lock_sq()) } else { None };
         // How many may be posted, as far as the book knows; and how many of those have been, which it is then told.
         let (mut room, mut done) = (if sq.is_some() { book.room(&poster) } else { 0 }, 0);
-        for request in requests {
+        let mut requests = requests.into_iter();
+        loop {
+            // Before there is a request: nothing that may fail lies between taking one and entering it, so it is taken
+            // apart on the way instead of being laid down.
+            let vacant = book.vacant();
+            let Some(request) = requests.next() else { break };
             if let Err(why) = check(&request) {
                 submitted.refused = Some((why, request));
                 break;
             }
-            let Some(at) = book.vacant() else {
+            let Some(at) = vacant else {
                 submitted.refused = Some((Refused::TooMany, request));
                 break;
             };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use completion::{Cause, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
+use completion::{Batch, Cause, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -117,13 +117,20 @@ impl Queue {
         self.uncommitted.set(false);
         self.queue.serve_own(now);
         if submitted.batch.commands > 0 {
-            let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, &submitted.batch);
-            if checked {
-                self.wake_all();
-                self.tell_owner();
-            }
+            self.committed(now, &submitted.batch);
         }
         submitted.refused.map_or(Ok(()), Err)
+    }
+
+    /// A batch was committed: its policy is told, and may want to look. Apart from the loop over the requests, which needs
+    /// every register.
+    #[inline(never)]
+    fn committed(&self, now: Nanos, batch: &Batch) {
+        let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, batch);
+        if checked {
+            self.wake_all();
+            self.tell_owner();
+        }
     }
 
     /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only

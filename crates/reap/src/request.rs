@@ -81,7 +81,7 @@ impl Request {
     }
 
     /// Whether the request can be carried out at all.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), Refused> {
         if self.op == Op::Flush {
             return Ok(());
@@ -90,7 +90,7 @@ impl Request {
         let buffer = self.buf.as_ref().map_or(0, |b| b.len());
         let count = self.bytes >> log2;
         if count << log2 != self.bytes || count == 0 || self.bytes > buffer as u64 {
-            return Err(self.wrong_length(buffer));
+            return Err(wrong_length(self.bytes, log2, buffer));
         }
         let blocks = self.namespace.blocks();
         if count > blocks || self.lba > blocks - count {
@@ -98,11 +98,12 @@ impl Request {
         }
         Ok(())
     }
+}
 
-    #[cold]
-    fn wrong_length(&self, buffer: usize) -> Refused {
-        Refused::Length { bytes: self.bytes.try_into().unwrap_or(u32::MAX), block: self.namespace.block_bytes(), buffer }
-    }
+/// By value, so that the request may stay in registers.
+#[cold]
+fn wrong_length(bytes: u64, block_log2: u8, buffer: usize) -> Refused {
+    Refused::Length { bytes: bytes.try_into().unwrap_or(u32::MAX), block: 1 << block_log2, buffer }
 }
 
 /// A request that is finished.

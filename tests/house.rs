@@ -15,7 +15,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("workload", &["units"]),
     ("device", &["nvme", "units"]),
     ("driver", &["blkmq", "handover", "nvme", "units"]),
-    ("sim", &["blkmq", "completion", "device", "driver", "nvme", "units", "workload"]),
+    ("sim", &["blkmq", "completion", "device", "driver", "handover", "nvme", "units", "workload"]),
     ("hw", &["handover", "nvme", "units"]),
     ("trace", &["units"]),
     ("reap", &["blkmq", "completion", "device", "driver", "handover", "hw", "nvme", "units"]),

@@ -1,33 +1,140 @@
-//! One CPU: interrupts come first, a thread gets what is left.
+//! One CPU: interrupts come first, then softirqs, then a thread; and who had its time.
 
+use std::collections::VecDeque;
+
+use driver::Completed;
 use units::Nanos;
 
-/// A CPU's time, and who had it.
-#[derive(Clone, Copy, Debug, Default)]
+use crate::CpuOutcome;
+use crate::host::TaskId;
+use crate::irq::{Active, Irq};
+use crate::posted::Descriptor;
+use crate::sched::Ready;
+use crate::softirq::Pollers;
+
+/// What may run on a CPU, the most urgent first. Each takes the CPU from those after it, in the middle of a step, which
+/// goes on later for as long as it had left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// A hard interrupt; one at a time.
+    Hard = 0,
+    /// A softirq.
+    Soft = 1,
+    /// A thread.
+    Thread = 2,
+}
+
+/// What a CPU is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    /// Nothing, since then.
+    Idle(Nanos),
+    /// Leaving its idle state.
+    Leaving,
+    /// A step of this level.
+    At(Level),
+}
+
+/// A CPU.
+#[derive(Debug)]
 pub(crate) struct Cpu {
-    /// Interrupts are being handled until then.
-    hard_until: Nanos,
-    /// Time in interrupts.
-    pub(crate) hard: Nanos,
-    /// Time in threads.
-    pub(crate) thread: Nanos,
+    pub(crate) running: Running,
+    /// By level, what is left of the step under way.
+    pub(crate) left: [Option<Nanos>; 3],
+    /// Accounted until then.
+    since: Nanos,
+    /// Since when interrupts and softirqs have kept threads away.
+    away_since: Option<Nanos>,
+    pub(crate) outcome: CpuOutcome,
+    /// Interrupts that wait for the one under way to end.
+    pub(crate) irqs: VecDeque<Irq>,
+    pub(crate) active: Option<Active>,
+    pub(crate) descriptor: Descriptor,
+    /// Device and vector of each bit of the descriptor.
+    pub(crate) bits: Vec<(usize, usize)>,
+    /// Completions that other CPUs have sent here, and whether their interrupt is on its way.
+    pub(crate) remote: Vec<(TaskId, Completed)>,
+    /// Of these, the ones that the interrupt under way finishes.
+    pub(crate) remote_begun: usize,
+    /// The handler under way has begun with the queue that it is at.
+    pub(crate) draining: bool,
+    /// Notifications of posted interrupts taken, and vectors handled.
+    pub(crate) notifications: u64,
+    pub(crate) vectors: u64,
+    pub(crate) pollers: Pollers,
+    pub(crate) ready: Ready,
+    pub(crate) current: Option<TaskId>,
+    /// CPU time of the current thread since it was switched to.
+    pub(crate) ran: Nanos,
+    /// A thread that is ready is to have the CPU instead of the current one.
+    pub(crate) resched: bool,
 }
 
 impl Cpu {
-    /// Whether an interrupt is being handled.
-    pub(crate) fn in_interrupt(&self, now: Nanos) -> bool {
-        now < self.hard_until
+    pub(crate) fn new(now: Nanos, pollers: Pollers) -> Cpu {
+        Cpu {
+            running: Running::Idle(Nanos::ZERO),
+            left: [None; 3],
+            since: now,
+            away_since: None,
+            outcome: CpuOutcome::default(),
+            irqs: VecDeque::new(),
+            active: None,
+            descriptor: Descriptor::default(),
+            bits: Vec::new(),
+            remote: Vec::new(),
+            remote_begun: 0,
+            draining: false,
+            notifications: 0,
+            vectors: 0,
+            pollers,
+            ready: Ready::default(),
+            current: None,
+            ran: Nanos::ZERO,
+            resched: false,
+        }
     }
 
-    /// When the CPU is back from interrupts.
-    pub(crate) fn free_at(&self, now: Nanos) -> Nanos {
-        self.hard_until.max(now)
+    /// Accounts for the time until `now`. The part of it that a thread had.
+    pub(crate) fn account(&mut self, now: Nanos) -> Nanos {
+        let span = now - self.since;
+        self.since = now;
+        let Running::At(level) = self.running else {
+            self.outcome.idle += span;
+            return Nanos::ZERO;
+        };
+        if let Some(left) = &mut self.left[level as usize] {
+            *left = *left - span;
+        }
+        match level {
+            Level::Hard => self.outcome.hard += span,
+            Level::Soft => self.outcome.soft += span,
+            Level::Thread => {
+                self.outcome.thread += span;
+                return span;
+            }
+        }
+        Nanos::ZERO
     }
 
-    /// Handles an interrupt of this cost, after any other. Returns when it ends.
-    pub(crate) fn interrupt(&mut self, now: Nanos, cost: Nanos) -> Nanos {
-        self.hard_until = self.free_at(now) + cost;
-        self.hard += cost;
-        self.hard_until
+    /// From now on it is at this.
+    pub(crate) fn turn_to(&mut self, now: Nanos, running: Running) {
+        self.running = running;
+        if matches!(running, Running::At(Level::Hard | Level::Soft)) {
+            self.away_since.get_or_insert(now);
+        } else if let Some(since) = self.away_since.take() {
+            self.outcome.longest_away = self.outcome.longest_away.max(now - since);
+        }
+    }
+
+    /// Whether it runs a thread, or nothing.
+    pub(crate) fn is_at_a_thread(&self) -> bool {
+        self.running == Running::At(Level::Thread)
+    }
+
+    /// What it has done by the end of the run.
+    pub(crate) fn end(&mut self, now: Nanos) -> CpuOutcome {
+        self.turn_to(now, Running::Idle(now));
+        self.outcome
     }
 }

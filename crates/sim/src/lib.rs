@@ -1,33 +1,40 @@
 //! The second executor: virtual CPUs, interrupts and time.
 //!
 //! A run executes the very code that the engine of `reap` does (`completion`, `blkmq`, `driver`, `device`, `workload`),
-//! in virtual time, on one CPU with a price list ([`Costs`]) and against one controller. It is deterministic: the same
+//! in virtual time, on a [`Machine`] with a price list ([`Costs`]) and against its devices. It is deterministic: the same
 //! [`Scenario`] gives the same [`Outcome`], instant by instant.
 //!
-//! What is modelled: hard interrupts that take the CPU from the thread and merge while one waits; a thread that submits,
-//! looks, spins, naps, arms, blocks and is woken, each at its price; doorbells and messages that take their time. What
-//! is not: other threads, softirqs, caches, the housekeeping thread's CPU.
+//! What is modelled: CPUs on NUMA nodes, each with hard interrupts, the poller's softirq and threads under a fair
+//! scheduler; vectors with their affinity, one by one or posted; locks and cache lines that CPUs take from each other;
+//! idle states, timers, doorbells and messages that take their time; two kinds of host ([`Host`]). What is not: threads
+//! that move between CPUs, caches beyond those lines, frequency, the housekeeping thread's CPU.
 #![forbid(unsafe_code)]
 
+mod arming;
 mod costs;
 mod cpu;
 mod error;
 mod events;
 pub mod file;
-mod lane;
+mod host;
+mod hw_queue;
+mod irq;
+mod lines;
 mod machine;
-mod notifier;
 mod port;
+mod posted;
 mod replay;
 mod report;
 mod requests;
 mod scenario;
+mod sched;
+mod softirq;
 pub mod sweep;
-mod thread;
 mod world;
 
 pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
 pub use error::SimError;
+pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use replay::Recorded;
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Percentiles};

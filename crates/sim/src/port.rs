@@ -70,17 +70,15 @@ impl Doorbells for Bar {
 #[derive(Clone, Debug)]
 pub(crate) struct HostBar {
     bar: Rc<Bar>,
-    writes: Rc<Cell<u64>>,
+    wrote: Rc<Cell<bool>>,
+    /// The controller looks at head doorbells by itself, so that it has to be stepped for them too.
+    heads_matter: bool,
 }
 
 impl HostBar {
-    fn wrote(&self) {
-        self.writes.set(self.writes.get() + 1);
-    }
-
-    /// Writes to registers and doorbells so far.
-    pub(crate) fn writes(&self) -> u64 {
-        self.writes.get()
+    /// Whether anything was written since this was asked last that the controller has to see.
+    pub(crate) fn take_wrote(&self) -> bool {
+        self.wrote.take()
     }
 }
 
@@ -90,19 +88,22 @@ impl Registers for HostBar {
     }
 
     fn write32(&self, offset: u32, value: u32) {
-        self.wrote();
+        self.wrote.set(true);
         self.bar.write32(offset, value);
     }
 }
 
 impl Doorbells for HostBar {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
-        self.wrote();
+        self.wrote.set(true);
         self.bar.ring_sq(queue, tail);
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
-        self.wrote();
+        // Else it reads the head when it fetches: a completion queue has room for every tag, so nothing waits for it.
+        if self.heads_matter {
+            self.wrote.set(true);
+        }
         self.bar.ring_cq(queue, head);
     }
 
@@ -191,8 +192,8 @@ impl SimPort {
     }
 
     /// The host's view of registers and doorbells.
-    pub(crate) fn host_bar(&self) -> HostBar {
-        HostBar { bar: Rc::clone(&self.bar), writes: Rc::default() }
+    pub(crate) fn host_bar(&self, heads_matter: bool) -> HostBar {
+        HostBar { bar: Rc::clone(&self.bar), wrote: Rc::default(), heads_matter }
     }
 
     /// The vectors.

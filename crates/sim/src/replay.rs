@@ -169,6 +169,13 @@ impl Source {
         }
     }
 
+    /// Stops as soon as what is in flight has completed. A recording has stopped by itself.
+    pub(crate) fn stop(&mut self) {
+        if let Source::Job(generator) = self {
+            generator.stop();
+        }
+    }
+
     /// What was measured.
     pub(crate) fn stats(&self) -> &Stats {
         match self {

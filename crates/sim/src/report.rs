@@ -4,8 +4,8 @@ use device::Injected;
 use units::Nanos;
 use workload::{Failure, Latency, Stats};
 
-/// What a thread counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a thread, or a queue's drain, counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
@@ -18,18 +18,26 @@ pub(crate) struct Tally {
     pub(crate) timer_wakeups: u64,
     /// Blocking system calls that returned at once.
     pub(crate) returned_at_once: u64,
+    pub(crate) syscalls: u64,
     pub(crate) looks: u64,
     pub(crate) empty_looks: u64,
+    /// The lock was held.
+    pub(crate) busy: u64,
+    pub(crate) found_by_check: u64,
     /// Time of the application's own work on what was handed to it.
     pub(crate) worked: Nanos,
+    /// Time of its own away from the library.
+    pub(crate) away: Nanos,
     /// Time spent spinning.
     pub(crate) spun: Nanos,
     pub(crate) drain_max: u32,
     drain: u32,
+    /// Commands that succeeded, by target.
+    pub(crate) targets: Vec<u64>,
 }
 
 impl Tally {
-    /// A round begins, or a look after a commit.
+    /// A round begins, or a handler's run, or a look after a commit.
     pub(crate) fn begin_drain(&mut self) {
         self.drain = 0;
     }
@@ -39,6 +47,35 @@ impl Tally {
         self.empty_looks += u64::from(found == 0);
         self.drain += found;
         self.drain_max = self.drain_max.max(self.drain);
+    }
+
+    /// A command to this target succeeded.
+    pub(crate) fn by_target(&mut self, target: usize) {
+        if self.targets.len() <= target {
+            self.targets.resize(target + 1, 0);
+        }
+        self.targets[target] += 1;
+    }
+
+    /// Adds another one's.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.lost += other.lost;
+        self.bad_statuses += other.bad_statuses;
+        self.no_tag += other.no_tag;
+        self.wakeups += other.wakeups;
+        self.timer_wakeups += other.timer_wakeups;
+        self.returned_at_once += other.returned_at_once;
+        self.syscalls += other.syscalls;
+        self.looks += other.looks;
+        self.empty_looks += other.empty_looks;
+        self.busy += other.busy;
+        self.found_by_check += other.found_by_check;
+        self.worked += other.worked;
+        self.away += other.away;
+        self.spun += other.spun;
+        self.drain_max = self.drain_max.max(other.drain_max);
     }
 }
 

@@ -28,17 +28,27 @@ pub(crate) enum Failed {
 /// A request that has ended, and how.
 pub(crate) type Ended = (Io, Result<(), Failed>);
 
-/// What a command is posted with: which part of which request, and which use of the slot.
+/// What a command is posted with: whose it is, which part of which request, and which use of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
+    task: u16,
     slot: u16,
-    part: u16,
+    /// Below 64.
+    part: u8,
+    /// 26 bits.
     generation: u32,
 }
 
+/// Bits of [`Token::generation`] that a word has room for.
+const GENERATIONS: u32 = (1 << 26) - 1;
+
 impl Token {
     pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.slot) << 16 | u64::from(self.part)
+        u64::from(self.task) << 48 | u64::from(self.slot) << 32 | u64::from(self.generation) << 6 | u64::from(self.part)
+    }
+
+    pub(crate) fn task(self) -> usize {
+        self.task.into()
     }
 
     pub(crate) fn slot(self) -> usize {
@@ -46,7 +56,8 @@ impl Token {
     }
 
     pub(crate) fn from_word(word: u64) -> Token {
-        Token { slot: (word >> 16) as u16, part: word as u16, generation: (word >> 32) as u32 }
+        let generation = (word >> 6) as u32 & GENERATIONS;
+        Token { task: (word >> 48) as u16, slot: (word >> 32) as u16, part: word as u8 & 63, generation }
     }
 }
 
@@ -61,20 +72,28 @@ struct Request {
     retries: u8,
 }
 
-/// The requests of one thread on one namespace, by slot.
+/// The requests of one thread, by slot.
 #[derive(Debug)]
 pub(crate) struct Requests {
     memory: Memory,
-    namespace: Namespace,
-    splitter: Splitter,
-    /// Per slot: its buffer and its PRP lists.
-    places: Vec<Place>,
+    /// The thread.
+    task: u16,
+    targets: Vec<Place>,
+    rooms: Vec<Room>,
     live: Vec<Option<Request>>,
     generation: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Where requests go: the namespace of one device, and how it wants them split.
+#[derive(Clone, Debug)]
 struct Place {
+    namespace: Namespace,
+    splitter: Splitter,
+}
+
+/// What a slot has of the memory: its buffer and its PRP lists.
+#[derive(Clone, Copy, Debug)]
+struct Room {
     buffer: u64,
     lists: u64,
 }
@@ -82,55 +101,82 @@ struct Place {
 /// Bytes of PRP list per part: a page, which points to 2 MiB.
 const LIST: u64 = 4096;
 
+/// Whether anybody looks at the data. If not, all requests have one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// Each request has a buffer of its own.
+    Kept,
+    /// All of them have the same.
+    Unread,
+}
+
 impl Requests {
-    /// Room for `depth` requests of at most `len` bytes.
-    pub(crate) fn new(memory: &Memory, namespace: Namespace, limits: &Limits, depth: u32, len: u64) -> Result<Requests, SimError> {
-        let splitter = namespace.splitter(limits, BUFFER).map_err(|error| SimError::Unfit(error.to_string()))?;
-        let parts = if len > 4096 { 64 } else { 1 };
-        let place = || Some(Place { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts * LIST) as usize)? });
-        let places: Option<Vec<Place>> = (0..depth).map(|_| place()).collect();
-        let places = places.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
+    /// Room for `depth` requests of at most `len` bytes on these namespaces.
+    pub(crate) fn new(
+        memory: &Memory,
+        task: usize,
+        targets: &[(Namespace, Limits)],
+        depth: u32,
+        len: u64,
+        data: Data,
+    ) -> Result<Requests, SimError> {
+        let place = |(namespace, limits): &(Namespace, Limits)| {
+            let splitter = namespace.splitter(limits, BUFFER).map_err(|error| SimError::Unfit(error.to_string()))?;
+            Ok(Place { namespace: *namespace, splitter })
+        };
+        let targets: Result<Vec<Place>, SimError> = targets.iter().map(place).collect();
+        let room = || Some(Room { buffer: memory.alloc(len as usize)?, lists: memory.alloc((parts_of(len) * LIST) as usize)? });
+        let first = room();
+        let rooms = (0..depth).map(|n| if n == 0 || data == Data::Unread { first } else { room() });
+        let rooms: Option<Vec<Room>> = rooms.collect();
+        let rooms = rooms.ok_or_else(|| SimError::Unfit(format!("{depth} buffers of {len} bytes do not fit the simulated memory")))?;
         let live = (0..depth).map(|_| None).collect();
-        Ok(Requests { memory: memory.clone(), namespace, splitter, places, live, generation: 0 })
+        Ok(Requests { memory: memory.clone(), task: task as u16, targets: targets?, rooms, live, generation: 0 })
     }
 
     /// Bytes that the requests of `depth` slots take.
-    pub(crate) fn footprint(depth: u32, len: u64) -> usize {
-        let parts = if len > 4096 { 64 } else { 1 };
-        depth as usize * (len.next_multiple_of(4096) + parts * LIST) as usize
+    pub(crate) fn footprint(depth: u32, len: u64, data: Data) -> usize {
+        let rooms = if data == Data::Kept { depth as usize } else { 1 };
+        rooms * (len.next_multiple_of(4096) + parts_of(len) * LIST) as usize
     }
 
     /// Starts a request; appends what is to be posted.
     pub(crate) fn begin(&mut self, io: Io, out: &mut Vec<Token>) -> Result<(), SimError> {
-        let blocks = self.namespace.blocks;
-        let split = self.splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?;
+        let Some(Place { namespace, splitter }) = self.targets.get(usize::from(io.target)) else {
+            return Err(SimError::Unfit(format!("target {} of a job that has {}", io.target, self.targets.len())));
+        };
+        let blocks = namespace.blocks;
+        let split = splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?;
         let (slot, parts) = (io.slot as u16, split.parts());
         if !(1..=64).contains(&parts) {
             return Err(SimError::Unfit(format!("a request of {parts} commands: there have to be 1 to 64")));
         }
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1) & GENERATIONS;
         let request = Request { io, generation: self.generation, parts: Parts::new(parts), open: u64::MAX >> (64 - parts), retries: 0 };
         match self.live.get_mut(io.slot as usize) {
             Some(place @ None) => *place = Some(request),
             _ => return Err(SimError::Unfit(format!("slot {} is in use or outside the depth", io.slot))),
         }
-        out.extend((0..parts as u16).map(|part| Token { slot, part, generation: self.generation }));
+        let (task, generation) = (self.task, self.generation);
+        out.extend((0..parts as u8).map(|part| Token { task, slot, part, generation }));
         Ok(())
     }
 
     /// The command of a part.
     pub(crate) fn command(&self, token: Token) -> Result<Sqe, SimError> {
         let request = self.of(token)?;
-        let (io, nsid) = (request.io, self.namespace.nsid);
+        let io = request.io;
+        let Place { namespace, splitter } = &self.targets[usize::from(io.target)];
+        let nsid = namespace.nsid;
         if io.op == Op::Flush {
             return Ok(io::flush(nsid));
         }
-        let log2 = self.namespace.block_log2;
-        let mut split = self.splitter.split(io.offset >> log2, io.len >> log2);
+        let log2 = namespace.block_log2;
+        let mut split = splitter.split(io.offset >> log2, io.len >> log2);
         let Some(Part { lba, blocks, offset }) = split.nth(token.part.into()) else { return Err(not_once(token)) };
-        let place = self.places[usize::from(token.slot)];
-        let buffer = Segment { addr: place.buffer + offset, len: u64::from(blocks) << log2 };
-        let list = Segment { addr: place.lists + u64::from(token.part) * LIST, len: LIST };
+        let room = self.rooms[usize::from(token.slot)];
+        let buffer = Segment { addr: room.buffer + offset, len: u64::from(blocks) << log2 };
+        let list = Segment { addr: room.lists + u64::from(token.part) * LIST, len: LIST };
         // Lists lie in the memory that was allocated for them.
         let put = |addr, entry: u64| self.memory.write(addr, &entry.to_le_bytes()).unwrap_or_default();
         let data = prp::build(buffer, PageSize::MIN, list, put).map_err(|error| SimError::Unfit(error.to_string()))?;
@@ -165,9 +211,14 @@ impl Requests {
         Ok(Class::new(io.op, io.len))
     }
 
+    /// The target of a request; the first, if it is over.
+    pub(crate) fn target(&self, token: Token) -> usize {
+        self.live.get(token.slot()).and_then(Option::as_ref).map_or(0, |request| request.io.target.into())
+    }
+
     /// Calls `f` with the buffer of a request.
     pub(crate) fn with_buffer<R>(&self, io: &Io, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let addr = self.places.get(io.slot as usize).map_or(0, |place| place.buffer);
+        let addr = self.rooms.get(io.slot as usize).map_or(0, |room| room.buffer);
         self.memory.with(addr, io.len.into(), f)
     }
 
@@ -185,8 +236,13 @@ impl Requests {
 impl Request {
     /// Whether this is the request of `token`, and that part of it has not ended.
     fn is(&self, token: Token) -> bool {
-        self.generation == token.generation && token.part < 64 && self.open >> token.part & 1 == 1
+        self.generation == token.generation && self.open >> token.part & 1 == 1
     }
+}
+
+/// Most parts of a request of this length.
+fn parts_of(len: u64) -> u64 {
+    if len > 4096 { 64 } else { 1 }
 }
 
 fn not_once(token: Token) -> SimError {

@@ -1,6 +1,6 @@
 //! What is simulated.
 
-use completion::{Group, LatencySlack, Mode, QueueSet, Tuning};
+use completion::{Delivery, Group, LatencySlack, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile};
 use driver::RecoveryConfig;
 use units::Nanos;
@@ -93,8 +93,8 @@ pub struct JobSpec {
     pub think: Nanos,
     /// What it computes for each I/O that completes.
     pub work: Nanos,
-    /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off.
-    /// Empty: the job's own rate throughout.
+    /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
+    /// and so is the time before the first. Empty: the job's own rate throughout.
     pub phases: Vec<Phase>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
     pub queues: u16,
@@ -192,29 +192,95 @@ impl Scenario {
         Tuning { slack: self.latency_slack, machine: self.machine.costs.cycle() }
     }
 
+    /// Whether device vectors are posted under a mode.
+    pub(crate) fn posts(&self, mode: Mode) -> bool {
+        self.machine.posted || mode.delivery() == Delivery::Posted
+    }
+
+    /// Whether they ever are.
+    pub(crate) fn ever_posts(&self) -> bool {
+        self.switches.iter().map(|&(_, mode)| mode).chain([self.mode]).any(|mode| self.posts(mode))
+    }
+
     /// Whether everything fits the simulator.
     pub(crate) fn check(&self) -> Result<(), SimError> {
-        let unfit = |what: String| Err(SimError::Unfit(what));
         self.machine.check()?;
-        let ([device], [spec]) = (&self.devices[..], &self.jobs[..]) else { return unfit("more than one device or job: not yet".into()) };
-        if self.machine.cpus > 1 || self.host != Host::User || self.machine.posted || spec.job.numjobs > 1 || !spec.phases.is_empty() {
-            return unfit("more than one CPU or thread, the kernel host, posted vectors, phases: not yet".into());
+        if !(1..=Scenario::MOST_DEVICES).contains(&self.devices.len()) {
+            return unfit(format!("{} devices: there have to be 1 to {}", self.devices.len(), Scenario::MOST_DEVICES));
         }
-        let largest = spec.job.block.read.max.max(spec.job.block.write.max);
-        if spec.queues == 0 || usize::from(spec.queues) > QueueSet::MOST {
-            return unfit(format!("{} software queues for one thread: there have to be 1 to {}", spec.queues, QueueSet::MOST));
+        if self.jobs.is_empty() {
+            return unfit("no job".into());
         }
-        if device.config.vectors < 2 {
-            return unfit("a device with one vector: that is the admin queue's, and I/O queues need another".into());
+        if self.group.weight == 0 || self.group.budget == 0 {
+            return unfit("a group with a weight or a budget of 0: it would never look".into());
         }
-        if !(1..=u32::from(u16::MAX)).contains(&spec.job.iodepth) {
-            return unfit(format!("iodepth {}: it has to be 1 to 65535", spec.job.iodepth));
+        self.devices.iter().try_for_each(|device| device.check(self))?;
+        self.jobs.iter().try_for_each(JobSpec::check)
+    }
+}
+
+impl DeviceSpec {
+    fn check(&self, scenario: &Scenario) -> Result<(), SimError> {
+        let (name, cpus) = (&self.name, scenario.machine.cpus);
+        if scenario.devices.iter().filter(|other| other.name == *name).count() > 1 {
+            return unfit(format!("two devices are called '{name}'"));
+        }
+        let offered = self.config.queue_pairs.min(Config::MAX_QUEUE_PAIRS);
+        if !(1..=offered).contains(&self.queues) {
+            return unfit(format!("device '{name}': {} hardware queues of a controller that offers {offered}", self.queues));
+        }
+        if self.config.vectors < 2 {
+            return unfit(format!("device '{name}': one vector, which is the admin queue's; I/O queues need another"));
+        }
+        if self.tags == 0 || self.tags > 65_535 {
+            return unfit(format!("device '{name}': {} tags: there have to be 1 to 65535", self.tags));
+        }
+        if self.node >= scenario.machine.nodes {
+            return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));
+        }
+        match &self.affinity {
+            Affinity::Managed => Ok(()),
+            Affinity::Cpus(list) if list.is_empty() => unfit(format!("device '{name}': an empty list of CPUs for its interrupts")),
+            Affinity::Cpus(list) => match list.iter().find(|&&cpu| cpu >= cpus) {
+                Some(cpu) => unfit(format!("device '{name}': interrupts on CPU {cpu}; the machine has CPUs 0 to {}", cpus - 1)),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+impl JobSpec {
+    fn check(&self) -> Result<(), SimError> {
+        let (job, name) = (&self.job, &self.job.name);
+        let largest = job.block.read.max.max(job.block.write.max);
+        if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
+            return unfit(format!(
+                "job '{name}': {} software queues for one thread: there have to be 1 to {}",
+                self.queues,
+                QueueSet::MOST
+            ));
+        }
+        if !(1..=u32::from(u16::MAX)).contains(&job.iodepth) {
+            return unfit(format!("job '{name}': iodepth {}: it has to be 1 to 65535", job.iodepth));
+        }
+        if job.numjobs > 4_096 {
+            return unfit(format!("job '{name}': {} threads: there have to be at most 4096", job.numjobs));
         }
         if largest > BUFFER {
-            return unfit(format!("requests of {largest} bytes: a buffer has {BUFFER}"));
+            return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {BUFFER}"));
+        }
+        if !self.phases.is_sorted_by(|a, b| a.from < b.from) {
+            return unfit(format!("job '{name}': phases that do not follow each other"));
+        }
+        if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
+            return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));
         }
         Ok(())
     }
+}
+
+fn unfit(what: String) -> Result<(), SimError> {
+    Err(SimError::Unfit(what))
 }
 
 /// A job of `ios` random 4 KiB reads, `depth` in flight, refilled as they complete.

@@ -304,6 +304,9 @@ pub struct Job {
     /// How the rate comes and goes: these stretches, one after the other, over and over. Empty: it does not. No option of
     /// fio's; bursts and steps of comparisons.
     pub rate_stretches: Vec<Stretch>,
+    /// Steps in load, ascending: from each instant on, counted from the start, so many I/Os per second of each operation,
+    /// in place of `rate`; before the first, none. No option of fio's; for whoever builds jobs by hand.
+    pub rate_steps: Vec<(Nanos, u64)>,
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
@@ -375,6 +378,7 @@ impl Default for Job {
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
             rate_stretches: Vec::new(),
+            rate_steps: Vec::new(),
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,

@@ -102,22 +102,3 @@ impl Costs {
         ..Costs::BARE_METAL
     };
 }
-
-/// Sums, as far as the executor knows one thread on one CPU only.
-impl Costs {
-    pub(crate) fn old_interrupt(&self) -> Nanos {
-        self.interrupt.entry + self.interrupt.handler + self.thread.signal + self.interrupt.end + self.interrupt.exit
-    }
-
-    pub(crate) fn old_timer(&self) -> Nanos {
-        self.interrupt.entry + self.interrupt.timer + self.interrupt.end + self.interrupt.exit
-    }
-
-    pub(crate) fn old_wake(&self) -> Nanos {
-        self.thread.wake + self.thread.switch
-    }
-
-    pub(crate) fn old_block(&self) -> Nanos {
-        self.thread.syscall + self.thread.block
-    }
-}

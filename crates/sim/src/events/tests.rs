@@ -1,12 +1,37 @@
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
-fn events_come_in_order_of_time_then_of_scheduling() {
-    let mut events = Events::new();
-    for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
-        events.schedule(Nanos(at), name);
+fn alarms_ring_in_order_of_time_and_then_of_setting() {
+    let mut calendar = Calendar::new(5);
+    for (source, at) in [(4, 30), (2, 10), (0, 30), (3, 20), (1, 10)] {
+        calendar.set(source, Nanos(at));
     }
-    events.schedule(Nanos::MAX, 'z');
-    let order: Vec<char> = std::iter::from_fn(|| events.pop()).map(|(_, _, name)| name).collect();
-    assert_eq!(order, ['a', 'b', 'c', 'd']);
+    calendar.set(3, Nanos::MAX);
+    calendar.set_by(4, Nanos(40));
+    let rung: Vec<_> = std::iter::from_fn(|| calendar.pop()).collect();
+    assert_eq!(rung, [(Nanos(10), 2), (Nanos(10), 1), (Nanos(30), 4), (Nanos(30), 0)]);
+    assert_eq!(calendar.at(0), Nanos::MAX);
+}
+
+proptest! {
+    /// Whatever is set and moved, the next alarm is the earliest; checked against a plain list.
+    #[test]
+    fn the_tree_agrees_with_a_list(sources in 1usize..40, moves in prop::collection::vec((0usize..40, 0u64..50), 1..200)) {
+        let (mut calendar, mut list) = (Calendar::new(sources), vec![(u64::MAX, 0); sources]);
+        for (n, (source, at)) in moves.into_iter().enumerate() {
+            if at == 0 {
+                let next = list.iter().enumerate().min_by_key(|(_, key)| **key).filter(|(_, key)| key.0 < u64::MAX);
+                let next = next.map(|(source, key)| (Nanos(key.0), source));
+                prop_assert_eq!(calendar.pop(), next);
+                if let Some((_, source)) = next {
+                    list[source] = (u64::MAX, 0);
+                }
+            } else {
+                calendar.set(source % sources, Nanos(at));
+                list[source % sources] = (at, n + 1);
+            }
+        }
+    }
 }

@@ -26,8 +26,8 @@ fn requests() -> Requests {
         async_events: 1,
         volatile_cache: false,
     };
-    let memory = Memory::new(Requests::footprint(2, 64 << 10));
-    Requests::new(&memory, namespace, &limits, 2, 64 << 10).unwrap()
+    let memory = Memory::new(Requests::footprint(2, 64 << 10, Data::Kept));
+    Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, Data::Kept).unwrap()
 }
 
 fn read(slot: u32, len: u32) -> Io {
@@ -42,7 +42,7 @@ fn a_request_ends_with_its_last_part_and_its_first_error() {
     let lbas: Vec<u32> = parts.iter().map(|&part| requests.command(part).unwrap().cdw10).collect();
     assert_eq!(lbas, [8, 40, 72, 104]);
     let word = parts[2].to_word();
-    assert_eq!(Token::from_word(word), parts[2]);
+    assert_eq!((Token::from_word(word), parts[2].task()), (parts[2], 3));
     let failed = Failed::Status(Status::INTERNAL_ERROR);
     let results = [Ok(()), Err(failed), Err(Failed::TakenBack), Ok(())];
     let ends: Vec<_> = parts.iter().zip(results).map(|(&part, result)| requests.end(part, result).unwrap()).collect();

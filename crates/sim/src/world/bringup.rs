@@ -1,25 +1,36 @@
-//! Before the run: the controller is brought up by the driver's own sequence, and the thread gets its queues and its job.
+//! Before the run: each controller is brought up by the driver's own sequence, queues are mapped to threads and vectors to
+//! CPUs, and every thread gets its queues and its job.
 
+use blkmq::QueueMap;
+use device::{Budget, Mem, Namespace};
 use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueuePair, QueueSizes, Recovery, WantedQueues};
 use nvme::QueueId;
 use std::sync::Arc;
 use workload::record::Replayer;
-use workload::{Generator, Seat, Target};
+use workload::{Generator, Target, plan};
 
+use super::tasks::{Body, State};
 use super::*;
-use crate::Recorded;
-use crate::lane::Pair;
-use crate::port::Memory;
+use crate::host::application::Application;
+use crate::host::drain::Drain;
+use crate::host::lane::Lane;
+use crate::host::thread::Thread;
+use crate::hw_queue::Pair;
+use crate::port::{Memory, SimPort};
 use crate::replay::Source;
-use crate::requests::Requests;
-use device::{Budget, Mem};
+use crate::requests::{Data, Requests};
+use crate::softirq::Pollers;
+use crate::{Affinity, DeviceSpec, Host, JobSpec, Recorded};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
-/// Rings and admin page, beside the buffers.
-const OVERHEAD: usize = 1 << 20;
+/// Rings and admin page of a device, beside its I/O queues.
+const OVERHEAD: usize = 64 << 10;
 
-/// What bring-up needs and gives.
+/// When time begins: not at 0, so that a forgotten instant is noticed.
+const BEGINNING: Nanos = Nanos::from_secs(1);
+
+/// What the bring-up of one controller needs and gives.
 struct Setup<'a, P: Bus> {
     now: Nanos,
     controller: &'a mut Controller<P>,
@@ -28,75 +39,362 @@ struct Setup<'a, P: Bus> {
     pairs: Vec<Pair>,
 }
 
-impl<P: Bus> World<P> {
-    /// A world whose controller is ready.
-    pub(super) fn bring_up(scenario: &Scenario, wrap: impl FnOnce(SimPort) -> P, habits: Habits) -> Result<World<P>, SimError> {
-        let (device, spec) = (&scenario.devices[0], &scenario.jobs[0]);
-        let depth = spec.job.iodepth.max(1);
-        let len = spec.job.block.read.max.max(spec.job.block.write.max);
-        let rings = usize::from(spec.queues) * (device.tags as usize + 2) * 128;
-        let memory = Memory::new(OVERHEAD + rings.next_multiple_of(1 << 16) + Requests::footprint(depth, len));
-        let config = device::Config { seed: scenario.seed, ..device.config.clone() };
-        let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
-        let (bells, vectors, count) = (port.host_bar(), port.vectors(), config.vectors.max(1));
-        let medium = Mem::new(device.bytes, Budget::new(device.bytes));
-        let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
-        let mut controller = Controller::new(config, vec![namespace], wrap(port));
+/// A controller that is ready.
+struct Ready<P: Bus> {
+    attached: Attached<P>,
+    pairs: Vec<Pair>,
+    inventory: Inventory,
+    now: Nanos,
+}
 
-        let (admin_sq, admin_cq, admin) = make_pair(&memory, QueueId::ADMIN, ADMIN_SIZES)?;
-        let page = memory.alloc(4096).ok_or_else(no_room)?;
-        let mut keeper = Keeper::new(admin, page, memory.clone());
-        let wanted = (1..=spec.queues).map(|n| Some(Vector(n.min(count - 1)))).collect();
-        let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
-        let asked = BringupConfig {
-            admin_sq,
-            admin_cq,
-            admin_sizes: ADMIN_SIZES,
-            queues,
-            admin_timeout: Nanos::from_secs(1),
-            keep_alive: Nanos::ZERO,
-        };
-        let mut setup =
-            Setup { now: Nanos::from_secs(1), controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
-        let inventory = setup.run(asked.clone())?;
-        let (now, pairs) = (setup.now, setup.pairs);
-        if let Some(config) = scenario.recovery {
-            let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..asked };
-            keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
+/// What threads there are, and where.
+struct Layout {
+    plan: Plan,
+    /// Per thread of a job, its CPU.
+    cpus: Vec<usize>,
+    /// Per target of the plan, the device.
+    targets: Vec<usize>,
+    data: Data,
+}
+
+impl<'a, P: Bus> World<'a, P> {
+    /// A world whose controllers are ready.
+    pub(super) fn bring_up(
+        scenario: &'a Scenario,
+        wrap: impl Fn(SimPort, usize) -> P,
+        habits: &'a Habits,
+    ) -> Result<World<'a, P>, SimError> {
+        let layout = Layout::new(scenario)?;
+        let memory = Memory::new(layout.memory(scenario));
+        let mut ready = Vec::new();
+        for (n, device) in scenario.devices.iter().enumerate() {
+            ready.push(bring_up_device(scenario, device, n, &memory, |port| wrap(port, n), layout.data)?);
         }
-        let app = application(scenario, &memory, &inventory, depth, len, pairs.len())?;
-        let lines = inventory.queues.iter().map(|layout| layout.vector.unwrap_or_default()).collect();
-        let notifier = Rc::new(PerVector::new(Rc::clone(&vectors), lines));
-        let lanes =
-            pairs.into_iter().enumerate().map(|(n, pair)| Lane::new(n, pair, scenario.mode, scenario.tuning(), &*notifier)).collect();
-        let thread = Thread::new(lanes, Rc::clone(&notifier), app, scenario.group, habits);
-        let mut events = Events::new();
-        let run = Run::Busy { until: now, ticket: events.schedule(Nanos::MAX, Event::Step) };
-        let seen_writes = bells.writes();
-        let mut world = World {
-            now,
-            scenario: scenario.clone(),
-            events,
-            cpu: Cpu::default(),
-            run,
-            thread,
-            controller,
-            device_at: Nanos::MAX,
-            device_ticket: None,
-            keeper,
-            keeper_ticket: None,
-            bells,
-            seen_writes,
-            vectors,
-            notifier,
-            waiting: vec![false; usize::from(count)],
-            raised: Vec::new(),
-            interrupts: 0,
-            started: now,
-        };
-        world.device_by(now);
+        let now = ready.iter().map(|device| device.now).fold(BEGINNING, Nanos::max);
+        let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
+        let mut world = World::empty(scenario, habits, now, layout.plan.clone());
+        for device in ready {
+            world.attach(device);
+        }
+        world.place_jobs(&layout, &memory, &inventories)?;
+        world.place_vectors(&layout);
+        if scenario.ever_posts() && world.cpus.iter().any(|cpu| cpu.bits.len() > completion::QueueSet::MOST) {
+            return Err(SimError::Unfit("more than 256 vectors on one CPU: a posted-interrupt descriptor has 256 bits".into()));
+        }
+        world.place_others();
+        world.sources = Sources::new(world.cpus.len(), world.devices.len(), world.tasks.len());
+        world.calendar = Calendar::new(world.sources.all);
+        for device in 0..world.devices.len() {
+            world.calendar.set(world.sources.devices + device, now);
+            world.change_moderator(device);
+        }
         Ok(world)
     }
+
+    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan) -> World<'a, P> {
+        let machine = &scenario.machine;
+        let queues = scenario.devices.iter().map(|device| usize::from(device.queues)).sum();
+        let mut switches = scenario.switches.clone();
+        switches.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
+        World {
+            now,
+            started: now,
+            scenario,
+            habits,
+            mode: scenario.mode,
+            context: Context::of(scenario.mode, scenario.host),
+            calendar: Calendar::new(0),
+            sources: Sources::new(0, 0, 0),
+            cpus: (0..machine.cpus).map(|_| Cpu::new(now, Pollers::new(machine.softirq))).collect(),
+            tasks: Vec::new(),
+            owners: Vec::new(),
+            first_ksoftirqd: 0,
+            ksoftirqd_runs: 0,
+            running: plan.threads.len(),
+            plan,
+            targets: Vec::new(),
+            stage: 0,
+            queues: Vec::new(),
+            lines: Lines::new(machine, HwQueue::lines(queues)),
+            devices: Vec::new(),
+            messages: VecDeque::new(),
+            raised: Vec::new(),
+            switches,
+            effects: Vec::new(),
+            stirred: Vec::new(),
+        }
+    }
+
+    /// Takes in a controller and its queues.
+    fn attach(&mut self, ready: Ready<P>) {
+        let (mut attached, device) = (ready.attached, self.devices.len());
+        let first = self.queues.len();
+        for (pair, layout) in ready.pairs.into_iter().zip(&ready.inventory.queues) {
+            let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
+            let drain = Drain::new(self.scenario.mode, self.scenario.tuning());
+            let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
+            self.queues.push(HwQueue::new(index, device, pair, bells, vectors, vector, drain));
+            if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
+                route.queues.push(index);
+            }
+        }
+        for route in attached.routes.iter().filter(|route| route.queues.len() > 1) {
+            route.queues.iter().for_each(|&queue| self.queues[queue].vector_shared = true);
+        }
+        attached.queues = first..self.queues.len();
+        self.devices.push(attached);
+    }
+
+    /// Gives each job's thread its software queues, spread over the hardware queues of its devices.
+    fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
+        let scenario = self.scenario;
+        let maps = self.maps(layout)?;
+        let mut opened = vec![0; self.devices.len()];
+        for (task, planned) in layout.plan.threads.iter().enumerate() {
+            let spec = &scenario.jobs[planned.job];
+            let cpu = layout.cpus[task];
+            let spread = layout.spread(scenario, spec);
+            let mut lanes = Vec::new();
+            for &target in &planned.targets {
+                let device = layout.targets[target];
+                for _ in 0..spread {
+                    let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
+                    opened[device] += 1;
+                    let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
+                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning()));
+                    self.queues[queue].users.push(task);
+                }
+            }
+            let app = layout.application(scenario, task, memory, inventories, spread)?;
+            self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
+            self.owners.push(Owner { cpu, engine: spec.engine });
+            let thread = Thread::new(task, lanes, app, spec.engine, scenario.group);
+            self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn));
+        }
+        self.share_queues(&maps);
+        if scenario.host == Host::User && self.queues.iter().any(|queue| queue.shared) {
+            let what = "more software queues than hardware queues in the user host; give the device more, or take the kernel host";
+            return Err(SimError::Unfit(what.into()));
+        }
+        Ok(())
+    }
+
+    /// Software queues of each device, and the hardware queues that they are spread over: in the kernel host one for each
+    /// CPU, in the user host as many as the threads open.
+    fn maps(&self, layout: &Layout) -> Result<Vec<QueueMap>, SimError> {
+        let scenario = self.scenario;
+        let opened = |device: usize| -> usize {
+            let threads = layout.plan.threads.iter();
+            let on_device = |thread: &&plan::Thread| thread.targets.iter().filter(|&&t| layout.targets[t] == device).count();
+            threads.map(|thread| on_device(&thread) * layout.spread(scenario, &scenario.jobs[thread.job])).sum()
+        };
+        let map = |(n, device): (usize, &Attached<P>)| {
+            let software = if scenario.host == Host::Kernel { scenario.machine.cpus } else { opened(n).max(1) };
+            QueueMap::new(software, device.queues.len()).map_err(unfit)
+        };
+        self.devices.iter().enumerate().map(map).collect()
+    }
+
+    fn share_queues(&mut self, maps: &[QueueMap]) {
+        for queue in &mut self.queues {
+            let first = self.devices[queue.device].queues.start;
+            // Threads on one CPU share that CPU's software queue, too.
+            let mapped = self.scenario.host == Host::Kernel && maps[queue.device].is_shared(queue.index - first);
+            queue.shared = mapped || queue.users.len() > 1;
+        }
+        // Notifications begin as the mode wants them.
+        let waiter = self.context == Context::Waiter;
+        for queue in &self.queues {
+            queue.arm();
+        }
+        for thread in self.tasks.iter().filter_map(Task::thread).filter(|_| waiter) {
+            for lane in &thread.lanes {
+                let queue = &self.queues[lane.queue];
+                if queue.shared && lane.policy.masks() { queue.mask() } else { lane.settle(queue) }
+            }
+        }
+    }
+
+    /// Decides which CPU takes the interrupts of each vector.
+    fn place_vectors(&mut self, layout: &Layout) {
+        let cpus = self.cpus.len();
+        for n in 0..self.devices.len() {
+            let (affinity, range) = (&self.scenario.devices[n].affinity, self.devices[n].queues.clone());
+            for vector in 1..self.devices[n].routes.len() {
+                let cpu = match affinity {
+                    Affinity::Cpus(list) => list[(vector - 1) % list.len()],
+                    Affinity::Managed => {
+                        let first = self.devices[n].routes[vector].queues.first().copied().unwrap_or(range.start);
+                        let set = self.cpus_of(first, layout, range.start, range.len());
+                        set.get(n % set.len().max(1)).copied().unwrap_or(vector % cpus)
+                    }
+                };
+                let bit = self.cpus[cpu].bits.len();
+                self.cpus[cpu].bits.push((n, vector));
+                let route = &mut self.devices[n].routes[vector];
+                (route.cpu, route.bit) = (cpu, bit);
+                let queues = route.queues.clone();
+                self.cpus[cpu].pollers.add(queues);
+            }
+        }
+    }
+
+    /// The CPUs that use a queue.
+    fn cpus_of(&self, queue: usize, layout: &Layout, first: usize, queues: usize) -> Vec<usize> {
+        if self.scenario.host == Host::User {
+            return self.queues[queue].users.iter().map(|&task| layout.cpus[task]).collect();
+        }
+        match QueueMap::new(self.cpus.len(), queues) {
+            Ok(map) => map.software_of(queue - first).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The threads that are not jobs': one for each vector, ksoftirqd on each CPU, hogs.
+    fn place_others(&mut self) {
+        for n in 0..self.devices.len() {
+            for vector in 1..self.devices[n].routes.len() {
+                let task = self.tasks.len();
+                let route = &mut self.devices[n].routes[vector];
+                route.thread = task;
+                let body = Body::Vector { queues: route.queues.clone(), n: 0, again: false };
+                self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX)));
+            }
+        }
+        self.first_ksoftirqd = self.tasks.len();
+        for cpu in 0..self.cpus.len() {
+            self.tasks.push(Task::new(cpu, Body::Ksoftirqd, State::Blocked(Nanos::MAX)));
+        }
+        for &cpu in &self.scenario.machine.hogs {
+            let task = self.tasks.len();
+            self.tasks.push(Task::new(cpu, Body::Hog, State::Ready));
+            self.make_ready(None, task);
+        }
+    }
+}
+
+impl Layout {
+    fn new(scenario: &Scenario) -> Result<Layout, SimError> {
+        let jobs: Vec<_> = scenario.jobs.iter().map(|spec| spec.job.clone()).collect();
+        let available: Vec<u32> = (0..scenario.machine.cpus as u32).collect();
+        let plan = plan::plan(&jobs, &available);
+        let device = |name: &Option<String>| match name {
+            None => Ok(0),
+            Some(name) => scenario.devices.iter().position(|device| device.name == *name).ok_or_else(|| {
+                let names: Vec<_> = scenario.devices.iter().map(|device| device.name.as_str()).collect();
+                SimError::Unfit(format!("a job's filename is '{name}'; the devices are {}", names.join(", ")))
+            }),
+        };
+        let targets: Result<Vec<usize>, SimError> = plan.targets.iter().map(device).collect();
+        let mut load = vec![0; scenario.machine.cpus];
+        let all: Vec<u32> = available;
+        let mut place = |thread: &plan::Thread| {
+            let may = if thread.cpus.is_empty() { &all } else { &thread.cpus };
+            let cpu = may.iter().map(|&cpu| cpu as usize).min_by_key(|&cpu| (load[cpu], cpu)).unwrap_or(0);
+            load[cpu] += 1;
+            cpu
+        };
+        let cpus = plan.threads.iter().map(&mut place).collect();
+        let read = scenario.jobs.iter().any(|spec| spec.job.verify.is_some());
+        Ok(Layout { cpus, targets: targets?, plan, data: if read { Data::Kept } else { Data::Unread } })
+    }
+
+    /// Software queues that a job's thread opens on each device: the kernel has one for the CPU.
+    fn spread(&self, scenario: &Scenario, spec: &JobSpec) -> usize {
+        if scenario.host == Host::Kernel { 1 } else { spec.queues.into() }
+    }
+
+    /// Bytes of host memory that rings and buffers take.
+    fn memory(&self, scenario: &Scenario) -> usize {
+        let rings = |device: &DeviceSpec| {
+            let entries = (device.tags as usize + 2).next_power_of_two();
+            OVERHEAD + usize::from(device.queues) * (entries * 80 + 3 * 4096)
+        };
+        let buffers = |thread: &plan::Thread| {
+            let job = &scenario.jobs[thread.job].job;
+            Requests::footprint(job.iodepth.max(1), longest(job), self.data) + 4096
+        };
+        scenario.devices.iter().map(rings).sum::<usize>() + self.plan.threads.iter().map(buffers).sum::<usize>()
+    }
+
+    /// What a thread works for.
+    fn application(
+        &self,
+        scenario: &Scenario,
+        task: usize,
+        memory: &Memory,
+        inventories: &[Inventory],
+        spread: usize,
+    ) -> Result<Application, SimError> {
+        let planned = &self.plan.threads[task];
+        let spec = &scenario.jobs[planned.job];
+        let mut places = Vec::new();
+        for &target in &planned.targets {
+            let inventory = &inventories[self.targets[target]];
+            let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits) else {
+                return Err(SimError::Unfit("the controller has no namespace that can be used".into()));
+            };
+            places.push((*namespace, limits));
+        }
+        let target = |(namespace, _): &(driver::Namespace, driver::Limits)| Target {
+            bytes: namespace.bytes(),
+            block: namespace.block_size() as u32,
+        };
+        let targets: Vec<Target> = places.iter().map(target).collect();
+        let rate_steps = spec.phases.iter().map(|phase| (phase.from, phase.iops)).collect();
+        let job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), rate_steps, ..spec.job.clone() };
+        let generator = match &spec.replay {
+            None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), &targets)?),
+            Some(Recorded { trace, thread }) => {
+                let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
+                Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?)
+            }
+        };
+        let requests = Requests::new(memory, task, &places, job.iodepth.max(1), longest(&job), self.data)?;
+        Ok(Application::new(generator, requests, targets.len(), spread, spec.think, spec.work))
+    }
+}
+
+fn longest(job: &workload::Job) -> u64 {
+    job.block.read.max.max(job.block.write.max)
+}
+
+fn bring_up_device<P: Bus>(
+    scenario: &Scenario,
+    device: &DeviceSpec,
+    n: usize,
+    memory: &Memory,
+    wrap: impl FnOnce(SimPort) -> P,
+    data: Data,
+) -> Result<Ready<P>, SimError> {
+    let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
+    // Nobody looks at the data: moving them takes the device its time, and the simulator none.
+    config.profile.moves_data &= data == Data::Kept;
+    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
+    let heads_matter = config.profile.hidden.announced_per_s > 0;
+    let (bells, vectors, count) = (port.host_bar(heads_matter), port.vectors(), config.vectors.max(1));
+    let medium = Mem::new(device.bytes, Budget::new(device.bytes));
+    let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
+    let mut controller = Controller::new(config, vec![namespace], wrap(port));
+
+    let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
+    let page = memory.alloc(4096).ok_or_else(no_room)?;
+    let mut keeper = Keeper::new(admin, page, memory.clone());
+    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).collect();
+    let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
+    let admin_timeout = Nanos::from_secs(1);
+    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive: Nanos::ZERO };
+    let mut setup = Setup { now: BEGINNING, controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
+    let inventory = setup.run(asked.clone())?;
+    let (now, pairs) = (setup.now, setup.pairs);
+    if let Some(config) = scenario.recovery {
+        let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..asked };
+        keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
+    }
+    bells.take_wrote();
+    let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
+    let routes = vec![route; usize::from(count)];
+    Ok(Ready { attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes }, pairs, inventory, now })
 }
 
 impl<P: Bus> Setup<'_, P> {
@@ -137,32 +435,6 @@ impl<P: Bus> Setup<'_, P> {
             self.now = next.min(until);
         }
     }
-}
-
-fn application(
-    scenario: &Scenario,
-    memory: &Memory,
-    inventory: &Inventory,
-    depth: u32,
-    len: u64,
-    lanes: usize,
-) -> Result<Application, SimError> {
-    let (Some(namespace), Some(limits)) = (inventory.namespaces.first(), inventory.limits) else {
-        return Err(SimError::Unfit("the controller has no namespace that can be used".into()));
-    };
-    let spec = &scenario.jobs[0];
-    let target = Target { bytes: namespace.bytes(), block: namespace.block_size() as u32 };
-    let seat = Seat { entropy: scenario.seed, ..Seat::default() };
-    let job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), ..spec.job.clone() };
-    let generator = match &spec.replay {
-        None => Source::Job(Generator::new(&job, seat, &[target])?),
-        Some(Recorded { trace, thread }) => {
-            let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
-            Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?)
-        }
-    };
-    let requests = Requests::new(memory, *namespace, &limits, depth, len)?;
-    Ok(Application::new(generator, requests, lanes, spec.think, spec.work, !scenario.machine.hogs.is_empty()))
 }
 
 /// A queue pair in fresh, zeroed memory, and where it is.

@@ -1,11 +1,16 @@
 //! The keeper: what the housekeeping thread does for a controller, carried out in virtual time. It runs elsewhere and
-//! costs this CPU nothing; the admin queue is its own.
+//! costs these CPUs nothing; the admin queue is its own.
 
 use driver::{AdminCommand, AdminReply, Buffers, Completed, ProtocolViolation, Purpose, Recovery, RecoveryAsk, RecoveryConfig, Watch};
 use units::Nanos;
 
+use completion::{Coalesce, Moderator, PACE, Rates};
+use nvme::admin::SetFeatures;
+use nvme::features::{InterruptCoalescing, fid};
+
+use super::tasks::Task;
 use super::*;
-use crate::lane::Pair;
+use crate::hw_queue::Pair;
 use crate::port::Memory;
 
 /// The admin queue and what watches over the controller.
@@ -24,6 +29,11 @@ pub(super) struct Keeper {
     pub(super) resets: u32,
     pub(super) aborts: u32,
     pub(super) missed: u64,
+    /// What the device holds back is this one's to decide, and what it last proposed.
+    moderator: Option<Moderator>,
+    proposed: Option<Coalesce>,
+    /// Since when, and how many completions and messages there had been.
+    rates_since: (Nanos, u64, u64),
 }
 
 /// How long the thread has to take entries that a time-out found.
@@ -36,12 +46,32 @@ impl Keeper {
     pub(super) fn new(admin: Pair, page: u64, memory: Memory) -> Keeper {
         let replies = Vec::with_capacity(REPLIES);
         let (watch, taken_back) = (Watch::new(), Vec::new());
-        Keeper { admin, page, memory, recovery: None, watch, replies, taken_back, patience: false, resets: 0, aborts: 0, missed: 0 }
+        Keeper {
+            admin,
+            page,
+            memory,
+            recovery: None,
+            watch,
+            replies,
+            taken_back,
+            patience: false,
+            resets: 0,
+            aborts: 0,
+            missed: 0,
+            moderator: None,
+            proposed: None,
+            rates_since: (Nanos::ZERO, 0, 0),
+        }
     }
 
     /// Whether there is something for it on the admin queue.
     pub(super) fn is_called(&self) -> bool {
         self.admin.pending()
+    }
+
+    /// Whether a sequence is under way, so that registers may change.
+    pub(super) fn is_busy(&self) -> bool {
+        self.recovery.as_ref().is_some_and(|(recovery, _)| !recovery.is_watching())
     }
 
     pub(super) fn violated(&mut self, violation: ProtocolViolation) -> Result<(), SimError> {
@@ -78,87 +108,97 @@ impl Keeper {
     }
 }
 
-impl<P: Bus> World<P> {
+impl<P: Bus> World<'_, P> {
     /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
-    pub(super) fn keep(&mut self) -> Result<(), SimError> {
-        self.take_replies();
-        if self.keeper.recovery.is_none() {
+    pub(super) fn keep(&mut self, n: usize) -> Result<(), SimError> {
+        self.take_replies(n);
+        if self.devices[n].keeper.recovery.is_none() {
+            self.forward_writes(n);
             return Ok(());
         }
         for _ in 0..STEPS_AT_ONCE {
-            if self.remind() {
+            if self.remind(n) {
                 return Ok(());
             }
-            if let Some(until) = self.recover()? {
-                let at = until.max(self.now + Nanos(1));
-                self.keeper_ticket = Some(self.events.schedule(at, Event::Keeper));
-                self.forward_writes();
+            if let Some(until) = self.recover(n)? {
+                let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
+                self.calendar.set(self.sources.keepers + n, at);
+                self.forward_writes(n);
                 return Ok(());
             }
         }
-        Err(SimError::Livelock { at: self.now, seed: self.scenario.seed })
+        Err(self.livelock())
     }
 
-    fn take_replies(&mut self) {
-        let lanes = &self.thread.lanes;
-        let Some((mut recovery, config)) = self.keeper.recovery.take() else {
-            self.keeper.replies(&self.bells, |_, _| {});
-            return;
-        };
-        let violation = self.keeper.replies(&self.bells, |purpose, reply| match purpose {
-            Purpose::Sequence => recovery.completed(reply),
-            Purpose::Abort { queue, cid } => {
-                lanes.iter().filter(|lane| lane.pair.id() == queue).for_each(|lane| {
-                    lane.pair.end_abort(cid);
-                });
-                recovery.abort_ended();
+    fn take_replies(&mut self, n: usize) {
+        let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
+        let queues = &self.queues[queues.clone()];
+        let (mut moderator, proposed) = (keeper.moderator.take(), keeper.proposed);
+        let mut recovery = keeper.recovery.take();
+        let violation = keeper.replies(bells, |purpose, reply| match purpose {
+            Purpose::Sequence => {
+                if let Some((recovery, _)) = &mut recovery {
+                    recovery.completed(reply);
+                }
             }
-            Purpose::AsyncEvent | Purpose::KeepAlive | Purpose::Own(_) => {}
+            Purpose::Abort { queue, cid } => {
+                queues.iter().filter(|other| other.pair.id() == queue).for_each(|other| other.pair.end_abort(cid));
+                if let Some((recovery, _)) = &mut recovery {
+                    recovery.abort_ended();
+                }
+            }
+            Purpose::Own(_) => {
+                if let (Some(moderator), Some(setting)) = (&mut moderator, proposed) {
+                    if reply.status.is_success() { moderator.confirmed(setting) } else { moderator.refused() }
+                }
+            }
+            Purpose::AsyncEvent | Purpose::KeepAlive => {}
         });
-        if let Some(violation) = violation {
+        if let (Some((recovery, _)), Some(violation)) = (&mut recovery, violation) {
             recovery.violated(violation);
         }
-        self.keeper.recovery = Some((recovery, config));
+        (keeper.recovery, keeper.moderator) = (recovery, moderator);
     }
 
-    /// If entries wait past the time-out although nobody was told of them, tells the thread, once, before anything worse.
-    fn remind(&mut self) -> bool {
-        let Some((recovery, config)) = &self.keeper.recovery else { return false };
-        let late = |lane: &&Lane| {
-            let mut expired = Vec::new();
-            if lane.pair.pending() {
-                lane.pair.expired(self.now, config.command_timeout, &mut expired);
+    /// If entries wait past the time-out although nobody was told of them, has them looked at, once, before anything worse.
+    fn remind(&mut self, n: usize) -> bool {
+        let Attached { keeper, queues, .. } = &mut self.devices[n];
+        let Some((recovery, config)) = &keeper.recovery else { return false };
+        let late = |queue: &usize| {
+            let (queue, mut expired) = (&self.queues[*queue], Vec::new());
+            if queue.pair.pending() {
+                queue.pair.expired(self.now, config.command_timeout, &mut expired);
             }
             !expired.is_empty()
         };
-        let missed = if recovery.is_watching() { self.thread.lanes.iter().filter(late).count() as u64 } else { 0 };
-        if missed == 0 || std::mem::replace(&mut self.keeper.patience, true) {
-            self.keeper.patience = missed > 0;
+        let missed: Vec<usize> = if recovery.is_watching() { queues.clone().filter(late).collect() } else { Vec::new() };
+        if missed.is_empty() || std::mem::replace(&mut keeper.patience, true) {
+            keeper.patience = !missed.is_empty();
             return false;
         }
-        self.keeper.missed += missed;
-        self.keeper_ticket = Some(self.events.schedule(self.now + PATIENCE, Event::Keeper));
-        self.poke();
+        keeper.missed += missed.len() as u64;
+        self.calendar.set(self.sources.keepers + n, self.now + PATIENCE);
+        missed.into_iter().for_each(|queue| self.kick(queue));
         true
     }
 
     /// One step of recovery. `Some`: nothing to do until then.
-    fn recover(&mut self) -> Result<Option<Nanos>, SimError> {
-        let (now, keeper) = (self.now, &mut self.keeper);
+    fn recover(&mut self, n: usize) -> Result<Option<Nanos>, SimError> {
+        let now = self.now;
+        let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
+        let pairs = || self.queues[queues.clone()].iter().map(|queue| &queue.pair);
         let Some((recovery, config)) = &mut keeper.recovery else { return Ok(Some(Nanos::MAX)) };
         keeper.watch.clear();
         keeper.watch.look(&keeper.admin, now, config);
-        for lane in &self.thread.lanes {
-            keeper.watch.look(&lane.pair, now, config);
-        }
-        match recovery.step(now, &self.bells, &keeper.watch) {
+        pairs().for_each(|pair| keeper.watch.look(pair, now, config));
+        match recovery.step(now, bells, &keeper.watch) {
             RecoveryAsk::Wait { until } => return Ok(Some(until)),
             RecoveryAsk::Abort { queue, command, sqe } => {
-                let Some(lane) = self.thread.lanes.iter().find(|lane| lane.pair.id() == queue) else { return Ok(None) };
+                let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
-                let begun = lane.pair.begin_abort(&command);
-                if !(begun && keeper.post(AdminCommand { sqe, page: false }, purpose, now, &self.bells)) {
-                    lane.pair.end_abort(command.cid);
+                let begun = pair.begin_abort(&command);
+                if !(begun && keeper.post(AdminCommand { sqe, page: false }, purpose, now, bells)) {
+                    pair.end_abort(command.cid);
                     if let Some((recovery, _)) = &mut keeper.recovery {
                         recovery.abort_ended();
                     }
@@ -168,42 +208,103 @@ impl<P: Bus> World<P> {
             }
             RecoveryAsk::Close(_) => {
                 keeper.resets += 1;
-                self.thread.lanes.iter().map(|lane| &lane.pair).chain([&keeper.admin]).for_each(Pair::close);
+                pairs().chain([&keeper.admin]).for_each(Pair::close);
             }
             RecoveryAsk::Abandon(buffers) => {
-                for lane in &self.thread.lanes {
-                    keeper.taken_back.extend(lane.pair.abandon().iter().map(|command| (command.token, buffers)));
+                for pair in pairs() {
+                    keeper.taken_back.extend(pair.abandon().iter().map(|command| (command.token, buffers)));
                 }
                 keeper.admin.abandon();
                 if buffers == Buffers::Returned {
                     keeper.admin.reopen();
                 }
+                if let Some(moderator) = &mut keeper.moderator {
+                    moderator.reset();
+                }
             }
             RecoveryAsk::Admin(command) => {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
-                keeper.post(command, Purpose::Sequence, now, &self.bells);
+                keeper.post(command, Purpose::Sequence, now, bells);
             }
             RecoveryAsk::Rings { .. } | RecoveryAsk::Lost(_) => {}
             RecoveryAsk::Restored(_) => {
-                self.thread.lanes.iter().for_each(|lane| lane.pair.reopen());
-                self.return_commands()?;
+                pairs().for_each(|pair| pair.reopen());
+                self.return_commands(n)?;
             }
             RecoveryAsk::Dead(_) => {
-                self.thread.give_up();
-                self.return_commands()?;
+                self.give_up(n);
+                self.return_commands(n)?;
                 return Ok(Some(Nanos::MAX));
             }
         }
-        self.forward_writes();
+        self.forward_writes(n);
         Ok(None)
     }
 
-    fn return_commands(&mut self) -> Result<(), SimError> {
-        let taken_back = std::mem::take(&mut self.keeper.taken_back);
-        for (token, buffers) in taken_back {
-            self.thread.taken_back(token, buffers)?;
+    /// Every thread is told that a controller is beyond help.
+    fn give_up(&mut self, n: usize) {
+        for task in 0..self.plan.threads.len() {
+            let targets = self.targets[task].clone();
+            let Some(thread) = self.tasks[task].thread_mut() else { continue };
+            for (target, device) in targets.into_iter().enumerate() {
+                if device == n {
+                    thread.give_up(target);
+                }
+            }
         }
-        self.poke();
+    }
+
+    fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
+        let taken_back = std::mem::take(&mut self.devices[n].keeper.taken_back);
+        for (token, buffers) in taken_back {
+            let task = crate::requests::Token::from_word(token).task();
+            if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
+                thread.taken_back(token, buffers)?;
+            }
+        }
+        for queue in self.devices[n].queues.clone() {
+            (0..self.queues[queue].users.len()).for_each(|user| self.poke(self.queues[queue].users[user]));
+        }
         Ok(())
+    }
+
+    /// The mode may want another moderator, or none: then nothing is to be held back any more.
+    pub(super) fn change_moderator(&mut self, n: usize) {
+        let held = self.devices[n].keeper.moderator.take().is_some_and(|old| old.in_force() != Coalesce::OFF);
+        if held {
+            self.propose(n, Coalesce::OFF);
+        }
+        self.devices[n].keeper.moderator = self.mode.moderation().map(Moderator::new);
+        self.set_moderator(n);
+    }
+
+    /// The moderator, if there is one, is asked once per pace.
+    pub(super) fn set_moderator(&mut self, n: usize) {
+        let at = if self.devices[n].keeper.moderator.is_some() { self.now + PACE } else { Nanos::MAX };
+        self.calendar.set(self.sources.moderators + n, at);
+    }
+
+    /// Asks the moderator, and sends the device what it says.
+    pub(super) fn moderate(&mut self, n: usize) {
+        let queues = self.devices[n].queues.clone();
+        let finished: u64 = self.queues[queues.clone()].iter().map(|queue| queue.pair.counters().finished).sum();
+        let in_flight = self.queues[queues].iter().map(|queue| queue.pair.in_flight()).sum();
+        let (now, messages) = (self.now, self.devices[n].vectors.messages());
+        let keeper = &mut self.devices[n].keeper;
+        let (since, completions, sent) = std::mem::replace(&mut keeper.rates_since, (now, finished, messages));
+        let rates = Rates { elapsed: now - since, completions: finished - completions, messages: messages - sent, in_flight };
+        if let Some(setting) = keeper.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
+            self.propose(n, setting);
+        }
+        self.set_moderator(n);
+    }
+
+    fn propose(&mut self, n: usize, setting: Coalesce) {
+        let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
+        let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
+        let Attached { keeper, bells, .. } = &mut self.devices[n];
+        keeper.proposed = Some(setting);
+        keeper.post(AdminCommand { sqe, page: false }, Purpose::Own(1), self.now, bells);
+        self.forward_writes(n);
     }
 }

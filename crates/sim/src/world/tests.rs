@@ -38,7 +38,34 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         if cpu_wanted {
             scenario.machine.hogs = vec![0];
         }
-        Scenario { switches: switches.into_iter().map(|(at, mode)| (Nanos(at), mode)).collect(), seed, ..scenario }
+        let switches = switches.into_iter().map(|(at, mode)| (Nanos(at), mode)).collect();
+        Scenario { switches, seed, limit: Nanos::from_secs(2), ..scenario }
+    })
+}
+
+/// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several of them share, either
+/// host, either interface, posted vectors, interrupts anywhere.
+fn any_machine() -> impl Strategy<Value = Scenario> {
+    let shape = (1usize..9, 1usize..4, 1usize..3, 1u32..5, 1u16..4, 1u16..3);
+    let kind = (any::<[bool; 3]>(), prop::collection::vec(0usize..8, 1..3), prop::option::weighted(0.2, 0usize..8));
+    (any_scenario(), shape, kind).prop_map(|(mut scenario, shape, kind)| {
+        let (cpus, nodes, devices, threads, queues, lanes) = shape;
+        let ([kernel, libaio, posted], list, hog) = kind;
+        scenario.machine = Machine { cpus, nodes: nodes.min(cpus), posted, ..scenario.machine };
+        scenario.machine.hogs = hog.into_iter().map(|cpu| cpu % cpus).collect();
+        scenario.host = if kernel { Host::Kernel } else { Host::User };
+        // In the user host every software queue has a hardware queue of its own.
+        let queues = if kernel { queues } else { threads as u16 * lanes };
+        let first = scenario.devices[0].clone();
+        let affinity = if list.len() == 1 { Affinity::Managed } else { Affinity::Cpus(list.iter().map(|cpu| cpu % cpus).collect()) };
+        let device = |n: usize| DeviceSpec { name: format!("disk{n}"), queues, affinity: affinity.clone(), ..first.clone() };
+        scenario.devices = (0..devices).map(device).collect();
+        let spec = &mut scenario.jobs[0];
+        (spec.queues, spec.engine) = (lanes, if libaio { Engine::Libaio } else { Engine::IoUring });
+        spec.job.filenames = (0..devices).map(|n| format!("disk{n}")).collect();
+        spec.job.numjobs = threads;
+        spec.job.number_ios = Some(60);
+        scenario
     })
 }
 

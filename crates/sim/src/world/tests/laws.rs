@@ -3,7 +3,7 @@
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::thread::{Habits, LAWFUL, SleepStep};
+use crate::arming::{Habits, LAWFUL, SleepStep};
 
 /// Does not look again.
 const DOES_NOT_LOOK: Habits = Habits { sleep: &[SleepStep::Arm, SleepStep::Block], ..LAWFUL };
@@ -16,19 +16,29 @@ const FORGETS_THE_MASK: Habits = Habits { looks_after_switch: false, ..LAWFUL };
 
 /// What has to be true of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
-    let asked = scenario.jobs[0].job.number_ios.unwrap_or(0);
+    let asked = scenario.jobs[0].job.number_ios.unwrap_or(0) * u64::from(scenario.jobs[0].job.numjobs);
     if (outcome.completed, outcome.failed, outcome.lost, outcome.failure) != (asked, 0, 0, None) {
         return Err(format!("{asked} requests: {outcome:?}"));
     }
-    if outcome.entries_per_drain_max > scenario.group.budget {
+    // A kernel's hard interrupt takes whatever there is: that is what its softirq was made for.
+    if scenario.host == Host::User && outcome.entries_per_drain_max > scenario.group.budget {
         return Err(format!("{} entries in one drain", outcome.entries_per_drain_max));
     }
-    let honest = !scenario.devices[0].config.profile.hidden.is_on();
+    let modes = || scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
+    let hidden = scenario.devices.iter().any(|device| device.config.profile.hidden.is_on());
+    let honest = !hidden && modes().all(|mode| mode.moderation().is_none());
     if honest && outcome.messages + outcome.suppressed != asked {
         return Err(format!("{} messages and {} held back for {asked} entries", outcome.messages, outcome.suppressed));
     }
-    if outcome.interrupts > outcome.messages {
-        return Err("more interrupts than messages".into());
+    // A switch has queues looked at of which no message tells, and so has a lock that was found held.
+    let kicks = scenario.switches.len() as u64 * scenario.devices.iter().map(|device| u64::from(device.queues)).sum::<u64>();
+    if outcome.interrupts > outcome.messages + kicks + outcome.busy_looks {
+        return Err(format!("{} interrupts for {} messages", outcome.interrupts, outcome.messages));
+    }
+    for (n, cpu) in outcome.cpus.iter().enumerate() {
+        if cpu.hard + cpu.soft + cpu.thread + cpu.idle != outcome.elapsed {
+            return Err(format!("CPU {n}'s time is not accounted for: {cpu:?} of {}", outcome.elapsed));
+        }
     }
     if outcome.sq_doorbells > asked || outcome.cq_doorbells > outcome.looks - outcome.empty_looks {
         return Err("more doorbells than batches".into());
@@ -36,8 +46,8 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-fn holds(cases: u32, habits: Habits) -> Result<(), String> {
-    let config = Runs { failure_persistence: None, ..Runs::with_cases(cases) };
+fn holds(cases: u32, habits: Habits, scenarios: impl Strategy<Value = Scenario>) -> Result<(), String> {
+    let config = Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
     // The laws meet new cases in each run; the twins the same ones, so that they are caught or not.
     let mut runner = if habits == LAWFUL {
         TestRunner::new(config)
@@ -48,14 +58,29 @@ fn holds(cases: u32, habits: Habits) -> Result<(), String> {
         let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
         judge(&scenario, &outcome).map_err(TestCaseError::fail)
     };
-    runner.run(&any_scenario(), law).map_err(|error| error.to_string())
+    runner.run(&scenarios, law).map_err(|error| error.to_string())
 }
 
 /// Everything completes exactly once, no wake-up is lost, no drain exceeds its budget, whatever the mode, and whenever
 /// modes are switched with I/O in flight.
 #[test]
 fn every_run_keeps_the_laws() {
-    holds(4_000, LAWFUL).unwrap();
+    holds(2_000, LAWFUL, any_scenario()).unwrap();
+}
+
+/// The same on whole machines.
+#[test]
+#[ignore = "does not pass for every seed yet: cargo test -p sim --lib -- --ignored every_machine"]
+fn every_machine_keeps_the_laws() {
+    holds(400, LAWFUL, any_machine()).unwrap();
+}
+
+/// 10,000 of each: `cargo test --release -p sim --lib -- --ignored ten_thousand`.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_thousand_machines_keep_the_laws() {
+    holds(10_000, LAWFUL, any_scenario()).unwrap();
+    holds(10_000, LAWFUL, any_machine()).unwrap();
 }
 
 /// The same runs without the look after arming, or with the look before it, or without arming, come to a standstill for
@@ -63,13 +88,15 @@ fn every_run_keeps_the_laws() {
 #[test]
 fn executors_with_other_habits_are_caught() {
     for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM] {
-        let message = holds(3_000, habits).expect_err(&format!("no seed finds {habits:?}"));
-        assert!(message.contains("standstill") && message.contains("seed"), "{message}");
+        let message = holds(3_000, habits, any_scenario()).expect_err(&format!("no seed finds {habits:?}"));
+        // Where a hog or a moderator goes on for ever, time runs out instead.
+        assert!(message.contains("standstill") || message.contains("not done"), "{message}");
+        assert!(message.contains("seed"), "{message}");
     }
 }
 
-/// A switch from a mode that masks to one that does not takes a mask off: entries that were posted under it have sent no
-/// message, and these eight are all there will be.
+/// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a mask off: entries
+/// that were posted under it have sent no message, and these eight are all there will be.
 #[test]
 fn a_switch_that_takes_a_mask_off_is_followed_by_a_look() {
     let run = |(seed, instant), habits| {
@@ -78,8 +105,8 @@ fn a_switch_that_takes_a_mask_off_is_followed_by_a_look() {
         let switches = vec![(Nanos(instant), Mode::INTERRUPT)];
         // A slow look, so that the last entry comes during one.
         let slow = LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library };
-        let base = Scenario::new(Mode::IRQ_POLL, Profile::optane(), job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
-        Scenario { switches, seed, ..base }.run_with(habits)
+        let base = Scenario::new(Mode::POLL, Profile::optane(), job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
+        Scenario { switches, seed, host: Host::Kernel, ..base }.run_with(habits)
     };
     let cases = || (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)));
     assert!(cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.completed == 8)));

@@ -95,3 +95,40 @@ proptest::proptest! {
         proptest::prop_assert_eq!(two - one, Nanos(3 * wall));
     }
 }
+
+/// 1000 a second for 10 ms, nothing for 20 ms, 2000 a second from then on.
+fn steps(process: RateProcess) -> Pacing {
+    let steps = vec![(Nanos::from_millis(5), 1_000), (Nanos::from_millis(15), 0), (Nanos::from_millis(35), 2_000)];
+    let mut pacing = Pacing::new(&Job { rate_steps: steps, rate_process: process, ..Job::default() }, 7).unwrap();
+    pacing.start(Nanos::from_secs(100));
+    pacing
+}
+
+#[test]
+fn the_rate_follows_its_steps() {
+    let starts = starts(&mut steps(RateProcess::Linear), 14, 4096);
+    let millis: Vec<f64> = starts.iter().map(|at| *at as f64 / 1e6).collect();
+    assert_eq!(millis[..10], [5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0]);
+    // What the first step had left of its next one goes on where the rate does.
+    assert_eq!(millis[10..], [35.0, 35.5, 36.0, 36.5]);
+}
+
+#[test]
+fn a_poisson_process_has_the_steps_rates() {
+    let starts = starts(&mut steps(RateProcess::Poisson), 20_000, 4096);
+    let between = |from: u64, to: u64| starts.iter().filter(|at| (from..to).contains(*at)).count();
+    assert_eq!((between(0, 5_000_000), between(15_000_000, 35_000_000)), (0, 0));
+    assert!((2..=25).contains(&between(5_000_000, 15_000_000)));
+    let last = *starts.last().unwrap();
+    let rate = between(35_000_000, last) as f64 / (last - 35_000_000) as f64 * 1e9;
+    assert!((1_950.0..2_050.0).contains(&rate), "{rate}");
+}
+
+#[test]
+fn steps_that_end_in_nothing_end() {
+    let job = Job { rate_steps: vec![(Nanos::ZERO, 1_000), (Nanos::from_millis(2), 0)], ..Job::default() };
+    let mut pacing = Pacing::new(&job, 7).unwrap();
+    pacing.start(Nanos::ZERO);
+    (0..2).for_each(|_| pacing.issued(Op::Read, 4096));
+    assert_eq!(pacing.due(Op::Read), Some(Nanos::MAX));
+}

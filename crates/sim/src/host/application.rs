@@ -1,0 +1,288 @@
+//! The thread's application: a job's generator, the requests it makes, and what has to wait for a tag.
+
+use std::collections::VecDeque;
+
+use driver::{Buffers, Completed, Fate};
+use units::{Class, Nanos, Op};
+use workload::{ErrorCode, Io, Next};
+
+use super::thread::{At, Goal, Thread};
+use super::{Effect, Ground, Progress};
+use crate::hw_queue::Pair;
+use crate::replay::Source;
+use crate::requests::{Ended, Failed, RETRY, Requests, Token};
+use crate::{Engine, Host, SimError};
+
+/// What a thread works for.
+#[derive(Debug)]
+pub(crate) struct Application {
+    pub(crate) generator: Source,
+    pub(crate) requests: Requests,
+    /// After each wait it computes for so long, away from the library.
+    pub(crate) think: Nanos,
+    /// What it computes for each I/O that completes.
+    pub(crate) work: Nanos,
+    /// Lanes for each target.
+    spread: usize,
+    /// Per lane, parts to be posted, first come, first served.
+    backlog: Vec<VecDeque<Token>>,
+    /// Parts in all of them.
+    waiting: usize,
+    /// Among them are some that ought to have been posted: left over from an earlier batch, or to be posted again.
+    overdue: bool,
+    /// No tag was free, or the queue is closed; since then nothing has changed.
+    stuck: bool,
+    /// The controller of each target is given up.
+    dead: Vec<bool>,
+    /// The generator waits to hear that its batch was announced.
+    commits: bool,
+    /// Completed, and not yet handed to the generator: what a completion ring holds.
+    ready: VecDeque<Ended>,
+    scratch: Vec<Token>,
+}
+
+impl Application {
+    /// An application with `spread` lanes for each of `targets`.
+    pub(crate) fn new(generator: Source, requests: Requests, targets: usize, spread: usize, think: Nanos, work: Nanos) -> Application {
+        Application {
+            generator,
+            requests,
+            think,
+            work,
+            spread,
+            backlog: (0..targets * spread).map(|_| VecDeque::new()).collect(),
+            waiting: 0,
+            overdue: false,
+            stuck: false,
+            dead: vec![false; targets],
+            commits: false,
+            ready: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Whether something ought to be posted, and may be.
+    pub(super) fn can_post(&self) -> bool {
+        self.overdue && !self.stuck
+    }
+
+    /// Whether something waits to be posted on this lane.
+    pub(super) fn waits_for(&self, lane: usize) -> bool {
+        self.backlog.get(lane).is_some_and(|parts| !parts.is_empty())
+    }
+
+    /// Completions that the application may take.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Tags may be free again.
+    pub(super) fn unblock(&mut self) {
+        self.stuck = false;
+    }
+
+    /// The batch was announced, as far as there were tags. Whether all of it was.
+    pub(super) fn committed(&mut self, now: Nanos) -> bool {
+        if self.waiting > 0 {
+            return false;
+        }
+        self.overdue = false;
+        if std::mem::take(&mut self.commits) {
+            self.generator.committed(now);
+        }
+        true
+    }
+
+    /// Posts what waits for a lane, as far as there are tags: the class of the last command, how many were posted, and
+    /// whether any is left.
+    pub(super) fn post(&mut self, lane: usize, pair: &Pair, now: Nanos) -> Result<(Option<Class>, u32, bool), SimError> {
+        let (mut class, mut posted) = (None, 0);
+        let dead = self.dead.get(lane / self.spread).copied().unwrap_or_default();
+        let mut sq = pair.lock_sq();
+        while let Some(&token) = self.backlog[lane].front() {
+            if dead {
+                self.end(token, Err(Failed::TakenBack))?;
+            } else {
+                let sqe = self.generator.prepare(self.requests.command(token)?, token.slot());
+                if sq.post(sqe, token.to_word(), now).is_err() {
+                    (self.stuck, self.overdue) = (true, true);
+                    return Ok((class, posted, true));
+                }
+                class = Some(self.requests.class(token)?);
+                posted += 1;
+            }
+            self.backlog[lane].pop_front();
+            self.waiting -= 1;
+        }
+        Ok((class, posted, false))
+    }
+
+    /// A part has ended; with its last one the request is ready to be handed over.
+    fn end(&mut self, token: Token, result: Result<(), Failed>) -> Result<(), SimError> {
+        self.ready.extend(self.requests.end(token, result)?);
+        Ok(())
+    }
+
+    fn again(&mut self, lane: usize, token: Token) {
+        self.backlog[lane].push_back(token);
+        self.waiting += 1;
+        self.overdue = true;
+    }
+
+    /// The lane of a part: each request has its own, so that they are used alike.
+    fn lane_of(&self, token: Token) -> usize {
+        let target = self.requests.target(token);
+        target * self.spread + token.slot() % self.spread
+    }
+}
+
+impl Thread {
+    /// Whether what the application waits for has come.
+    pub(super) fn reached(&self, now: Nanos) -> bool {
+        self.goal.is_none_or(|goal| self.app.ready.len() >= goal.min as usize || now >= goal.until)
+    }
+
+    /// Posts what waits, else hands over what was waited for, else asks the generator.
+    pub(super) fn load(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
+        if self.app.can_post() {
+            return Ok(self.enter(g));
+        }
+        if let Some(goal) = self.goal.take()
+            && !self.app.ready.is_empty()
+        {
+            return Ok(self.hand_over(g, goal.max));
+        }
+        if self.app.commits {
+            return Ok(self.enter(g));
+        }
+        match self.app.generator.next(g.now) {
+            Next::Issue(io) => self.begin(g, io),
+            Next::Commit => {
+                self.app.commits = true;
+                Ok(self.enter(g))
+            }
+            Next::Reap { min, max } => Ok(self.wait(g, Goal { min, max, until: Nanos::MAX })),
+            Next::Wait { until } => Ok(self.wait(g, Goal { min: 1, max: u32::MAX, until })),
+            Next::Done => Ok(self.finish(g)),
+        }
+    }
+
+    /// Submits: by a system call, in the kernel host.
+    fn enter(&mut self, g: &Ground) -> Progress {
+        self.at = At::Commit { lane: 0, waited: false };
+        if g.host == Host::User {
+            return Progress::Private(Nanos::ZERO);
+        }
+        self.in_call = true;
+        self.tally.syscalls += 1;
+        let engine = self.engine_costs(g);
+        let each = engine.submit + g.costs.block.submit;
+        Progress::Private(g.costs.thread.syscall + engine.submit_call + Nanos(each.0 * self.app.waiting as u64))
+    }
+
+    /// Hands over as many completions as the application takes at once; it computes for each. The others wait until it
+    /// asks again.
+    fn hand_over(&mut self, g: &Ground, most: u32) -> Progress {
+        let n = self.app.ready.len().min(most as usize);
+        for (io, result) in self.app.ready.drain(..n) {
+            match result {
+                Ok(()) => self.tally.completed += 1,
+                Err(Failed::Status(_)) => self.tally.failed += 1,
+                Err(Failed::TakenBack) => self.tally.lost += 1,
+            }
+            let (requests, generator) = (&self.app.requests, &mut self.app.generator);
+            let result = result.map_err(|_| ErrorCode::EIO);
+            requests.with_buffer(&io, |buffer| generator.completed(io, g.now, result, buffer));
+        }
+        self.in_call = false;
+        let work = Nanos(self.app.work.0 * n as u64);
+        self.tally.worked += work;
+        let each = if g.host == Host::User { g.costs.library.deliver } else { self.engine_costs(g).take };
+        Progress::Private(work + Nanos(each.0 * n as u64))
+    }
+
+    fn begin(&mut self, g: &Ground, io: Io) -> Result<Progress, SimError> {
+        let app = &mut self.app;
+        if io.op == Op::Write && app.generator.needs_fill() {
+            app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
+        }
+        app.scratch.clear();
+        app.requests.begin(io, &mut app.scratch)?;
+        let parts = app.scratch.len();
+        if let Some(&first) = app.scratch.first() {
+            let lane = app.lane_of(first);
+            app.backlog[lane].extend(&app.scratch);
+            app.waiting += parts;
+        }
+        app.generator.issued(&io, g.now);
+        let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
+        let think = app.generator.think(io.slot);
+        Ok(Progress::Private(think + Nanos(cost.0 * parts as u64)))
+    }
+
+    /// Waits: by a system call, in the kernel host, unless that of the submission does, or the ring has enough.
+    fn wait(&mut self, g: &Ground, goal: Goal) -> Progress {
+        self.wait_for(goal);
+        let ring = self.engine == Engine::IoUring && (self.in_call || self.reached(g.now));
+        if g.host == Host::User || ring {
+            return Progress::Private(Nanos::ZERO);
+        }
+        self.tally.syscalls += 1;
+        Progress::Private(g.costs.thread.syscall + self.engine_costs(g).wait_call)
+    }
+
+    /// Waits for what the goal says; then it may leave the library to compute.
+    pub(super) fn wait_for(&mut self, goal: Goal) {
+        self.goal = Some(goal);
+        self.leaving = self.app.think > Nanos::ZERO;
+        self.at = At::Decide;
+    }
+
+    /// Tells what has completed from what is posted again.
+    pub(super) fn sort(&mut self, g: &mut Ground, taken: &mut Vec<Completed>) -> Result<(), SimError> {
+        self.app.stuck = false;
+        for completed in taken.drain(..) {
+            let token = Token::from_word(completed.token);
+            let target = self.app.requests.target(token);
+            let lane = self.app.lane_of(token);
+            let lane_state = &mut self.lanes[lane];
+            lane_state.mine = lane_state.mine.saturating_sub(1);
+            let queue = lane_state.queue;
+            if completed.status.is_success() {
+                self.tally.by_target(target);
+                self.app.end(token, Ok(()))?;
+            } else {
+                self.tally.bad_statuses += 1;
+                let retries = self.app.requests.retries(token)?;
+                match RETRY.after_status(completed.status, retries, true) {
+                    Fate::Again => self.app.again(lane, token),
+                    Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)))?,
+                }
+            }
+            if !g.queues[queue].stuck.is_empty() {
+                g.out.push(Effect::TagsFree(queue));
+            }
+        }
+        Ok(())
+    }
+
+    /// A reset took a command back: it is posted again, or fails.
+    pub(crate) fn taken_back(&mut self, word: u64, buffers: Buffers) -> Result<(), SimError> {
+        let token = Token::from_word(word);
+        let retries = self.app.requests.retries(token)?;
+        let lane = self.app.lane_of(token);
+        self.lanes[lane].mine = self.lanes[lane].mine.saturating_sub(1);
+        match RETRY.after_reset(buffers, retries, true) {
+            Fate::Again => self.app.again(lane, token),
+            Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::TakenBack))?,
+        }
+        Ok(())
+    }
+
+    /// The controller of a target is given up: nothing is posted to it any more.
+    pub(crate) fn give_up(&mut self, target: usize) {
+        if let Some(dead) = self.app.dead.get_mut(target) {
+            *dead = true;
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Taking a queue's entries for others: what an interrupt handler, a poller in a softirq and a vector's thread have in
+//! common. The queue's policy says when to look; entries go to their owners.
+
+use completion::{Cause, Mode, Plan, Policy, Seen, Tuning, Woke};
+use driver::Completed;
+use units::Nanos;
+
+use super::{Effect, Ground};
+use crate::arming::{self, Armed};
+use crate::hw_queue::HwQueue;
+use crate::report::Tally;
+use crate::requests::Token;
+use crate::{Engine, Host, LibraryCosts};
+
+/// Room for what one look takes: no policy's budget is larger.
+pub(crate) const TAKEN: usize = 1024;
+
+/// The drain of one queue.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(crate) policy: Policy,
+    tuning: Tuning,
+    seen: Seen,
+    at: At,
+    taken: Vec<Completed>,
+    pub(crate) tally: Tally,
+}
+
+/// Where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Asking the policy.
+    Decide,
+    /// The look's time is over: the lock is released, and what was taken goes to its owners.
+    Release,
+    /// At this step of going to sleep.
+    Sleep(usize),
+}
+
+/// What a step of a drain came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Goes on after this time.
+    Busy(Nanos),
+    /// The policy wants a look: the next step does it, within the budget that it is given.
+    Look(u32),
+    /// Armed, and empty: until the next notification.
+    Over,
+}
+
+impl Drain {
+    pub(crate) fn new(mode: Mode, tuning: Tuning) -> Drain {
+        let (policy, seen) = (Policy::with(mode, &tuning), Seen::default());
+        Drain { policy, tuning, seen, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default() }
+    }
+
+    /// Takes over another mode, between two steps.
+    pub(crate) fn switch(&mut self, mode: Mode) {
+        self.policy = Policy::with(mode, &self.tuning);
+    }
+
+    /// Whether it is not in the middle of a look, or of going to sleep.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at == At::Decide
+    }
+}
+
+/// A queue's notification has come: masks it, if the policy wants that. What that costs.
+pub(crate) fn notified(queue: &mut HwQueue, costs: &LibraryCosts) -> Nanos {
+    queue.drain.seen.woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
+    queue.drain.tally.begin_drain();
+    if !queue.drain.policy.masks() {
+        return Nanos::ZERO;
+    }
+    queue.mask();
+    costs.mask
+}
+
+/// A queue whose drain goes to sleep: it is armed whether commands are in flight or not, since nobody arms it when the
+/// next are posted.
+struct Resting<'a>(&'a mut HwQueue);
+
+impl Armed for Resting<'_> {
+    fn is_to_arm(&self) -> bool {
+        self.0.drain.policy.masks()
+    }
+
+    fn arm(&self) {
+        self.0.arm();
+    }
+
+    fn look(&mut self) -> bool {
+        self.0.drain.seen.pending = self.0.look_once_more();
+        self.0.drain.seen.pending
+    }
+}
+
+/// The next step of a queue's drain.
+pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
+    match g.queues[queue].drain.at {
+        At::Decide => decide(g, queue),
+        At::Release => {
+            release(g, queue);
+            g.queues[queue].drain.at = At::Decide;
+            Drained::Busy(Nanos::ZERO)
+        }
+        At::Sleep(n) => sleep(g, queue, n),
+    }
+}
+
+fn decide(g: &mut Ground, index: usize) -> Drained {
+    let queue = &mut g.queues[index];
+    let in_flight = queue.pair.in_flight();
+    let drain = &mut queue.drain;
+    let seen = Seen { in_flight, ..std::mem::take(&mut drain.seen) };
+    match drain.policy.next(g.now, &seen) {
+        Plan::Look { budget } => Drained::Look(budget),
+        // What looks by itself has no handler; should it be asked all the same, it is armed.
+        Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
+            drain.at = At::Sleep(0);
+            Drained::Busy(g.costs.library.decide)
+        }
+    }
+}
+
+/// Takes at most `budget` entries: how many there were, and the look's time.
+pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
+    let queue = &mut g.queues[index];
+    let mut taken = std::mem::take(&mut queue.drain.taken);
+    let looked = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut taken);
+    let (mut cost, mut found) = (g.costs.library.decide, 0);
+    match looked {
+        None => {
+            queue.drain.tally.busy += 1;
+            queue.drain.seen.lock_busy = true;
+            cost += g.costs.library.look + g.costs.memory.contended_lock;
+        }
+        Some(looked) => {
+            let reaped = looked.reaped;
+            found = reaped.found;
+            queue.drain.tally.looked(reaped.found);
+            queue.drain.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+            queue.drain.at = At::Release;
+            if let Some(violation) = reaped.violation {
+                g.out.push(Effect::Violation(queue.device, violation));
+            }
+            cost += looked.cost + delivery(g, index, &taken);
+        }
+    }
+    g.queues[index].drain.taken = taken;
+    (found, cost)
+}
+
+/// What it costs to hand these on, each to its owner.
+pub(crate) fn delivery(g: &mut Ground, queue: usize, taken: &[Completed]) -> Nanos {
+    let mut cost = Nanos::ZERO;
+    let mut told = None;
+    for completed in taken {
+        let Some(owner) = g.owners.get(Token::from_word(completed.token).task()) else { continue };
+        let way = if owner.cpu == g.cpu { Nanos::ZERO } else { g.lines.between(g.cpu, owner.cpu) };
+        cost += match g.host {
+            Host::User => way,
+            Host::Kernel if is_remote(g, queue, owner.cpu) => {
+                // One interrupt for all that follow each other.
+                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { g.costs.interrupt.send };
+                g.costs.block.remote + sending
+            }
+            Host::Kernel => completion(g, owner.engine) + way + way,
+        };
+    }
+    cost
+}
+
+/// What the kernel does for each completion on the CPU that finishes it.
+pub(crate) fn completion(g: &Ground, engine: Engine) -> Nanos {
+    g.costs.block.complete + engine_costs(g, engine)
+}
+
+fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
+    match engine {
+        Engine::Libaio => g.costs.libaio.complete,
+        Engine::IoUring => g.costs.io_uring.complete,
+    }
+}
+
+/// Whether a completion is finished on its submitter's CPU instead: as the block layer does where several CPUs share the
+/// queue, and the submitter's is so far away that no cache is shared.
+fn is_remote(g: &Ground, queue: usize, cpu: usize) -> bool {
+    g.context != super::Context::Waiter && g.queues[queue].shared && g.lines.are_apart(g.cpu, cpu)
+}
+
+fn release(g: &mut Ground, index: usize) {
+    let (pending, _) = g.queues[index].release();
+    g.queues[index].drain.seen.pending |= pending;
+    let mut taken = std::mem::take(&mut g.queues[index].drain.taken);
+    hand_on(g, index, &mut taken);
+    g.queues[index].drain.taken = taken;
+}
+
+/// Hands completions to their owners, and says that there are tags again.
+pub(crate) fn hand_on(g: &mut Ground, queue: usize, taken: &mut Vec<Completed>) {
+    if !taken.is_empty() {
+        g.out.push(Effect::TagsFree(queue));
+    }
+    for completed in taken.drain(..) {
+        let task = Token::from_word(completed.token).task();
+        let remote = g.host == Host::Kernel && g.owners.get(task).is_some_and(|owner| is_remote(g, queue, owner.cpu));
+        g.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
+    }
+}
+
+fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
+    let queue = &mut g.queues[index];
+    queue.drain.at = At::Sleep(n + 1);
+    let library = &g.costs.library;
+    match arming::step(g.habits, n, std::iter::once(Resting(queue))) {
+        arming::Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
+        arming::Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
+        arming::Step::Found(looked) => {
+            queue.mask();
+            queue.drain.at = At::Decide;
+            Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
+        }
+        arming::Step::Block => {
+            queue.drain.at = At::Decide;
+            // Notified meanwhile: then it is masked again, and not to be left so.
+            if queue.drain.seen.woke.is_some() { Drained::Busy(Nanos::ZERO) } else { Drained::Over }
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! The thread of a job: it asks its application what to do, submits, and waits. How it waits is the mode's: it looks at
+//! its queues by itself as their policies say, or it blocks until whoever takes the entries has brought it enough.
+
+use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, QueueSet, Round, Seen, Woke, combine};
+use driver::Completed;
+use units::Nanos;
+
+use super::application::Application;
+use super::drain::{self, TAKEN};
+use super::lane::{Bound, Lane};
+use super::{Context, Effect, Ground, Progress, TaskId};
+use crate::arming;
+use crate::report::Tally;
+use crate::requests::Token;
+use crate::{Engine, EngineCosts, Host, SimError};
+
+/// Where the thread stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// Asking the application what to do.
+    Load,
+    /// Posting to this lane and those after it, and ringing their doorbells; `waited`: the lane's lock is free now.
+    Commit { lane: usize, waited: bool },
+    /// Looking at this lane because its policy said so after the commit.
+    Check { lane: usize, budget: u32 },
+    /// Asking the policies, or, if others look, whether there is enough.
+    Decide,
+    /// Taking entries.
+    Look { lane: usize, budget: u32, after: After },
+    /// The look's time is over: the lock is released, and what was taken goes to its owners.
+    Release { lane: usize, after: After },
+    /// Telling what has completed from what is posted again.
+    Sort,
+    /// Spinning has ended.
+    Spun,
+    /// At this step of going to sleep.
+    Sleep { step: usize, until: Nanos },
+    /// In the system call that blocks.
+    Blocking { until: Nanos },
+    /// Off the CPU since then.
+    Blocked { until: Nanos },
+    /// Back on the CPU; by the timer, if it names an instant.
+    Woken { cause: Cause, due: Nanos },
+    /// The application computes.
+    Away,
+}
+
+/// What follows a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// The rest of the commit, from this lane on.
+    Commit(usize),
+    /// The next question to the policies.
+    Decide,
+}
+
+/// What the application waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Goal {
+    /// So many completions,
+    pub(super) min: u32,
+    /// or this instant.
+    pub(super) until: Nanos,
+    /// It takes so many at once.
+    pub(super) max: u32,
+}
+
+/// A job's thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) me: TaskId,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) app: Application,
+    pub(crate) engine: Engine,
+    pub(crate) tally: Tally,
+    /// What others have taken for it.
+    pub(super) inbox: Vec<Completed>,
+    round: Round,
+    in_round: bool,
+    plans: Vec<Plan>,
+    pub(super) at: At,
+    /// `None`: nothing, it goes on.
+    pub(super) goal: Option<Goal>,
+    pub(super) leaving: bool,
+    /// In the system call that submitted: waiting needs no other one.
+    pub(super) in_call: bool,
+    /// Somebody has something to tell, other than by a queue's notification.
+    poked: bool,
+    taken: Vec<Completed>,
+    /// Of these, the ones that are other threads'.
+    foreign: Vec<Completed>,
+    done: Vec<Done>,
+}
+
+impl Thread {
+    pub(crate) fn new(me: TaskId, lanes: Vec<Lane>, app: Application, engine: Engine, group: Group) -> Thread {
+        Thread {
+            me,
+            plans: Vec::with_capacity(lanes.len()),
+            lanes,
+            app,
+            engine,
+            tally: Tally::default(),
+            inbox: Vec::with_capacity(TAKEN),
+            round: Round::new(group),
+            in_round: false,
+            at: At::Load,
+            goal: None,
+            leaving: false,
+            in_call: false,
+            poked: false,
+            taken: Vec::with_capacity(TAKEN),
+            foreign: Vec::with_capacity(TAKEN),
+            done: Vec::with_capacity(TAKEN),
+        }
+    }
+
+    /// The next step.
+    pub(crate) fn step(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
+        match self.at {
+            At::Load => self.load(g),
+            At::Commit { lane, waited } => self.commit(g, lane, waited),
+            At::Check { lane, budget } => Ok(self.check(g, lane, budget)),
+            At::Decide => self.decide(g),
+            At::Look { lane, budget, after } => Ok(self.look(g, lane, budget, after)),
+            At::Release { lane, after } => self.release(g, lane, after),
+            At::Sort => self.sort_inbox(g),
+            At::Spun => Ok(self.spun(g)),
+            At::Sleep { step, until } => Ok(self.sleep(g, step, until)),
+            At::Blocking { until } => Ok(self.block(g, until)),
+            At::Blocked { until } => Ok(Progress::Block(until)),
+            At::Woken { cause, due } => Ok(self.woken(g, cause, due)),
+            At::Away => Ok(self.back(g)),
+        }
+    }
+
+    /// Something happened that no queue notifies of.
+    pub(crate) fn poke(&mut self) {
+        self.poked = true;
+    }
+
+    /// Another CPU has taken a completion for it. Whether that is what it waits for.
+    pub(crate) fn deliver(&mut self, completed: Completed, context: Context) -> bool {
+        self.inbox.push(completed);
+        let there = self.inbox.len() + self.app.ready();
+        let enough = context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
+        self.poked |= enough;
+        enough
+    }
+
+    /// Back on the CPU.
+    pub(crate) fn wake(&mut self, cause: Cause, due: Nanos) {
+        self.at = At::Woken { cause, due };
+    }
+
+    /// Whether its next step is nobody else's business: it asks its application.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self.at, At::Load)
+    }
+
+    /// Whether an entry waits on any of its queues.
+    pub(crate) fn sees_an_entry(&self, g_queues: &[crate::hw_queue::HwQueue]) -> bool {
+        self.lanes.iter().any(|lane| g_queues[lane.queue].pair.pending()) || !self.inbox.is_empty()
+    }
+
+    /// The next mode of every queue, adopted between two batches.
+    pub(crate) fn switch(&mut self, mode: Mode) {
+        for lane in &mut self.lanes {
+            lane.wanted = Some(mode);
+        }
+    }
+
+    /// Whoever blocks with this would be woken at once.
+    fn is_called(&self, g: &Ground) -> bool {
+        self.poked || g.context == Context::Waiter && self.lanes.iter().any(|lane| lane.is_signalled(&g.queues[lane.queue]))
+    }
+
+    fn decide(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
+        if !self.inbox.is_empty() {
+            self.at = At::Sort;
+            return Ok(Progress::Private(Nanos::ZERO));
+        }
+        if std::mem::take(&mut self.poked) {
+            self.app.unblock();
+        }
+        if g.context == Context::Waiter {
+            self.adopt(g);
+        }
+        if !self.leaving && (self.reached(g.now) || self.app.can_post()) {
+            self.at = At::Load;
+            return Ok(Progress::Private(Nanos::ZERO));
+        }
+        if g.context != Context::Waiter {
+            // Others look.
+            let last = g.habits.sleep.len() - 1;
+            self.at = At::Sleep { step: last, until: if self.leaving { Nanos::MAX } else { self.deadline() } };
+            return Ok(Progress::Private(Nanos::ZERO));
+        }
+        let cost = self.ask(g);
+        self.follow(g, combine(self.plans.iter().copied()))?;
+        Ok(match self.at {
+            At::Spun => self.spin(g, cost),
+            _ => Progress::Private(cost),
+        })
+    }
+
+    fn adopt(&mut self, g: &mut Ground) {
+        for lane in &mut self.lanes {
+            lane.adopt(&g.queues[lane.queue], g.habits.looks_after_switch);
+        }
+    }
+
+    /// Asks each lane's policy whose last answer has been carried out. What that costs.
+    fn ask(&mut self, g: &Ground) -> Nanos {
+        self.plans.clear();
+        let mut asked = 0;
+        let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
+        for lane in &mut self.lanes {
+            if !matches!(lane.plan, Plan::Look { .. }) {
+                let in_flight = lane.in_flight(&g.queues[lane.queue]);
+                let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
+                let seen = Seen { in_flight, leaving, cpu_wanted, goes_on_at, ..lane.seen };
+                lane.plan = lane.policy.next(g.now, &seen);
+                lane.seen = Seen::default();
+                asked += 1;
+            }
+            self.plans.push(lane.plan);
+        }
+        Nanos(g.costs.library.decide.0 * asked)
+    }
+
+    /// Where the combined plan leads.
+    fn follow(&mut self, g: &mut Ground, plan: Plan) -> Result<(), SimError> {
+        if !matches!(plan, Plan::Look { .. } | Plan::Spin { .. }) {
+            self.leave_idle_lanes(g);
+        }
+        let last = g.habits.sleep.len() - 1;
+        self.at = match plan {
+            Plan::Look { .. } => {
+                self.take_turn(g);
+                return Ok(());
+            }
+            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving => return Err(SimError::LeftUnarmed { at: g.now, plan }),
+            Plan::Spin { until } => {
+                self.spin_until(until);
+                At::Spun
+            }
+            // Lanes whose own plan is to sleep are armed, whatever the others do.
+            Plan::Nap { until } | Plan::Sleep { until } => At::Sleep { step: 0, until: until.min(self.deadline()) },
+            Plan::Rest if self.leaving => At::Sleep { step: last, until: Nanos::MAX },
+            // Nothing is in flight: the application waits for the clock, or for a controller that is being reset.
+            Plan::Rest => At::Sleep { step: last, until: self.deadline() },
+        };
+        self.in_round = false;
+        Ok(())
+    }
+
+    /// Registers with the shared queues that it sleeps on, and hands the others' notifications on.
+    fn leave_idle_lanes(&mut self, g: &mut Ground) {
+        for lane in &mut self.lanes {
+            let queue = &g.queues[lane.queue];
+            match lane.plan {
+                Plan::Sleep { .. } => lane.register(queue),
+                _ => g.out.extend(lane.leave(queue).map(Effect::Poke)),
+            }
+        }
+    }
+
+    /// Hands on every notification: it computes, or is done.
+    fn leave_all(&mut self, g: &mut Ground) {
+        for lane in &mut self.lanes {
+            g.out.extend(lane.leave(&g.queues[lane.queue]).map(Effect::Poke));
+        }
+    }
+
+    /// Done for good: somebody else has to look at what it has looked at.
+    pub(super) fn finish(&mut self, g: &mut Ground) -> Progress {
+        self.leave_all(g);
+        Progress::Finished
+    }
+
+    /// The next queue's turn. If the round is over, whatever else there is to do has been done between its turns, and the
+    /// next begins.
+    fn take_turn(&mut self, g: &Ground) {
+        for _ in 0..2 {
+            if !self.in_round {
+                self.round.begin(g.now);
+                self.tally.begin_drain();
+                self.in_round = true;
+            }
+            if let Some(turn) = self.round.turn(g.now, &self.plans) {
+                self.at = At::Look { lane: turn.queue, budget: turn.budget, after: After::Decide };
+                return;
+            }
+            self.in_round = false;
+        }
+    }
+
+    fn look(&mut self, g: &mut Ground, at: usize, budget: u32, after: After) -> Progress {
+        let lane = &mut self.lanes[at];
+        lane.plan = Plan::Rest;
+        let queue = &mut g.queues[lane.queue];
+        let Some(looked) = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut self.taken) else {
+            lane.seen.lock_busy = true;
+            self.tally.busy += 1;
+            self.at = after.at();
+            return Progress::Busy(g.costs.library.look + g.costs.memory.contended_lock);
+        };
+        let (device, reaped) = (queue.device, looked.reaped);
+        lane.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+        self.learn(g, at);
+        if let Some(violation) = reaped.violation {
+            g.out.push(Effect::Violation(device, violation));
+        }
+        self.tally.looked(reaped.found);
+        match after {
+            After::Decide => self.round.took(reaped.found),
+            After::Commit(_) => self.tally.found_by_check += u64::from(reaped.found),
+        }
+        self.at = At::Release { lane: at, after };
+        let queue = self.lanes[at].queue;
+        Progress::Busy(looked.cost + drain::delivery(g, queue, &self.taken))
+    }
+
+    /// Tells the policy what a look has taken.
+    fn learn(&mut self, g: &Ground, at: usize) {
+        let lane = &mut self.lanes[at];
+        let found = if lane.slept { None } else { Some(Found::Looking) };
+        lane.slept = false;
+        if lane.policy.wants_done() {
+            let done = |c: &Completed| {
+                let age = g.now - c.posted_at;
+                let class = self.app.requests.class(Token::from_word(c.token)).ok()?;
+                Some(Done { class, age, found: found.unwrap_or(Found::AfterSleep { at_most: age }) })
+            };
+            self.done.clear();
+            self.done.extend(self.taken.iter().filter_map(done));
+            lane.policy.completed(&self.done);
+        }
+    }
+
+    fn release(&mut self, g: &mut Ground, at: usize, after: After) -> Result<Progress, SimError> {
+        let lane = &mut self.lanes[at];
+        let index = lane.queue;
+        let (pending, kick) = g.queues[index].release();
+        lane.seen.pending |= pending;
+        if kick && g.habits.releases_look {
+            g.out.push(Effect::Kick(index));
+        }
+        self.at = after.at();
+        let mut taken = std::mem::take(&mut self.taken);
+        if g.queues[index].shared {
+            // What is others' goes to them.
+            let me = self.me;
+            self.foreign.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
+            drain::hand_on(g, index, &mut self.foreign);
+        }
+        let sorted = self.sort(g, &mut taken);
+        self.taken = taken;
+        sorted?;
+        Ok(Progress::Private(Nanos::ZERO))
+    }
+
+    fn sort_inbox(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
+        self.at = At::Decide;
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let sorted = self.sort(g, &mut inbox);
+        self.inbox = inbox;
+        sorted?;
+        Ok(Progress::Private(Nanos::ZERO))
+    }
+
+    /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
+    fn commit(&mut self, g: &mut Ground, at: usize, waited: bool) -> Result<Progress, SimError> {
+        let Some(lane) = self.lanes.get_mut(at) else { return Ok(self.committed(g)) };
+        self.at = At::Commit { lane: at + 1, waited: false };
+        if !self.app.waits_for(at) {
+            return Ok(Progress::Private(Nanos::ZERO));
+        }
+        let index = lane.queue;
+        let wait = g.queues[index].sq_wait(g.now);
+        if wait > Nanos::ZERO && !waited {
+            self.at = At::Commit { lane: at, waited: true };
+            return Ok(Progress::Busy(wait + g.costs.memory.contended_lock));
+        }
+        let queue = &mut g.queues[index];
+        let (class, posted, left) = self.app.post(at, &queue.pair, g.now)?;
+        lane.mine += posted;
+        if left {
+            self.tally.no_tag += 1;
+            queue.stuck.push(self.me);
+        }
+        let commands = queue.pair.lock_sq().commit(&queue.bells);
+        if commands == 0 {
+            return Ok(Progress::Private(Nanos::ZERO));
+        }
+        let cost = queue.hold_sq(g.now, g.cpu, g.costs, g.lines);
+        let batch = Batch { commands, urgent: 0, in_flight: lane.in_flight(queue), class };
+        let policy = if g.context == Context::Waiter { &mut lane.policy } else { &mut queue.drain.policy };
+        if let Check::TryLook { budget } = policy.submitted(g.now, &batch) {
+            self.at = At::Check { lane: at, budget };
+        }
+        Ok(Progress::Busy(cost))
+    }
+
+    /// Every lane has posted what it could.
+    fn committed(&mut self, g: &Ground) -> Progress {
+        if self.app.committed(g.now) {
+            self.at = At::Load;
+        } else {
+            self.wait_for(Goal { min: 1, max: u32::MAX, until: Nanos::MAX });
+        }
+        Progress::Private(Nanos::ZERO)
+    }
+
+    fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
+        let after = After::Commit(lane + 1);
+        self.tally.begin_drain();
+        let pending = g.queues[self.lanes[lane].queue].pair.pending();
+        self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
+        Progress::Busy(g.costs.library.look)
+    }
+
+    /// When the application goes on, whatever has completed.
+    fn deadline(&self) -> Nanos {
+        self.goal.map_or(Nanos::MAX, |goal| goal.until)
+    }
+
+    /// Spins until the goal's instant at the latest.
+    fn spin_until(&mut self, until: Nanos) {
+        let until = until.min(self.deadline());
+        for lane in &mut self.lanes {
+            lane.plan = Plan::Spin { until };
+        }
+    }
+
+    fn spin(&mut self, g: &Ground, cost: Nanos) -> Progress {
+        let until = self.lanes.iter().find_map(|lane| match lane.plan {
+            Plan::Spin { until } => Some(until),
+            _ => None,
+        });
+        if self.sees_an_entry(g.queues) {
+            Progress::Busy(cost + g.costs.library.look)
+        } else {
+            Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
+        }
+    }
+
+    fn spun(&mut self, g: &Ground) -> Progress {
+        for lane in &mut self.lanes {
+            lane.seen.pending = g.queues[lane.queue].pair.pending();
+            // It looked all the while; what it finds now was posted just now.
+            lane.slept = false;
+        }
+        self.at = At::Decide;
+        Progress::Private(g.costs.library.look)
+    }
+
+    fn sleep(&mut self, g: &mut Ground, step: usize, until: Nanos) -> Progress {
+        self.at = At::Sleep { step: step + 1, until };
+        let library = &g.costs.library;
+        let queues = &*g.queues;
+        let bound = self.lanes.iter_mut().map(|lane| {
+            let queue = &queues[lane.queue];
+            Bound { lane, queue }
+        });
+        match arming::step(g.habits, step, bound) {
+            arming::Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
+            arming::Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
+            arming::Step::Found(looked) => {
+                self.at = At::Decide;
+                Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(g))
+            }
+            arming::Step::Block if self.leaving => {
+                self.leave_all(g);
+                self.at = At::Away;
+                self.tally.away += self.app.think;
+                Progress::Busy(self.app.think)
+            }
+            arming::Step::Block => {
+                self.at = At::Blocking { until };
+                let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
+                // In the kernel it is in the system call already.
+                let call = if g.host == Host::User { g.costs.thread.syscall } else { Nanos::ZERO };
+                Progress::Busy(if self.is_called(g) { call } else { call + g.costs.thread.block + timer })
+            }
+        }
+    }
+
+    /// The system call: it returns at once if a signal waits, because signals are sticky.
+    fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
+        if self.is_called(g) || until <= g.now {
+            self.tally.returned_at_once += 1;
+            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
+            self.at = At::Woken { cause, due: until };
+            return Progress::Private(Nanos::ZERO);
+        }
+        self.at = At::Blocked { until };
+        Progress::Block(until)
+    }
+
+    fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
+        let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
+        let called = self.take_signals(g);
+        for (n, lane) in self.lanes.iter_mut().enumerate() {
+            lane.slept = true;
+            let queue = &g.queues[lane.queue];
+            lane.inherit(queue);
+            let own = if called.contains(n) { Woke { cause: Cause::Notification, late: Nanos::ZERO } } else { Woke { cause, late } };
+            lane.seen.woke = (lane.in_flight(queue) > 0).then_some(own);
+        }
+        let cost = self.mask_all(g);
+        self.poked = false;
+        self.app.unblock();
+        self.at = At::Decide;
+        Progress::Busy(cost)
+    }
+
+    /// The lanes whose queues have called; their signals are read.
+    fn take_signals(&self, g: &mut Ground) -> QueueSet {
+        let mut called = QueueSet::EMPTY;
+        for (n, lane) in self.lanes.iter().enumerate() {
+            if lane.is_signalled(&g.queues[lane.queue]) {
+                called.insert(n);
+            }
+        }
+        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signalled = false);
+        called
+    }
+
+    /// The application is back in the library.
+    fn back(&mut self, g: &mut Ground) -> Progress {
+        self.leaving = false;
+        self.woken(g, Cause::Other, Nanos::MAX)
+    }
+
+    /// Masks what it is to look at by itself. Where others look, their notifications are none of its business.
+    fn mask_all(&self, g: &Ground) -> Nanos {
+        if g.context != Context::Waiter {
+            return Nanos::ZERO;
+        }
+        let masked = self.lanes.iter().filter(|lane| lane.mask(&g.queues[lane.queue])).count();
+        Nanos(g.costs.library.mask.0 * masked as u64)
+    }
+
+    /// The price list of its interface.
+    pub(super) fn engine_costs<'a>(&self, g: &'a Ground) -> &'a EngineCosts {
+        match self.engine {
+            Engine::Libaio => &g.costs.libaio,
+            Engine::IoUring => &g.costs.io_uring,
+        }
+    }
+}
+
+impl After {
+    fn at(self) -> At {
+        match self {
+            After::Commit(lane) => At::Commit { lane, waited: false },
+            After::Decide => At::Decide,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Cache lines: what reading or writing one costs, depending on who has it.
+
+use units::Nanos;
+
+use crate::Machine;
+
+/// Cache lines that several CPUs use, by number. A write takes the line away from all others; a read leaves a copy with
+/// the reader.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    own: Nanos,
+    node: Nanos,
+    remote: Nanos,
+    /// By CPU.
+    nodes: Vec<u16>,
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// Who wrote it last; `None`: it is in no cache.
+    writer: Option<u16>,
+    /// CPUs with a copy.
+    copies: [u64; Machine::MOST_CPUS / 64],
+}
+
+impl Lines {
+    /// So many lines of a machine, in nobody's cache yet.
+    pub fn new(machine: &Machine, lines: usize) -> Lines {
+        let memory = machine.costs.memory;
+        Lines {
+            own: memory.line_own,
+            node: memory.line_node,
+            remote: memory.line_remote,
+            nodes: (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect(),
+            lines: vec![Line::default(); lines],
+        }
+    }
+
+    /// What it costs `cpu` to read a line.
+    pub fn read(&mut self, cpu: usize, line: usize) -> Nanos {
+        let price = self.price(cpu, line);
+        if let Some(line) = self.lines.get_mut(line) {
+            line.copies[cpu / 64 % line.copies.len()] |= 1 << (cpu % 64);
+        }
+        price
+    }
+
+    /// What it costs `cpu` to write it, atomically or not.
+    pub fn write(&mut self, cpu: usize, line: usize) -> Nanos {
+        let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
+        let price = if shared { self.price(cpu, line).max(self.farthest(cpu, line)) } else { self.price(cpu, line) };
+        if let Some(line) = self.lines.get_mut(line) {
+            *line = Line { writer: Some(cpu as u16), ..Line::default() };
+            line.copies[cpu / 64 % line.copies.len()] |= 1 << (cpu % 64);
+        }
+        price
+    }
+
+    /// What the way from one CPU's cache to another's costs.
+    pub fn between(&self, cpu: usize, other: usize) -> Nanos {
+        match (self.nodes.get(cpu), self.nodes.get(other)) {
+            _ if cpu == other => self.own,
+            (Some(a), Some(b)) if a == b => self.node,
+            _ => self.remote,
+        }
+    }
+
+    /// Whether two CPUs share no cache.
+    pub(crate) fn are_apart(&self, cpu: usize, other: usize) -> bool {
+        self.nodes.get(cpu) != self.nodes.get(other)
+    }
+
+    fn price(&self, cpu: usize, line: usize) -> Nanos {
+        match self.lines.get(line) {
+            Some(line) if line.has(cpu) => self.own,
+            Some(&Line { writer: Some(writer), .. }) => self.between(cpu, writer.into()),
+            // From memory: as far as from another CPU of the node.
+            _ => self.node,
+        }
+    }
+
+    /// Taking a line away costs as much as the farthest copy is away.
+    fn farthest(&self, cpu: usize, line: usize) -> Nanos {
+        let Some(line) = self.lines.get(line) else { return self.own };
+        let others = (0..self.nodes.len()).filter(|&other| other != cpu && line.has(other));
+        others.map(|other| self.between(cpu, other)).fold(self.own, Nanos::max)
+    }
+}
+
+impl Line {
+    fn has(&self, cpu: usize) -> bool {
+        self.copies.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    /// Whether any CPU but this one has a copy.
+    fn others_than(&self, cpu: usize) -> bool {
+        let own = |word: usize| if word == cpu / 64 { 1u64 << (cpu % 64) } else { 0 };
+        self.copies.iter().enumerate().any(|(word, copies)| copies & !own(word) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+use super::*;
+
+/// Vectors post between any two steps of the handler. Every bit has to be handled, and none may be forgotten once the
+/// handler is done.
+fn holds(looks_again: bool) -> Result<(), String> {
+    let mut runner = TestRunner::new_with_rng(
+        Config { failure_persistence: None, ..Config::with_cases(2_000) },
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
+    let posts = prop::collection::vec((any::<bool>(), 0usize..256), 1..60);
+    let law = |script: Vec<(bool, usize)>| {
+        let (mut descriptor, mut running) = (Descriptor::default(), None);
+        let (mut notified, mut posted, mut handled) = (0, QueueSet::EMPTY, QueueSet::EMPTY);
+        let finish = std::iter::repeat_n((false, 0), 20);
+        for (post, bit) in script.into_iter().chain(finish) {
+            if post {
+                posted.insert(bit);
+                notified += u32::from(descriptor.post(bit));
+                continue;
+            }
+            if running.is_none() && notified > 0 {
+                (notified, running) = (notified - 1, Some(Handling::Round(0)));
+            }
+            let Some(step) = running else { continue };
+            let (bits, next) = descriptor.handle(step, looks_again);
+            bits.iter().for_each(|bit| handled.insert(bit));
+            running = (next != Handling::Over).then_some(next);
+        }
+        if descriptor.is_forgotten() || handled != posted {
+            return Err(TestCaseError::fail("lost wake-up"));
+        }
+        Ok(())
+    };
+    runner.run(&posts, law).map_err(|error| error.to_string())
+}
+
+#[test]
+fn no_bit_is_forgotten() {
+    holds(true).unwrap();
+}
+
+#[test]
+fn a_handler_that_does_not_look_once_more_is_caught() {
+    assert!(holds(false).unwrap_err().contains("lost wake-up"));
+}
+
+#[test]
+fn the_loop_is_bounded_and_one_notification_stands_for_many_vectors() {
+    let mut descriptor = Descriptor::default();
+    assert!(descriptor.post(0));
+    assert!((1..200).all(|bit| !descriptor.post(bit)));
+    let (bits, mut step) = descriptor.handle(Handling::Round(0), true);
+    assert_eq!(bits.iter().count(), 200);
+    let mut steps = 1;
+    while step != Handling::Over {
+        // A vector that posts without end.
+        descriptor.post(7);
+        step = descriptor.handle(step, true).1;
+        steps += 1;
+    }
+    assert_eq!(steps, ROUNDS + 2);
+}

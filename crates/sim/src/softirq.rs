@@ -1,0 +1,86 @@
+//! The pollers of one CPU: the list that irq_poll's softirq goes through, round-robin, within weight, budget and time.
+
+use completion::{Group, Plan, Round};
+use units::Nanos;
+
+use crate::Softirq;
+
+/// The queues whose interrupts this CPU takes, and which of them are scheduled.
+#[derive(Debug)]
+pub(crate) struct Pollers {
+    pub(crate) queues: Vec<usize>,
+    /// Of each, whether it is to be looked at.
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) round: Round,
+    pub(crate) at: Poll,
+    limits: Softirq,
+    /// Runs in a row, and when the first of them began.
+    runs: u32,
+    began: Nanos,
+    /// The rest is ksoftirqd's.
+    pub(crate) handed_over: bool,
+}
+
+/// What the softirq does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poll {
+    /// Nothing: it is not raised.
+    Quiet,
+    /// A run begins.
+    Begin,
+    /// The next queue's turn.
+    Turn,
+    /// The rest of a queue's turn.
+    Queue(usize),
+}
+
+impl Pollers {
+    pub(crate) fn new(limits: Softirq) -> Pollers {
+        let group = Group { weight: limits.weight, budget: limits.budget, time_limit: limits.time_limit };
+        Pollers {
+            queues: Vec::new(),
+            plans: Vec::new(),
+            round: Round::new(group),
+            at: Poll::Quiet,
+            limits,
+            runs: 0,
+            began: Nanos::ZERO,
+            handed_over: false,
+        }
+    }
+
+    /// This CPU takes the interrupts of these queues.
+    pub(crate) fn add(&mut self, queues: Vec<usize>) {
+        self.plans.extend(queues.iter().map(|_| Plan::Rest));
+        self.queues.extend(queues);
+    }
+
+    /// Whether the softirq has something to do at the end of an interrupt.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.at != Poll::Quiet && !self.handed_over
+    }
+
+    /// A queue is to be looked at.
+    pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
+        self.plans[n] = Plan::Look { budget };
+        if self.at == Poll::Quiet {
+            (self.at, self.runs, self.began) = (Poll::Begin, 0, now);
+        }
+    }
+
+    /// A run is over. Whether the rest is to be ksoftirqd's, because there have been too many runs in a row, or because a
+    /// thread is to have the CPU.
+    pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
+        if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
+            (self.at, self.handed_over) = (Poll::Quiet, false);
+            return false;
+        }
+        self.at = Poll::Begin;
+        self.runs += 1;
+        if self.runs >= self.limits.restarts.max(1) || now - self.began >= self.limits.time_limit || wanted {
+            (self.runs, self.began) = (0, now);
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,199 @@
+//! Who runs on a CPU next: interrupts before softirqs before threads, and of the threads the one whose turn it is.
+
+use completion::Cause;
+
+use super::*;
+use crate::cpu::{Level, Running};
+use crate::irq::Irq;
+use crate::sched::Ready;
+
+impl<P: Bus> World<'_, P> {
+    /// A CPU's alarm: its step has ended, its slice, or its way out of an idle state.
+    pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
+        self.account(cpu);
+        if let Running::At(level) = self.cpus[cpu].running {
+            if self.cpus[cpu].left[level as usize] == Some(Nanos::ZERO) {
+                self.cpus[cpu].left[level as usize] = None;
+                self.proceed(cpu, level)?;
+            } else if level == Level::Thread {
+                // The slice is over.
+                self.cpus[cpu].resched = true;
+            }
+        }
+        self.resume(cpu)
+    }
+
+    /// The next step of whatever runs at a level.
+    fn proceed(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
+        let left = match level {
+            Level::Hard => self.hard_step(cpu)?,
+            Level::Soft => self.soft_level_step(cpu)?,
+            Level::Thread => self.thread_level_step(cpu)?,
+        };
+        self.cpus[cpu].left[level as usize] = left;
+        Ok(())
+    }
+
+    /// Accounts for a CPU's time until now.
+    pub(super) fn account(&mut self, cpu: usize) {
+        let ran = self.cpus[cpu].account(self.now);
+        if ran > Nanos::ZERO
+            && let Some(task) = self.cpus[cpu].current
+        {
+            self.cpus[cpu].ran += ran;
+            self.tasks[task].runtime += ran;
+            self.tasks[task].share.vruntime += ran;
+        }
+    }
+
+    /// Has a CPU turn to whatever comes first, and sets its alarm. Its time is accounted for.
+    pub(super) fn resume(&mut self, cpu: usize) -> Result<(), SimError> {
+        for _ in 0..STEPS_AT_ONCE {
+            let this = &mut self.cpus[cpu];
+            if this.left[Level::Hard as usize].is_some() {
+                return self.run_at(cpu, Level::Hard);
+            }
+            if let Some(irq) = this.irqs.pop_front() {
+                let left = self.begin_irq(cpu, irq);
+                self.cpus[cpu].left[Level::Hard as usize] = Some(left);
+                continue;
+            }
+            if this.left[Level::Soft as usize].is_some() {
+                return self.run_at(cpu, Level::Soft);
+            }
+            if this.pollers.is_raised() {
+                self.proceed(cpu, Level::Soft)?;
+                continue;
+            }
+            if std::mem::take(&mut this.resched) && !this.ready.is_empty() {
+                self.put_back(cpu);
+            }
+            let this = &mut self.cpus[cpu];
+            if this.left[Level::Thread as usize].is_some() {
+                return self.run_at(cpu, Level::Thread);
+            }
+            if this.current.is_some() {
+                self.proceed(cpu, Level::Thread)?;
+            } else if let Some(task) = this.ready.take() {
+                self.switch_to(cpu, task);
+            } else {
+                this.turn_to(self.now, Running::Idle(self.now));
+                self.calendar.set(cpu, Nanos::MAX);
+                return Ok(());
+            }
+        }
+        Err(self.livelock())
+    }
+
+    /// Has a CPU go on with the step at a level, until it ends, or the slice does.
+    fn run_at(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
+        let this = &mut self.cpus[cpu];
+        this.turn_to(self.now, Running::At(level));
+        let left = this.left[level as usize].unwrap_or_default();
+        let mut ends = self.now + left;
+        if level == Level::Thread && !this.ready.is_empty() {
+            let slice = self.scenario.machine.scheduler.slice - this.ran;
+            ends = ends.min(self.now + slice.max(Nanos(1)));
+        }
+        self.calendar.set(cpu, ends);
+        Ok(())
+    }
+
+    /// The current thread is still ready, and another one has its turn.
+    fn put_back(&mut self, cpu: usize) {
+        let this = &mut self.cpus[cpu];
+        let Some(task) = this.current.take() else { return };
+        self.tasks[task].left = this.left[Level::Thread as usize].take();
+        this.ready.add(task, &mut self.tasks[task].share, false, &self.scenario.machine.scheduler);
+    }
+
+    fn switch_to(&mut self, cpu: usize, task: TaskId) {
+        let left = self.tasks[task].left.take().unwrap_or_default();
+        let left = self.left_of_spin(task).unwrap_or(left);
+        let this = &mut self.cpus[cpu];
+        (this.current, this.ran) = (Some(task), Nanos::ZERO);
+        this.outcome.context_switches += 1;
+        this.left[Level::Thread as usize] = Some(self.scenario.machine.costs.thread.switch + left);
+    }
+
+    /// Something is pending at a CPU that interrupts whatever it is at.
+    pub(super) fn interrupt(&mut self, cpu: usize, irq: Irq) {
+        self.cpus[cpu].irqs.push_back(irq);
+        self.stir(cpu);
+    }
+
+    /// Something has changed on a CPU: once this event is over, it turns to whatever comes first.
+    pub(super) fn stir(&mut self, cpu: usize) {
+        if !self.stirred.contains(&cpu) {
+            self.stirred.push(cpu);
+        }
+    }
+
+    /// Has every CPU on which something has changed turn to whatever comes first now, if it is not at it already.
+    pub(super) fn settle(&mut self) -> Result<(), SimError> {
+        while let Some(cpu) = self.stirred.pop() {
+            self.turn(cpu)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, cpu: usize) -> Result<(), SimError> {
+        match self.cpus[cpu].running {
+            Running::Leaving | Running::At(Level::Hard) => return Ok(()),
+            Running::Idle(since) => {
+                let thread = &self.scenario.machine.costs.thread;
+                if self.now >= since + thread.idle_after && thread.idle_exit > Nanos::ZERO {
+                    self.account(cpu);
+                    self.cpus[cpu].turn_to(self.now, Running::Leaving);
+                    self.calendar.set(cpu, self.now + thread.idle_exit);
+                    return Ok(());
+                }
+            }
+            Running::At(_) => {}
+        }
+        self.account(cpu);
+        self.resume(cpu)
+    }
+
+    /// Makes a sleeping thread ready. `from`: the CPU whose code does it. What that costs there.
+    pub(super) fn wake(&mut self, from: Option<usize>, task: TaskId, cause: Cause) -> Nanos {
+        let Some(due) = self.tasks[task].wakes() else { return Nanos::ZERO };
+        self.calendar.set(self.sources.timers + task, Nanos::MAX);
+        let cpu = self.tasks[task].cpu;
+        self.cpus[cpu].outcome.wakeups += 1;
+        self.cpus[cpu].outcome.timer_wakeups += u64::from(cause == Cause::Timer);
+        if let Some(thread) = self.tasks[task].thread_mut() {
+            thread.tally.wakeups += 1;
+            thread.tally.timer_wakeups += u64::from(cause == Cause::Timer);
+            thread.wake(cause, due);
+        }
+        self.make_ready(from, task)
+    }
+
+    /// A thread is ready to run.
+    pub(super) fn make_ready(&mut self, from: Option<usize>, task: TaskId) -> Nanos {
+        let scheduler = &self.scenario.machine.scheduler;
+        let costs = &self.scenario.machine.costs;
+        let cpu = self.tasks[task].cpu;
+        if self.cpus[cpu].is_at_a_thread() {
+            // What the current one has had counts.
+            self.account(cpu);
+        }
+        let this = &mut self.cpus[cpu];
+        this.ready.add(task, &mut self.tasks[task].share, true, scheduler);
+        let preempts = this.current.is_none_or(|current| Ready::preempts(&self.tasks[task].share, &self.tasks[current].share, scheduler));
+        this.resched |= preempts;
+        let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
+        if sent {
+            self.interrupt(cpu, Irq::Resched);
+        } else if from != Some(cpu) {
+            self.stir(cpu);
+        }
+        costs.thread.wake + if sent { costs.interrupt.send } else { Nanos::ZERO }
+    }
+
+    /// The timer of a sleeping thread.
+    pub(super) fn timer_fires(&mut self, task: TaskId) {
+        self.interrupt(self.tasks[task].cpu, Irq::Timer(task));
+    }
+}

@@ -1,0 +1,113 @@
+//! What came of it.
+
+use workload::Stats;
+
+use super::tasks::{Body, Task};
+use super::*;
+use crate::report::Tally;
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome};
+
+impl<P: Bus> World<'_, P> {
+    pub(super) fn outcome(mut self) -> Outcome {
+        (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
+        let now = self.now;
+        let cpus: Vec<CpuOutcome> = self.cpus.iter_mut().map(|cpu| cpu.end(now)).collect();
+        let tally = self.tally();
+        let devices = self.device_outcomes();
+        let jobs = self.job_outcomes();
+        let mut stats = Stats::default();
+        jobs.iter().for_each(|job| stats.merge(&job.stats));
+        let sum = |f: &dyn Fn(&CpuOutcome) -> u64| cpus.iter().map(f).sum::<u64>();
+        let counters = self.queues.iter().map(|queue| queue.pair.counters());
+        let (sq, cq) = counters.fold((0, 0), |(sq, cq), counters| (sq + counters.sq_doorbells, cq + counters.cq_doorbells));
+        let runtime = |wanted: fn(&Body) -> bool| {
+            let of = self.tasks.iter().filter(|task| wanted(&task.body));
+            Nanos(of.map(|task| task.runtime.0).sum())
+        };
+        let threads = runtime(|body| !matches!(body, Body::Hog));
+        let keepers = self.devices.iter().map(|device| &device.keeper);
+        Outcome {
+            elapsed: now - self.started,
+            completed: tally.completed,
+            failed: tally.failed,
+            lost: tally.lost,
+            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| thread.app.generator.failure().copied()),
+            bad_statuses: tally.bad_statuses,
+            messages: devices.iter().map(|device| device.messages).sum(),
+            suppressed: devices.iter().map(|device| device.suppressed).sum(),
+            interrupts: sum(&|cpu| cpu.interrupts),
+            notifications: self.cpus.iter().map(|cpu| cpu.notifications).sum(),
+            vectors_handled: self.cpus.iter().map(|cpu| cpu.vectors).sum(),
+            softirqs: sum(&|cpu| cpu.softirqs),
+            ksoftirqd_runs: self.ksoftirqd_runs,
+            context_switches: sum(&|cpu| cpu.context_switches),
+            wakeups: tally.wakeups,
+            timer_wakeups: tally.timer_wakeups,
+            returned_at_once: tally.returned_at_once,
+            syscalls: tally.syscalls,
+            looks: tally.looks,
+            empty_looks: tally.empty_looks,
+            busy_looks: tally.busy,
+            found_by_check: tally.found_by_check,
+            spins: tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1),
+            sq_doorbells: sq,
+            cq_doorbells: cq,
+            entries_per_drain_max: tally.drain_max,
+            hard: Nanos(sum(&|cpu| cpu.hard.0)),
+            soft: Nanos(sum(&|cpu| cpu.soft.0)),
+            // The last piece of work, or of time away, may not have been done when the run ended.
+            thread: threads - tally.worked - tally.away,
+            application: tally.worked,
+            resets: keepers.clone().map(|keeper| keeper.resets).sum(),
+            aborts: keepers.clone().map(|keeper| keeper.aborts).sum(),
+            missed_notifications: keepers.map(|keeper| keeper.missed).sum(),
+            injected: self.devices.iter().flat_map(|device| device.controller.port().injected()).collect(),
+            stats,
+            cpus,
+            jobs,
+            devices,
+        }
+    }
+
+    /// What threads and drains have counted, together.
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
+        self.queues.iter().for_each(|queue| tally.merge(&queue.drain.tally));
+        tally
+    }
+
+    fn device_outcomes(&self) -> Vec<DeviceOutcome> {
+        let outcome = |(n, device): (usize, &Attached<P>)| {
+            let threads = self.tasks.iter().filter_map(Task::thread).zip(&self.targets);
+            let of = |tally: &Tally, targets: &[usize]| -> u64 {
+                tally.targets.iter().zip(targets).filter(|(_, device)| **device == n).map(|(completed, _)| completed).sum()
+            };
+            DeviceOutcome {
+                name: self.scenario.devices[n].name.clone(),
+                completed: threads.map(|(thread, targets)| of(&thread.tally, targets)).sum(),
+                messages: device.vectors.messages(),
+                suppressed: device.vectors.suppressed(),
+            }
+        };
+        self.devices.iter().enumerate().map(outcome).collect()
+    }
+
+    fn job_outcomes(&self) -> Vec<JobOutcome> {
+        let mut jobs: Vec<JobOutcome> = Vec::new();
+        for (planned, thread) in self.plan.threads.iter().zip(self.tasks.iter().filter_map(Task::thread)) {
+            let stats = thread.app.generator.stats();
+            match jobs.get_mut(planned.report) {
+                Some(job) => {
+                    job.stats.merge(stats);
+                    job.threads += 1;
+                }
+                None => {
+                    let name = self.scenario.jobs[planned.job].job.name.clone();
+                    jobs.push(JobOutcome { name, threads: 1, stats: stats.clone() });
+                }
+            }
+        }
+        jobs
+    }
+}

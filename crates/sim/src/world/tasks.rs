@@ -1,0 +1,382 @@
+//! Threads: those of jobs, those of vectors, ksoftirqd, hogs; and what their steps do to others.
+
+use completion::Cause;
+use driver::Completed;
+
+use super::*;
+use crate::cpu::Level;
+use crate::host::drain::{self, Drained};
+use crate::host::lane::thread_of;
+use crate::host::thread::Thread;
+use crate::host::{Ground, Progress};
+use crate::irq::Irq;
+use crate::sched::Share;
+
+/// A thread as the scheduler sees it.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) cpu: usize,
+    pub(super) share: Share,
+    /// CPU time that it has had.
+    pub(super) runtime: Nanos,
+    /// Preempted: what is left of its step.
+    pub(super) left: Option<Nanos>,
+    pub(super) state: State,
+    pub(super) body: Body,
+    /// It looks at its queues until then; and its CPU time when it began.
+    spin: Option<(Nanos, Nanos)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its stage has not begun.
+    Unborn,
+    /// Runs, or is ready to.
+    Ready,
+    /// Off the CPU, until this instant at the latest.
+    Blocked(Nanos),
+    Finished,
+}
+
+/// What a thread does.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// A job's.
+    Job(Box<Thread>),
+    /// A vector's: takes the entries of its queues, in order.
+    Vector {
+        queues: Vec<usize>,
+        n: usize,
+        /// Notified since it began.
+        again: bool,
+    },
+    /// Does what the softirq has left over.
+    Ksoftirqd,
+    /// Computes for ever.
+    Hog,
+}
+
+/// How long a hog computes at a stretch.
+const HOG: Nanos = Nanos::from_secs(1);
+
+impl Task {
+    pub(super) fn new(cpu: usize, body: Body, state: State) -> Task {
+        let share = Share { vruntime: Nanos::ZERO, first: matches!(body, Body::Vector { .. }) };
+        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None }
+    }
+
+    pub(super) fn thread(&self) -> Option<&Thread> {
+        match &self.body {
+            Body::Job(thread) => Some(thread),
+            _ => None,
+        }
+    }
+
+    pub(super) fn thread_mut(&mut self) -> Option<&mut Thread> {
+        match &mut self.body {
+            Body::Job(thread) => Some(thread),
+            _ => None,
+        }
+    }
+
+    /// A sleeping thread is to wake: until when it meant to sleep. `None`: it does not sleep.
+    pub(super) fn wakes(&mut self) -> Option<Nanos> {
+        let State::Blocked(until) = self.state else { return None };
+        self.state = State::Ready;
+        Some(until)
+    }
+
+    /// Whether it sleeps, and its timer has a reason to wake it.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        matches!(self.state, State::Blocked(until) if until <= now)
+    }
+
+    /// Its vector has been notified.
+    pub(super) fn notified(&mut self) {
+        if let Body::Vector { again, .. } = &mut self.body {
+            *again = true;
+        }
+    }
+}
+
+impl<P: Bus> World<'_, P> {
+    /// The thread that does a CPU's left-over softirqs.
+    pub(super) fn ksoftirqd(&self, cpu: usize) -> TaskId {
+        self.first_ksoftirqd + cpu
+    }
+
+    /// Lets the threads of the current stage begin.
+    pub(super) fn start_stage(&mut self) {
+        for task in 0..self.plan.threads.len() {
+            if self.plan.threads[task].stage == self.stage && self.tasks[task].state == State::Unborn {
+                self.tasks[task].state = State::Ready;
+                self.make_ready(None, task);
+            }
+        }
+    }
+
+    /// The next step of the current thread that takes time: how long; `None`: it has left the CPU.
+    pub(super) fn thread_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
+        let Some(task) = self.cpus[cpu].current else { return Ok(None) };
+        self.stop_spinning(task);
+        // Time of steps that nobody can tell from the ones after them.
+        let mut owed = Nanos::ZERO;
+        for _ in 0..STEPS_AT_ONCE {
+            let progress = self.task_step(cpu, task, owed)?;
+            let told = self.apply(Some(cpu))?;
+            match progress {
+                Progress::Private(cost) => owed += cost + told,
+                Progress::Busy(cost) if owed + cost + told == Nanos::ZERO => {}
+                Progress::Busy(cost) => return Ok(Some(owed + cost + told)),
+                Progress::Spin(until) => return Ok(Some(self.spin(task, until, owed + told))),
+                Progress::Block(until) => {
+                    self.tasks[task].state = State::Blocked(until);
+                    self.cpus[cpu].current = None;
+                    if until < Nanos::MAX {
+                        let fires = until.max(self.now) + self.scenario.machine.costs.thread.timer_slack;
+                        self.calendar.set(self.sources.timers + task, fires);
+                    }
+                    return Ok(None);
+                }
+                Progress::Finished => {
+                    self.finish(task);
+                    self.cpus[cpu].current = None;
+                    return Ok(None);
+                }
+            }
+            if owed > Nanos::ZERO && !self.tasks[task].goes_on_privately() {
+                return Ok(Some(owed));
+            }
+        }
+        Err(self.livelock())
+    }
+
+    fn task_step(&mut self, cpu: usize, task: TaskId, owed: Nanos) -> Result<Progress, SimError> {
+        let costs = &self.scenario.machine.costs;
+        match &mut self.tasks[task].body {
+            Body::Job(thread) => {
+                let cpu_wanted = !self.cpus[cpu].ready.is_empty();
+                let mut ground = Ground {
+                    now: self.now + owed,
+                    cpu,
+                    host: self.scenario.host,
+                    context: self.context,
+                    habits: self.habits,
+                    costs,
+                    lines: &mut self.lines,
+                    queues: &mut self.queues,
+                    owners: &self.owners,
+                    cpu_wanted,
+                    out: &mut self.effects,
+                };
+                let progress = thread.step(&mut ground)?;
+                if progress != Progress::Private(Nanos::ZERO) {
+                    (0..self.devices.len()).for_each(|device| self.forward_writes(device));
+                }
+                Ok(progress)
+            }
+            Body::Vector { .. } => Ok(self.vector_thread_step(cpu, task)),
+            Body::Ksoftirqd => Ok(self.ksoftirqd_step(cpu)),
+            Body::Hog => Ok(Progress::Busy(HOG)),
+        }
+    }
+
+    /// A step of a vector's thread.
+    fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
+        let Body::Vector { queues, n, again } = &mut self.tasks[task].body else { return Progress::Finished };
+        let Some(&queue) = queues.get(*n) else {
+            *n = 0;
+            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(Nanos::MAX) };
+        };
+        if *n == 0 && self.queues[queue].drain.is_at_rest() {
+            *again = false;
+        }
+        let mut ground = self.ground(cpu);
+        let drained = match drain::step(&mut ground, queue) {
+            Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
+            other => other,
+        };
+        match drained {
+            Drained::Busy(cost) => Progress::Busy(cost),
+            Drained::Look(_) | Drained::Over => {
+                if let Body::Vector { n, .. } = &mut self.tasks[task].body {
+                    *n += 1;
+                }
+                Progress::Busy(Nanos::ZERO)
+            }
+        }
+    }
+
+    /// A thread looks at its queues again and again.
+    fn spin(&mut self, task: TaskId, until: Nanos, owed: Nanos) -> Nanos {
+        let runtime = self.tasks[task].runtime;
+        self.tasks[task].spin = Some((until, runtime));
+        if let Body::Job(thread) = &self.tasks[task].body {
+            thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.push(task));
+        }
+        (until - self.now).max(owed)
+    }
+
+    fn stop_spinning(&mut self, task: TaskId) {
+        let Some((_, began)) = self.tasks[task].spin.take() else { return };
+        let spun = self.tasks[task].runtime - began;
+        if let Body::Job(thread) = &mut self.tasks[task].body {
+            thread.tally.spun += spun;
+            thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.retain(|&spinner| spinner != task));
+        }
+    }
+
+    /// How long a thread that is back on the CPU goes on spinning, if it was.
+    pub(super) fn left_of_spin(&self, task: TaskId) -> Option<Nanos> {
+        let (until, _) = self.tasks[task].spin?;
+        let found = self.tasks[task].thread().is_some_and(|thread| thread.sees_an_entry(&self.queues));
+        Some(if found { self.scenario.machine.costs.library.look } else { until - self.now })
+    }
+
+    /// A controller may have posted entries: whoever spins on its queues sees them.
+    pub(super) fn end_spins(&mut self, device: usize) {
+        for queue in self.devices[device].queues.clone() {
+            if self.queues[queue].spinners.is_empty() || !self.queues[queue].pair.pending() {
+                continue;
+            }
+            for n in 0..self.queues[queue].spinners.len() {
+                let task = self.queues[queue].spinners[n];
+                self.end_spin(task);
+            }
+        }
+    }
+
+    fn end_spin(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        if self.cpus[cpu].current != Some(task) {
+            return;
+        }
+        self.account(cpu);
+        let seen = self.scenario.machine.costs.memory.device_line;
+        if let Some(left) = &mut self.cpus[cpu].left[Level::Thread as usize]
+            && *left > seen
+        {
+            *left = seen;
+            self.stir(cpu);
+        }
+    }
+
+    /// Has happen what steps have asked for. What that costs on the CPU of whoever took them.
+    pub(super) fn apply(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
+        let mut cost = Nanos::ZERO;
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Deliver(task, completed) => cost += self.deliver(from, task, completed),
+                Effect::Remote(task, completed) => self.send(task, completed),
+                Effect::Poke(task) => cost += self.poke_from(from, task),
+                Effect::TagsFree(queue) => self.tags_are_free(queue),
+                Effect::Kick(queue) => self.kick(queue),
+                Effect::Violation(device, violation) => {
+                    self.devices[device].keeper.violated(violation)?;
+                    self.keep(device)?;
+                }
+            }
+        }
+        self.effects = effects;
+        Ok(cost)
+    }
+
+    /// A completion reaches the thread that waits for it, and wakes it if that is all it waits for.
+    pub(super) fn deliver(&mut self, from: Option<usize>, task: TaskId, completed: Completed) -> Nanos {
+        let context = self.context;
+        let enough = self.tasks[task].thread_mut().is_some_and(|thread| thread.deliver(completed, context));
+        if !enough {
+            return Nanos::ZERO;
+        }
+        if self.tasks[task].spin.is_some() {
+            self.end_spin(task);
+        }
+        self.wake(from, task, Cause::Other)
+    }
+
+    /// Sends a completion to the CPU that submitted it.
+    fn send(&mut self, task: TaskId, completed: Completed) {
+        let cpu = self.tasks[task].cpu;
+        let first = self.cpus[cpu].remote.is_empty();
+        self.cpus[cpu].remote.push((task, completed));
+        if first {
+            self.interrupt(cpu, Irq::Remote);
+        }
+    }
+
+    /// Has a job's thread look up from whatever it waits for.
+    pub(super) fn poke(&mut self, task: TaskId) {
+        self.poke_from(None, task);
+    }
+
+    fn poke_from(&mut self, from: Option<usize>, task: TaskId) -> Nanos {
+        if let Some(thread) = self.tasks[task].thread_mut() {
+            thread.poke();
+        }
+        self.wake(from, task, Cause::Other)
+    }
+
+    /// Threads that wait for a tag of this queue may post again.
+    fn tags_are_free(&mut self, queue: usize) {
+        for task in std::mem::take(&mut self.queues[queue].stuck) {
+            self.poke(task);
+        }
+    }
+
+    /// Somebody has to look at a queue, although nothing announces that.
+    pub(super) fn kick(&mut self, queue: usize) {
+        if self.context != Context::Waiter {
+            let (device, vector) = (self.queues[queue].device, usize::from(self.queues[queue].vector.0));
+            return self.message(device, vector);
+        }
+        let owner = if self.queues[queue].shared { self.queues[queue].role.owner() } else { None };
+        match owner {
+            Some(owner) => self.poke(thread_of(owner)),
+            None => (0..self.queues[queue].users.len()).for_each(|n| self.poke(self.queues[queue].users[n])),
+        }
+    }
+
+    /// A job's thread is done: others of its group may have to stop, and those of the next stage begin.
+    fn finish(&mut self, task: TaskId) {
+        self.tasks[task].state = State::Finished;
+        let Some(ended) = self.plan.threads.get(task).cloned() else { return };
+        self.running -= 1;
+        if self.scenario.jobs[ended.job].job.exitall {
+            for other in 0..self.plan.threads.len() {
+                if self.plan.threads[other].group == ended.group {
+                    self.stop(other);
+                }
+            }
+        }
+        let open = |other: usize| self.plan.threads[other].stage <= self.stage && self.tasks[other].state != State::Finished;
+        if self.running > 0 && !(0..self.plan.threads.len()).any(open) {
+            self.stage += 1;
+            self.start_stage();
+        }
+    }
+
+    fn stop(&mut self, task: TaskId) {
+        match self.tasks[task].state {
+            State::Finished => {}
+            State::Unborn => {
+                self.tasks[task].state = State::Finished;
+                self.running -= 1;
+            }
+            State::Ready | State::Blocked(_) => {
+                if let Some(thread) = self.tasks[task].thread_mut() {
+                    thread.app.generator.stop();
+                }
+                self.poke(task);
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Whether its next step is nobody else's business, so that it may be taken before the time of the last one has
+    /// passed.
+    fn goes_on_privately(&self) -> bool {
+        self.thread().is_some_and(Thread::is_private)
+    }
+}

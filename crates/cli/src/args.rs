@@ -211,6 +211,12 @@ pub struct SimArgs {
     /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,
+    /// Reproduce the posts' tables instead: what was published, what the simulator says, and how good its predictions are
+    #[arg(long, conflicts_with_all = ["scenario", "seeds", "modes", "sweep", "replay", "costs", "html"])]
+    pub published: bool,
+    /// With --published: look for the calibrated constants anew, and print what fits beside what is shipped
+    #[arg(long, requires = "published", conflicts_with = "json")]
+    pub calibrate: bool,
     /// Run the sweep instead: loads of 1 to 90 % × queue depths 1 to 128 × four profiles × two price lists × all modes, and
     /// how far `adaptive` is from each of the others
     #[arg(long, conflicts_with_all = ["scenario", "seeds"])]
@@ -241,6 +247,7 @@ Examples:
   reap sim scenarios/common-case.toml
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
+  reap sim --published --json published.json
   reap sim --sweep --ios 20000 --json sweep.json --html sweep.html
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 

@@ -4,6 +4,7 @@
 //! a grid of cells; [`replay`] makes a scenario of a recording; [`pool`] spreads runs over the cores. What is simulated is the crate `sim`'s.
 
 mod pool;
+mod published;
 mod replay;
 mod scenario;
 mod sweep;
@@ -19,5 +20,10 @@ use crate::args::SimArgs;
 /// # Errors
 /// Bad input, and a scenario that breaks a law.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
-    if args.sweep { sweep::run(args) } else { scenario::run(args) }
+    match (args.sweep, args.published, args.calibrate) {
+        (true, ..) => sweep::run(args),
+        (_, _, true) => published::calibrate(),
+        (_, true, _) => published::run(args),
+        _ => scenario::run(args),
+    }
 }

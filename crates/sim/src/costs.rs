@@ -54,6 +54,10 @@ pub struct InterruptCosts {
     /// Sending another CPU an interrupt.
     #[serde(with = "nanos")]
     pub send: Nanos,
+    /// For how long an interrupt's way to its CPU keeps back whatever else the device writes, as its data do: both are
+    /// ordered. Delay, of the device. 0: they do not meet.
+    #[serde(with = "nanos")]
+    pub delivery: Nanos,
     /// The handler of an expired timer, on top of entry, end and exit.
     #[serde(with = "nanos")]
     pub timer: Nanos,
@@ -90,6 +94,9 @@ pub struct ThreadCosts {
     /// A CPU that has been idle for less is still awake.
     #[serde(with = "nanos")]
     pub idle_after: Nanos,
+    /// A CPU that has been idle for so long has switched its caches off: what it touches next comes from memory.
+    #[serde(with = "nanos")]
+    pub cold_after: Nanos,
     /// Setting a timer.
     #[serde(with = "nanos")]
     pub timer: Nanos,
@@ -162,6 +169,12 @@ pub struct BlockCosts {
     /// Each command on its way down: bio, request, tag, DMA mapping, entry stored.
     #[serde(with = "nanos")]
     pub submit: Nanos,
+    /// Each further page of a command's data: pinned, and put into the bio.
+    #[serde(with = "nanos")]
+    pub page: Nanos,
+    /// Sending a command where it goes over a network: the transport's own part. 0 on a bus.
+    #[serde(with = "nanos")]
+    pub send: Nanos,
     /// Each completion on its way up, without its reap: unmapping, tag, bio.
     #[serde(with = "nanos")]
     pub complete: Nanos,

@@ -6,6 +6,7 @@
 pub(crate) mod application;
 pub(crate) mod drain;
 pub(crate) mod lane;
+pub(crate) mod paths;
 pub(crate) mod thread;
 
 use completion::{Mode, Placement, Preset};

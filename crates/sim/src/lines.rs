@@ -37,6 +37,13 @@ impl Lines {
         }
     }
 
+    /// So many more lines. The number of the first.
+    pub(crate) fn grow(&mut self, lines: usize) -> usize {
+        let first = self.lines.len();
+        self.lines.resize(first + lines, Line::default());
+        first
+    }
+
     /// What it costs `cpu` to read a line.
     pub fn read(&mut self, cpu: usize, line: usize) -> Nanos {
         let price = self.price(cpu, line);

@@ -2,7 +2,7 @@
 
 use device::Injected;
 use units::Nanos;
-use workload::{Failure, Latency, Stats};
+use workload::{Failure, Histogram, Latency, Stats};
 
 /// What a thread, or a queue's drain, counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     /// Blocking system calls that returned at once.
     pub(crate) returned_at_once: u64,
     pub(crate) syscalls: u64,
+    /// Time of choosing paths.
+    pub(crate) choosing: Nanos,
     pub(crate) looks: u64,
     pub(crate) empty_looks: u64,
     /// The lock was held.
@@ -68,6 +70,7 @@ impl Tally {
         self.timer_wakeups += other.timer_wakeups;
         self.returned_at_once += other.returned_at_once;
         self.syscalls += other.syscalls;
+        self.choosing += other.choosing;
         self.looks += other.looks;
         self.empty_looks += other.empty_looks;
         self.busy += other.busy;
@@ -153,6 +156,12 @@ pub struct Outcome {
     pub injected: Vec<Injected>,
     /// What the jobs themselves measured, together: latencies by operation, depths, batches.
     pub stats: Stats,
+    /// From the notifications of queues that are drained for others to the first looks, in nanoseconds.
+    pub poll_delays: Histogram,
+    /// Entries that each of those brought until its queue was armed again.
+    pub per_cycle: Histogram,
+    /// CPU time of choosing paths.
+    pub choosing: Nanos,
     /// By CPU.
     pub cpus: Vec<CpuOutcome>,
     /// By entry of the results: one per job thread, or per group where `group_reporting` asks for it.

@@ -96,11 +96,25 @@ pub struct JobSpec {
     /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
     /// and so is the time before the first. Empty: the job's own rate throughout.
     pub phases: Vec<Phase>,
+    /// The paths that lead to its devices, and how one is chosen for each I/O. Only the choice is simulated, and what its
+    /// counters cost: all paths end at the same controller. `None`: there is one.
+    pub paths: Option<Multipath>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
     pub queues: u16,
     /// A recorded thread that is submitted again in place of the job, of which only name, depth, longest block, devices and
     /// CPUs count then.
     pub replay: Option<Recorded>,
+}
+
+/// Several paths to a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multipath {
+    /// How many.
+    pub paths: u8,
+    /// Hardware queues of each.
+    pub queues: u16,
+    /// How one is chosen.
+    pub policy: blkmq::paths::Policy,
 }
 
 /// A step in load.
@@ -150,7 +164,7 @@ impl JobSpec {
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), queues: 1, replay: None }
+        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1, replay: None }
     }
 }
 

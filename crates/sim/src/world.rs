@@ -45,6 +45,8 @@ struct Attached<P: Bus> {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
+    /// Interrupts are on their way to CPUs until then: what it writes waits.
+    way_free_at: Nanos,
 }
 
 /// Where each kind of source has its alarms.
@@ -188,6 +190,10 @@ impl<P: Bus> World<'_, P> {
     /// A controller does what is due.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];
+        if self.now < device.way_free_at {
+            self.calendar.set_by(self.sources.devices + n, device.way_free_at);
+            return Ok(());
+        }
         device.controller.port().advance(self.now);
         let step = device.controller.step(self.now);
         let next = step.next.unwrap_or(Nanos::MAX).min(device.controller.port().next());
@@ -197,13 +203,17 @@ impl<P: Bus> World<'_, P> {
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
         let arrives = self.now + self.scenario.machine.costs.interrupt.message_delay;
-        for vector in self.raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
+        let mut raised = std::mem::take(&mut self.raised);
+        for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             self.messages.push_back((arrives, n as u32, vector));
+            let free_at = self.devices[n].way_free_at.max(self.now) + self.delivery(n, usize::from(vector.0));
+            self.devices[n].way_free_at = free_at;
         }
+        self.raised = raised;
         if let Some(&(first, ..)) = self.messages.front() {
             self.calendar.set_by(self.sources.messages, first);
         }
-        let called = device.keeper.is_called();
+        let called = self.devices[n].keeper.is_called();
         self.end_spins(n);
         if called { self.keep(n) } else { Ok(()) }
     }

@@ -6,4 +6,5 @@ mod compare;
 mod record;
 mod replay;
 mod run;
+mod sim;
 mod support;

@@ -22,6 +22,8 @@ impl Costs {
             demultiplex: Nanos(60),
             // An ICR write, x2APIC.
             send: Nanos(150),
+            // Nothing to be seen below a million interrupts a second from one device.
+            delivery: Nanos(0),
             // hrtimer_interrupt with one expired timer.
             timer: Nanos(250),
             // An or, and a list insertion with interrupts off.
@@ -41,6 +43,8 @@ impl Costs {
             // a shorter time polling.
             idle_exit: Nanos(500),
             idle_after: Nanos(1_000),
+            // C6 empties a core's own caches; intel_idle enters it from a predicted 600 µs on.
+            cold_after: Nanos(600_000),
             timer: Nanos(150),
             timer_slack: Nanos(0),
         },
@@ -68,7 +72,7 @@ impl Costs {
         },
         // 10M IOPS on one core by io_uring with IOPOLL are 100 ns for everything, at the edge of what tuning gives; an
         // untuned kernel, with accounting, takes twice that.
-        block: BlockCosts { submit: Nanos(110), complete: Nanos(50), remote: Nanos(150) },
+        block: BlockCosts { submit: Nanos(110), page: Nanos(50), send: Nanos(0), complete: Nanos(50), remote: Nanos(150) },
         // libaio takes a call to submit and another to wait, copies an iocb in and an event out, and allocates for each
         // I/O: two to three times io_uring's cost above the block layer.
         libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },

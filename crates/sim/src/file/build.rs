@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use blkmq::paths::PathSet;
 use completion::Mode;
 use device::{Config, Profile};
 use toml::Spanned;
@@ -12,7 +13,7 @@ use workload::fio::{self, Input, Outside};
 use super::ScenarioFile;
 use super::error::{FileError, Source, nearest};
 use super::raw::{self, Where};
-use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Phase, Scenario};
+use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario};
 
 /// Bytes of a device if the file does not say.
 const BYTES: u64 = 64 << 20;
@@ -257,6 +258,7 @@ impl Jobs<'_> {
         if phases.windows(2).any(|two| two[1].from <= two[0].from) {
             return Err(self.source.error(Some(span), "each phase of a job begins later than the one before it"));
         }
+        let paths = raw.paths.as_ref().map(|paths| self.multipath(paths)).transpose()?;
         let spec = |job: Job| {
             let spec = JobSpec::new(job);
             JobSpec {
@@ -264,11 +266,18 @@ impl Jobs<'_> {
                 think: raw.think.map_or(spec.think, |t| t.0),
                 work: raw.work.map_or(spec.work, |t| t.0),
                 phases: phases.clone(),
+                paths,
                 queues: raw.queues.unwrap_or(spec.queues),
                 ..spec
             }
         };
         Ok(jobs.into_iter().map(spec).collect())
+    }
+
+    fn multipath(&self, raw: &raw::Multipath) -> Built<Multipath> {
+        let paths = within(self.source, &raw.count, 1, PathSet::MOST as u8, "paths")?;
+        let queues = raw.queues.as_ref().map(|n| within(self.source, n, 1, 1024, "hardware queues of a path")).transpose()?;
+        Ok(Multipath { paths, queues: queues.unwrap_or(self.machine.cpus as u16), policy: raw.policy.0 })
     }
 
     /// A device's name, if there is one of it.

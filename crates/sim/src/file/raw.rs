@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use blkmq::paths::Policy;
 use completion::{LatencySlack, Mode};
 use device::{Profile, ProfileFile};
 use serde::de::value::MapAccessDeserializer;
@@ -292,8 +293,19 @@ pub(super) struct Job {
     pub(super) work: Option<Time>,
     #[serde(default, rename = "phase")]
     pub(super) phases: Vec<Phase>,
+    /// Several paths, and how one is chosen.
+    pub(super) paths: Option<Multipath>,
     /// Software queues per thread and device.
     pub(super) queues: Option<u16>,
+}
+
+/// Several paths to a namespace.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Multipath {
+    pub(super) count: Spanned<u8>,
+    pub(super) queues: Option<Spanned<u16>>,
+    pub(super) policy: Word<Policy>,
 }
 
 /// An option's value.

@@ -6,6 +6,7 @@ use driver::{Buffers, Completed, Fate};
 use units::{Class, Nanos, Op};
 use workload::{ErrorCode, Io, Next};
 
+use super::paths::Chooser;
 use super::thread::{At, Goal, Thread};
 use super::{Effect, Ground, Progress};
 use crate::hw_queue::Pair;
@@ -22,6 +23,10 @@ pub(crate) struct Application {
     pub(crate) think: Nanos,
     /// What it computes for each I/O that completes.
     pub(crate) work: Nanos,
+    /// How it chooses among several paths.
+    pub(crate) chooser: Option<Chooser>,
+    /// Pages beyond the first of each part that waits to be submitted.
+    pages: u64,
     /// Lanes for each target.
     spread: usize,
     /// Per lane, parts to be posted, first come, first served.
@@ -49,6 +54,8 @@ impl Application {
             requests,
             think,
             work,
+            chooser: None,
+            pages: 0,
             spread,
             backlog: (0..targets * spread).map(|_| VecDeque::new()).collect(),
             waiting: 0,
@@ -176,19 +183,25 @@ impl Thread {
         self.in_call = true;
         self.tally.syscalls += 1;
         let engine = self.engine_costs(g);
-        let each = engine.submit + g.costs.block.submit;
-        Progress::Private(g.costs.thread.syscall + engine.submit_call + Nanos(each.0 * self.app.waiting as u64))
+        let block = &g.costs.block;
+        let each = (engine.submit + block.submit + block.send).0 * self.app.waiting as u64;
+        let pages = block.page.0 * std::mem::take(&mut self.app.pages);
+        Progress::Private(g.costs.thread.syscall + engine.submit_call + Nanos(each + pages))
     }
 
     /// Hands over as many completions as the application takes at once; it computes for each. The others wait until it
     /// asks again.
-    fn hand_over(&mut self, g: &Ground, most: u32) -> Progress {
+    fn hand_over(&mut self, g: &mut Ground, most: u32) -> Progress {
         let n = self.app.ready.len().min(most as usize);
+        let mut counting = Nanos::ZERO;
         for (io, result) in self.app.ready.drain(..n) {
             match result {
                 Ok(()) => self.tally.completed += 1,
                 Err(Failed::Status(_)) => self.tally.failed += 1,
                 Err(Failed::TakenBack) => self.tally.lost += 1,
+            }
+            if let Some(chooser) = &mut self.app.chooser {
+                counting += chooser.end(&io, g.cpu, g.now, g.lines, g.costs);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
@@ -198,10 +211,10 @@ impl Thread {
         let work = Nanos(self.app.work.0 * n as u64);
         self.tally.worked += work;
         let each = if g.host == Host::User { g.costs.library.deliver } else { self.engine_costs(g).take };
-        Progress::Private(work + Nanos(each.0 * n as u64))
+        Progress::Private(work + counting + Nanos(each.0 * n as u64))
     }
 
-    fn begin(&mut self, g: &Ground, io: Io) -> Result<Progress, SimError> {
+    fn begin(&mut self, g: &mut Ground, io: Io) -> Result<Progress, SimError> {
         let app = &mut self.app;
         if io.op == Op::Write && app.generator.needs_fill() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
@@ -214,10 +227,17 @@ impl Thread {
             app.backlog[lane].extend(&app.scratch);
             app.waiting += parts;
         }
+        app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
         app.generator.issued(&io, g.now);
+        let mut chosen = Nanos::ZERO;
+        if let Some(chooser) = &mut app.chooser {
+            let (choosing, counting) = chooser.send(&io, g.cpu, g.now, g.lines, g.costs);
+            self.tally.choosing += choosing;
+            chosen = choosing + counting;
+        }
         let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
         let think = app.generator.think(io.slot);
-        Ok(Progress::Private(think + Nanos(cost.0 * parts as u64)))
+        Ok(Progress::Private(think + chosen + Nanos(cost.0 * parts as u64)))
     }
 
     /// Waits: by a system call, in the kernel host, unless that of the submission does, or the ring has enough.

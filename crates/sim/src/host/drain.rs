@@ -4,6 +4,7 @@
 use completion::{Cause, Mode, Plan, Policy, Seen, Tuning, Woke};
 use driver::Completed;
 use units::Nanos;
+use workload::Histogram;
 
 use super::{Effect, Ground};
 use crate::arming::{self, Armed};
@@ -24,6 +25,19 @@ pub(crate) struct Drain {
     at: At,
     taken: Vec<Completed>,
     pub(crate) tally: Tally,
+    pub(crate) cycles: Cycles,
+}
+
+/// What notifications brought, from each until its queue was armed again.
+#[derive(Debug, Default)]
+pub(crate) struct Cycles {
+    /// The notification that nobody has looked for yet.
+    notified: Option<Nanos>,
+    taken: u64,
+    /// From notifications to the first looks, in nanoseconds.
+    pub(crate) delays: Histogram,
+    /// Entries of each cycle.
+    pub(crate) entries: Histogram,
 }
 
 /// Where it stands.
@@ -51,7 +65,7 @@ pub(crate) enum Drained {
 impl Drain {
     pub(crate) fn new(mode: Mode, tuning: Tuning) -> Drain {
         let (policy, seen) = (Policy::with(mode, &tuning), Seen::default());
-        Drain { policy, tuning, seen, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default() }
+        Drain { policy, tuning, seen, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default(), cycles: Cycles::default() }
     }
 
     /// Takes over another mode, between two steps.
@@ -66,7 +80,8 @@ impl Drain {
 }
 
 /// A queue's notification has come: masks it, if the policy wants that. What that costs.
-pub(crate) fn notified(queue: &mut HwQueue, costs: &LibraryCosts) -> Nanos {
+pub(crate) fn notified(queue: &mut HwQueue, now: Nanos, costs: &LibraryCosts) -> Nanos {
+    queue.drain.cycles.notified.get_or_insert(now);
     queue.drain.seen.woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
     queue.drain.tally.begin_drain();
     if !queue.drain.policy.masks() {
@@ -139,6 +154,11 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
             let reaped = looked.reaped;
             found = reaped.found;
             queue.drain.tally.looked(reaped.found);
+            let cycles = &mut queue.drain.cycles;
+            if let Some(notified) = cycles.notified.take() {
+                cycles.delays.add((g.now - notified).0);
+            }
+            cycles.taken += u64::from(reaped.found);
             queue.drain.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
             queue.drain.at = At::Release;
             if let Some(violation) = reaped.violation {
@@ -224,7 +244,12 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
         arming::Step::Block => {
             queue.drain.at = At::Decide;
             // Notified meanwhile: then it is masked again, and not to be left so.
-            if queue.drain.seen.woke.is_some() { Drained::Busy(Nanos::ZERO) } else { Drained::Over }
+            if queue.drain.seen.woke.is_some() {
+                return Drained::Busy(Nanos::ZERO);
+            }
+            let taken = std::mem::take(&mut queue.drain.cycles.taken);
+            queue.drain.cycles.entries.add(taken);
+            Drained::Over
         }
     }
 }

@@ -14,13 +14,15 @@ use super::*;
 use crate::host::application::Application;
 use crate::host::drain::Drain;
 use crate::host::lane::Lane;
+use crate::host::paths::Chooser;
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort};
 use crate::replay::Source;
 use crate::requests::{Data, Requests};
 use crate::softirq::Pollers;
-use crate::{Affinity, DeviceSpec, Host, JobSpec, Recorded};
+use crate::{Affinity, DeviceSpec, Host, JobSpec, Multipath, Recorded};
+use blkmq::paths::{Distances, Paths, Shape};
 
 const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tags: 31 };
 
@@ -29,6 +31,9 @@ const OVERHEAD: usize = 64 << 10;
 
 /// When time begins: not at 0, so that a forgotten instant is noticed.
 const BEGINNING: Nanos = Nanos::from_secs(1);
+
+/// The paths of a job's threads, and the first of their counters' cache lines.
+type Shared = (Rc<Paths>, usize);
 
 /// What the bring-up of one controller needs and gives.
 struct Setup<'a, P: Bus> {
@@ -149,6 +154,7 @@ impl<'a, P: Bus> World<'a, P> {
     fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
+        let paths = self.paths()?;
         let mut opened = vec![0; self.devices.len()];
         for (task, planned) in layout.plan.threads.iter().enumerate() {
             let spec = &scenario.jobs[planned.job];
@@ -165,7 +171,12 @@ impl<'a, P: Bus> World<'a, P> {
                     self.queues[queue].users.push(task);
                 }
             }
-            let app = layout.application(scenario, task, memory, inventories, spread)?;
+            let mut app = layout.application(scenario, task, memory, inventories, spread)?;
+            if let Some((paths, first)) = paths.get(planned.job).and_then(Option::as_ref) {
+                let node = scenario.machine.node_of(cpu) as u16;
+                let place = paths.place((cpu * usize::from(paths.shape().queues) / scenario.machine.cpus) as u16, cpu as u16, 0, node);
+                app.chooser = Some(Chooser::new(Rc::clone(paths), place, *first, spec.job.iodepth.max(1)));
+            }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
             let thread = Thread::new(task, lanes, app, spec.engine, scenario.group);
@@ -177,6 +188,26 @@ impl<'a, P: Bus> World<'a, P> {
             return Err(SimError::Unfit(what.into()));
         }
         Ok(())
+    }
+
+    /// The paths of each job, and the first of their counters' cache lines.
+    fn paths(&mut self) -> Result<Vec<Option<Shared>>, SimError> {
+        let scenario = self.scenario;
+        let shared = |spec: &JobSpec| {
+            spec.paths.map(|Multipath { paths, queues, policy }| {
+                let shape = Shape { paths, queues, cpus: scenario.machine.cpus as u16, namespaces: 1, distances: Distances::default() };
+                Paths::new(shape, policy).map(Rc::new).map_err(unfit)
+            })
+        };
+        let mut all = Vec::new();
+        for spec in &scenario.jobs {
+            let paths = shared(spec).transpose()?;
+            all.push(paths.map(|paths| {
+                let first = self.lines.grow(Chooser::lines(&paths));
+                (paths, first)
+            }));
+        }
+        Ok(all)
     }
 
     /// Software queues of each device, and the hardware queues that they are spread over: in the kernel host one for each
@@ -368,6 +399,10 @@ fn bring_up_device<P: Bus>(
     data: Data,
 ) -> Result<Ready<P>, SimError> {
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
+    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO {
+        // One entry, and then whatever its message keeps back.
+        config.step_budget = 1;
+    }
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= data == Data::Kept;
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
@@ -394,7 +429,12 @@ fn bring_up_device<P: Bus>(
     bells.take_wrote();
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
-    Ok(Ready { attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes }, pairs, inventory, now })
+    Ok(Ready {
+        attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes, way_free_at: Nanos::ZERO },
+        pairs,
+        inventory,
+        now,
+    })
 }
 
 impl<P: Bus> Setup<'_, P> {

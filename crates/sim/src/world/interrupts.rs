@@ -27,6 +27,15 @@ impl<P: Bus> World<'_, P> {
         }
     }
 
+    /// How long the way of a device's message to its CPU keeps back what else the device writes: with posted interrupts only
+    /// a notification's does, the vectors' bits are written like data.
+    pub(super) fn delivery(&self, device: usize, vector: usize) -> Nanos {
+        let delivery = self.scenario.machine.costs.interrupt.delivery;
+        let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
+        let told = self.scenario.posts(self.mode) && self.cpus[route.cpu].descriptor.is_outstanding();
+        if told { Nanos::ZERO } else { delivery }
+    }
+
     /// Accepts an interrupt. What comes before its handler's first effect.
     pub(super) fn begin_irq(&mut self, cpu: usize, irq: Irq) -> Nanos {
         let costs = &self.scenario.machine.costs.interrupt;
@@ -147,13 +156,13 @@ impl<P: Bus> World<'_, P> {
             Context::Soft => {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs;
-                let cost = drain::notified(&mut self.queues[queue], &costs.library) + costs.interrupt.softirq_raise;
+                let cost = drain::notified(&mut self.queues[queue], self.now, &costs.library) + costs.interrupt.softirq_raise;
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
             }
             Context::Thread => {
                 self.stage(cpu, next);
-                let cost = drain::notified(&mut self.queues[queue], &self.scenario.machine.costs.library);
+                let cost = drain::notified(&mut self.queues[queue], self.now, &self.scenario.machine.costs.library);
                 self.tasks[thread].notified();
                 Ok(cost + self.wake(Some(cpu), thread, Cause::Notification))
             }
@@ -169,7 +178,7 @@ impl<P: Bus> World<'_, P> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
-            let cost = drain::notified(&mut self.queues[queue], &self.scenario.machine.costs.library);
+            let cost = drain::notified(&mut self.queues[queue], self.now, &self.scenario.machine.costs.library);
             if cost > Nanos::ZERO {
                 return Ok(cost);
             }

@@ -1,9 +1,10 @@
 //! What came of it.
 
-use workload::Stats;
+use workload::{Histogram, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
+use crate::host::drain::Cycles;
 use crate::report::Tally;
 use crate::{CpuOutcome, DeviceOutcome, JobOutcome};
 
@@ -63,6 +64,9 @@ impl<P: Bus> World<'_, P> {
             missed_notifications: keepers.map(|keeper| keeper.missed).sum(),
             injected: self.devices.iter().flat_map(|device| device.controller.port().injected()).collect(),
             stats,
+            poll_delays: self.merged(|cycles| &cycles.delays),
+            per_cycle: self.merged(|cycles| &cycles.entries),
+            choosing: tally.choosing,
             cpus,
             jobs,
             devices,
@@ -75,6 +79,13 @@ impl<P: Bus> World<'_, P> {
         self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
         self.queues.iter().for_each(|queue| tally.merge(&queue.drain.tally));
         tally
+    }
+
+    /// A histogram of all drains.
+    fn merged(&self, of: fn(&Cycles) -> &Histogram) -> Histogram {
+        let mut merged = Histogram::default();
+        self.queues.iter().for_each(|queue| merged.merge(of(&queue.drain.cycles)));
+        merged
     }
 
     fn device_outcomes(&self) -> Vec<DeviceOutcome> {

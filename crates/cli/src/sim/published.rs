@@ -1,0 +1,180 @@
+//! `reap sim --published`: the posts' tables beside the simulator's, and how the constants behind them were found.
+
+use std::process::ExitCode;
+
+use ::sim::published::{self, CASES, Case, Found, KNOBS, Row};
+use ::sim::{Outcome, SimError};
+use anyhow::{Context, Result, bail};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::pool;
+use crate::args::SimArgs;
+use crate::compare::statistics;
+use crate::output::Output;
+use crate::rows::table::digits;
+use crate::stop;
+
+/// A row, for scripts.
+#[derive(Serialize)]
+struct JsonRow {
+    id: &'static str,
+    published: f64,
+    simulated: f64,
+    unit: &'static str,
+    #[serde(rename = "use")]
+    used: &'static str,
+    error: f64,
+    /// Of a prediction: what its effect is relative to, that effect, and the scores of both models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effect: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score_without: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct JsonResults {
+    schema: u32,
+    rows: Vec<JsonRow>,
+}
+
+/// Runs all cases, and prints the rows.
+///
+/// # Errors
+/// A run that broke a law; the file cannot be written.
+pub fn run(args: &SimArgs) -> Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let outcomes = pool::each(CASES, "cases", &stop, |case| outcome(case, args.seed));
+    let outcomes: Vec<Option<Outcome>> = outcomes.into_iter().map(Option::transpose).collect::<Result<_, _>>()?;
+    let done = CASES.iter().zip(&outcomes).filter_map(|(case, outcome)| Some((case.name, outcome.as_ref()?)));
+    let done: std::collections::BTreeMap<&str, &Outcome> = done.collect();
+    let rows = published::rows(&|name| done.get(name).copied());
+    if rows.is_empty() {
+        bail!("stopped before anything was simulated");
+    }
+    if let Some(mut file) = file.take() {
+        let results = JsonResults { schema: 1, rows: rows.iter().map(JsonRow::new).collect() };
+        file.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
+        file.finish()?;
+    }
+    let mut output = Output::open(None)?;
+    output.write(&show(&rows))?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn outcome(case: &Case, seed: Option<u64>) -> Result<Outcome> {
+    let mut scenario = case.scenario()?;
+    scenario.seed = seed.unwrap_or(scenario.seed);
+    scenario.run().with_context(|| format!("case {}", case.name))
+}
+
+/// Looks for the constants anew, and prints what fits beside what is shipped.
+///
+/// # Errors
+/// As [`run`].
+pub fn calibrate() -> Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
+    files.dedup();
+    let found = pool::each(&files, "files", &stop, |file| published::calibrate(file));
+    let found: Vec<Vec<Found>> = found.into_iter().flatten().collect::<Result<_, SimError>>()?;
+    let mut output = Output::open(None)?;
+    output.write(&show_found(&found.concat()))?;
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl JsonRow {
+    fn new(row: &Row) -> JsonRow {
+        JsonRow {
+            id: row.id,
+            published: row.published,
+            simulated: row.simulated,
+            unit: row.unit,
+            used: row.used.name(),
+            error: row.error(),
+            baseline: row.score.map(|score| score.baseline),
+            effect: row.score.map(|score| score.effect),
+            score: row.score.map(|score| score.score),
+            score_without: row.score.map(|score| score.without),
+        }
+    }
+}
+
+/// The rows, and how the predictions did.
+pub fn show(rows: &[Row]) -> String {
+    let mut table = new_table();
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let headers = ["published", "simulated", "error\n%", "effect", "score", "without"].map(|header| right(header.into()));
+    table.set_header([Cell::new("row"), Cell::new("use")].into_iter().chain(headers).chain([Cell::new("against")]));
+    for row in rows {
+        let score = |figure: fn(&published::Score) -> f64, digits: usize| {
+            row.score.as_ref().map_or(String::new(), |s| format!("{:.digits$}", figure(s)))
+        };
+        table.add_row([
+            Cell::new(row.id),
+            Cell::new(row.used.name()),
+            right(format!("{} {}", digits_of(row.published, row.unit), row.unit)),
+            right(format!("{} {}", digits_of(row.simulated, row.unit), row.unit)),
+            right(format!("{:+.1}", row.error() * 100.0)),
+            right(score(|s| s.effect, 2)),
+            right(score(|s| s.score, 3)),
+            right(score(|s| s.without, 3)),
+            Cell::new(row.score.map_or("", |score| score.baseline)),
+        ]);
+    }
+    let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
+    scores.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut text = format!("{table}\n");
+    let values: Vec<f64> = scores.iter().map(|(score, _)| *score).collect();
+    if let (Some(median), Some((worst, id))) = (statistics::median(&values), scores.last()) {
+        text += &format!("Predictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
+    }
+    for histogram in ["002.one.delay", "002.five.delay", "002.one.completions"] {
+        if let Some(distance) = published::total_variation(rows, histogram) {
+            text += &format!("{histogram}: total variation {distance:.3}.\n");
+        }
+    }
+    text + "Score of a prediction: |ln(simulated effect ÷ published effect)|, an effect being the row ÷ the one it stands against.\n\
+            without: the score of the same model with the mechanism left out.\n"
+}
+
+fn digits_of(value: f64, unit: &str) -> String {
+    match unit {
+        "share" => format!("{value:.4}"),
+        _ if value >= 1e6 => format!("{:.2}M", value / 1e6),
+        _ => digits(value),
+    }
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table
+}
+
+fn show_found(found: &[Found]) -> String {
+    let mut table = new_table();
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    table.set_header(["file", "constant", "by row", "shipped", "found", "row then"].map(Cell::new));
+    for found in found {
+        table.add_row([
+            Cell::new(found.knob.0),
+            Cell::new(found.knob.1),
+            Cell::new(found.row),
+            right(found.shipped.to_string()),
+            right(found.found.to_string()),
+            right(format!("{:+.1} %", (found.ratio - 1.0) * 100.0)),
+        ]);
+    }
+    format!("{table}\n")
+}
+
+#[cfg(test)]
+mod tests;

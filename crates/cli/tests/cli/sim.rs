@@ -1,0 +1,49 @@
+//! `reap sim` as a user meets it.
+
+use serde_json::Value;
+
+use crate::support::Place;
+
+const SMALL: &str =
+    "modes = [\"interrupt\", \"poll\"]\nduration = \"2ms\"\n[[device]]\nprofile = \"optane\"\n[[job]]\nfile = \"job.fio\"\n";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nbs=4k\niodepth=8\n").write("s.toml", SMALL);
+    place
+}
+
+#[test]
+fn a_scenario_makes_a_table_and_a_file_the_same_each_time() {
+    let place = place();
+    let (first, second) = (place.reap("sim s.toml --json a.json").ok(), place.reap("sim s.toml --json b.json").ok());
+    assert_eq!(first.stdout, second.stdout);
+    assert_eq!(place.read("a.json"), place.read("b.json"));
+    for word in ["interrupt", "poll", "IRQ", "longest away", "1 CPU;"] {
+        assert!(first.stdout.contains(word), "{word}: {}", first.stdout);
+    }
+    let results: Value = serde_json::from_str(&place.read("a.json")).unwrap();
+    let row = &results["rows"][0];
+    assert_eq!((&row["mode"], &row["qd"], &row["profile"]), (&"interrupt".into(), &8.into(), &"optane".into()));
+    assert!(row["interrupts_per_s"].as_f64().unwrap() > 0.0 && row["cpu_pct"]["hard"].as_f64().unwrap() > 0.0, "{row}");
+    let other = place.reap("sim s.toml --seed 9 --seeds 3 --modes poll").ok();
+    assert!(other.stdout.contains("3 seeds") && !other.stdout.contains("interrupt "), "{}", other.stdout);
+}
+
+#[test]
+fn mistakes_have_a_place() {
+    let place = place();
+    place
+        .write("typo.toml", &SMALL.replace("profile", "profil"))
+        .reap("sim typo.toml")
+        .fails_with(&["typo.toml:4:1", "did you mean 'profile'?"]);
+    place.write("none.toml", &SMALL.replace("job.fio", "jib.fio")).reap("sim none.toml").fails_with(&["none.toml:6:8", "jib.fio"]);
+    place.write("job.fio", "[a]\nrw=randrea\n").reap("sim s.toml").fails_with(&["job.fio:2:4"]);
+    place.reap("sim nowhere.toml").fails_with(&["scenario nowhere.toml", "No such file"]);
+    place.reap("sim s.toml --modes pol").fails_with(&["did you mean 'poll'?"]);
+    place.reap("sim s.toml --published").fails_with(&["--published"]);
+    place.reap("sim --ios 5000").fails_with(&["--sweep"]);
+    place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);
+    std::fs::write(place.path("bytes.toml"), b"title = \"\xff\"").unwrap();
+    place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);
+}

@@ -1,0 +1,111 @@
+//! Choosing the path of each request, where several lead to a namespace: the selectors of `blkmq`, and what the cache lines
+//! cost that they touch. One controller stands for all the paths: what is studied is the choice.
+
+use std::fmt;
+use std::rc::Rc;
+
+use blkmq::paths::{Line, PathSet, Paths, Place, Token};
+use units::{Class, Nanos};
+use workload::Io;
+
+use crate::{Costs, Lines};
+
+/// Tables of counters that selectors have.
+const TABLES: usize = 8;
+
+/// A thread's way of choosing.
+pub(crate) struct Chooser {
+    paths: Rc<Paths>,
+    place: Place,
+    /// The number of its first line among the machine's, and how many each table has.
+    first: usize,
+    stride: usize,
+    /// When it chose last.
+    touched: Nanos,
+    /// By slot.
+    tokens: Vec<Option<(Token, Nanos)>>,
+}
+
+impl fmt::Debug for Chooser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chooser").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// Adds up what the lines cost.
+struct Bill<'a> {
+    lines: &'a mut Lines,
+    cpu: usize,
+    first: usize,
+    stride: usize,
+    /// The caches are empty: each line comes from memory.
+    cold: Option<Nanos>,
+    sum: Nanos,
+}
+
+impl Bill<'_> {
+    fn number(&self, line: Line) -> usize {
+        self.first + (line.table as usize).min(TABLES - 1) * self.stride + line.at as usize % self.stride
+    }
+}
+
+impl blkmq::paths::Lines for Bill<'_> {
+    fn read(&mut self, line: Line) {
+        let warm = self.lines.read(self.cpu, self.number(line));
+        self.sum += self.cold.unwrap_or(warm);
+    }
+
+    fn write(&mut self, line: Line) {
+        let warm = self.lines.write(self.cpu, self.number(line));
+        // It has just been read, or is about to be used: only the first touch is cold.
+        self.sum += warm;
+    }
+}
+
+impl Chooser {
+    /// Lines of a machine that a shape's counters take.
+    pub(crate) fn lines(paths: &Paths) -> usize {
+        TABLES * Chooser::stride(paths)
+    }
+
+    fn stride(paths: &Paths) -> usize {
+        let shape = paths.shape();
+        let places = shape.queues.max(shape.cpus).max(shape.namespaces);
+        // A line for each class is the most that a table has for a path and place.
+        usize::from(shape.paths) * usize::from(places) * 8
+    }
+
+    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize, depth: u32) -> Chooser {
+        let stride = Chooser::stride(&paths);
+        Chooser { paths, place, first, stride, touched: Nanos::ZERO, tokens: vec![None; depth as usize] }
+    }
+
+    fn bill<'a>(&self, cpu: usize, now: Nanos, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
+        let cold = (now - self.touched > costs.thread.cold_after).then_some(costs.memory.line_node);
+        Bill { lines, cpu, first: self.first, stride: self.stride, cold, sum: Nanos::ZERO }
+    }
+
+    /// Chooses, and counts the request: what the choice costs, and what the counting does.
+    pub(crate) fn send(&mut self, io: &Io, cpu: usize, now: Nanos, lines: &mut Lines, costs: &Costs) -> (Nanos, Nanos) {
+        let class = Class::new(io.op, io.len);
+        let usable = PathSet::below(self.paths.shape().paths.into());
+        let mut bill = self.bill(cpu, now, lines, costs);
+        let chosen = self.paths.choose(usable, &self.place, class, now, &mut bill);
+        let choosing = std::mem::take(&mut bill.sum);
+        let token = chosen.map(|path| (self.paths.start(path, &self.place, class, now, &mut bill), now));
+        let counting = bill.sum;
+        if let Some(slot) = self.tokens.get_mut(io.slot as usize) {
+            *slot = token;
+        }
+        self.touched = now;
+        (choosing, counting)
+    }
+
+    /// The request has ended.
+    pub(crate) fn end(&mut self, io: &Io, cpu: usize, now: Nanos, lines: &mut Lines, costs: &Costs) -> Nanos {
+        let Some((token, sent)) = self.tokens.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
+        let mut bill = self.bill(cpu, now, lines, costs);
+        self.paths.end(token, now - sent, now, &mut bill);
+        bill.sum
+    }
+}

@@ -1,0 +1,153 @@
+//! The runs behind the rows: shipped scenarios, and what the posts varied in them.
+
+use completion::Mode;
+use workload::fio::{Nothing, Outside};
+use workload::{BlockSizes, PerOp, Rate};
+
+use crate::Scenario;
+use crate::file::{self, FileError};
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// As rows name it.
+    pub name: &'static str,
+    /// The scenario's file, under `scenarios/`.
+    pub file: &'static str,
+    /// How completions are found.
+    pub mode: &'static str,
+    /// What else is different.
+    pub twist: fn(&mut Scenario),
+}
+
+/// The shipped files that stand behind published rows.
+const FILES: [(&str, &str); 6] = [
+    ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
+    ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
+    ("post-002.toml", include_str!("../../../../scenarios/post-002.toml")),
+    ("post-003-uring.toml", include_str!("../../../../scenarios/post-003-uring.toml")),
+    ("post-003-libaio.toml", include_str!("../../../../scenarios/post-003-libaio.toml")),
+    ("post-004.toml", include_str!("../../../../scenarios/post-004.toml")),
+];
+
+const fn case(name: &'static str, file: &'static str, mode: &'static str, twist: fn(&mut Scenario)) -> Case {
+    Case { name, file, mode, twist }
+}
+
+const URING: &str = "post-003-uring.toml";
+const LIBAIO: &str = "post-003-libaio.toml";
+
+/// All runs.
+pub const CASES: &[Case] = &[
+    case("000.irq", "post-000.toml", "interrupt", as_it_is),
+    case("000.irq.110k", "post-000.toml", "interrupt", |s| rate(s, 110_000)),
+    case("000.check", "post-000.toml", "interrupt+submit-check", as_it_is),
+    case("001.off.512", "post-001.toml", "threaded", as_it_is),
+    case("001.off.4096", "post-001.toml", "threaded", |s| block(s, 4096)),
+    case("001.on.512", "post-001.toml", "irq-poll", as_it_is),
+    case("001.on.4096", "post-001.toml", "irq-poll", |s| block(s, 4096)),
+    case("002.one", "post-002.toml", "irq-poll", as_it_is),
+    case("002.five", "post-002.toml", "irq-poll", five_queues),
+    case("002.deep", "post-002.toml", "irq-poll", deep),
+    case("003.u4.polled", URING, "poll", as_it_is),
+    case("003.u4.irq", URING, "interrupt", as_it_is),
+    case("003.u4.posted", URING, "posted", as_it_is),
+    case("003.u5.polled", URING, "poll", another_drive),
+    case("003.u5.irq", URING, "interrupt", another_drive),
+    case("003.u5.posted", URING, "posted", another_drive),
+    case("003.l4.irq", LIBAIO, "interrupt", as_it_is),
+    case("003.l4.posted", LIBAIO, "posted", as_it_is),
+    case("004.sum", "post-004.toml", "interrupt", as_it_is),
+    case("004.atomic", "post-004.toml", "interrupt", one_counter),
+];
+
+impl Case {
+    /// What is run.
+    ///
+    /// # Errors
+    /// Never for [`CASES`]: the tests read them all.
+    pub fn scenario(&self) -> Result<Scenario, FileError> {
+        let mut scenario = load(self.file)?;
+        scenario.mode = self.mode.parse::<Mode>().unwrap_or(scenario.mode);
+        (self.twist)(&mut scenario);
+        Ok(scenario)
+    }
+}
+
+/// The shipped scenario of this name.
+pub(super) fn load(name: &str) -> Result<Scenario, FileError> {
+    let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+    Ok(file::read(&format!("scenarios/{name}"), text, &Shipped)?.scenario)
+}
+
+/// The job files that shipped scenarios refer to.
+struct Shipped;
+
+impl Outside for Shipped {
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        const JOBS: [(&str, &str); 3] = [
+            ("../jobs/post-000.fio", include_str!("../../../../jobs/post-000.fio")),
+            ("../jobs/post-003.fio", include_str!("../../../../jobs/post-003.fio")),
+            ("../jobs/post-004.fio", include_str!("../../../../jobs/post-004.fio")),
+        ];
+        let found = JOBS.iter().find(|(name, _)| *name == path);
+        found
+            .map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()))
+            .ok_or_else(|| Nothing.include(from, path).err().unwrap_or_default())
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+fn as_it_is(_: &mut Scenario) {}
+
+/// So many I/Os per second, evenly.
+fn rate(scenario: &mut Scenario, iops: u64) {
+    for spec in &mut scenario.jobs {
+        spec.job.rate = PerOp::both(Some(Rate::Iops(iops)));
+    }
+}
+
+fn block(scenario: &mut Scenario, bytes: u64) {
+    for spec in &mut scenario.jobs {
+        spec.job.block = PerOp::both(BlockSizes::fixed(bytes));
+    }
+}
+
+/// One more drive like the others, with a thread and a CPU of its own.
+fn another_drive(scenario: &mut Scenario) {
+    let cpu = scenario.devices.len();
+    let (Some(device), Some(spec)) = (scenario.devices.last().cloned(), scenario.jobs.last().cloned()) else { return };
+    let name = format!("optane{cpu}");
+    let mut job = crate::JobSpec { ..spec };
+    job.job.filenames = vec![name.clone()];
+    job.job.cpus_allowed = Some(vec![cpu as u32]);
+    scenario.jobs.push(job);
+    scenario.devices.push(crate::DeviceSpec { name, ..device });
+}
+
+/// Five threads, each with a CPU and a queue of its own; one CPU takes the interrupts of all five.
+fn five_queues(scenario: &mut Scenario) {
+    for spec in &mut scenario.jobs {
+        spec.job.numjobs = 5;
+    }
+}
+
+fn deep(scenario: &mut Scenario) {
+    for spec in &mut scenario.jobs {
+        spec.job.iodepth = 1024;
+    }
+    for device in &mut scenario.devices {
+        (device.tags, device.config.queue_entries) = (1023, 1024);
+    }
+}
+
+/// `queue-depth` by one counter for each controller.
+fn one_counter(scenario: &mut Scenario) {
+    let controller = blkmq::paths::Policy::QueueDepth(blkmq::paths::Counting::Controller);
+    for paths in scenario.jobs.iter_mut().filter_map(|spec| spec.paths.as_mut()) {
+        paths.policy = controller;
+    }
+}

@@ -1,0 +1,89 @@
+use super::*;
+
+/// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few milliseconds.
+fn outcome(scenario: &Scenario) -> Outcome {
+    let mut scenario = scenario.clone();
+    let most = units::Nanos::from_millis(if scenario.devices.len() > 1 { 3 } else { 500 });
+    for spec in &mut scenario.jobs {
+        spec.job.runtime = spec.job.runtime.map(|runtime| runtime.min(most));
+        spec.job.ramp_time = spec.job.ramp_time.min(most);
+    }
+    scenario.run().unwrap()
+}
+
+#[test]
+fn every_case_reads_and_every_row_has_its_case() {
+    for case in CASES {
+        let scenario = case.scenario().unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        assert_eq!(scenario.mode.to_string(), case.mode);
+    }
+    for spec in SPECS {
+        assert!(CASES.iter().any(|case| case.name == spec.case), "{}", spec.id);
+        assert!(SPECS.iter().filter(|other| other.id == spec.id).count() == 1, "{} twice", spec.id);
+        let against = spec.against.map(|against| (against.baseline, against.without));
+        assert_eq!(against.is_some(), spec.used == Use::Predict, "{}", spec.id);
+        if let Some((baseline, without)) = against {
+            assert!(SPECS.iter().any(|other| other.id == baseline), "{baseline}");
+            assert!(CASES.iter().any(|case| case.name == without), "{without}");
+        }
+    }
+    for used in [Use::Calibrate, Use::Predict, Use::Shape] {
+        assert!(SPECS.iter().any(|spec| spec.used == used));
+    }
+}
+
+/// A constant stands for one row, which is to be calibrated, and no two for the same.
+#[test]
+fn each_constant_has_a_row_of_its_own() {
+    for (at, knob) in KNOBS.iter().enumerate() {
+        let row = SPECS.iter().find(|spec| spec.id == knob.row).unwrap_or_else(|| panic!("{}", knob.row));
+        assert_eq!(row.used, Use::Calibrate, "{}", knob.key);
+        assert!(KNOBS[..at].iter().all(|other| other.row != knob.row), "{}", knob.row);
+        let shipped = knob.shipped().unwrap();
+        assert!((knob.range.0..=knob.range.1).contains(&shipped), "{}: {shipped}", knob.key);
+    }
+}
+
+/// Twice the constant: the row that it is chosen by moves.
+#[test]
+fn every_constant_moves_its_row() {
+    for knob in KNOBS {
+        let spec = SPECS.iter().find(|spec| spec.id == knob.row).unwrap();
+        let case = CASES.iter().find(|case| case.name == spec.case).unwrap();
+        let scenario = case.scenario().unwrap();
+        let mut twice = scenario.clone();
+        (knob.set)(&mut twice, 2 * (knob.get)(&scenario));
+        let (before, after) = ((spec.figure)(&outcome(&scenario)), (spec.figure)(&outcome(&twice)));
+        assert!((after / before).ln().abs() > 0.03, "{} in {}: {before} and {after}", knob.key, knob.file);
+    }
+}
+
+/// The scores are of effects: a model that is wrong by the same factor everywhere predicts well, and one in which the
+/// mechanism does nothing is as far off as the effect is large.
+#[test]
+fn scores_judge_effects() {
+    let case = CASES.iter().find(|case| case.name == "000.irq").unwrap();
+    let base = outcome(&case.scenario().unwrap());
+    let mut check = base.clone();
+    check.completed *= 3;
+    let of = |name: &str| match name {
+        "000.irq" => Some(&base),
+        "000.check" => Some(&check),
+        _ => None,
+    };
+    let rows = rows(&of);
+    let row = rows.iter().find(|row| row.id == "000.check.iops").unwrap();
+    let score = row.score.unwrap();
+    assert!((score.score - (3.0f64 / (424.0 / 130.0)).ln().abs()).abs() < 1e-9, "{score:?}");
+    assert!((score.without - (424.0f64 / 130.0).ln()).abs() < 1e-9, "{score:?}");
+    assert!(rows.iter().all(|row| row.id.starts_with("000")), "rows without their case are left out");
+}
+
+#[test]
+fn histograms_are_as_far_apart_as_their_shares() {
+    let row = |id, published, simulated| Row { id, published, simulated, unit: "share", used: Use::Shape, score: None };
+    let rows = [row("a.0", 0.5, 0.5), row("a.1", 0.3, 0.1), row("ab.0", 1.0, 0.0)];
+    // A fifth is elsewhere: in a bucket that the post does not have.
+    assert!((total_variation(&rows, "a").unwrap() - 0.2).abs() < 1e-12);
+    assert_eq!(total_variation(&rows, "b"), None);
+}

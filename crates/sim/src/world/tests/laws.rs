@@ -70,7 +70,6 @@ fn every_run_keeps_the_laws() {
 
 /// The same on whole machines.
 #[test]
-#[ignore = "does not pass for every seed yet: cargo test -p sim --lib -- --ignored every_machine"]
 fn every_machine_keeps_the_laws() {
     holds(400, LAWFUL, any_machine()).unwrap();
 }

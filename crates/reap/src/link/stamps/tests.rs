@@ -25,7 +25,6 @@ fn every_command_is_stamped_once_and_the_stamps_fit_its_latency() {
     let device = Device::open_with("mem:64M?profile=optane", &options).unwrap();
     load(&device);
     stamps.start();
-    let before = crate::now();
     let found = load(&device);
     drop((device, stamps, options));
     let mut stamped: Vec<Stamp> = arrived.into_iter().flatten().collect();
@@ -34,7 +33,8 @@ fn every_command_is_stamped_once_and_the_stamps_fit_its_latency() {
     assert_eq!(what, [(Op::Read, 8 * 512, 4096), (Op::Write, 16 * 512, 4096), (Op::Read, 24 * 512, 4096)], "nothing before the start");
     let last = found.iter().map(|c| c.completed_at).max().unwrap();
     for stamp in stamped {
-        assert!(stamp.fetched >= before && stamp.fetched + stamp.queued + stamp.service + stamp.late <= last, "{stamp:?}");
+        // The device reads the clock before it looks for commands, so what it fetches may be younger than that: only ends compare.
+        assert!(stamp.fetched + stamp.queued + stamp.service + stamp.late <= last, "{stamp:?}");
         assert!(stamp.service >= Nanos(8_000), "{stamp:?}");
     }
 }

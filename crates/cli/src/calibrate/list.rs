@@ -91,21 +91,23 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
     if let Some(e) = found.signal {
         put("thread", "signal", e.value, direct(e));
     }
-    let mut switch = shipped.thread.switch.0 as f64;
-    if let (Some(round), Some(idle)) = (found.switch, found.signal_and_return) {
-        // The rest of half a round: the waking and one switch.
-        switch = (round.value - idle.value - shipped.thread.wake.0 as f64).max(0.0);
-        put("thread", "switch", switch, format!("half a round of two threads, {:.0}, less signal, wait and wake", round.value));
+    let mut block = shipped.thread.block.0 as f64;
+    if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
+        block = (both.value - signal.value - syscall).max(0.0);
+        put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
     }
     if let Some(Sleep { cpu, delay, .. }) = found.sleep {
+        // The simulated thread pays for the switch that brings it back; the one to idle is nobody's.
+        let switch = (cpu.value - syscall - block).max(0.0);
+        put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
         let wake = shipped.thread.wake.0 as f64;
-        let block = (cpu.value - syscall - wake - 2.0 * switch).max(0.0);
-        put("thread", "block", block, format!("CPU of a sleep, {:.0}, less system call, wake and two switches", cpu.value));
         let i = &shipped.interrupt;
-        let arrives = (i.message_delay + i.entry + i.handler + i.end + i.exit).0 as f64;
         let signal = found.signal.map_or(shipped.thread.signal.0 as f64, |e| e.value);
-        let idle = (delay.value - arrives - signal - wake - switch).max(0.0);
-        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less interrupt, wake and switch", delay.value));
+        let rest = delay.value - (i.entry + i.handler + i.end + i.exit).0 as f64 - signal - wake - switch;
+        let message = rest.clamp(0.0, i.message_delay.0 as f64);
+        put("interrupt", "message_delay", message, format!("no more than the delay of a wake-up, {:.0}, leaves", delay.value));
+        let idle = (rest - message).max(0.0);
+        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less message, interrupt, wake and switch", delay.value));
         if let Some((nap, late)) = found.nap {
             put("thread", "timer", (nap.value - cpu.value).max(0.0), format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;

@@ -142,7 +142,7 @@ static OPTIONS: &[Opt] = &[
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = |_, v| values::flag(v))),
     flag(&["exitall"], set!(job.exitall = |_, v| values::flag(v))),
     // How completions are found. Not fio's.
-    boolean(&["reap_urgent"], set!(job.urgent = |_, v| values::flag(v))),
+    flag(&["reap_urgent"], set!(job.urgent = |_, v| values::flag(v))),
     // Verification.
     value(&["verify"], set!(verify = verify)),
     value(&["verify_interval"], set!(verify_interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),

@@ -456,6 +456,7 @@ impl Keeper {
         self.admin.pair.abandon();
         self.events.forget();
         self.moderation.forget();
+        lock(&self.asks.health).held_back = None;
         for (n, queue) in self.queues.iter().enumerate() {
             self.abandoned.push((n, queue.pair.abandon()));
         }

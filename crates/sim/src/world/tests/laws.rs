@@ -78,7 +78,7 @@ fn every_machine_keeps_the_laws() {
 
 /// 10,000 of each: `cargo test --release -p sim --lib -- --ignored ten_thousand`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "a soak of half a minute: docs/testing.md"]
 fn ten_thousand_machines_keep_the_laws() {
     holds(10_000, LAWFUL, any_scenario()).unwrap();
     holds(10_000, LAWFUL, any_machine()).unwrap();

@@ -2,7 +2,9 @@
 //!
 //! One thread; the embedded device is stepped by hand between batches, outside what is counted. Needs valgrind.
 
-use std::process::{Command, ExitCode};
+mod callgrind;
+
+use std::process::ExitCode;
 
 use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
 
@@ -22,13 +24,13 @@ const CASES: [(Mode, usize, u32); 8] = [
 ];
 
 fn main() -> ExitCode {
-    match std::env::var("REAP_COUNTED") {
-        Ok(case) => {
-            let (mode, depth, bytes) = CASES[case.parse::<usize>().unwrap_or(0)];
+    match callgrind::case() {
+        Some(case) => {
+            let (mode, depth, bytes) = CASES[case % CASES.len()];
             run(mode, depth, bytes);
             ExitCode::SUCCESS
         }
-        Err(_) => count(),
+        None => count(),
     }
 }
 
@@ -36,31 +38,14 @@ fn main() -> ExitCode {
 fn count() -> ExitCode {
     println!("{:<8} {:>5} {:>7} {:>8} {:>8} {:>8}", "mode", "batch", "bytes", "submit", "reap", "total");
     for (n, (mode, depth, bytes)) in CASES.iter().enumerate() {
-        let [submit, reap] = ["counted_submit", "counted_reap"].map(|function| callgrind(n, function));
+        let [submit, reap] = ["counted_submit", "counted_reap"].map(|function| callgrind::count(n, function));
         let (Some(submit), Some(reap)) = (submit, reap) else {
-            eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
-            return ExitCode::FAILURE;
+            return callgrind::missing();
         };
         let per_io = |count: u64| count as f64 / (BATCHES * depth) as f64;
         println!("{mode:<8} {depth:>5} {bytes:>7} {:>8.1} {:>8.1} {:>8.1}", per_io(submit), per_io(reap), per_io(submit + reap));
     }
     ExitCode::SUCCESS
-}
-
-/// Instructions inside `function`, for one case.
-fn callgrind(case: usize, function: &str) -> Option<u64> {
-    let out = std::env::temp_dir().join(format!("reap-callgrind-{}-{case}-{function}", std::process::id()));
-    let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no", "--quiet", "--log-file=/dev/null"])
-        .arg(format!("--toggle-collect=*{function}*"))
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().ok()?)
-        .env("REAP_COUNTED", case.to_string())
-        .status();
-    let text = std::fs::read_to_string(&out).ok();
-    _ = std::fs::remove_file(&out);
-    status.ok().filter(|s| s.success())?;
-    text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
 }
 
 fn run(mode: Mode, depth: usize, bytes: u32) {

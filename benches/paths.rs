@@ -3,7 +3,9 @@
 //! As `instructions`: one thread, polled, the embedded controllers stepped by hand outside what is counted. What is counted
 //! is everything else: submit, choose, post, look, reap.
 
-use std::process::{Command, ExitCode};
+mod callgrind;
+
+use std::process::ExitCode;
 
 use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
 
@@ -24,35 +26,19 @@ fn cases() -> Vec<(String, String)> {
 }
 
 fn main() -> ExitCode {
-    if let Ok(case) = std::env::var("REAP_COUNTED") {
+    if let Some(case) = callgrind::case() {
         let cases = cases();
-        run(&cases[case.parse::<usize>().unwrap_or(0)].1);
+        run(&cases[case % cases.len()].1);
         return ExitCode::SUCCESS;
     }
     println!("{:<28} {:>12}", "policy, paths", "instructions");
     for (n, (name, _)) in cases().iter().enumerate() {
-        let Some(count) = callgrind(n) else {
-            eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
-            return ExitCode::FAILURE;
+        let Some(count) = callgrind::count(n, "counted_io") else {
+            return callgrind::missing();
         };
         println!("{name:<28} {:>12.1}", count as f64 / (BATCHES * DEPTH) as f64);
     }
     ExitCode::SUCCESS
-}
-
-/// Instructions inside `counted_io`, for one case.
-fn callgrind(case: usize) -> Option<u64> {
-    let out = std::env::temp_dir().join(format!("reap-paths-{}-{case}", std::process::id()));
-    let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no", "--quiet", "--log-file=/dev/null", "--toggle-collect=*counted_io*"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().ok()?)
-        .env("REAP_COUNTED", case.to_string())
-        .status();
-    let text = std::fs::read_to_string(&out).ok();
-    _ = std::fs::remove_file(&out);
-    status.ok().filter(|status| status.success())?;
-    text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
 }
 
 fn run(uri: &str) {

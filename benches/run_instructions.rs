@@ -5,7 +5,9 @@
 //! mode `poll` on the profile `null`. Everything is on one thread: the device is stepped by hand between the worker's
 //! turns and counted apart, so that nobody spins while it is away. Needs valgrind.
 
-use std::process::{Command, ExitCode};
+mod callgrind;
+
+use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use cli::bench::{Control, Progress, Rig, Run, Setup, Worker};
@@ -27,12 +29,12 @@ const CASES: [(u32, u32, &str); 6] =
 const PARTS: [&str; 4] = ["counted_turn", "Lanes*", "counted_load", "counted_step"];
 
 fn main() -> ExitCode {
-    match std::env::var("REAP_COUNTED").map(|case| case.parse::<usize>().unwrap_or(0)) {
-        Ok(case) => {
+    match callgrind::case() {
+        Some(case) => {
             run(&job(CASES[case % CASES.len()]));
             ExitCode::SUCCESS
         }
-        Err(_) => count(),
+        None => count(),
     }
 }
 
@@ -42,31 +44,14 @@ fn count() -> ExitCode {
         "depth", "batch", "options", "total", "library", "generator", "rest", "device"
     );
     for (n, (depth, batch, options)) in CASES.into_iter().enumerate() {
-        let counts = PARTS.map(|part| callgrind(n, part).map(|count| count as f64 / IOS as f64));
+        let counts = PARTS.map(|part| callgrind::count(n, part).map(|count| count as f64 / IOS as f64));
         let [Some(total), Some(library), Some(generator), Some(device)] = counts else {
-            eprintln!("callgrind did not run; it is in Debian's package `valgrind`");
-            return ExitCode::FAILURE;
+            return callgrind::missing();
         };
         let (rest, options) = (total - library - generator, if options.is_empty() { "all statistics" } else { options });
         println!("{depth:>5} {batch:>5} {options:>14} {total:>8.1} {library:>8.1} {generator:>10.1} {rest:>8.1} {device:>8.1}");
     }
     ExitCode::SUCCESS
-}
-
-/// Instructions inside what `part` names, callees included, for one case.
-fn callgrind(case: usize, part: &str) -> Option<u64> {
-    let out = std::env::temp_dir().join(format!("reap-callgrind-{}-{case}", std::process::id()));
-    let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no", "--quiet", "--log-file=/dev/null"])
-        .arg(format!("--toggle-collect=*{part}*"))
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().ok()?)
-        .env("REAP_COUNTED", case.to_string())
-        .status();
-    let text = std::fs::read_to_string(&out).ok();
-    _ = std::fs::remove_file(&out);
-    status.ok().filter(|s| s.success())?;
-    text?.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: "))?.trim().parse().ok())
 }
 
 fn job((depth, batch, options): (u32, u32, &str)) -> Job {

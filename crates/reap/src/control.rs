@@ -1,18 +1,20 @@
 //! A controller's life after it is attached: bring-up, use, recovery, shutdown. `driver`'s state machines say what is to
 //! be done, in this order; here it is done.
 
+mod asks;
+mod moderating;
 mod opening;
+mod orphans;
 mod path;
+mod recovering;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use completion::{Mode, Policy};
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Buffers, Inventory, ProtocolViolation, Purpose, Recovery, RecoveryAsk,
-    RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Inventory, Purpose, Recovery, RecoveryAsk, RecoveryConfig, Shutdown,
+    ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
 use nvme::{QueueId, Vector};
@@ -22,17 +24,15 @@ use crate::admin::{Admin, Rings};
 use crate::device::{Description, OpenOptions};
 use crate::error::OpenError;
 use crate::events::Events;
-use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
 use crate::link::Link;
 use crate::looker::Looker;
 use crate::moderation::Moderation;
 use crate::namespace::Namespace;
-use crate::request::{How, Outcome, Token};
+use asks::{Asks, lock};
+pub(crate) use asks::{Control, Reporter};
+use moderating::MODERATION;
 use opening::vector_of;
-
-/// How often abandoned software queues are looked at while something of theirs is in flight.
-const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -46,43 +46,6 @@ const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// ... and however impatient: as long as any controller may take to become ready (CAP.TO, Base 3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
-/// The token of moderators' commands; log pages have numbers of one byte.
-const MODERATION: u64 = 1 << 8;
-
-/// Whether the controller works, and what has happened to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
-    /// Resets so far.
-    pub resets: u32,
-    /// Commands that were aborted because they took too long.
-    pub aborts: u32,
-    /// Why the controller was last reset.
-    pub last_reset: Option<String>,
-    /// Why the controller was given up; every request fails.
-    pub dead: Option<String>,
-    /// Asynchronous events so far, by what they said.
-    pub events: Vec<String>,
-    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
-    pub held_back: Option<(u32, u32)>,
-    /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
-    pub coalescing_refused: bool,
-}
-
-impl Health {
-    /// Of both together.
-    pub(crate) fn and(self, other: Health) -> Health {
-        Health {
-            resets: self.resets + other.resets,
-            aborts: self.aborts + other.aborts,
-            last_reset: other.last_reset.or(self.last_reset),
-            dead: other.dead.or(self.dead),
-            events: self.events.into_iter().chain(other.events).collect(),
-            held_back: self.held_back.or(other.held_back),
-            coalescing_refused: self.coalescing_refused | other.coalescing_refused,
-        }
-    }
-}
-
 /// What a new device is made of.
 pub(crate) struct Opened {
     pub queues: Vec<Arc<HwQueue>>,
@@ -90,104 +53,6 @@ pub(crate) struct Opened {
     pub control: Control,
     pub description: Description,
     pub inventory: Inventory,
-}
-
-/// The handle by which others reach a controller's keeper. Dropping the last one of a device closes it.
-pub(crate) struct Control(Arc<Asks>);
-
-struct Asks {
-    housekeeper: Arc<Housekeeper>,
-    health: Mutex<Health>,
-    reset: AtomicBool,
-    /// A moderated queue that was idle is not any more.
-    stirred: AtomicBool,
-    closing: AtomicBool,
-    violations: Mutex<Vec<ProtocolViolation>>,
-    /// Software queues that were dropped with requests in flight, and those that were taken, in order.
-    changes: Mutex<Vec<Change>>,
-}
-
-/// A software queue changes hands.
-enum Change {
-    Orphaned(Arc<HwQueue>, u8),
-    Taken(Arc<HwQueue>, u8),
-}
-
-/// The part of [`Control`] that queues hold: it reports, and keeps nothing open.
-#[derive(Clone)]
-pub(crate) struct Reporter(Arc<Asks>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Control {
-    pub(crate) fn new(housekeeper: Arc<Housekeeper>) -> Control {
-        Control(Arc::new(Asks {
-            housekeeper,
-            health: Mutex::default(),
-            reset: AtomicBool::new(false),
-            stirred: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            violations: Mutex::default(),
-            changes: Mutex::default(),
-        }))
-    }
-
-    pub(crate) fn health(&self) -> Health {
-        lock(&self.0.health).clone()
-    }
-
-    pub(crate) fn kick(&self) {
-        self.0.housekeeper.kick();
-    }
-
-    pub(crate) fn ask_reset(&self) {
-        self.0.reset.store(true, Release);
-        self.0.housekeeper.kick();
-    }
-
-    /// Another mode was asked for: the controller may have to be told.
-    pub(crate) fn mode_asked(&self) {
-        self.0.housekeeper.kick();
-    }
-
-    /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
-    pub(crate) fn orphan(&self, queue: &Arc<HwQueue>, me: u8) {
-        if queue.softs[usize::from(me)].open() > 0 {
-            lock(&self.0.changes).push(Change::Orphaned(queue.clone(), me));
-            self.0.housekeeper.kick();
-        }
-    }
-
-    /// A software queue has a thread, which looks after whatever the last one left in flight.
-    pub(crate) fn taken(&self, queue: &Arc<HwQueue>, me: u8) {
-        lock(&self.0.changes).push(Change::Taken(queue.clone(), me));
-        self.0.housekeeper.kick();
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.0.closing.store(true, Release);
-        self.0.housekeeper.kick();
-    }
-}
-
-impl Reporter {
-    /// Something has completed on a moderated queue that was idle.
-    #[cold]
-    pub(crate) fn stirred(&self) {
-        self.0.stirred.store(true, Release);
-        self.0.housekeeper.kick();
-    }
-
-    /// The controller broke the protocol on some queue.
-    #[cold]
-    pub(crate) fn violated(&self, violation: ProtocolViolation) {
-        lock(&self.0.violations).push(violation);
-        self.0.housekeeper.kick();
-    }
 }
 
 /// What a turn ended with.
@@ -306,31 +171,10 @@ impl Keeper {
                         Life::Ended => {}
                     }
                 }
-                Purpose::Abort { queue, cid } => {
-                    if let Some(queue) = self.queue(queue) {
-                        queue.pair.end_abort(cid);
-                        queue.serve_line(now);
-                        look_again(queue);
-                    }
-                    if let Life::Live(recovery) = &mut self.life {
-                        recovery.abort_ended();
-                    }
-                }
+                Purpose::Abort { queue, cid } => self.abort_ended(queue, cid, now),
                 Purpose::AsyncEvent => self.events.happened(completed.status, completed.result),
-                Purpose::Own(MODERATION) => {
-                    self.moderation.answered(completed.status, &self.queues);
-                    let mut health = lock(&self.asks.health);
-                    (health.held_back, health.coalescing_refused) = (self.moderation.held_back(), self.moderation.refused);
-                }
-                Purpose::Own(_) => {
-                    let page = self.admin.take_page();
-                    if let (Purpose::Own(id), Some(seat)) = (Purpose::from_token(completed.token), self.link.seat())
-                        && completed.status.is_success()
-                    {
-                        path::log_read(seat, id, page);
-                    }
-                    self.events.log_read();
-                }
+                Purpose::Own(MODERATION) => self.moderated(completed.status),
+                Purpose::Own(page) => self.log_answered(page, completed.status),
                 Purpose::KeepAlive => {}
             }
         }
@@ -416,118 +260,6 @@ impl Keeper {
         }
     }
 
-    fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
-        match ask {
-            RecoveryAsk::Abort { queue, command, sqe } => {
-                let Some(pair) = self.queue(queue).cloned() else { return };
-                let begun = pair.pair.begin_abort(&command);
-                let purpose = Purpose::Abort { queue, cid: command.cid };
-                let posted = begun && self.admin.post(&self.link, AdminCommand { sqe, page: false }, purpose, now);
-                if posted {
-                    lock(&self.asks.health).aborts += 1;
-                } else {
-                    pair.pair.end_abort(command.cid);
-                    pair.serve_line(now);
-                    if let Life::Live(recovery) = &mut self.life {
-                        recovery.abort_ended();
-                    }
-                }
-                look_again(&pair);
-            }
-            RecoveryAsk::Close(cause) => {
-                tracing::warn!(%cause, "resetting the controller");
-                let mut health = lock(&self.asks.health);
-                health.resets += 1;
-                health.last_reset = Some(cause.to_string());
-                drop(health);
-                self.admin.pair.close();
-                self.queues.iter().for_each(|queue| queue.pair.close());
-                self.path_resets();
-            }
-            RecoveryAsk::Lost(dead) => self.path_lost(&dead),
-            RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
-            RecoveryAsk::Admin(command) => self.post(command, now),
-            RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
-            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
-        }
-    }
-
-    fn abandon(&mut self, buffers: Buffers) {
-        self.admin.pair.abandon();
-        self.events.forget();
-        self.moderation.forget();
-        lock(&self.asks.health).held_back = None;
-        for (n, queue) in self.queues.iter().enumerate() {
-            self.abandoned.push((n, queue.pair.abandon()));
-        }
-        if buffers == Buffers::Returned {
-            self.admin.take_page();
-            self.admin.pair.reopen();
-            self.path_stopped();
-        } else {
-            self.return_abandoned(How::Lost);
-            self.leak_rings();
-        }
-    }
-
-    /// Everything that the reset took back goes to its owner, who posts it again or fails it.
-    fn return_abandoned(&mut self, how: How) {
-        for (n, commands) in self.abandoned.drain(..) {
-            let Some(queue) = self.queues.get(n) else { continue };
-            for command in &commands {
-                let token = Token(command.token);
-                queue.give(token.soft(), Outcome { token, posted_at: command.posted_at, how });
-            }
-            queue.softs.iter().for_each(|soft| soft.tell());
-        }
-    }
-
-    fn restore(&mut self, inventory: Inventory, now: Nanos) {
-        self.events = Events::new(&inventory);
-        self.inventory = inventory;
-        tracing::info!("the controller is up again");
-        for queue in &self.queues {
-            queue.pair.reopen();
-        }
-        self.return_abandoned(How::Requeue);
-        for queue in &self.queues {
-            queue.serve_line(now);
-        }
-        self.path_up(now);
-    }
-
-    /// The controller is lost: whatever waits or is yet to come fails.
-    fn give_up(&mut self, why: &str) {
-        let mut health = lock(&self.asks.health);
-        let known = health.dead.is_some();
-        if !known {
-            tracing::error!(why, "the controller is given up");
-            health.dead = Some(why.to_owned());
-        }
-        drop(health);
-        if !known {
-            // After a stop the buffers are the host's again.
-            self.return_abandoned(How::Dead);
-            self.queues.iter().for_each(|queue| queue.fail());
-        }
-        if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
-            self.life = Life::Ended;
-        }
-    }
-
-    /// What moderators want of the controller. When to come again.
-    fn moderate(&mut self, now: Nanos) -> Nanos {
-        if self.asks.stirred.swap(false, Acquire) {
-            self.moderation.stir();
-        }
-        if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
-            && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
-        {
-            self.moderation.not_posted();
-        }
-        self.moderation.until(&self.queues)
-    }
-
     fn look_after_events(&mut self, now: Nanos) {
         while let Some((command, purpose)) = self.events.next() {
             if !self.admin.post(&self.link, command, purpose, now) {
@@ -537,38 +269,6 @@ impl Keeper {
         }
         let mut health = lock(&self.asks.health);
         self.events.tell(&mut health.events);
-    }
-
-    /// Reaps for software queues that have no thread. When to come again.
-    fn sweep(&mut self, now: Nanos) -> Nanos {
-        for change in lock(&self.asks.changes).drain(..) {
-            match change {
-                Change::Orphaned(queue, me) => self.orphans.push((queue, Looker::new(me, Policy::new(Mode::POLL)))),
-                Change::Taken(queue, me) => {
-                    let taken = &queue.softs[usize::from(me)];
-                    self.orphans.retain(|(orphan, looker)| !std::ptr::eq(looker.soft_of(orphan), &**taken));
-                }
-            }
-        }
-        if self.asks.closing.load(Acquire) && self.orphans.is_empty() {
-            // Futures may have outlived every queue.
-            for queue in &self.queues {
-                for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].open() > 0) {
-                    self.orphans.push((queue.clone(), Looker::new(me as u8, Policy::new(Mode::POLL))));
-                }
-            }
-        }
-        self.orphans.retain_mut(|(queue, looker)| {
-            let soft = looker.soft_of(queue);
-            let found = looker.look(queue, soft, u32::MAX).is_some();
-            looker.take_wakers().into_iter().for_each(std::task::Waker::wake);
-            if found || looker.seen.pending {
-                // Somebody may have taken the queue meanwhile, and sleep because this look was faster than his.
-                soft.tell();
-            }
-            soft.open() > 0
-        });
-        if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }
 
     fn may_shut_down(&self) -> bool {
@@ -591,24 +291,11 @@ impl Keeper {
         }
     }
 
-    /// The controller may still write to its rings: nobody else may ever have that memory.
-    fn leak_rings(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.rings));
-        self.admin.leak_rings();
-    }
-
     /// The last thing that happens to a controller. If it never came up its opener is told why.
     fn end(&mut self) {
         if let Life::ShuttingDown(_, Some(Refusal { tell, error })) = std::mem::replace(&mut self.life, Life::Ended) {
             _ = tell.send(Err(error));
         }
-    }
-}
-
-/// The CQ lock was held without reaping: a thread may have found it busy, and gone to sleep.
-fn look_again(queue: &HwQueue) {
-    if queue.pair.pending() {
-        queue.softs.iter().for_each(|soft| soft.tell());
     }
 }
 

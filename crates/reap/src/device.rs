@@ -11,9 +11,10 @@ use driver::Inventory;
 use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
-use crate::control::{Control, Health};
+use crate::control::Control;
 use crate::cycle;
 use crate::error::{OpenError, QueueError, Refused};
+use crate::health::Health;
 use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
 use crate::link::{ByHand, Faults, Link, Measured, Stamps};

@@ -10,11 +10,11 @@ use driver::multipath;
 use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
-use crate::control::Health;
 use crate::device::{Description, DeviceCounters, HardwareCounters, OpenOptions, Single};
 use crate::error::{OpenError, QueueError, Refused, WouldDeadlock};
 use crate::executor::{self, Signal};
 use crate::future::{FlushFuture, IoFuture, Pending};
+use crate::health::Health;
 use crate::link::{ByHand, Measured};
 use crate::looker::Counters;
 use crate::multipath::{Multipath, PathReport, Queue as Paths, SCHEME, open};

@@ -2,12 +2,12 @@
 
 use driver::multipath::Link as PathLink;
 use driver::{AdminCommand, Dead, Purpose};
+use nvme::Status;
 use nvme::log::ana::AnaLog;
 use nvme::log::lid;
 use units::Nanos;
 
 use super::{Keeper, Life, lock};
-use crate::multipath::Seat;
 use crate::request::How;
 
 impl Keeper {
@@ -89,15 +89,19 @@ impl Keeper {
         }
         self.keep_alive_at
     }
-}
 
-/// A log page of a path has been read.
-pub(super) fn log_read(seat: &Seat, page: u64, bytes: &[u8]) {
-    if page != u64::from(lid::ANA) {
-        return;
-    }
-    match AnaLog::from_bytes(bytes) {
-        Ok(log) => seat.set_ana(&log),
-        Err(error) => tracing::warn!(path = seat.path.0, %error, "a path's ANA log page cannot be read"),
+    /// The controller has answered the request for a log page: that of ANA is for those who choose among paths.
+    pub(super) fn log_answered(&mut self, page: u64, status: Status) {
+        let bytes = self.admin.take_page();
+        if let Some(seat) = self.link.seat()
+            && status.is_success()
+            && page == u64::from(lid::ANA)
+        {
+            match AnaLog::from_bytes(bytes) {
+                Ok(log) => seat.set_ana(&log),
+                Err(error) => tracing::warn!(path = seat.path.0, %error, "a path's ANA log page cannot be read"),
+            }
+        }
+        self.events.log_read();
     }
 }

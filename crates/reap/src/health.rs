@@ -1,0 +1,35 @@
+//! What has happened to a controller, for those who use it.
+
+/// Whether the controller works, and what has happened to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Resets so far.
+    pub resets: u32,
+    /// Commands that were aborted because they took too long.
+    pub aborts: u32,
+    /// Why the controller was last reset.
+    pub last_reset: Option<String>,
+    /// Why the controller was given up; every request fails.
+    pub dead: Option<String>,
+    /// Asynchronous events so far, by what they said.
+    pub events: Vec<String>,
+    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
+    pub held_back: Option<(u32, u32)>,
+    /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
+    pub coalescing_refused: bool,
+}
+
+impl Health {
+    /// Of both together.
+    pub(crate) fn and(self, other: Health) -> Health {
+        Health {
+            resets: self.resets + other.resets,
+            aborts: self.aborts + other.aborts,
+            last_reset: other.last_reset.or(self.last_reset),
+            dead: other.dead.or(self.dead),
+            events: self.events.into_iter().chain(other.events).collect(),
+            held_back: self.held_back.or(other.held_back),
+            coalescing_refused: self.coalescing_refused | other.coalescing_refused,
+        }
+    }
+}

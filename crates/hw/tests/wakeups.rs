@@ -140,11 +140,14 @@ impl Shared {
         }
     }
 
-    fn submit(&self, me: usize) {
+    /// The CID of the thread's next command.
+    fn submit(&self, me: usize) -> u16 {
         let mut commands = self.sq.lock().unwrap();
-        self.owners[(*commands % ENTRIES) as usize].store(me as u32, Ordering::Relaxed);
+        let cid = *commands as u16;
+        self.owners[usize::from(cid) % ENTRIES as usize].store(me as u32, Ordering::Relaxed);
         *commands = commands.wrapping_add(1);
         self.machine.bar.ring_sq(QUEUE, *commands % ENTRIES);
+        cid
     }
 
     fn pending(&self) -> bool {
@@ -157,14 +160,16 @@ impl Shared {
         let mut taken = Vec::new();
         let look = |consumer: &mut Consumer| {
             while let Some(cqe) = self.machine.cq.load(consumer.slot(), consumer.phase()) {
-                taken.push(cqe.cid);
+                // Under the lock: once it is released the other thread may run on until the command after the next seven
+                // has this one's place in `owners`.
+                let owner = self.owners[usize::from(cqe.cid) % ENTRIES as usize].load(Ordering::Relaxed) as usize;
+                taken.push((owner, cqe.cid));
                 consumer.advance();
             }
             self.look.store(u64::from(consumer.slot()) | u64::from(consumer.phase()) << 32, Ordering::Release);
         };
         let more = self.lock.try_look(look, || self.pending())?.more;
-        for cid in taken {
-            let owner = self.owners[usize::from(cid) % ENTRIES as usize].load(Ordering::Relaxed) as usize;
+        for (owner, cid) in taken {
             self.sleepers[owner].inbox.push(cid).unwrap();
             if owner != me {
                 self.wake(owner);
@@ -179,14 +184,15 @@ impl Shared {
         }
     }
 
-    /// Sleeps until the thread's one command has completed.
-    fn wait(&self, me: usize, poller: &Poller, round: u32) {
+    /// Sleeps until the thread's one command, `cid`, has completed.
+    fn wait(&self, me: usize, cid: u16, poller: &Poller, round: u32) {
         let (own, id) = (&self.sleepers[me], SleeperId(me as u32));
         let (vector, message) = (self.machine.vectors.bell(VECTOR).unwrap(), self.machine.vectors.eventfd(VECTOR).unwrap());
         let (mut owner, mut keys) = (false, Vec::with_capacity(2));
         loop {
             while self.reap(me) == Some(true) {}
-            if own.inbox.pop().is_some() {
+            if let Some(completed) = own.inbox.pop() {
+                assert_eq!(completed, cid, "thread {me}, round {round}: somebody else's entry");
                 break;
             }
             own.bell.arm();
@@ -228,8 +234,8 @@ fn no_wake_up_is_lost_between_threads_that_share_a_queue() {
             let poller = Poller::new().unwrap();
             poller.add(&shared.sleepers[me].eventfd, 0).unwrap();
             for round in 0..ROUNDS {
-                shared.submit(me);
-                shared.wait(me, &poller, round);
+                let cid = shared.submit(me);
+                shared.wait(me, cid, &poller, round);
             }
         };
         let other = scope.spawn(move || host(1));

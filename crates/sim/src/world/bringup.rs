@@ -373,7 +373,9 @@ impl Layout {
         };
         let targets: Vec<Target> = places.iter().map(target).collect();
         let rate_steps = spec.phases.iter().map(|phase| (phase.from, phase.iops)).collect();
-        let job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), rate_steps, ..spec.job.clone() };
+        let mut job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), rate_steps, ..spec.job.clone() };
+        // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
+        job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {
             None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), &targets)?),
             Some(Recorded { trace, thread }) => {

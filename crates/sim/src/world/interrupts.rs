@@ -52,7 +52,8 @@ impl<P: Bus> World<'_, P> {
             Irq::Posted => {
                 outcome.interrupts += 1;
                 self.cpus[cpu].notifications += 1;
-                (Stage::Next, costs.demultiplex)
+                // Each round has its own price.
+                (Stage::Next, Nanos::ZERO)
             }
             Irq::Timer(_) => {
                 outcome.other_interrupts += 1;

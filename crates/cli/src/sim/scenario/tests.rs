@@ -2,6 +2,8 @@ use clap::Parser;
 
 use super::*;
 
+mod snapshots;
+
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]

@@ -7,9 +7,12 @@
 //!
 //! Pure: the caller says where it is ([`Place`]) and when it is. Post 004 is the background.
 
+mod count;
+mod fit;
 mod latency;
 mod lines;
 mod numa;
+mod place;
 mod policy;
 mod queue_depth;
 mod round_robin;
@@ -19,8 +22,12 @@ use handover::sync::atomic::AtomicU8;
 use handover::sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos};
 
+use count::{NO_ROW, Rows};
+use place::Kind;
+
 pub use lines::{Line, Lines, Table};
 pub use numa::Distances;
+pub use place::Place;
 pub use policy::{Policy, PolicyError};
 pub use queue_depth::Counting;
 pub use set::{PathId, PathSet};
@@ -54,34 +61,17 @@ pub struct ShapeError {
     pub namespaces: u16,
 }
 
-/// Where a request comes from, made once for each thread (or batch, if the thread moves about): [`Paths::place`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    queue: u16,
-    cpu: u16,
-    namespace: u16,
-    node: u16,
-    /// Which path it looks at first; where all are alike it is taken.
-    first: u8,
-}
-
 /// What a request was counted in. It goes with the request, and back by [`Paths::end`] or [`Paths::abandon`], once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "what is counted has to be taken back"]
 pub struct Token {
+    /// The row of counts; [`NO_ROW`]: the policy does not count.
+    row: u32,
+    /// The load that it found there.
+    found: u32,
+    kind: Kind,
+    class: Class,
     path: PathId,
-    at: u16,
-    counted: Counted,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
-    /// The policy does not count.
-    Nowhere,
-    /// One, in the place `at` of a table.
-    In(Table),
-    /// By `latency`: so much load.
-    Load(Class, u32),
 }
 
 impl Token {
@@ -90,6 +80,12 @@ impl Token {
     pub fn path(&self) -> PathId {
         self.path
     }
+
+    /// What it is counted as.
+    #[inline]
+    fn weight(&self) -> u32 {
+        if self.kind == Kind::Loads { latency::weight(self.class) } else { 1 }
+    }
 }
 
 /// The paths to a namespace: what is in flight on them, what has been learnt of them, and how to choose.
@@ -97,7 +93,7 @@ pub struct Paths {
     policy: AtomicU8,
     shape: Shape,
     cursors: round_robin::Cursors,
-    counts: queue_depth::Counts,
+    counts: Rows,
     learnt: latency::Learnt,
 }
 
@@ -114,7 +110,7 @@ impl Paths {
         Ok(Paths {
             policy: AtomicU8::new(policy.into()),
             cursors: round_robin::Cursors::new(queues),
-            counts: queue_depth::Counts::new(&shape),
+            counts: Rows::new(paths.into(), Kind::ALL.map(|kind| kind.rows(&shape)).into_iter().sum::<u32>() as usize),
             learnt: latency::Learnt::new(&shape),
             shape,
         })
@@ -137,11 +133,36 @@ impl Paths {
     }
 
     /// The place of requests that are posted to hardware queue `queue`, from CPU `cpu` on memory node `node`, for
-    /// namespace `namespace`.
+    /// namespace `namespace`. It owns those of its counts that no other place owns.
     pub fn place(&self, queue: u16, cpu: u16, namespace: u16, node: u16) -> Place {
         let Shape { paths, queues, cpus, namespaces, .. } = self.shape;
-        let (queue, cpu) = (queue % queues, cpu % cpus);
-        Place { queue, cpu, namespace: namespace % namespaces, node, first: (queue % u16::from(paths)) as u8 }
+        let queue = queue % queues;
+        let mut place = Place::new(queue, node, (queue % u16::from(paths)) as u8);
+        for kind in Kind::ALL {
+            let at = match kind {
+                Kind::Controllers => 0,
+                Kind::Namespaces => namespace % namespaces,
+                Kind::Queues | Kind::Loads => queue,
+                Kind::Cpus => cpu % cpus,
+            };
+            place.settle(kind, kind.first(&self.shape) + u32::from(at), &self.counts);
+        }
+        place
+    }
+
+    /// The thread runs on another CPU now, or still on the same one: a few loads then.
+    #[inline]
+    pub fn settle(&self, place: &mut Place, cpu: u16, node: u16) {
+        let row = Kind::Cpus.first(&self.shape) + u32::from(cpu % self.shape.cpus);
+        if place.row(Kind::Cpus) != row {
+            place.node = node;
+            place.settle(Kind::Cpus, row, &self.counts);
+        }
+    }
+
+    /// The counts that a place owns are nobody's again. It can still be used, and owns nothing.
+    pub fn leave(&self, place: &mut Place) {
+        Kind::ALL.into_iter().for_each(|kind| place.vacate(kind, &self.counts));
     }
 
     /// The path for a request of `class`, among `usable`; `None` if that is empty.
@@ -154,46 +175,45 @@ impl Paths {
         match self.policy() {
             Policy::Numa => self.shape.distances.choose(usable, place.node),
             Policy::RoundRobin => self.cursors.choose(usable, place.queue, lines),
-            Policy::QueueDepth(counting) => self.counts.choose(counting, usable, place, lines),
-            Policy::Latency => self.learnt.choose(usable, place, class, now, lines),
+            Policy::QueueDepth(counting) => queue_depth::choose(&self.counts, counting, &self.shape, usable, place, lines),
+            Policy::Latency => self.learnt.choose(&self.counts, usable, place, class, now, lines),
         }
     }
 
     /// Counts a request that is sent by `path`.
     #[inline]
     pub fn start(&self, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
-        match self.policy() {
-            Policy::Numa | Policy::RoundRobin => Token { path, at: 0, counted: Counted::Nowhere },
-            Policy::QueueDepth(counting) => {
-                let (table, at) = (counting.table(), counting.at(place));
-                self.counts.add(table, at, path, lines);
-                Token { path, at, counted: Counted::In(table) }
-            }
-            Policy::Latency => {
-                let load = self.learnt.start(path, place.queue, class, now, lines);
-                Token { path, at: place.queue, counted: Counted::Load(class, load) }
-            }
+        let kind = match self.policy() {
+            Policy::Numa | Policy::RoundRobin => return Token { row: NO_ROW, found: 0, kind: Kind::Queues, class, path },
+            Policy::QueueDepth(counting) => counting.kind(),
+            Policy::Latency => Kind::Loads,
+        };
+        let mut token = Token { row: place.row(kind), found: 0, kind, class, path };
+        token.found = self.counts.add(token.row, path, token.weight(), place.owns(kind, token.row), lines);
+        if kind == Kind::Loads && token.found == 0 {
+            self.learnt.busy(path, place.queue, now, lines);
+        }
+        token
+    }
+
+    /// The request was answered at `now`, `latency` after it was sent: whatever it was counted in is one less. `place`: of
+    /// the thread that says so, which need not be the one that has sent it.
+    #[inline]
+    pub fn end(&self, token: Token, place: &Place, latency: Nanos, now: Nanos, lines: &mut impl Lines) {
+        if token.row == NO_ROW {
+            return;
+        }
+        self.counts.take(token.row, token.path, token.weight(), place.owns(token.kind, token.row), lines);
+        if token.kind == Kind::Loads {
+            let queue = token.row - Kind::Loads.first(&self.shape);
+            self.learnt.end(token.path, queue, latency::Ended { found: token.found, class: token.class, latency, now }, lines);
         }
     }
 
-    /// The request was answered at `now`, `latency` after it was sent: whatever it was counted in is one less.
-    #[inline]
-    pub fn end(&self, token: Token, latency: Nanos, now: Nanos, lines: &mut impl Lines) {
-        self.take_back(token, Some((latency, now)), lines);
-    }
-
     /// The request was taken back from its path: it counts no more, and nothing is learnt from it.
-    pub fn abandon(&self, token: Token, lines: &mut impl Lines) {
-        self.take_back(token, None, lines);
-    }
-
-    #[inline]
-    fn take_back(&self, token: Token, answered: Option<(Nanos, Nanos)>, lines: &mut impl Lines) {
-        let Token { path, at, counted } = token;
-        match counted {
-            Counted::Nowhere => {}
-            Counted::In(table) => self.counts.take(table, at, path, lines),
-            Counted::Load(class, load) => self.learnt.end(path, at, latency::Ended { load, class, answered }, lines),
+    pub fn abandon(&self, token: Token, place: &Place, lines: &mut impl Lines) {
+        if token.row != NO_ROW {
+            self.counts.take(token.row, token.path, token.weight(), place.owns(token.kind, token.row), lines);
         }
     }
 
@@ -202,15 +222,15 @@ impl Paths {
         self.learnt.forget(path);
     }
 
-    /// Requests in flight on `path`, as far as they were counted: `numa` and `round-robin` do not.
+    /// What is counted of `path`: requests in flight, by `latency` as load; `numa` and `round-robin` do not count.
     pub fn in_flight(&self, path: PathId) -> u64 {
-        self.counts.of(path) + self.learnt.of(path)
+        self.counts.of(path)
     }
 
     /// Everything that is counted, of all paths in all tables: zero when nothing is in flight, whatever policies there
     /// have been.
     pub fn counted(&self) -> u64 {
-        self.counts.total() + self.learnt.total()
+        self.counts.total()
     }
 
     /// What `latency` expects of requests of `class` on `path`, at the load that is usual there; `None`: not known.

@@ -113,6 +113,7 @@ impl Class {
     const BANDS: usize = 12;
 
     /// The class of a command of `bytes` bytes. Bands: up to 512 B, up to 1 KiB, … up to 512 KiB, larger.
+    #[inline]
     pub fn new(op: Op, bytes: u32) -> Class {
         let band = match bytes.saturating_sub(1) >> 9 {
             0 => 0,
@@ -121,7 +122,14 @@ impl Class {
         Class((op as usize * Self::BANDS + band) as u8)
     }
 
+    /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least.
+    #[inline]
+    pub fn most_bytes(self) -> u32 {
+        512 << (usize::from(self.0) % Self::BANDS)
+    }
+
     /// A dense index below [`Class::COUNT`].
+    #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }

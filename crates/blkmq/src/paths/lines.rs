@@ -10,21 +10,23 @@ pub struct Line {
     pub at: u32,
 }
 
+impl Line {
+    /// The line of a count.
+    #[inline]
+    pub(super) fn of_count(at: usize) -> Line {
+        Line { table: Table::Counts, at: at as u32 }
+    }
+}
+
 /// The tables of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// In flight, by controller.
-    Controllers,
-    /// In flight, by controller and namespace.
-    Namespaces,
-    /// In flight, by controller and hardware queue.
-    Queues,
-    /// In flight, by controller and CPU.
-    Cpus,
+    /// What is in flight, by path and whatever it is counted by.
+    Counts,
     /// Where `round-robin` goes on, by hardware queue.
     Cursors,
-    /// What `latency` has in flight, by controller and hardware queue.
-    Load,
+    /// What `latency` makes of a path's load, by controller and hardware queue.
+    Fits,
     /// What `latency` has learnt, by controller, hardware queue and class.
     Learnt,
     /// When `latency` explores, by hardware queue.

@@ -153,17 +153,18 @@ impl<'a> Submitter<'a> {
             let now = Nanos(*clock * 100);
             let Some(oldest) = in_flight.get_mut(*clock as usize % IN_FLIGHT) else { return };
             if let Some(token) = oldest.take() {
-                selector.end(token, LATENCY, now, &mut ());
+                selector.end(token, place, LATENCY, now, &mut ());
             }
             let usable = black_box(*usable);
             *oldest = selector.choose(usable, place, class, now, &mut ()).map(|path| selector.start(path, place, class, now, &mut ()));
         }
     }
 
-    /// Everything comes back.
+    /// Everything comes back, the place too.
     pub fn drain(&mut self) {
         for token in self.in_flight.iter_mut().filter_map(Option::take) {
-            self.selector.abandon(token, &mut ());
+            self.selector.abandon(token, &self.place, &mut ());
         }
+        self.selector.leave(&mut self.place);
     }
 }

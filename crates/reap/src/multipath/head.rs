@@ -97,8 +97,13 @@ impl Head {
     }
 
     /// The thread runs on this CPU now.
-    pub(super) fn set_place(&mut self, place: Place) {
-        self.place = place;
+    pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: u16) {
+        shared.selector.settle(&mut self.place, cpu, 0);
+    }
+
+    /// The thread is gone: what is counted by its place may be another's.
+    pub(super) fn leave(&mut self, shared: &Multipath) {
+        shared.selector.leave(&mut self.place);
     }
 
     /// When [`Head::tick`] matters next.
@@ -164,7 +169,7 @@ impl Head {
         slot.buf = buf;
         let Some((id, token)) = slot.sent.take() else { return };
         if result.is_ok() {
-            shared.selector.end(token, completed_at - submitted_at, completed_at, &mut ());
+            shared.selector.end(token, &self.place, completed_at - submitted_at, completed_at, &mut ());
             let part = slot.claim == Claim::Part;
             match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
                 Ended::Done { token, status } => self.ended(shared, token as u32, status, completed_at),
@@ -180,7 +185,7 @@ impl Head {
 
     #[cold]
     fn came_back_badly(&mut self, shared: &Multipath, at: u32, (id, token): (RequestId, Token), result: Result<(), IoError>, now: Nanos) {
-        shared.selector.abandon(token, &mut ());
+        shared.selector.abandon(token, &self.place, &mut ());
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let part = slot.claim == Claim::Part;
         let ended = match result {

@@ -202,7 +202,7 @@ impl Parts {
         self.clock.set(now);
         let mut head = self.head.borrow_mut();
         if self.shared.selector.policy() == Policy::QueueDepth(blkmq::paths::Counting::Cpu) {
-            head.set_place(self.shared.place(self.index));
+            head.set_cpu(&self.shared, hw::current_cpu() as u16);
         }
         if head.changes != self.shared.board.changes() {
             self.read_board(&mut head, now);
@@ -356,9 +356,9 @@ impl Drop for Queue {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        let head = self.head.borrow();
+        let head = self.head.get_mut();
         self.shared.keep_counters(self.index, || head.counters());
-        drop(head);
+        head.leave(&self.shared);
         self.lanes.clear();
         self.shared.give_back(self.index);
     }

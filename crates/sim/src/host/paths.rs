@@ -11,7 +11,7 @@ use workload::Io;
 use crate::{Costs, Lines};
 
 /// Tables of counters that selectors have.
-const TABLES: usize = 8;
+const TABLES: usize = 5;
 
 /// A thread's way of choosing.
 pub(crate) struct Chooser {
@@ -105,7 +105,7 @@ impl Chooser {
     pub(crate) fn end(&mut self, io: &Io, cpu: usize, now: Nanos, lines: &mut Lines, costs: &Costs) -> Nanos {
         let Some((token, sent)) = self.tokens.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
         let mut bill = self.bill(cpu, now, lines, costs);
-        self.paths.end(token, now - sent, now, &mut bill);
+        self.paths.end(token, &self.place, now - sent, now, &mut bill);
         bill.sum
     }
 }

@@ -116,10 +116,10 @@ const READ_4K: (Op, u32) = (Op::Read, 4096);
 
 impl Run {
     fn send(&mut self, queue: u16, now: u64) {
-        let (place, class) = (self.places[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
+        let (place, class) = (&self.places[usize::from(queue)], Class::new(READ_4K.0, READ_4K.1));
         let usable = PathSet::below(self.stations.len());
-        let path = self.paths.choose(usable, &place, class, Nanos(now), &mut ()).unwrap();
-        let token = self.paths.start(path, &place, class, Nanos(now), &mut ());
+        let path = self.paths.choose(usable, place, class, Nanos(now), &mut ()).unwrap();
+        let token = self.paths.start(path, place, class, Nanos(now), &mut ());
         let back = self.stations[usize::from(path.0)].serve(now, &mut self.random);
         self.answers.push(Reverse((back, self.tokens.len() as u64, queue, now)));
         self.tokens.push(Some(token));
@@ -146,7 +146,7 @@ impl World {
                 run.stations[*path] = Station::new(*model);
             }
             let token = run.tokens[number as usize].take().unwrap();
-            run.paths.end(token, Nanos(now - sent), Nanos(now), &mut ());
+            run.paths.end(token, &run.places[usize::from(queue)], Nanos(now - sent), Nanos(now), &mut ());
             if now >= self.length {
                 continue;
             }

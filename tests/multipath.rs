@@ -98,6 +98,38 @@ fn futures_and_flushes_go_over_paths_too() {
     other.block_on(late).unwrap().0.unwrap();
 }
 
+/// A controller that hangs is found by its Keep Alive, long before any command's time-out; it is lost from then on, and reads
+/// go another way although its reset has yet to fail.
+#[test]
+fn a_path_that_hangs_is_left_and_used_again() {
+    let device = open(&format!("{TWO}&policy=numa"), OpenOptions { timeout: Nanos::from_secs(3600), ..OpenOptions::default() });
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    let read = |queue: &Queue| {
+        queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        drain(queue).remove(0).result.unwrap();
+    };
+    read(&queue);
+    assert_eq!(device.paths()[0].ios, 1);
+    device.change_path(0, Change::Lost(Loss::Frozen)).unwrap();
+    read(&queue);
+    let paths = device.paths();
+    assert_eq!((paths[0].status.link, paths[0].failed, paths[1].ios), (PathLink::Lost, 1, 1), "{paths:?}");
+    assert_eq!(device.failover().failed_over, 1);
+    device.change_path(0, Change::Back).unwrap();
+    wait_for(&device, 0, PathLink::Live);
+    read(&queue);
+    assert_eq!(device.paths()[0].ios, 3, "it is the nearest, and takes the request that it had lost, and this one");
+}
+
+/// Until a path's link is in this state.
+fn wait_for(device: &Device, path: usize, link: PathLink) {
+    let limit = reap::now() + Nanos::from_secs(20);
+    while device.paths()[path].status.link != link {
+        assert!(reap::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
 fn device_queue(device: &Device) -> Queue {
     for _ in 0..1000 {

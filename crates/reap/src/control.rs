@@ -202,11 +202,21 @@ impl Keeper {
         let command_timeout = self.options.timeout;
         RecoveryConfig {
             command_timeout,
-            grace: self.admin_timeout(),
+            grace: self.grace(),
             attempts: 3,
             health_interval: if self.link.seat().is_some() { PATH_HEALTH_EVERY } else { HEALTH_EVERY },
             // Meanwhile there are other paths.
             lost_patience: if self.link.seat().is_some() { Nanos::MAX } else { Nanos::ZERO },
+        }
+    }
+
+    /// How long a command may be overdue. Where requests could go another way meanwhile, an admin command, Keep Alive for one, that is
+    /// not answered within the keep-alive time-out tells that the controller hangs.
+    fn grace(&self) -> Nanos {
+        let keep_alive = self.inventory.keep_alive;
+        match self.link.seat() {
+            Some(_) if keep_alive > Nanos::ZERO => keep_alive.clamp(ADMIN_TIMEOUT_MIN, self.admin_timeout()),
+            _ => self.admin_timeout(),
         }
     }
 

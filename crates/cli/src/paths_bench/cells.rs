@@ -16,7 +16,7 @@ const PATHS: [u8; 5] = [1, 2, 4, 8, 16];
 /// Hardware queues of each path.
 const QUEUES: [u16; 6] = [1, 4, 16, 32, 64, 128];
 /// Requests in flight on each thread while the cost is measured.
-const IN_FLIGHT: usize = 32;
+pub const IN_FLIGHT: usize = 32;
 /// How long one measurement takes, about.
 const SPAN: Nanos = Nanos::from_micros(500);
 

@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::cells::{Cell, Submitter};
+use super::cells::{Cell, IN_FLIGHT, Submitter};
 use reap::paths::Paths;
 
 /// Set in the process that is counted.
 const CHILD: &str = "REAP_PATHS_COUNTED";
-/// Requests that are counted; as many before them fill the queues.
+/// Requests that are counted, after those that fill the queue.
 const COUNTED: usize = 256;
 
 /// Whether this process is the one that is counted.
@@ -26,29 +26,27 @@ fn cells() -> impl Iterator<Item = Cell> {
     Cell::all(1).into_iter()
 }
 
+/// How many requests each run of a cell submits: the first takes whatever went on before, and the difference of the other
+/// two is the cost of so many more requests and of nothing else.
+const RUNS: [usize; 3] = [0, COUNTED, 2 * COUNTED];
+
 /// What the counted process does.
 pub fn run_cells() {
     for cell in cells() {
         if let Ok(selector) = cell.selector() {
-            dumped_cell(&selector);
+            RUNS.into_iter().for_each(|requests| dumped_run(&selector, requests));
         }
     }
 }
 
-/// After each call callgrind writes down what it has counted.
+/// After each call callgrind writes down what it has counted since the last.
 #[inline(never)]
-fn dumped_cell(selector: &Paths) {
+fn dumped_run(selector: &Paths, requests: usize) {
     let mut submitter = Submitter::new(selector, 0);
-    submitter.submit(COUNTED);
-    counted_choices(&mut submitter);
+    submitter.submit(IN_FLIGHT);
+    submitter.submit(requests);
     submitter.drain();
-}
-
-/// By this name callgrind knows what to count.
-#[inline(never)]
-fn counted_choices(submitter: &mut Submitter<'_>) {
-    submitter.submit(COUNTED);
-    // Not the last thing that it does: a jump in place of the call would hide from callgrind that it has come back.
+    // Not the last thing that it does: a jump in place of a call would hide from callgrind that it has come back.
     std::hint::black_box(());
 }
 
@@ -67,8 +65,7 @@ pub fn count() -> Result<Vec<f64>> {
 fn count_in(dir: &Path) -> Result<Vec<f64>> {
     let name = "callgrind";
     let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no", "--log-file=/dev/null"])
-        .args(["--toggle-collect=*counted_choices*", "--dump-after=*dumped_cell*"])
+        .args(["--tool=callgrind", "--quiet", "--log-file=/dev/null", "--dump-after=*dumped_run*"])
         .arg(format!("--callgrind-out-file={}", dir.join(name).display()))
         .arg(env::current_exe().context("cannot tell where this program is")?)
         .arg("paths-bench")
@@ -79,13 +76,15 @@ fn count_in(dir: &Path) -> Result<Vec<f64>> {
     if !status.success() {
         bail!("valgrind ended with {status}");
     }
-    (1..=cells().count()).map(|n| instructions(&dir.join(format!("{name}.{n}")))).collect()
+    let run = |n: usize| instructions(&dir.join(format!("{name}.{n}")));
+    let cell = |n: usize| Ok((run(n * RUNS.len() + 3)? - run(n * RUNS.len() + 2)?) / COUNTED as f64);
+    (0..cells().count()).map(cell).collect()
 }
 
-/// What a dump sums up to, per request.
+/// What a dump sums up to.
 fn instructions(dump: &Path) -> Result<f64> {
     let text = fs::read_to_string(dump).with_context(|| format!("callgrind left no {}", dump.display()))?;
     let sum = text.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: ")));
     let sum: u64 = sum.and_then(|sum| sum.trim().parse().ok()).with_context(|| format!("{} has no sum", dump.display()))?;
-    Ok(sum as f64 / COUNTED as f64)
+    Ok(sum as f64)
 }

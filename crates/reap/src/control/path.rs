@@ -1,7 +1,7 @@
 //! A controller that is one of several paths: what its keeper does for those who wait for it, or no longer do.
 
 use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Dead, Purpose};
+use driver::{AdminCommand, Dead, Purpose, ResetCause};
 use nvme::Status;
 use nvme::log::ana::AnaLog;
 use nvme::log::lid;
@@ -11,9 +11,18 @@ use super::{Keeper, Life, lock};
 use crate::request::How;
 
 impl Keeper {
-    /// The queues are closed, a reset begins: nothing more is sent this way.
-    pub(super) fn path_resets(&mut self) {
+    /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left a command unanswered may
+    /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
+    pub(super) fn path_resets(&mut self, cause: &ResetCause) {
         self.keep_alive_at = Nanos::MAX;
+        if self.link.seat().is_none() {
+            return;
+        }
+        if matches!(cause, ResetCause::Unanswered { .. }) && self.link.cut_off() {
+            self.give_back();
+            self.tell(PathLink::Lost);
+            return;
+        }
         self.tell(PathLink::Resetting);
     }
 

@@ -38,7 +38,7 @@ impl Keeper {
                 drop(health);
                 self.admin.pair.close();
                 self.queues.iter().for_each(|queue| queue.pair.close());
-                self.path_resets();
+                self.path_resets(&cause);
             }
             RecoveryAsk::Lost(dead) => self.path_lost(&dead),
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers),

@@ -7,6 +7,7 @@
 //!
 //! Pure: the caller says where it is ([`Place`]) and when it is. Post 004 is the background.
 
+mod batch;
 mod count;
 mod fit;
 mod latency;
@@ -25,6 +26,7 @@ use units::{Class, Nanos};
 use count::{NO_ROW, Rows};
 use place::Kind;
 
+pub use batch::Batch;
 pub use lines::{Line, Lines, Table};
 pub use numa::Distances;
 pub use place::Place;
@@ -84,8 +86,14 @@ impl Token {
     /// What it is counted as.
     #[inline]
     fn weight(&self) -> u32 {
-        if self.kind == Kind::Loads { latency::weight(self.class) } else { 1 }
+        weight(self.kind, self.class)
     }
+}
+
+/// What a request is counted as: one, or for `latency` so many times 4 KiB.
+#[inline]
+fn weight(kind: Kind, class: Class) -> u32 {
+    if kind == Kind::Loads { class.most_bytes().div_ceil(4096).max(1) } else { 1 }
 }
 
 /// The paths to a namespace: what is in flight on them, what has been learnt of them, and how to choose.
@@ -169,7 +177,7 @@ impl Paths {
     #[inline]
     pub fn choose(&self, usable: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Option<PathId> {
         // Nothing to choose: with one path, choosing costs next to nothing.
-        if usable.0 & usable.0.wrapping_sub(1) == 0 {
+        if usable.is_at_most_one() {
             return usable.first();
         }
         match self.policy() {
@@ -183,11 +191,11 @@ impl Paths {
     /// Counts a request that is sent by `path`.
     #[inline]
     pub fn start(&self, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
-        let kind = match self.policy() {
-            Policy::Numa | Policy::RoundRobin => return Token { row: NO_ROW, found: 0, kind: Kind::Queues, class, path },
-            Policy::QueueDepth(counting) => counting.kind(),
-            Policy::Latency => Kind::Loads,
-        };
+        let policy = self.policy();
+        let kind = policy.kind();
+        if matches!(policy, Policy::Numa | Policy::RoundRobin) {
+            return Token { row: NO_ROW, found: 0, kind, class, path };
+        }
         let mut token = Token { row: place.row(kind), found: 0, kind, class, path };
         token.found = self.counts.add(token.row, path, token.weight(), place.owns(kind, token.row), lines);
         if kind == Kind::Loads && token.found == 0 {

@@ -31,24 +31,37 @@ impl Float {
     }
 }
 
-/// Weight of a new value in a mean that is to follow what happens: one part in 2^8, so that times that scatter as widely as
-/// exponential ones make the mean wander by a twentieth. A latency that is many times the usual one still tells at once.
-const SHORT: f32 = 1.0 / 256.0;
+/// Weight of a new value in a mean that is to follow what happens: one part in 2^9, so that times that scatter as widely as
+/// exponential ones make the mean wander by a thirtieth. A latency that is many times the usual one still tells at once.
+const SHORT: f32 = 1.0 / 512.0;
 
-/// Weight of a new value in what is to be known for long: how latency goes with load shows only when the load changes.
-const LONG: f32 = 1.0 / 16384.0;
+/// Weight of a new value in what is to be known for long, which is told of few requests only: how latency goes with load
+/// shows only when the load changes.
+const LONG: f32 = 1.0 / 8192.0;
 
 /// The latencies of one class on one path, in nanoseconds: means of the last few hundred, and of the last many thousand.
 pub(super) struct Latencies {
     usual: Float,
     long: Float,
-    /// How many there were, up to the most that matters.
+    /// How many there were in each, up to the most that matters.
     count: AtomicU32,
+    long_count: AtomicU32,
+}
+
+/// The weight of one more value where there were `count`, up to the most that matters: first that of a plain mean.
+#[inline]
+fn part(count: &AtomicU32, least: f32) -> f32 {
+    let before = count.load(Relaxed);
+    if before as f32 * least >= 1.0 {
+        return least;
+    }
+    count.store(before + 1, Relaxed);
+    1.0 / (before + 1) as f32
 }
 
 impl Latencies {
     pub(super) fn new() -> Latencies {
-        Latencies { usual: Float::new(0.0), long: Float::new(0.0), count: AtomicU32::new(0) }
+        Latencies { usual: Float::new(0.0), long: Float::new(0.0), count: AtomicU32::new(0), long_count: AtomicU32::new(0) }
     }
 
     /// The usual latency; `None`: nothing is known.
@@ -58,22 +71,18 @@ impl Latencies {
         (usual > 0.0).then_some(usual)
     }
 
-    /// One more. Its part of what latencies have been for long.
+    /// One more.
     #[inline]
-    pub(super) fn add(&self, latency: f32) -> f32 {
-        let long = self.long.get();
-        let count = self.count.load(Relaxed);
-        if count < (1.0 / LONG) as u32 {
-            // Of the first values the plain mean.
-            self.count.store(count + 1, Relaxed);
-            let part = 1.0 / (count + 1) as f32;
-            self.usual.approach(latency, part.max(SHORT));
-            self.long.approach(latency, part);
-        } else {
-            self.usual.approach(latency, SHORT);
-            self.long.approach(latency, LONG);
-        }
-        if long > 0.0 { latency / long } else { 1.0 }
+    pub(super) fn add(&self, latency: f32) {
+        self.usual.approach(latency, part(&self.count, SHORT));
+    }
+
+    /// The same, for what is known for long. Its part of that.
+    #[inline]
+    pub(super) fn add_for_long(&self, latency: f32) -> f32 {
+        let before = self.long.get();
+        self.long.approach(latency, part(&self.long_count, LONG));
+        if before > 0.0 { latency / before } else { 1.0 }
     }
 
     /// One more, after a long silence: it counts for half, and what was before it for not much more than it.
@@ -82,12 +91,14 @@ impl Latencies {
         self.usual.approach(latency, 0.5);
         self.long.approach(latency, 0.5);
         self.count.store(2, Relaxed);
+        self.long_count.store(2, Relaxed);
     }
 
     pub(super) fn forget(&self) {
         self.usual.set(0.0);
         self.long.set(0.0);
         self.count.store(0, Relaxed);
+        self.long_count.store(0, Relaxed);
     }
 }
 
@@ -106,6 +117,8 @@ pub(super) struct Fit {
     slope: Float,
     /// Points, up to the most that matters.
     count: AtomicU32,
+    /// Requests that have ended.
+    ended: AtomicU32,
 }
 
 /// A slope that is less than two standard errors is taken for noise, and one that is more is believed as far as it is more.
@@ -115,9 +128,12 @@ const ERRORS: f32 = 2.0;
 const OUTLIER: f32 = 8.0;
 
 impl Fit {
+    /// One request in so many becomes a point.
+    const ONE_IN: u32 = 4;
+
     pub(super) fn new() -> Fit {
         let [usual_load, load, latency, variance, scatter, covariance, slope] = std::array::from_fn(|_| Float::new(0.0));
-        Fit { usual_load, load, latency, variance, scatter, covariance, slope, count: AtomicU32::new(0) }
+        Fit { usual_load, load, latency, variance, scatter, covariance, slope, count: AtomicU32::new(0), ended: AtomicU32::new(0) }
     }
 
     /// Load that requests usually find.
@@ -135,27 +151,28 @@ impl Fit {
     /// A request that found `load` took `latency` times as long as usual.
     #[inline]
     pub(super) fn add(&self, load: f32, latency: f32) {
-        let count = self.count.load(Relaxed);
-        let mut part = LONG;
-        if count < (1.0 / LONG) as u32 {
-            self.count.store(count + 1, Relaxed);
-            part = 1.0 / (count + 1) as f32;
-        }
-        let usual_load = self.usual_load.approach(load, part.max(SHORT));
+        let part = part(&self.count, LONG);
+        let usual_load = self.usual_load.approach(load, part.max(SHORT * Fit::ONE_IN as f32));
         let latency = latency.min(OUTLIER);
         let (away, late) = (load - self.load.get(), latency - self.latency.get());
         let (load, latency) = (self.load.approach(load, part), self.latency.approach(latency, part));
         let variance = self.variance.approach(away * away, part);
         let scatter = self.scatter.approach(late * late, part);
         let covariance = self.covariance.approach(away * late, part);
-        if count.is_multiple_of(16) {
-            // No path gets faster with load.
-            let error = ERRORS * ERRORS * part / 2.0;
-            let slope = if covariance > 0.0 { (covariance / variance - error * scatter / covariance).max(0.0) } else { 0.0 };
-            let here = latency + slope * (usual_load - load);
-            // And none slower than in proportion.
-            self.slope.set((slope / here.max(0.1)).min(1.0 / usual_load.max(1.0)));
-        }
+        // No path gets faster with load.
+        let error = ERRORS * ERRORS * part / 2.0;
+        let slope = if covariance > 0.0 { (covariance / variance - error * scatter / covariance).max(0.0) } else { 0.0 };
+        let here = latency + slope * (usual_load - load);
+        // And none slower than in proportion.
+        self.slope.set((slope / here.max(0.1)).min(1.0 / usual_load.max(1.0)));
+    }
+
+    /// A request has ended: whether it is to become a point.
+    #[inline]
+    pub(super) fn is_next(&self) -> bool {
+        let ended = self.ended.load(Relaxed).wrapping_add(1);
+        self.ended.store(ended, Relaxed);
+        ended.is_multiple_of(Fit::ONE_IN)
     }
 
     pub(super) fn forget(&self) {

@@ -30,6 +30,7 @@ use handover::sync::atomic::{AtomicU32, AtomicU64};
 use units::{Class, Nanos};
 
 use super::Shape;
+use super::batch::Standing;
 use super::count::Rows;
 use super::fit::{Fit, Latencies};
 use super::lines::{Line, Lines, Table};
@@ -49,9 +50,6 @@ const EXPLORE_SHARE: u64 = 100;
 /// What is known of a path that has not answered for this long may be out of date: the next answer counts for half.
 const STALE_AFTER: Nanos = Nanos::from_millis(20);
 
-/// Paths within this factor of the best count as equal.
-const NEAR_ENOUGH: f32 = 1.4;
-
 /// Choices in which every path is taken for full: the first of so many of each stretch, and some before it has come to that.
 const DOUBTED: u32 = 256;
 const STRETCH: u32 = 16384;
@@ -62,14 +60,14 @@ fn doubts(choice: u32) -> bool {
     choice % STRETCH < DOUBTED || matches!(choice / DOUBTED, 4 | 16)
 }
 
+/// Whether it was so for what ends when this is the last choice: load moves away then, and comes back.
+#[inline]
+fn teaches(choice: u32) -> bool {
+    choice % STRETCH < 4 * DOUBTED || matches!(choice / DOUBTED, 4..8 | 16..20)
+}
+
 /// How often what a request costs those that come after it is added to what it has to expect itself.
 const TOLL: f32 = 4.0;
-
-/// What a request is counted as: so many times 4 KiB.
-#[inline]
-pub(super) fn weight(class: Class) -> u32 {
-    class.most_bytes().div_ceil(4096).max(1)
-}
 
 /// What one hardware queue knows of one path.
 struct Knowledge {
@@ -100,37 +98,6 @@ pub(super) struct Ended {
     pub now: Nanos,
 }
 
-/// What a request has to expect of a path.
-#[derive(Clone, Copy)]
-struct Expected {
-    /// How long it takes, and what it costs others, in nanoseconds.
-    cost: f32,
-    /// How long it usually takes, in nanoseconds.
-    usual: f32,
-    /// The load there.
-    load: f32,
-}
-
-/// Who asks, and for what.
-struct Asker<'a> {
-    place: &'a Place,
-    class: Class,
-    now: Nanos,
-    /// Whether every path is to be taken for full.
-    doubts: bool,
-}
-
-impl Expected {
-    const NEVER: Expected = Expected { cost: f32::INFINITY, usual: f32::INFINITY, load: f32::INFINITY };
-
-    /// Which of two is better: whether it is this one.
-    #[inline]
-    fn beats(self, other: Expected) -> bool {
-        let near = self.usual <= other.usual * NEAR_ENOUGH && other.usual <= self.usual * NEAR_ENOUGH;
-        if near { self.load < other.load } else { self.cost < other.cost }
-    }
-}
-
 impl Learnt {
     pub(super) fn new(shape: &Shape) -> Learnt {
         let (paths, queues) = (usize::from(shape.paths), usize::from(shape.queues));
@@ -152,48 +119,74 @@ impl Learnt {
         now: Nanos,
         lines: &mut impl Lines,
     ) -> Option<PathId> {
-        let choice = self.choice(place, lines);
-        if choice.is_multiple_of(EXPLORE_ONE_IN)
-            && let Some(path) = self.least_known(counts, usable, place, class, now)
-        {
+        if let Some(path) = self.explore(counts, usable, place, class, now, lines) {
             return Some(path);
         }
-        let asker = Asker { place, class, now, doubts: doubts(choice) };
-        let mut expect = |path: PathId| (path, self.expected(&asker, path, counts.read(place.row(Kind::Loads), path, lines), lines));
+        let mut expect = |path| self.standing(counts, path, place, class, now, lines);
         let mut paths = usable.iter_from(place.first);
         let mut best = expect(paths.next()?);
         for path in paths {
             let next = expect(path);
-            if next.1.beats(best.1) {
+            if next.beats(&best) {
                 best = next;
             }
         }
-        Some(best.0)
+        Some(best.path)
     }
 
-    /// What to expect of a path with so much load.
+    /// What to expect of a path.
     #[inline]
-    fn expected(&self, asker: &Asker, path: PathId, load: u32, lines: &mut impl Lines) -> Expected {
-        let at = self.at(asker.place.queue.into(), path);
+    pub(super) fn standing(
+        &self,
+        counts: &Rows,
+        path: PathId,
+        place: &Place,
+        class: Class,
+        now: Nanos,
+        lines: &mut impl Lines,
+    ) -> Standing {
+        let load = counts.read(place.row(Kind::Loads), path, lines);
+        let at = self.at(place.queue.into(), path);
         lines.read(Line { table: Table::Fits, at: at as u32 });
-        lines.read(line_of(at, asker.class));
-        let (Some(known), Some(latencies)) = (self.known.get(at), self.latencies.get(at)) else { return Expected::NEVER };
-        let load_now = load as f32;
-        let Some(usual) = latencies[asker.class.index()].usual() else {
+        lines.read(line_of(at, class));
+        let never = Standing { path, load, usual: f32::INFINITY, base: f32::INFINITY, rise: 0.0, least: 0.0 };
+        let (Some(known), Some(latencies)) = (self.known.get(at), self.latencies.get(at)) else { return never };
+        let Some(usual) = latencies[class.index()].usual() else {
             // Unheard of: one goes to see.
-            let cost = if load == 0 { 0.0 } else { f32::MAX };
-            return Expected { cost, usual: cost, load: load_now };
+            return if load == 0 { Standing { usual: 0.0, base: 0.0, rise: f32::MAX, ..never } } else { never };
         };
-        let (fit, usual_load) = (&known.fit, known.fit.usual_load());
-        let slope = if asker.doubts { 1.0 / usual_load.max(1.0) } else { fit.slope() };
-        let cost = usual * (1.0 + slope * ((1.0 + TOLL) * load_now - usual_load));
+        let usual_load = known.fit.usual_load();
+        let slope = if self.doubts(place) { 1.0 / usual_load.max(1.0) } else { known.fit.slope() };
+        let mut standing = Standing { usual, base: usual * (1.0 - slope * usual_load), rise: usual * slope * (1.0 + TOLL), ..never };
         if load > 0 {
-            let silent = (asker.now - Nanos(known.heard.load(Relaxed).max(known.busy_since.load(Relaxed)))).0 as f32;
+            let silent = (now - Nanos(known.heard.load(Relaxed).max(known.busy_since.load(Relaxed)))).0 as f32;
             if silent > 2.0 * usual {
-                return Expected { cost: cost.max(silent), usual: silent, load: load_now };
+                (standing.usual, standing.least) = (silent, silent);
             }
         }
-        Expected { cost, usual, load: load_now }
+        standing
+    }
+
+    /// Counts a choice, and now and then takes it for exploring.
+    #[inline]
+    pub(super) fn explore(
+        &self,
+        counts: &Rows,
+        usable: PathSet,
+        place: &Place,
+        class: Class,
+        now: Nanos,
+        lines: &mut impl Lines,
+    ) -> Option<PathId> {
+        let choice = self.choice(place, lines);
+        if choice.is_multiple_of(EXPLORE_ONE_IN) { self.least_known(counts, usable, place, class, now) } else { None }
+    }
+
+    /// Whether every path is to be taken for full.
+    #[inline]
+    fn doubts(&self, place: &Place) -> bool {
+        let choices = self.explorers.get(usize::from(place.queue));
+        choices.is_some_and(|choices| doubts(choices.load(Relaxed)))
     }
 
     /// The number of a choice.
@@ -249,7 +242,13 @@ impl Learnt {
                     known.heard.store(0, Relaxed);
                 }
             }
-            _ => known.fit.add(found as f32, usual.add(latency)),
+            _ => {
+                usual.add(latency);
+                let choices = self.explorers.get(queue as usize);
+                if known.fit.is_next() || choices.is_some_and(|choices| teaches(choices.load(Relaxed))) {
+                    known.fit.add(found as f32, usual.add_for_long(latency));
+                }
+            }
         }
     }
 

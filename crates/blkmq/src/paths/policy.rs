@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::place::Kind;
 use super::queue_depth::Counting;
 
 /// How a path is chosen.
@@ -52,6 +53,15 @@ impl Policy {
             Policy::QueueDepth(Counting::Queue) => "queue-depth:queue",
             Policy::QueueDepth(Counting::Cpu) => "queue-depth:cpu",
             Policy::Latency => "latency",
+        }
+    }
+
+    /// What it counts requests by; where it does not count, anything.
+    #[inline]
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Policy::QueueDepth(counting) => counting.kind(),
+            Policy::Latency | Policy::Numa | Policy::RoundRobin => Kind::Loads,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `queue-depth`: the path with the fewest requests in flight, and the five places where that can be counted (post 004).
 
 use super::Shape;
+use super::batch::Standing;
 use super::count::Rows;
 use super::lines::Lines;
 use super::place::{Kind, Place};
@@ -45,10 +46,24 @@ pub(super) fn choose(
     lines: &mut impl Lines,
 ) -> Option<PathId> {
     if counting == Counting::Sum {
-        let first = Kind::Queues.first(shape);
-        let all = first..first + u32::from(shape.queues);
-        return usable.iter_from(place.first).min_by_key(|&path| rows.sum(all.clone(), path, lines));
+        return usable.iter_from(place.first).min_by_key(|&path| rows.sum(all(shape), path, lines));
     }
     let row = place.row(counting.kind());
     usable.iter_from(place.first).min_by_key(|&path| rows.read(row, path, lines))
+}
+
+/// How a path stands for the first request of a batch.
+#[inline]
+pub(super) fn standing(rows: &Rows, counting: Counting, shape: &Shape, path: PathId, place: &Place, lines: &mut impl Lines) -> Standing {
+    let load = match counting {
+        Counting::Sum => rows.sum(all(shape), path, lines),
+        _ => rows.read(place.row(counting.kind()), path, lines),
+    };
+    Standing::by_load(path, load)
+}
+
+/// The rows of all hardware queues.
+fn all(shape: &Shape) -> std::ops::Range<u32> {
+    let first = Kind::Queues.first(shape);
+    first..first + u32::from(shape.queues)
 }

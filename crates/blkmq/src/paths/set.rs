@@ -49,6 +49,12 @@ impl PathSet {
         self.0 == 0
     }
 
+    /// Whether there is nothing to choose from.
+    #[inline]
+    pub const fn is_at_most_one(self) -> bool {
+        self.0 & self.0.wrapping_sub(1) == 0
+    }
+
     /// How many.
     #[inline]
     pub const fn len(self) -> usize {

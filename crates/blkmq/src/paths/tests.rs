@@ -86,6 +86,31 @@ fn queue_depth_fills_the_emptiest() {
     }
 }
 
+/// A batch is spread as its requests would be one by one, and what it leaves is counted.
+#[test]
+fn a_batch_is_spread_as_single_requests_are() {
+    for policy in Policy::ALL {
+        let [one, all] = [0, 1].map(|_| Paths::new(shape(3, 4), policy).unwrap());
+        let (places, mut batch) = ([one.place(1, 2, 1, 0), all.place(1, 2, 1, 0)], all.batch());
+        // For `latency`, a path that takes three times as long.
+        for (paths, place) in [(&one, &places[0]), (&all, &places[1])] {
+            for token in start(paths, place, 3) {
+                let latency = if token.path() == PathId(2) { Nanos(240_000) } else { Nanos(80_000) };
+                paths.end(token, place, latency, Nanos(1_000_000), &mut ());
+            }
+        }
+        let singles = spread(&start(&one, &places[0], 12), 3);
+        let mut tokens = Vec::new();
+        for _ in 0..12 {
+            let path = all.choose_next(&mut batch, PathSet::below(3), &places[1], read(4096), Nanos::ZERO, &mut ()).unwrap();
+            tokens.push(all.start_next(&mut batch, path, &places[1], read(4096), Nanos::ZERO, &mut ()));
+        }
+        assert!(all.counted() == 0, "counted before it is committed");
+        all.commit(&mut batch, &places[1], Nanos::ZERO, &mut ());
+        assert_eq!((spread(&tokens, 3), all.counted()), (singles, one.counted()), "{policy}");
+    }
+}
+
 /// Who sees whose requests: the counts that are split see their own part only.
 #[test]
 fn counts_are_as_far_apart_as_they_say() {
@@ -182,6 +207,11 @@ enum Step {
         thread: usize,
         bytes: u32,
     },
+    /// Several at once.
+    Batch {
+        thread: usize,
+        bytes: Vec<u32>,
+    },
     End {
         which: usize,
         thread: usize,
@@ -209,8 +239,10 @@ const THREADS: usize = 5;
 
 fn step() -> impl Strategy<Value = Step> {
     let thread = 0..THREADS;
+    let bytes = prop_oneof![Just(512), Just(4096), Just(1 << 20)];
     prop_oneof![
-        8 => (thread.clone(), prop_oneof![Just(512), Just(4096), Just(1 << 20)]).prop_map(|(thread, bytes)| Step::Start { thread, bytes }),
+        8 => (thread.clone(), bytes.clone()).prop_map(|(thread, bytes)| Step::Start { thread, bytes }),
+        4 => (thread.clone(), prop::collection::vec(bytes, 0..9)).prop_map(|(thread, bytes)| Step::Batch { thread, bytes }),
         8 => (any::<usize>(), thread.clone(), 0..10_000_000_000u64, prop::bool::weighted(0.9))
             .prop_map(|(which, thread, latency, answered)| Step::End { which, thread, latency, answered }),
         1 => (0..Policy::ALL.len()).prop_map(Step::Switch),
@@ -262,6 +294,20 @@ fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)
                     let path = paths.choose(PathSet::below(count.into()), place, read(bytes), now, &mut ()).unwrap();
                     prop_assert!(path.0 < count);
                     out.push((paths.start(path, place, read(bytes), now, &mut ()), thread));
+                }
+                Step::Batch { thread, bytes } => {
+                    let (place, mut batch) = (&threads[thread], paths.batch());
+                    for (n, class) in bytes.into_iter().map(read).enumerate() {
+                        // A path may be lost in the middle, and the policy switched.
+                        let among = PathSet::below(count.into()).without(if n == 3 { PathSet::of(PathId(0)) } else { PathSet::NONE });
+                        let Some(path) = paths.choose_next(&mut batch, among, place, class, now, &mut ()) else { continue };
+                        prop_assert!(among.contains(path));
+                        out.push((paths.start_next(&mut batch, path, place, class, now, &mut ()), thread));
+                        if n == 5 {
+                            paths.set_policy(Policy::ALL[clock as usize / 10_000 % Policy::ALL.len()]);
+                        }
+                    }
+                    paths.commit(&mut batch, place, now, &mut ());
                 }
                 Step::End { which, thread, latency, answered } if !out.is_empty() => {
                     let (token, _) = out.swap_remove(which % out.len());

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use blkmq::paths::{PathId, PathSet, Place, Token};
+use blkmq::paths::{Batch, PathId, PathSet, Place, Token};
 use driver::multipath::{Action, Ended, Failover, Failure, Link, RequestId, Submitted};
 use hw::DmaBuf;
 use nvme::Status;
@@ -54,6 +54,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Head {
     failover: Failover,
     place: Place,
+    /// What has been chosen since the last doorbells.
+    choices: Batch,
     slots: Vec<Slot>,
     free: u32,
     /// Requests that are not finished.
@@ -82,6 +84,7 @@ impl Head {
         Head {
             failover,
             place,
+            choices: shared.selector.batch(),
             slots: Vec::with_capacity(256),
             free: NONE,
             open: 0,
@@ -133,16 +136,17 @@ impl Head {
     #[inline]
     pub(super) fn enter(&mut self, shared: &Multipath, request: Request, claim: Claim, now: Nanos) {
         let at = self.vacant();
-        let Head { failover, slots, place, .. } = self;
+        let Head { failover, slots, place, choices, .. } = self;
         let Some(slot) = slots.get_mut(at as usize) else { return };
         self.free = slot.next;
         self.open += 1;
         self.futures += u32::from(matches!(claim, Claim::Future(_)));
         let (op, class) = (request.op, class_of(&request));
         slot.fill(request, claim, now);
-        let choose = |among: PathSet| shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0));
+        let choose =
+            |among: PathSet| shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0));
         match failover.submit(now, at.into(), op, choose) {
-            Submitted::Send { request, path } => self.stage(shared, at, request, path, now),
+            Submitted::Send { request, path } => self.stage(shared, at, request, path, class, now),
             Submitted::Queued => {}
             Submitted::Refused(failure) => self.finish(&shared.tickets, at, Err(failure.into()), now),
         }
@@ -150,11 +154,11 @@ impl Head {
 
     /// Puts a request among those that are sent on `path` with the next doorbell.
     #[inline]
-    fn stage(&mut self, shared: &Multipath, at: u32, id: RequestId, path: PathId, now: Nanos) {
-        let Head { slots, batches, place, .. } = self;
+    fn stage(&mut self, shared: &Multipath, at: u32, id: RequestId, path: PathId, class: Class, now: Nanos) {
+        let Head { slots, batches, place, choices, .. } = self;
         let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(path.index())) else { return };
         let Some(namespace) = shared.path_namespaces.get(path.index()) else { return };
-        let token = shared.selector.start(path, place, slot.class(), now, &mut ());
+        let token = shared.selector.start_next(choices, path, place, class, now, &mut ());
         slot.sent = Some((id, token));
         batch.push(slot.request(namespace, at));
         self.staged = true;
@@ -295,10 +299,10 @@ impl Head {
     #[inline]
     pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
         loop {
-            let Head { failover, slots, place, .. } = self;
+            let Head { failover, slots, place, choices, .. } = self;
             let choose = |token: u64, among: PathSet| {
                 let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
-                shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0))
+                shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0))
             };
             let Some(action) = failover.poll(now, choose) else { return };
             self.carry_out(shared, action, now);
@@ -311,7 +315,8 @@ impl Head {
             Action::Send { request, token, path } => {
                 let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
-                self.stage(shared, at, request, path, now);
+                let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
+                self.stage(shared, at, request, path, class, now);
             }
             Action::End { token, status } => self.ended(shared, token as u32, status, now),
             Action::Fail { token, failure } => self.finish(&shared.tickets, token as u32, Err(failure.into()), now),
@@ -328,6 +333,12 @@ impl Head {
             *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
         }
         at
+    }
+
+    /// Counts what is staged: it is about to be sent.
+    #[inline]
+    pub(super) fn count_staged(&mut self, shared: &Multipath, now: Nanos) {
+        shared.selector.commit(&mut self.choices, &self.place, now, &mut ());
     }
 
     /// A path's queue did not take a request.

@@ -224,6 +224,7 @@ impl Parts {
         if !std::mem::replace(&mut head.staged, false) {
             return;
         }
+        head.count_staged(&self.shared, now);
         for (path, lane) in self.lanes.iter().enumerate() {
             let Some(batch) = head.batches.get_mut(path).filter(|batch| !batch.is_empty()) else { continue };
             let mut batch = std::mem::take(batch);

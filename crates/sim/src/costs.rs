@@ -48,7 +48,7 @@ pub struct InterruptCosts {
     /// The handler of one vector, without whatever it finds.
     #[serde(with = "nanos")]
     pub handler: Nanos,
-    /// One round of a posted-interrupt notification's handler: reading and clearing the pending bitmap.
+    /// One round of a posted-interrupt notification's handler that finds bits: exchanging the pending bitmap for an empty one.
     #[serde(with = "nanos")]
     pub demultiplex: Nanos,
     /// Sending another CPU an interrupt.
@@ -94,9 +94,12 @@ pub struct ThreadCosts {
     /// A CPU that has been idle for less is still awake.
     #[serde(with = "nanos")]
     pub idle_after: Nanos,
-    /// A CPU that has been idle for so long has switched its caches off: what it touches next comes from memory.
+    /// A CPU that has been idle for so long has switched its caches off.
     #[serde(with = "nanos")]
     pub cold_after: Nanos,
+    /// What its next system call that submits pays for that: its own working set, fetched again. Kernel host only.
+    #[serde(with = "nanos")]
+    pub cold: Nanos,
     /// Setting a timer.
     #[serde(with = "nanos")]
     pub timer: Nanos,
@@ -124,6 +127,9 @@ pub struct MemoryCosts {
     /// One that a CPU of another node wrote last.
     #[serde(with = "nanos")]
     pub line_remote: Nanos,
+    /// One that no cache has.
+    #[serde(with = "nanos")]
+    pub line_memory: Nanos,
     /// Delay from a device's store of an entry until a CPU that spins on it sees it.
     #[serde(with = "nanos")]
     pub device_line: Nanos,
@@ -169,12 +175,10 @@ pub struct BlockCosts {
     /// Each command on its way down: bio, request, tag, DMA mapping, entry stored.
     #[serde(with = "nanos")]
     pub submit: Nanos,
-    /// Each further page of a command's data: pinned, and put into the bio.
+    /// Each further page of a command's data: pinned, and put into the bio. Its page structure comes from memory if the
+    /// core has lost its caches.
     #[serde(with = "nanos")]
     pub page: Nanos,
-    /// Sending a command where it goes over a network: the transport's own part. 0 on a bus.
-    #[serde(with = "nanos")]
-    pub send: Nanos,
     /// Each completion on its way up, without its reap: unmapping, tag, bio.
     #[serde(with = "nanos")]
     pub complete: Nanos,
@@ -204,7 +208,27 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
+/// Prices in percent of themselves.
+macro_rules! scale {
+    ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
+}
+
 impl Costs {
+    /// The same machine with slower or faster cores: what a CPU executes takes so many percent of its price. Delays, the bus
+    /// and the way to caches and memory are as they were.
+    pub fn at_percent(mut self, percent: u32) -> Costs {
+        let percent = u64::from(percent);
+        let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
+        scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
+        scale!(percent, t.wake, t.signal, t.switch, t.syscall, t.block, t.timer);
+        scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.decide, l.mask, l.arm);
+        scale!(percent, b.submit, b.page, b.complete, b.remote);
+        for engine in [&mut self.libaio, &mut self.io_uring] {
+            scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);
+        }
+        self
+    }
+
     /// What an executor on this machine measures of its own sleeps: CPU time and delay, by notification and by timer.
     pub(crate) fn cycle(&self) -> Cycle {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);

@@ -11,6 +11,7 @@ pub struct Lines {
     own: Nanos,
     node: Nanos,
     remote: Nanos,
+    memory: Nanos,
     /// By CPU.
     nodes: Vec<u16>,
     lines: Vec<Line>,
@@ -32,6 +33,7 @@ impl Lines {
             own: memory.line_own,
             node: memory.line_node,
             remote: memory.line_remote,
+            memory: memory.line_memory,
             nodes: (0..machine.cpus).map(|cpu| machine.node_of(cpu) as u16).collect(),
             lines: vec![Line::default(); lines],
         }
@@ -82,8 +84,7 @@ impl Lines {
         match self.lines.get(line) {
             Some(line) if line.has(cpu) => self.own,
             Some(&Line { writer: Some(writer), .. }) => self.between(cpu, writer.into()),
-            // From memory: as far as from another CPU of the node.
-            _ => self.node,
+            _ => self.memory,
         }
     }
 

@@ -45,6 +45,9 @@ impl Costs {
             idle_after: Nanos(1_000),
             // C6 empties a core's own caches; intel_idle enters it from a predicted 600 µs on.
             cold_after: Nanos(600_000),
+            // Soares and Stumm (FlexSC, OSDI 2010) count 679 second-level lines that a pread displaces, and 985 for a pwrite.
+            // The fewer, from the shared cache, which stays on: 20 ns each.
+            cold: Nanos(13_600),
             timer: Nanos(150),
             timer_slack: Nanos(0),
         },
@@ -56,6 +59,8 @@ impl Costs {
             // Core to core in a socket 40–60 ns, between sockets 110–140 ns, in the usual latency matrices.
             line_node: Nanos(50),
             line_remote: Nanos(120),
+            // DRAM of two-socket servers: 80–100 ns.
+            line_memory: Nanos(90),
             device_line: Nanos(60),
             contended_lock: Nanos(100),
         },
@@ -72,7 +77,7 @@ impl Costs {
         },
         // 10M IOPS on one core by io_uring with IOPOLL are 100 ns for everything, at the edge of what tuning gives; an
         // untuned kernel, with accounting, takes twice that.
-        block: BlockCosts { submit: Nanos(110), page: Nanos(50), send: Nanos(0), complete: Nanos(50), remote: Nanos(150) },
+        block: BlockCosts { submit: Nanos(110), page: Nanos(50), complete: Nanos(50), remote: Nanos(150) },
         // libaio takes a call to submit and another to wait, copies an iocb in and an event out, and allocates for each
         // I/O: two to three times io_uring's cost above the block layer.
         libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },

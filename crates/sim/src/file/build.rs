@@ -129,7 +129,8 @@ pub(super) fn price_list(source: Source<'_>) -> Built<Costs> {
 
 /// A price list with its changes. Written as a table and read back, so that it has one list of names.
 fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
-    let base = raw.base.unwrap_or(Costs::BARE_METAL);
+    let percent = raw.percent.as_ref().map_or(Ok(100), |percent| within(source, percent, 1, 100_000, "percent of the list's prices"))?;
+    let base = raw.base.unwrap_or(Costs::BARE_METAL).at_percent(percent);
     let broken = |error: &dyn std::error::Error| source.error(None, error.to_string());
     let mut table = toml::Table::try_from(base).map_err(|error| broken(&error))?;
     for (group, prices) in &raw.groups {

@@ -91,6 +91,8 @@ pub(super) struct CostList {
     /// Where it stands, if in a file of its own.
     pub(super) file: Option<String>,
     pub(super) base: Option<Costs>,
+    /// The speed of its cores: what they execute, in percent of the list's prices.
+    pub(super) percent: Option<Spanned<u32>>,
     pub(super) groups: Vec<(&'static str, Prices)>,
 }
 
@@ -101,6 +103,7 @@ pub(super) type Prices = BTreeMap<Spanned<String>, Spanned<u64>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
     base: Option<Word<CostName>>,
+    percent: Option<Spanned<u32>>,
     interrupt: Option<Prices>,
     thread: Option<Prices>,
     memory: Option<Prices>,
@@ -164,7 +167,7 @@ impl From<CostTable> for CostList {
             ("io_uring", table.io_uring),
         ];
         let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
-        CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), groups }
+        CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), percent: table.percent, groups }
     }
 }
 

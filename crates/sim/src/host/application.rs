@@ -27,6 +27,9 @@ pub(crate) struct Application {
     pub(crate) chooser: Option<Chooser>,
     /// Pages beyond the first of each part that waits to be submitted.
     pages: u64,
+    /// When it submitted or took completions last, and whether its core has lost its caches since.
+    touched: Option<Nanos>,
+    cold: bool,
     /// Lanes for each target.
     spread: usize,
     /// Per lane, parts to be posted, first come, first served.
@@ -56,6 +59,8 @@ impl Application {
             work,
             chooser: None,
             pages: 0,
+            touched: None,
+            cold: false,
             spread,
             backlog: (0..targets * spread).map(|_| VecDeque::new()).collect(),
             waiting: 0,
@@ -81,6 +86,11 @@ impl Application {
     /// Completions that the application may take.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
+    }
+
+    /// It runs: whether its core has lost its caches since it did last.
+    fn touch(&mut self, g: &Ground) {
+        self.cold |= self.touched.replace(g.now).is_some_and(|touched| g.now - touched > g.costs.thread.cold_after);
     }
 
     /// Tags may be free again.
@@ -177,6 +187,7 @@ impl Thread {
     /// Submits: by a system call, in the kernel host.
     fn enter(&mut self, g: &Ground) -> Progress {
         self.at = At::Commit { lane: 0, waited: false };
+        let cold = std::mem::take(&mut self.app.cold);
         if g.host == Host::User {
             return Progress::Private(Nanos::ZERO);
         }
@@ -184,15 +195,18 @@ impl Thread {
         self.tally.syscalls += 1;
         let engine = self.engine_costs(g);
         let block = &g.costs.block;
-        let each = (engine.submit + block.submit + block.send).0 * self.app.waiting as u64;
-        let pages = block.page.0 * std::mem::take(&mut self.app.pages);
-        Progress::Private(g.costs.thread.syscall + engine.submit_call + Nanos(each + pages))
+        let each = (engine.submit + block.submit).0 * self.app.waiting as u64;
+        let (again, memory) = if cold { (g.costs.thread.cold, g.costs.memory.line_memory) } else { (Nanos::ZERO, Nanos::ZERO) };
+        let pages = (block.page + memory).0 * std::mem::take(&mut self.app.pages);
+        Progress::Private(g.costs.thread.syscall + engine.submit_call + again + Nanos(each + pages))
     }
 
     /// Hands over as many completions as the application takes at once; it computes for each. The others wait until it
     /// asks again.
     fn hand_over(&mut self, g: &mut Ground, most: u32) -> Progress {
         let n = self.app.ready.len().min(most as usize);
+        self.app.touch(g);
+        let cold = self.app.cold;
         let mut counting = Nanos::ZERO;
         for (io, result) in self.app.ready.drain(..n) {
             match result {
@@ -201,7 +215,7 @@ impl Thread {
                 Err(Failed::TakenBack) => self.tally.lost += 1,
             }
             if let Some(chooser) = &mut self.app.chooser {
-                counting += chooser.end(&io, g.cpu, g.now, g.lines, g.costs);
+                counting += chooser.end(&io, g, cold);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
@@ -216,6 +230,7 @@ impl Thread {
 
     fn begin(&mut self, g: &mut Ground, io: Io) -> Result<Progress, SimError> {
         let app = &mut self.app;
+        app.touch(g);
         if io.op == Op::Write && app.generator.needs_fill() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
@@ -231,7 +246,7 @@ impl Thread {
         app.generator.issued(&io, g.now);
         let mut chosen = Nanos::ZERO;
         if let Some(chooser) = &mut app.chooser {
-            let (choosing, counting) = chooser.send(&io, g.cpu, g.now, g.lines, g.costs);
+            let (choosing, counting) = chooser.send(&io, g, app.cold);
             self.tally.choosing += choosing;
             chosen = choosing + counting;
         }

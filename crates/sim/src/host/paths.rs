@@ -4,14 +4,18 @@
 use std::fmt;
 use std::rc::Rc;
 
-use blkmq::paths::{Line, PathSet, Paths, Place, Token};
+use blkmq::paths::{Counting, Line, PathSet, Paths, Place, Policy, Table, Token};
 use units::{Class, Nanos};
 use workload::Io;
 
+use super::Ground;
 use crate::{Costs, Lines};
 
 /// Tables of counters that selectors have.
 const TABLES: usize = 5;
+/// Lines of a hardware queue's context that reading its counter takes: blk-mq keeps it apart from the flags, which are asked
+/// first.
+const CONTEXT: u64 = 2;
 
 /// A thread's way of choosing.
 pub(crate) struct Chooser {
@@ -20,8 +24,6 @@ pub(crate) struct Chooser {
     /// The number of its first line among the machine's, and how many each table has.
     first: usize,
     stride: usize,
-    /// When it chose last.
-    touched: Nanos,
     /// By slot.
     tokens: Vec<Option<(Token, Nanos)>>,
 }
@@ -38,8 +40,9 @@ struct Bill<'a> {
     cpu: usize,
     first: usize,
     stride: usize,
-    /// The caches are empty: each line comes from memory.
+    /// The caches are empty: what a line from memory costs, and how many of them a counter takes.
     cold: Option<Nanos>,
+    each: u64,
     sum: Nanos,
 }
 
@@ -52,7 +55,8 @@ impl Bill<'_> {
 impl blkmq::paths::Lines for Bill<'_> {
     fn read(&mut self, line: Line) {
         let warm = self.lines.read(self.cpu, self.number(line));
-        self.sum += self.cold.unwrap_or(warm);
+        let lines = if line.table == Table::Counts { self.each } else { 1 };
+        self.sum += self.cold.map_or(warm, |cold| Nanos(cold.0 * lines));
     }
 
     fn write(&mut self, line: Line) {
@@ -77,19 +81,22 @@ impl Chooser {
 
     pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize, depth: u32) -> Chooser {
         let stride = Chooser::stride(&paths);
-        Chooser { paths, place, first, stride, touched: Nanos::ZERO, tokens: vec![None; depth as usize] }
+        Chooser { paths, place, first, stride, tokens: vec![None; depth as usize] }
     }
 
-    fn bill<'a>(&self, cpu: usize, now: Nanos, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
-        let cold = (now - self.touched > costs.thread.cold_after).then_some(costs.memory.line_node);
-        Bill { lines, cpu, first: self.first, stride: self.stride, cold, sum: Nanos::ZERO }
+    fn bill<'a>(&self, cpu: usize, cold: bool, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
+        let cold = cold.then_some(costs.memory.line_memory);
+        let by_queue = matches!(self.paths.policy(), Policy::QueueDepth(Counting::Sum | Counting::Queue));
+        let each = if by_queue { CONTEXT } else { 1 };
+        Bill { lines, cpu, first: self.first, stride: self.stride, cold, each, sum: Nanos::ZERO }
     }
 
     /// Chooses, and counts the request: what the choice costs, and what the counting does.
-    pub(crate) fn send(&mut self, io: &Io, cpu: usize, now: Nanos, lines: &mut Lines, costs: &Costs) -> (Nanos, Nanos) {
+    pub(super) fn send(&mut self, io: &Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
+        let now = g.now;
         let class = Class::new(io.op, io.len);
         let usable = PathSet::below(self.paths.shape().paths.into());
-        let mut bill = self.bill(cpu, now, lines, costs);
+        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
         let chosen = self.paths.choose(usable, &self.place, class, now, &mut bill);
         let choosing = std::mem::take(&mut bill.sum);
         let token = chosen.map(|path| (self.paths.start(path, &self.place, class, now, &mut bill), now));
@@ -97,15 +104,14 @@ impl Chooser {
         if let Some(slot) = self.tokens.get_mut(io.slot as usize) {
             *slot = token;
         }
-        self.touched = now;
         (choosing, counting)
     }
 
     /// The request has ended.
-    pub(crate) fn end(&mut self, io: &Io, cpu: usize, now: Nanos, lines: &mut Lines, costs: &Costs) -> Nanos {
+    pub(super) fn end(&mut self, io: &Io, g: &mut Ground, cold: bool) -> Nanos {
         let Some((token, sent)) = self.tokens.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
-        let mut bill = self.bill(cpu, now, lines, costs);
-        self.paths.end(token, &self.place, now - sent, now, &mut bill);
+        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
+        self.paths.end(token, &self.place, g.now - sent, g.now, &mut bill);
         bill.sum
     }
 }

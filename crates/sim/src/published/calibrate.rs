@@ -4,7 +4,7 @@ use units::Nanos;
 
 use super::cases::CASES;
 use super::rows::SPECS;
-use crate::{Scenario, SimError};
+use crate::{Costs, Scenario, SimError};
 
 /// Times that each constant is looked for: the others have moved since.
 const SWEEPS: u32 = 3;
@@ -86,11 +86,17 @@ pub const KNOBS: &[Knob] = &[
     price!("post-001.toml", block.complete, "001.off.512.iops", (5_000, 60_000)),
     property!("post-001.toml", "hidden_coalescing.time_ns", "001.off.512.int", (500, 50_000), p => p.hidden.time.0, u64),
     property!("post-003-uring.toml", "iops", "003.u4.polled.iops", (1_000_000, 10_000_000), p => p.iops, u64),
-    price!("post-003-uring.toml", block.submit, "003.u4.irq.iops", (10, 300)),
+    Knob {
+        key: "machine.costs.percent",
+        file: "post-003-uring.toml",
+        row: "003.u4.irq.iops",
+        range: (30, 200),
+        get: |s| s.machine.costs.thread.switch.0 * 100 / Costs::BARE_METAL.thread.switch.0,
+        set: |s, value| s.machine.costs = Costs::BARE_METAL.at_percent(value as u32),
+    },
     property!("post-003-uring.toml", "hidden_coalescing.time_ns", "003.u4.irq.int", (500, 2_000), p => p.hidden.time.0, u64),
     price!("post-003-libaio.toml", interrupt.delivery, "003.l4.irq.iops", (300, 1_500)),
-    price!("post-003-libaio.toml", interrupt.entry, "003.l4.irq.int_vector", (200, 4_000)),
-    price!("post-004.toml", memory.line_node, "004.sum.path", (20, 1_000)),
+    price!("post-004.toml", memory.line_memory, "004.sum.path", (60, 200)),
 ];
 
 impl Knob {

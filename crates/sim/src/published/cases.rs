@@ -21,9 +21,10 @@ pub struct Case {
 }
 
 /// The shipped files that stand behind published rows.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
     ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
+    ("post-001-fast.toml", include_str!("../../../../scenarios/post-001-fast.toml")),
     ("post-002.toml", include_str!("../../../../scenarios/post-002.toml")),
     ("post-003-uring.toml", include_str!("../../../../scenarios/post-003-uring.toml")),
     ("post-003-libaio.toml", include_str!("../../../../scenarios/post-003-libaio.toml")),
@@ -34,6 +35,7 @@ const fn case(name: &'static str, file: &'static str, mode: &'static str, twist:
     Case { name, file, mode, twist }
 }
 
+const FAST: &str = "post-001-fast.toml";
 const URING: &str = "post-003-uring.toml";
 const LIBAIO: &str = "post-003-libaio.toml";
 
@@ -46,6 +48,8 @@ pub const CASES: &[Case] = &[
     case("001.off.4096", "post-001.toml", "threaded", |s| block(s, 4096)),
     case("001.on.512", "post-001.toml", "irq-poll", as_it_is),
     case("001.on.4096", "post-001.toml", "irq-poll", |s| block(s, 4096)),
+    case("001.fast.off", FAST, "threaded", as_it_is),
+    case("001.fast.on", FAST, "irq-poll", as_it_is),
     case("002.one", "post-002.toml", "irq-poll", as_it_is),
     case("002.five", "post-002.toml", "irq-poll", five_queues),
     case("002.deep", "post-002.toml", "irq-poll", deep),

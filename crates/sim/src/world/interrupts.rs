@@ -118,7 +118,7 @@ impl<P: Bus> World<'_, P> {
 
     /// The next vector that has been posted, or the next round.
     fn next_posted(&mut self, cpu: usize, mut active: Active) -> Nanos {
-        let costs = &self.scenario.machine.costs.interrupt;
+        let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
         if let Some(bit) = active.bits.iter().next() {
             active.bits = active.bits.iter().filter(|&other| other != bit).collect();
@@ -126,7 +126,7 @@ impl<P: Bus> World<'_, P> {
             active.stage = Stage::Queue { device, vector, n: 0 };
             this.vectors += 1;
             this.active = Some(active);
-            return costs.handler;
+            return costs.interrupt.handler;
         }
         if active.handling == Handling::Over {
             active.stage = Stage::Leave;
@@ -134,8 +134,10 @@ impl<P: Bus> World<'_, P> {
             return Nanos::ZERO;
         }
         (active.bits, active.handling) = this.descriptor.handle(active.handling, self.habits.posted_looks_again);
+        let empty = active.bits.is_empty();
         this.active = Some(active);
-        costs.demultiplex
+        // Words that nobody has written since are in the cache, and are read only.
+        if empty { costs.library.look } else { costs.interrupt.demultiplex }
     }
 
     /// What a vector's n-th queue needs: in the hard interrupt, or handed on to whoever takes entries.

@@ -68,6 +68,8 @@ pub(crate) struct Cpu {
     pub(crate) ran: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
+    /// Something has changed on it during this event.
+    pub(crate) stirred: bool,
 }
 
 impl Cpu {
@@ -92,12 +94,16 @@ impl Cpu {
             current: None,
             ran: Nanos::ZERO,
             resched: false,
+            stirred: false,
         }
     }
 
     /// Accounts for the time until `now`. The part of it that a thread had.
     pub(crate) fn account(&mut self, now: Nanos) -> Nanos {
         let span = now - self.since;
+        if span == Nanos::ZERO {
+            return Nanos::ZERO;
+        }
         self.since = now;
         let Running::At(level) = self.running else {
             self.outcome.idle += span;

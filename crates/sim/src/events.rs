@@ -2,58 +2,80 @@
 //!
 //! A source (a CPU, a device, a sleeping thread …) has one next instant, which it may move at will. So there are never
 //! events that are no longer wanted, and nothing is allocated while time passes. The earliest is kept at the top of a
-//! tournament tree: moving an alarm replays the matches of its branch, as many as the logarithm of the sources.
+//! tournament tree: moving an alarm replays its matches, as many as the logarithm of the sources.
 
 use units::Nanos;
 
-/// A source's alarm: when, and in which order among those of the same instant. That order is all there is: no addresses,
-/// no hashes, so that the same seed gives the same run.
-type Key = (u64, u64);
+/// An alarm in one word, so that the earlier of two is the smaller number: the instant, the order among those of the same
+/// instant, the source. That order is all there is: no addresses, no hashes, so that the same seed gives the same run.
+type Key = u128;
 
-const NEVER: Key = (u64::MAX, u64::MAX);
+const NEVER: Key = Key::MAX;
+
+/// Bits of a key that name its source, and those below the instant.
+const SOURCE_BITS: u32 = 20;
+const BELOW_INSTANT: u32 = 64;
+
+/// Players of a match.
+const ARITY: usize = 4;
 
 /// The alarms of all sources.
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    keys: Vec<Key>,
-    /// `winners[1]` is the source that is next; `winners[n]` won against `winners[2n + 1]` or `winners[2n]`; the leaves
-    /// are the sources themselves.
-    winners: Vec<u32>,
-    leaves: usize,
+    /// The earliest of match `n` has its place in match `(n - 1) / 4`; match 0 is the final. The last round's places are the
+    /// sources themselves, from match `first` on.
+    matches: Vec<[Key; ARITY]>,
+    first: usize,
+    next: Key,
     moves: u64,
+    /// Its alarm has gone off, and its matches do not know yet: nearly always it is set again at once.
+    due: Option<usize>,
 }
 
 impl Calendar {
     /// So many sources, none with an alarm.
     pub(crate) fn new(sources: usize) -> Calendar {
-        let leaves = sources.next_power_of_two().max(2);
-        let mut winners = vec![0; 2 * leaves];
-        for at in (1..2 * leaves).rev() {
-            winners[at] = if at >= leaves { (at - leaves) as u32 } else { winners[2 * at] };
+        debug_assert!(sources <= 1 << SOURCE_BITS);
+        let (mut first, mut round) = (0, 1);
+        while round * ARITY < sources {
+            first += round;
+            round *= ARITY;
         }
-        Calendar { keys: vec![NEVER; leaves], winners, leaves, moves: 0 }
+        Calendar { matches: vec![[NEVER; ARITY]; first + round], first, next: NEVER, moves: 0, due: None }
     }
 
     /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none.
     pub(crate) fn set(&mut self, source: usize, at: Nanos) {
+        if self.due == Some(source) {
+            self.due = None;
+        }
         self.moves += 1;
-        self.keys[source] = if at == Nanos::MAX { NEVER } else { (at.0, self.moves) };
-        let mut node = (source + self.leaves) / 2;
-        while node > 0 {
-            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
-            let winner = if self.keys[right as usize] < self.keys[left as usize] { right } else { left };
-            if winner == self.winners[node] && winner as usize != source {
-                // Nothing changes further up.
+        let order = u128::from(self.moves) << SOURCE_BITS | source as u128;
+        self.replay(source, if at == Nanos::MAX { NEVER } else { u128::from(at.0) << BELOW_INSTANT | order });
+    }
+
+    /// Replays a source's matches, up to the first that ends as before.
+    fn replay(&mut self, source: usize, mut key: Key) {
+        let (mut n, mut place) = (self.first + source / ARITY, source % ARITY);
+        loop {
+            let players = &mut self.matches[n];
+            if players[place] == key {
                 return;
             }
-            self.winners[node] = winner;
-            node /= 2;
+            players[place] = key;
+            key = players.iter().fold(NEVER, |a, &b| a.min(b));
+            if n == 0 {
+                self.next = key;
+                return;
+            }
+            (n, place) = ((n - 1) / ARITY, (n - 1) % ARITY);
         }
     }
 
     /// When a source's alarm is set.
     pub(crate) fn at(&self, source: usize) -> Nanos {
-        Nanos(self.keys[source].0)
+        let key = self.matches[self.first + source / ARITY][source % ARITY];
+        if self.due == Some(source) { Nanos::MAX } else { instant(key) }
     }
 
     /// Sets it, unless it is set for earlier.
@@ -65,14 +87,20 @@ impl Calendar {
 
     /// The earliest alarm, which is cleared, and its source.
     pub(crate) fn pop(&mut self) -> Option<(Nanos, usize)> {
-        let source = self.winners[1] as usize;
-        let at = self.at(source);
-        if at == Nanos::MAX {
+        if let Some(source) = self.due.take() {
+            self.replay(source, NEVER);
+        }
+        if self.next == NEVER {
             return None;
         }
-        self.set(source, Nanos::MAX);
-        Some((at, source))
+        let source = (self.next as usize) & ((1 << SOURCE_BITS) - 1);
+        self.due = Some(source);
+        Some((instant(self.next), source))
     }
+}
+
+fn instant(key: Key) -> Nanos {
+    Nanos((key >> BELOW_INSTANT) as u64)
 }
 
 #[cfg(test)]

@@ -70,15 +70,33 @@ impl Doorbells for Bar {
 #[derive(Clone, Debug)]
 pub(crate) struct HostBar {
     bar: Rc<Bar>,
-    wrote: Rc<Cell<bool>>,
+    written: Written,
+    device: usize,
     /// The controller looks at head doorbells by itself, so that it has to be stepped for them too.
     heads_matter: bool,
 }
 
-impl HostBar {
-    /// Whether anything was written since this was asked last that the controller has to see.
-    pub(crate) fn take_wrote(&self) -> bool {
-        self.wrote.take()
+/// The controllers that the host has written to since each was asked for last: a bit for each of at most 64.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written(Rc<Cell<u64>>);
+
+impl Written {
+    /// Whether anything was written that this device has to see.
+    pub(crate) fn take(&self, device: usize) -> bool {
+        let all = self.0.get();
+        self.0.set(all & !(1 << device));
+        all >> device & 1 == 1
+    }
+
+    /// The first device that has something to see.
+    pub(crate) fn take_first(&self) -> Option<usize> {
+        let all = self.0.get();
+        self.0.set(all & all.wrapping_sub(1));
+        (all != 0).then(|| all.trailing_zeros() as usize)
+    }
+
+    fn add(&self, device: usize) {
+        self.0.set(self.0.get() | 1 << device);
     }
 }
 
@@ -88,21 +106,21 @@ impl Registers for HostBar {
     }
 
     fn write32(&self, offset: u32, value: u32) {
-        self.wrote.set(true);
+        self.written.add(self.device);
         self.bar.write32(offset, value);
     }
 }
 
 impl Doorbells for HostBar {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
-        self.wrote.set(true);
+        self.written.add(self.device);
         self.bar.ring_sq(queue, tail);
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
         // Else it reads the head when it fetches: a completion queue has room for every tag, so nothing waits for it.
         if self.heads_matter {
-            self.wrote.set(true);
+            self.written.add(self.device);
         }
         self.bar.ring_cq(queue, head);
     }
@@ -191,9 +209,9 @@ impl SimPort {
         SimPort { memory, bar: Rc::new(Bar::new(queue_pairs)), vectors: Rc::new(Vectors::new(vectors)) }
     }
 
-    /// The host's view of registers and doorbells.
-    pub(crate) fn host_bar(&self, heads_matter: bool) -> HostBar {
-        HostBar { bar: Rc::clone(&self.bar), wrote: Rc::default(), heads_matter }
+    /// The host's view of registers and doorbells of the `device`-th controller.
+    pub(crate) fn host_bar(&self, device: usize, written: &Written, heads_matter: bool) -> HostBar {
+        HostBar { bar: Rc::clone(&self.bar), written: written.clone(), device, heads_matter }
     }
 
     /// The vectors.

@@ -24,7 +24,7 @@ use crate::events::Calendar;
 use crate::host::{Context, Effect, Owner, TaskId};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
-use crate::port::{Bus, HostBar, Vectors};
+use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::{Lines, Outcome, Scenario, SimError};
 use keeper::Keeper;
 use tasks::Task;
@@ -96,6 +96,7 @@ pub(crate) struct World<'a, P: Bus> {
     queues: Vec<HwQueue>,
     lines: Lines,
     devices: Vec<Attached<P>>,
+    written: Written,
     /// On their way to a CPU, oldest first: all take the same time.
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
@@ -126,10 +127,11 @@ impl Scenario {
 impl<P: Bus> World<'_, P> {
     fn run(mut self) -> Result<Outcome, SimError> {
         self.begin()?;
+        let ends = self.started + self.scenario.limit;
         while self.running > 0 {
             let Some((at, source)) = self.calendar.pop() else { return Err(self.standstill()) };
             self.now = at;
-            if at > self.started + self.scenario.limit {
+            if at > ends {
                 let (limit, seed) = (self.scenario.limit, self.scenario.seed);
                 return Err(SimError::TooLong { limit, seed, in_flight: self.in_flight() });
             }
@@ -151,10 +153,11 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn happen(&mut self, source: usize) -> Result<(), SimError> {
+        if source < self.sources.devices {
+            return self.cpu_due(source);
+        }
         let sources = self.sources;
-        if source < sources.devices {
-            self.cpu_due(source)
-        } else if source < sources.keepers {
+        if source < sources.keepers {
             self.step_device(source - sources.devices)
         } else if source < sources.moderators {
             self.keep(source - sources.keepers)
@@ -220,10 +223,21 @@ impl<P: Bus> World<'_, P> {
 
     /// If the host has written to a controller's registers or doorbells, it sees that.
     fn forward_writes(&mut self, n: usize) {
-        if self.devices[n].bells.take_wrote() {
-            let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
-            self.calendar.set_by(self.sources.devices + n, sees);
+        if self.written.take(n) {
+            self.sees_writes(n);
         }
+    }
+
+    /// The same for every controller.
+    fn forward_all_writes(&mut self) {
+        while let Some(n) = self.written.take_first() {
+            self.sees_writes(n);
+        }
+    }
+
+    fn sees_writes(&mut self, n: usize) {
+        let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
+        self.calendar.set_by(self.sources.devices + n, sees);
     }
 
     fn messages_arrive(&mut self) {

@@ -35,3 +35,30 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// The same as time passes: near alarms and far ones, and such as come near while they wait.
+    #[test]
+    fn near_and_far_alarms_ring_in_order(
+        sources in 1usize..40,
+        moves in prop::collection::vec((0usize..40, prop_oneof![Just(0), 1u64..300, 1u64..20_000]), 1..400),
+    ) {
+        let (mut calendar, mut list, mut now) = (Calendar::new(sources), vec![(u64::MAX, 0); sources], 1_000_000u64);
+        calendar.set(0, Nanos(now));
+        prop_assert_eq!(calendar.pop(), Some((Nanos(now), 0)));
+        for (n, (source, ahead)) in moves.into_iter().enumerate() {
+            if ahead == 0 {
+                let next = list.iter().enumerate().min_by_key(|(_, key)| **key).filter(|(_, key)| key.0 < u64::MAX);
+                let next = next.map(|(source, key)| (Nanos(key.0), source));
+                prop_assert_eq!(calendar.pop(), next);
+                if let Some((at, source)) = next {
+                    list[source] = (u64::MAX, 0);
+                    now = at.0;
+                }
+            } else {
+                calendar.set(source % sources, Nanos(now + ahead - 1));
+                list[source % sources] = (now + ahead - 1, n + 1);
+            }
+        }
+    }
+}

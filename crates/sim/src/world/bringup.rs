@@ -17,7 +17,7 @@ use crate::host::lane::Lane;
 use crate::host::paths::Chooser;
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
-use crate::port::{Memory, SimPort};
+use crate::port::{Memory, SimPort, Written};
 use crate::replay::Source;
 use crate::requests::{Data, Requests};
 use crate::softirq::Pollers;
@@ -52,6 +52,13 @@ struct Ready<P: Bus> {
     now: Nanos,
 }
 
+/// What all controllers share of the host.
+struct HostSide {
+    memory: Memory,
+    written: Written,
+    data: Data,
+}
+
 /// What threads there are, and where.
 struct Layout {
     plan: Plan,
@@ -71,13 +78,14 @@ impl<'a, P: Bus> World<'a, P> {
     ) -> Result<World<'a, P>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
+        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data };
         let mut ready = Vec::new();
         for (n, device) in scenario.devices.iter().enumerate() {
-            ready.push(bring_up_device(scenario, device, n, &memory, |port| wrap(port, n), layout.data)?);
+            ready.push(bring_up_device(scenario, device, n, &host, |port| wrap(port, n))?);
         }
         let now = ready.iter().map(|device| device.now).fold(BEGINNING, Nanos::max);
         let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
-        let mut world = World::empty(scenario, habits, now, layout.plan.clone());
+        let mut world = World::empty(scenario, habits, now, layout.plan.clone(), host.written);
         for device in ready {
             world.attach(device);
         }
@@ -96,7 +104,7 @@ impl<'a, P: Bus> World<'a, P> {
         Ok(world)
     }
 
-    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan) -> World<'a, P> {
+    fn empty(scenario: &'a Scenario, habits: &'a Habits, now: Nanos, plan: Plan, written: Written) -> World<'a, P> {
         let machine = &scenario.machine;
         let queues = scenario.devices.iter().map(|device| usize::from(device.queues)).sum();
         let mut switches = scenario.switches.clone();
@@ -122,6 +130,7 @@ impl<'a, P: Bus> World<'a, P> {
             queues: Vec::new(),
             lines: Lines::new(machine, HwQueue::lines(queues)),
             devices: Vec::new(),
+            written,
             messages: VecDeque::new(),
             raised: Vec::new(),
             switches,
@@ -396,20 +405,20 @@ fn bring_up_device<P: Bus>(
     scenario: &Scenario,
     device: &DeviceSpec,
     n: usize,
-    memory: &Memory,
+    host: &HostSide,
     wrap: impl FnOnce(SimPort) -> P,
-    data: Data,
 ) -> Result<Ready<P>, SimError> {
+    let memory = &host.memory;
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.costs.interrupt.delivery > Nanos::ZERO {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
-    config.profile.moves_data &= data == Data::Kept;
+    config.profile.moves_data &= host.data == Data::Kept;
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
     let heads_matter = config.profile.hidden.announced_per_s > 0;
-    let (bells, vectors, count) = (port.host_bar(heads_matter), port.vectors(), config.vectors.max(1));
+    let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));
     let medium = Mem::new(device.bytes, Budget::new(device.bytes));
     let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
     let mut controller = Controller::new(config, vec![namespace], wrap(port));
@@ -428,7 +437,7 @@ fn bring_up_device<P: Bus>(
         let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..asked };
         keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
     }
-    bells.take_wrote();
+    host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
     Ok(Ready {

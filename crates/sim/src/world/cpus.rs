@@ -11,13 +11,15 @@ impl<P: Bus> World<'_, P> {
     /// A CPU's alarm: its step has ended, its slice, or its way out of an idle state.
     pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
         self.account(cpu);
-        if let Running::At(level) = self.cpus[cpu].running {
-            if self.cpus[cpu].left[level as usize] == Some(Nanos::ZERO) {
-                self.cpus[cpu].left[level as usize] = None;
+        let this = &mut self.cpus[cpu];
+        if let Running::At(level) = this.running {
+            let left = &mut this.left[level as usize];
+            if *left == Some(Nanos::ZERO) {
+                *left = None;
                 self.proceed(cpu, level)?;
             } else if level == Level::Thread {
                 // The slice is over.
-                self.cpus[cpu].resched = true;
+                this.resched = true;
             }
         }
         self.resume(cpu)
@@ -36,13 +38,15 @@ impl<P: Bus> World<'_, P> {
 
     /// Accounts for a CPU's time until now.
     pub(super) fn account(&mut self, cpu: usize) {
-        let ran = self.cpus[cpu].account(self.now);
+        let this = &mut self.cpus[cpu];
+        let ran = this.account(self.now);
         if ran > Nanos::ZERO
-            && let Some(task) = self.cpus[cpu].current
+            && let Some(task) = this.current
         {
-            self.cpus[cpu].ran += ran;
-            self.tasks[task].runtime += ran;
-            self.tasks[task].share.vruntime += ran;
+            this.ran += ran;
+            let task = &mut self.tasks[task];
+            task.runtime += ran;
+            task.share.vruntime += ran;
         }
     }
 
@@ -53,7 +57,9 @@ impl<P: Bus> World<'_, P> {
             if this.left[Level::Hard as usize].is_some() {
                 return self.run_at(cpu, Level::Hard);
             }
-            if let Some(irq) = this.irqs.pop_front() {
+            if !this.irqs.is_empty()
+                && let Some(irq) = this.irqs.pop_front()
+            {
                 let left = self.begin_irq(cpu, irq);
                 self.cpus[cpu].left[Level::Hard as usize] = Some(left);
                 continue;
@@ -65,8 +71,8 @@ impl<P: Bus> World<'_, P> {
                 self.proceed(cpu, Level::Soft)?;
                 continue;
             }
-            if std::mem::take(&mut this.resched) && !this.ready.is_empty() {
-                self.put_back(cpu);
+            if this.resched {
+                self.reschedule(cpu);
             }
             let this = &mut self.cpus[cpu];
             if this.left[Level::Thread as usize].is_some() {
@@ -99,9 +105,13 @@ impl<P: Bus> World<'_, P> {
         Ok(())
     }
 
-    /// The current thread is still ready, and another one has its turn.
-    fn put_back(&mut self, cpu: usize) {
+    /// The current thread is still ready, and another one, if there is one, has its turn.
+    fn reschedule(&mut self, cpu: usize) {
         let this = &mut self.cpus[cpu];
+        this.resched = false;
+        if this.ready.is_empty() {
+            return;
+        }
         let Some(task) = this.current.take() else { return };
         self.tasks[task].left = this.left[Level::Thread as usize].take();
         this.ready.add(task, &mut self.tasks[task].share, false, &self.scenario.machine.scheduler);
@@ -124,14 +134,16 @@ impl<P: Bus> World<'_, P> {
 
     /// Something has changed on a CPU: once this event is over, it turns to whatever comes first.
     pub(super) fn stir(&mut self, cpu: usize) {
-        if !self.stirred.contains(&cpu) {
+        if !std::mem::replace(&mut self.cpus[cpu].stirred, true) {
             self.stirred.push(cpu);
         }
     }
 
     /// Has every CPU on which something has changed turn to whatever comes first now, if it is not at it already.
+    #[inline]
     pub(super) fn settle(&mut self) -> Result<(), SimError> {
         while let Some(cpu) = self.stirred.pop() {
+            self.cpus[cpu].stirred = false;
             self.turn(cpu)?;
         }
         Ok(())

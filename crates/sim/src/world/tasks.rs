@@ -171,7 +171,7 @@ impl<P: Bus> World<'_, P> {
                 };
                 let progress = thread.step(&mut ground)?;
                 if progress != Progress::Private(Nanos::ZERO) {
-                    (0..self.devices.len()).for_each(|device| self.forward_writes(device));
+                    self.forward_all_writes();
                 }
                 Ok(progress)
             }
@@ -218,9 +218,10 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn stop_spinning(&mut self, task: TaskId) {
-        let Some((_, began)) = self.tasks[task].spin.take() else { return };
-        let spun = self.tasks[task].runtime - began;
-        if let Body::Job(thread) = &mut self.tasks[task].body {
+        let Task { spin, runtime, body, .. } = &mut self.tasks[task];
+        let Some((_, began)) = spin.take() else { return };
+        let spun = *runtime - began;
+        if let Body::Job(thread) = body {
             thread.tally.spun += spun;
             thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.retain(|&spinner| spinner != task));
         }
@@ -262,7 +263,12 @@ impl<P: Bus> World<'_, P> {
     }
 
     /// Has happen what steps have asked for. What that costs on the CPU of whoever took them.
+    #[inline]
     pub(super) fn apply(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
+        if self.effects.is_empty() { Ok(Nanos::ZERO) } else { self.apply_all(from) }
+    }
+
+    fn apply_all(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         let mut cost = Nanos::ZERO;
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {

@@ -121,8 +121,15 @@ enum State {
 enum Command {
     Controller,
     NvmController,
-    ActiveNamespaces { after: Nsid },
+    ActiveNamespaces {
+        after: Nsid,
+    },
     Namespace(usize),
+    /// `format`: the index of its LBA format.
+    NvmNamespace {
+        n: usize,
+        format: usize,
+    },
     Descriptors(usize),
     NumberOfQueues,
     AsyncEvents,
@@ -242,13 +249,13 @@ impl Bringup {
         let identify = |cns, nsid| AdminCommand { sqe: Identify::new(cns, nsid, Dptr::NONE).to_sqe(), page: true };
         let plain = |sqe| AdminCommand { sqe, page: false };
         let layout = |n: usize| self.inventory.queues.get(n).copied();
-        let nsid = |n: usize| self.found.get(n).copied().unwrap_or_default();
         match command {
             Command::Controller => identify(cns::CONTROLLER, Nsid(0)),
             Command::NvmController => identify(cns::COMMAND_SET_CONTROLLER, Nsid(0)),
             Command::ActiveNamespaces { after } => identify(cns::ACTIVE_NAMESPACES, after),
-            Command::Namespace(n) => identify(cns::NAMESPACE, nsid(n)),
-            Command::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, nsid(n)),
+            Command::Namespace(n) => identify(cns::NAMESPACE, self.nsid(n)),
+            Command::NvmNamespace { n, .. } => identify(cns::COMMAND_SET_NAMESPACE, self.nsid(n)),
+            Command::Descriptors(n) => identify(cns::NAMESPACE_DESCRIPTORS, self.nsid(n)),
             Command::NumberOfQueues => {
                 let queues = self.wanted_queues() as u32;
                 plain(SetFeatures::new(fid::NUMBER_OF_QUEUES, NumberOfQueues::of(queues, queues)).to_sqe())
@@ -319,8 +326,9 @@ impl Bringup {
                 Command::Controller => BringupPhase::IdentifyController,
                 Command::NvmController => BringupPhase::IdentifyCommandSet,
                 Command::ActiveNamespaces { .. } => BringupPhase::ActiveNamespaces,
-                Command::Namespace(n) => BringupPhase::IdentifyNamespace(self.found.get(n).copied().unwrap_or_default()),
-                Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.found.get(n).copied().unwrap_or_default()),
+                Command::Namespace(n) => BringupPhase::IdentifyNamespace(self.nsid(n)),
+                Command::NvmNamespace { n, .. } => BringupPhase::IdentifyNamespaceCommandSet(self.nsid(n)),
+                Command::Descriptors(n) => BringupPhase::NamespaceDescriptors(self.nsid(n)),
                 Command::NumberOfQueues => BringupPhase::NumberOfQueues,
                 Command::AsyncEvents => BringupPhase::AsyncEvents,
                 Command::KeepAlive => BringupPhase::KeepAlive,
@@ -331,6 +339,10 @@ impl Bringup {
             State::Ready => BringupPhase::Ready,
             State::Failed(error) => error.phase,
         }
+    }
+
+    fn nsid(&self, n: usize) -> Nsid {
+        self.found.get(n).copied().unwrap_or_default()
     }
 
     fn queue_id(&self, n: usize) -> QueueId {

@@ -2,7 +2,7 @@
 //! untrusted: each value is checked, and what cannot be used is refused with the reason.
 
 use blkmq::{SplitError, Splitter};
-use nvme::identify::{self, DescriptorList, descriptor};
+use nvme::identify::{self, DescriptorList, ExtendedFormat, descriptor};
 use nvme::regs::Cap;
 use nvme::{Nsid, Sqe, admin};
 
@@ -148,13 +148,31 @@ pub enum RefusedFormat {
     },
     /// Protection information.
     #[error(
-        "namespace {nsid} is formatted with protection information of type {kind} (DPS); this driver does not check or make any: reformat it, or use another namespace"
+        "namespace {nsid} is formatted with protection information of type {kind}, {guard} (DPS, ELBAF {format}); this driver does not check or make any: reformat it, or use another namespace",
+        guard = extended.guard()
     )]
     Protection {
         /// The namespace.
         nsid: Nsid,
+        /// The index of its LBA format.
+        format: usize,
         /// DPS.PIT.
         kind: u8,
+        /// ELBAF: its guard and storage tag.
+        extended: ExtendedFormat,
+    },
+    /// An extended LBA format: hosts that have not enabled those (LBAFEE) are refused every command.
+    #[error(
+        "namespace {nsid} has LBA format {format} with a storage tag of {tag} bits and {guard} (ELBAF); this driver uses no extended LBA formats: reformat it, or use another namespace",
+        tag = extended.sts(), guard = extended.guard()
+    )]
+    Extended {
+        /// The namespace.
+        nsid: Nsid,
+        /// The index of its LBA format.
+        format: usize,
+        /// ELBAF.
+        extended: ExtendedFormat,
     },
     /// An LBA format that is not available, or of a size that no block has.
     #[error("namespace {nsid} has LBA format {format} with LBADS {lbads}: logical blocks have 2^9 to 2^31 bytes")]
@@ -192,6 +210,16 @@ pub enum RefusedFormat {
     },
 }
 
+impl RefusedFormat {
+    /// The same with what the NVM command set adds to the LBA format, where it has to do with the reason.
+    pub fn with_extended(self, extended: ExtendedFormat) -> RefusedFormat {
+        match self {
+            RefusedFormat::Protection { nsid, format, kind, .. } => RefusedFormat::Protection { nsid, format, kind, extended },
+            other => other,
+        }
+    }
+}
+
 impl Namespace {
     /// The namespace that `identify` describes, if its format can be used.
     pub fn new(nsid: Nsid, identify: &identify::Namespace) -> Result<Namespace, RefusedFormat> {
@@ -204,7 +232,8 @@ impl Namespace {
             return Err(RefusedFormat::BlockSize { nsid, format: index, lbads });
         }
         if identify.protection_type() != 0 {
-            return Err(RefusedFormat::Protection { nsid, kind: identify.protection_type() });
+            let (kind, extended) = (identify.protection_type(), ExtendedFormat::new());
+            return Err(RefusedFormat::Protection { nsid, format: index, kind, extended });
         }
         if format.ms() != 0 {
             return Err(RefusedFormat::Metadata { nsid, format: index, bytes: format.ms() });
@@ -224,6 +253,14 @@ impl Namespace {
             eui64: identify.eui64,
             uuid: [0; 16],
         })
+    }
+
+    /// The same with what the NVM command set adds to its LBA format, the one of index `format` (NVM 4.1.5.3, ELBAF).
+    pub fn with_extended(self, format: usize, extended: ExtendedFormat) -> Result<Namespace, RefusedFormat> {
+        match extended.into_bits() {
+            0 => Ok(self),
+            _ => Err(RefusedFormat::Extended { nsid: self.nsid, format, extended }),
+        }
     }
 
     /// The same with what its identification descriptors add (Base 5.1.13.2.3), if it is of the NVM command set.

@@ -6,7 +6,7 @@ mod namespace;
 
 pub use controller::{Controller, MultiPath, VolatileCache};
 pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
-pub use namespace::{LbaFormat, Namespace, NvmController, NvmNamespace};
+pub use namespace::{ExtendedFormat, LbaFormat, Namespace, NvmController, NvmNamespace};
 
 #[cfg(test)]
 mod tests;

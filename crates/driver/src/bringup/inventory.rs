@@ -1,7 +1,7 @@
 //! What bring-up learns of a controller, reply by reply.
 
 use nvme::features::NumberOfQueues;
-use nvme::identify::{self, DescriptorList, NamespaceList};
+use nvme::identify::{self, DescriptorList, ExtendedFormat, NamespaceList, NvmController, NvmNamespace};
 use nvme::regs::{Cap, Version};
 use nvme::{Nsid, Page, QueueId, Status};
 use units::Nanos;
@@ -89,16 +89,19 @@ impl Bringup {
         Ok(match command {
             Command::Controller => {
                 self.learn_controller(&page(reply)?)?;
-                // CNS 06h came with version 2.0 (Base 5.1.13.1).
-                match self.inventory.version >= Version::new().with_major(2) {
+                match self.has_command_set_pages() {
                     true => to_post(Command::NvmController),
                     false => to_post(Command::ActiveNamespaces { after: Nsid(0) }),
                 }
             }
-            // Its limits are those of commands that this driver does not send.
-            Command::NvmController => to_post(Command::ActiveNamespaces { after: Nsid(0) }),
+            Command::NvmController => {
+                // Its limits are those of commands that this driver does not send; it has to be whole all the same.
+                page::<NvmController>(reply)?;
+                to_post(Command::ActiveNamespaces { after: Nsid(0) })
+            }
             Command::ActiveNamespaces { after } => self.learn_list(after, &page(reply)?)?,
             Command::Namespace(n) => self.learn_namespace(n, &page(reply)?),
+            Command::NvmNamespace { n, format } => self.learn_extended(n, format, page::<NvmNamespace>(reply)?.format(format)),
             Command::Descriptors(n) => self.learn_descriptors(n, &page(reply)?),
             Command::NumberOfQueues => {
                 let granted = NumberOfQueues::from_bits(reply.result);
@@ -120,6 +123,8 @@ impl Bringup {
     pub(super) fn refused(&mut self, command: Command, status: Status) -> Result<State, BringupCause> {
         match command {
             Command::NvmController => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
+            // Then its formats are not extended.
+            Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
             Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
             Command::AsyncEvents => Ok(self.after_events()),
             Command::KeepAlive => Ok(self.next_queue(0)),
@@ -160,18 +165,43 @@ impl Bringup {
     }
 
     fn learn_namespace(&mut self, n: usize, identify: &identify::Namespace) -> State {
-        let nsid = self.found.get(n).copied().unwrap_or_default();
-        match Namespace::new(nsid, identify) {
-            Ok(namespace) => {
-                self.inventory.namespaces.push(namespace);
-                // CNS 03h came with version 1.3.
-                if self.inventory.version >= Version::new().with_major(1).with_minor(3) {
-                    return to_post(Command::Descriptors(n));
-                }
-            }
+        match Namespace::new(self.nsid(n), identify) {
+            Ok(namespace) => self.inventory.namespaces.push(namespace),
             Err(refused) => self.inventory.refused.push(refused),
         }
-        self.next_namespace(n + 1)
+        match self.has_command_set_pages() {
+            true => to_post(Command::NvmNamespace { n, format: identify.format_index() }),
+            false => self.after_format(n),
+        }
+    }
+
+    /// What is extended of the format of the namespace that was learnt of last, taken or refused.
+    fn learn_extended(&mut self, n: usize, format: usize, extended: ExtendedFormat) -> State {
+        match self.inventory.namespaces.pop_if(|last| last.nsid == self.found.get(n).copied().unwrap_or_default()) {
+            Some(namespace) => match namespace.with_extended(format, extended) {
+                Ok(namespace) => self.inventory.namespaces.push(namespace),
+                Err(refused) => self.inventory.refused.push(refused),
+            },
+            None => {
+                let refused = self.inventory.refused.pop();
+                self.inventory.refused.extend(refused.map(|refused| refused.with_extended(extended)));
+            }
+        }
+        self.after_format(n)
+    }
+
+    /// CNS 03h came with version 1.3. Of a namespace that is refused nothing more is asked.
+    fn after_format(&self, n: usize) -> State {
+        let taken = self.inventory.namespaces.last().is_some_and(|last| last.nsid == self.nsid(n));
+        match taken && self.inventory.version >= Version::new().with_major(1).with_minor(3) {
+            true => to_post(Command::Descriptors(n)),
+            false => self.next_namespace(n + 1),
+        }
+    }
+
+    /// CNS 05h and 06h came with version 2.0 (Base 5.1.13.1).
+    fn has_command_set_pages(&self) -> bool {
+        self.inventory.version >= Version::new().with_major(2)
     }
 
     fn learn_descriptors(&mut self, n: usize, list: &DescriptorList) -> State {

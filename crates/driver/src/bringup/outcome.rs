@@ -34,6 +34,8 @@ pub enum BringupPhase {
     ActiveNamespaces,
     /// Identify Namespace (CNS 00h).
     IdentifyNamespace(Nsid),
+    /// Identify Namespace of the NVM command set (CNS 05h).
+    IdentifyNamespaceCommandSet(Nsid),
     /// Namespace identification descriptors (CNS 03h).
     NamespaceDescriptors(Nsid),
     /// Set Features, Number of Queues (07h).
@@ -60,6 +62,7 @@ impl std::fmt::Display for BringupPhase {
             BringupPhase::IdentifyCommandSet => f.write_str("Identify Controller of the NVM command set"),
             BringupPhase::ActiveNamespaces => f.write_str("Identify, active namespaces"),
             BringupPhase::IdentifyNamespace(nsid) => write!(f, "Identify Namespace {nsid}"),
+            BringupPhase::IdentifyNamespaceCommandSet(nsid) => write!(f, "Identify Namespace {nsid} of the NVM command set"),
             BringupPhase::NamespaceDescriptors(nsid) => write!(f, "Identify, descriptors of namespace {nsid}"),
             BringupPhase::NumberOfQueues => f.write_str("Set Features, Number of Queues"),
             BringupPhase::AsyncEvents => f.write_str("Set Features, Asynchronous Event Configuration"),

@@ -1,4 +1,4 @@
-use nvme::identify::{DescriptorList, NamespaceList};
+use nvme::identify::{DescriptorList, ExtendedFormat, NamespaceList};
 use nvme::opcode::admin;
 use nvme::regs::{self, Cap, Cc, Csts};
 use nvme::{Nsid, Status};
@@ -28,7 +28,7 @@ fn a_controller_comes_up_by_the_sequence_of_the_specification() {
     let inventory = result.unwrap();
     let (identify, create) = (admin::IDENTIFY, |opcode| (opcode, 0));
     let mut expected = vec![(identify, 1), (identify, 6), (identify, 2)];
-    expected.extend([(identify, 0), (identify, 3)].repeat(2));
+    expected.extend([(identify, 0), (identify, 5), (identify, 3)].repeat(2));
     expected.extend([(admin::SET_FEATURES, 0x07), (admin::SET_FEATURES, 0x0b)]);
     expected.extend([create(admin::CREATE_CQ), create(admin::CREATE_SQ)].repeat(2));
     assert_eq!(host.controller.asked, expected);
@@ -141,7 +141,7 @@ fn each_refusal_names_its_step_and_status() {
         assert!(matches!(fails(silent), (p, BringupCause::NoReply { .. }) if p == phase));
     }
     // Not needed: an older controller refuses them.
-    for key in [(admin::IDENTIFY, 6), (admin::IDENTIFY, 3), (admin::SET_FEATURES, 0x0b)] {
+    for key in [(admin::IDENTIFY, 6), (admin::IDENTIFY, 5), (admin::IDENTIFY, 3), (admin::SET_FEATURES, 0x0b)] {
         let refuse = Script { refuse: [(key, Status::INVALID_FIELD)].into(), ..Script::default() };
         assert!(attempt(refuse).1.is_ok());
     }
@@ -171,6 +171,25 @@ fn unusable_namespaces_are_listed_and_the_others_work() {
     let inventory = attempt(script).1.unwrap();
     assert_eq!(inventory.namespaces.len(), 1);
     assert!(matches!(inventory.refused[..], [RefusedFormat::Metadata { nsid: Nsid(1), .. }, RefusedFormat::Inactive { nsid: Nsid(7) }]));
+}
+
+/// By the structure that the NVM command set adds (CNS 05h), which controllers of before version 2.0 do not have.
+#[test]
+fn formats_are_refused_by_what_the_command_set_calls_them() {
+    let mut script = Script::default();
+    (script.namespaces[0].1.dps, script.namespaces[0].1.lbaf[0]) = (2, script.namespaces[0].1.lbaf[0].with_ms(16));
+    let guard = ExtendedFormat::new().with_pif(1).with_sts(8);
+    script.extended = [(Nsid(1), guard), (Nsid(3), ExtendedFormat::new().with_sts(4))].into();
+    let refused = |script: Script| attempt(script).1.unwrap().refused.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let both = refused(script.clone());
+    assert!(both[0].contains("namespace 1") && both[0].contains("type 2, 32b Guard (DPS, ELBAF 0)"), "{both:?}");
+    assert!(both[1].contains("namespace 3") && both[1].contains("a storage tag of 4 bits"), "{both:?}");
+    script.version = Version::new().with_major(1).with_minor(4);
+    let (host, result) = attempt(script.clone());
+    let inventory = result.unwrap();
+    assert!(!host.controller.asked.contains(&(admin::IDENTIFY, 5)) && !host.controller.asked.contains(&(admin::IDENTIFY, 6)));
+    assert_eq!(inventory.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [Nsid(3)]);
+    assert!(inventory.refused[0].to_string().contains("type 2, 16b Guard"), "{:?}", inventory.refused);
 }
 
 #[test]

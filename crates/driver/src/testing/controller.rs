@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use nvme::admin::{Abort, CreateCq, CreateSq, Identify, SetFeatures, cns};
 use nvme::features::{NumberOfQueues, fid};
-use nvme::identify::{self, DescriptorList, LbaFormat, NamespaceList};
+use nvme::identify::{self, DescriptorList, ExtendedFormat, LbaFormat, NamespaceList, NvmNamespace};
 use nvme::opcode::admin;
 use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
 use nvme::{Cqe, Nsid, Page, QueueId, Registers, Sqe, Status, Text};
@@ -85,6 +85,8 @@ pub struct Script {
     pub version: Version,
     pub identify: identify::Controller,
     pub namespaces: Vec<(Nsid, identify::Namespace, DescriptorList)>,
+    /// What is extended of a namespace's formats.
+    pub extended: HashMap<Nsid, ExtendedFormat>,
     /// I/O queues of each kind that it grants.
     pub queues: u32,
     /// From CC.EN to CSTS.RDY; `MAX` is never.
@@ -111,6 +113,7 @@ impl Default for Script {
             version: Version::V2_1,
             identify,
             namespaces: namespaces.into(),
+            extended: HashMap::new(),
             queues: 4,
             ready_after: Nanos::from_micros(300),
             stop_after: Nanos::from_micros(200),
@@ -314,6 +317,11 @@ impl Controller {
                 self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()
             }
             cns::NAMESPACE => find()?.1.as_page().into(),
+            cns::COMMAND_SET_NAMESPACE => {
+                let mut page = NvmNamespace::default();
+                page.elbaf.fill(self.script.extended.get(&find()?.0).copied().unwrap_or_default());
+                page.as_page().into()
+            }
             cns::NAMESPACE_DESCRIPTORS => find()?.2.as_page().into(),
             _ => return None,
         })

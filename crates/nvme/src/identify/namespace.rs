@@ -170,8 +170,8 @@ pub struct NvmNamespace {
     pub pifa: u8,
     #[doc(hidden)]
     pub reserved10: [u8; 2],
-    /// ELBAF0 to ELBAF63, 267:12. Extended LBA formats: 6:0 storage tag size, 8:7 protection information format.
-    pub elbaf: [u32; 64],
+    /// ELBAF0 to ELBAF63, 267:12. What is extended of each LBA format.
+    pub elbaf: [ExtendedFormat; 64],
     /// NPDGL, 271:268. Preferred deallocate granularity, large.
     pub npdgl: u32,
     /// NPRG, 275:272. Preferred read granularity.
@@ -187,6 +187,46 @@ pub struct NvmNamespace {
 }
 
 page!(NvmNamespace, 4096);
+
+/// An extended LBA format: four bytes of [`NvmNamespace::elbaf`] (NVM 4.1.5.3, figure "Extended LBA Format Data Structure").
+/// All zeroes, as every format of a controller from before version 2.0: no storage tag, guards of 16 bits.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct ExtendedFormat {
+    /// STS: bits of the storage and reference space that are the storage tag.
+    #[bits(7)]
+    pub sts: u8,
+    /// PIF: the format of protection information; [`ExtendedFormat::PIF_QUALIFIED`] is said by QPIF.
+    #[bits(2)]
+    pub pif: u8,
+    /// QPIF: the same in more bits.
+    #[bits(4)]
+    pub qpif: u8,
+    #[bits(19)]
+    __: u32,
+}
+
+impl ExtendedFormat {
+    /// PIF: see QPIF.
+    pub const PIF_QUALIFIED: u8 = 3;
+
+    /// What the specification calls its protection information (NVM 5.3.1).
+    pub fn guard(self) -> &'static str {
+        match (self.pif(), self.qpif()) {
+            (0, _) | (ExtendedFormat::PIF_QUALIFIED, 0) => "16b Guard",
+            (1, _) | (ExtendedFormat::PIF_QUALIFIED, 1) => "32b Guard",
+            (2, _) | (ExtendedFormat::PIF_QUALIFIED, 2) => "64b Guard",
+            _ => "a format of guard that is reserved",
+        }
+    }
+}
+
+impl NvmNamespace {
+    /// What is extended of an LBA format; of one beyond the 64, nothing.
+    pub fn format(&self, index: usize) -> ExtendedFormat {
+        self.elbaf.get(index).copied().unwrap_or_default()
+    }
+}
 
 /// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands other than Read and
 /// Write; 0 is "not said".

@@ -14,6 +14,9 @@ fn identify_controller_fields_are_at_their_offsets() {
 fn identify_namespace_fields_are_at_their_offsets() {
     offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
     offsets!(NvmNamespace: elbaf 12, npdgl 268);
+    // PIF at 8:7, QPIF at 12:9.
+    assert_eq!(ExtendedFormat::from_bits(0x7f | 1 << 7).guard(), "32b Guard");
+    assert_eq!(ExtendedFormat::from_bits(3 << 7 | 2 << 9).guard(), "64b Guard");
     offsets!(NvmController: dmrsl 4, dmsl 8);
 }
 

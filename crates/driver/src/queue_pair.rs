@@ -159,36 +159,52 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         look & STOPPED == 0 && self.cq.is_new(look as u32, look >> 32 & 1 == 1)
     }
 
-    /// Takes at most `budget` entries, and at most as many as `out` has room for without growing. `None`: another
-    /// thread is reaping, and looks once more after it has released the lock.
+    /// Takes as many entries as `out` has places, its budget, into the first [`Reaped::found`] of them. `None`: another thread is
+    /// reaping, and looks once more after it has released the lock.
     #[inline]
-    pub fn try_reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        let Looked { found, more } = self.cq_side.try_look(|side| self.reap_locked(side, bells, budget, out), || self.pending())?;
+    pub fn try_reap_into(&self, bells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
+        let Looked { found, more } = self.cq_side.try_look(|side| self.reap_locked(side, bells, out), || self.pending())?;
         Some(Reaped { more, ..found })
+    }
+
+    /// The same, for at most `budget` entries, appended to `out` as far as it has room without growing.
+    pub fn try_reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        self.append(budget, out, |places| self.try_reap_into(bells, places))
     }
 
     /// The same, waiting for the lock.
     pub fn reap(&self, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
-        let found = self.reap_locked(&mut self.cq_side.lock(), bells, budget, out);
-        fence(SeqCst);
-        Reaped { more: self.pending(), ..found }
+        let reap = |places: &mut [Completed]| {
+            let found = self.reap_locked(&mut self.cq_side.lock(), bells, places);
+            fence(SeqCst);
+            Some(Reaped { more: self.pending(), ..found })
+        };
+        self.append(budget, out, reap).unwrap_or_default()
     }
 
-    #[inline]
-    fn reap_locked(&self, side: &mut CqSide, bells: &impl Doorbells, budget: u32, out: &mut Vec<Completed>) -> Reaped {
+    /// Lets `reap` append at most `budget` entries to `out`, which does not grow.
+    fn append(&self, budget: u32, out: &mut Vec<Completed>, reap: impl FnOnce(&mut [Completed]) -> Option<Reaped>) -> Option<Reaped> {
+        let (before, budget) = (out.len(), budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX)));
+        // One more than are in flight is enough to see an entry that nobody asked for.
+        out.resize(before + budget.min(self.in_flight() + 1) as usize, Completed::default());
+        let reaped = out.get_mut(before..).and_then(reap);
+        out.truncate(before + reaped.map_or(0, |reaped| reaped.found as usize));
+        reaped.map(|reaped| Reaped { budget_used_up: reaped.found == budget, ..reaped })
+    }
+
+    #[inline(always)] // Once on the data path: its answer stays in registers.
+    fn reap_locked(&self, side: &mut CqSide, bells: &impl Doorbells, out: &mut [Completed]) -> Reaped {
         let mut reaped = Reaped::default();
         if side.stopped {
             return reaped;
         }
-        let budget = budget.min((out.capacity() - out.len()).try_into().unwrap_or(u32::MAX));
         let finished = self.finished.load(Relaxed);
-        let before = out.len();
-        reaped.violation = self.take_entries(side, finished, budget, out);
-        reaped.found = (out.len() - before) as u32;
-        reaped.budget_used_up = reaped.found == budget;
+        let (found, violation) = self.take_entries(side, finished, out);
+        (reaped.found, reaped.violation) = (found as u32, violation);
+        reaped.budget_used_up = found == out.len();
         side.stopped = reaped.violation.is_some();
-        if reaped.found > 0 {
-            self.finished.store(finished + u64::from(reaped.found), Release);
+        if found > 0 {
+            self.finished.store(finished + found as u64, Release);
             bells.ring_cq(self.id, side.consumer.slot());
             self.cq_doorbells.add(1);
             // After the doorbell: a command posted under one of these tags finds room in the completion queue.
@@ -200,26 +216,25 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         reaped
     }
 
-    /// Moves at most `budget` entries, for which there is room, to `out`; and no more than are in flight, so that a
-    /// controller that posts for ever is not listened to for ever.
-    #[inline]
-    fn take_entries(&self, side: &mut CqSide, finished: u64, budget: u32, out: &mut Vec<Completed>) -> Option<ProtocolViolation> {
-        let mut in_flight = (self.announced.load(Relaxed) - finished) as u32;
+    /// Takes entries into `out` until it is full; and no more than are in flight, so that a controller that posts for ever is not
+    /// listened to for ever. How many, and what was wrong with the next.
+    #[inline(always)]
+    fn take_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<ProtocolViolation>) {
+        let mut in_flight = (self.announced.load(Relaxed) - finished) as usize;
         if in_flight == 0 {
             if !self.is_new(side) {
-                return None;
+                return (0, None);
             }
             // The entry was stored after the announcement of its command: that is visible now, if there was one.
-            in_flight = (self.announced.load(Acquire) - finished) as u32;
+            in_flight = (self.announced.load(Acquire) - finished) as usize;
             if in_flight == 0 {
-                return Some(self.unannounced(side));
+                return (0, Some(self.unannounced(side)));
             }
         }
-        // Places made beforehand cost less than a push for each entry.
-        let mut taken = out.len();
-        out.resize(taken + budget.min(in_flight) as usize, Completed::default());
-        let mut violation = None;
-        while let Some(rest) = out.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+        let most = in_flight.min(out.len());
+        let mut taken = 0;
+        while let Some(rest) = out.get_mut(taken..most).filter(|rest| !rest.is_empty()) {
+            // As far as the ring's end, where the phase changes.
             let run = rest.len().min((self.sizes.cq_entries - side.consumer.slot()) as usize);
             let (run, _) = rest.split_at_mut(run);
             let found = self.take_run(side, run);
@@ -230,16 +245,12 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                 }
                 match self.take_odd(side) {
                     Ok(completed) => *place = completed,
-                    Err(seen) => {
-                        violation = Some(seen);
-                        break;
-                    }
+                    Err(seen) => return (taken, Some(seen)),
                 }
                 taken += 1;
             }
         }
-        out.truncate(taken);
-        violation
+        (taken, None)
     }
 
     #[inline]

@@ -36,7 +36,7 @@ impl<T> LookLock<T> {
 
     /// Looks, unless somebody else does (`None`). `look` runs under the lock; `pending` is a look without it, and runs
     /// after the release.
-    #[inline]
+    #[inline(always)] // What `look` answers stays in registers.
     pub fn try_look<R>(&self, look: impl FnOnce(&mut T) -> R, pending: impl FnOnce() -> bool) -> Option<Looked<R>> {
         let found = self.try_release(look)?;
         fence(Ordering::SeqCst);

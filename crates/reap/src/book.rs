@@ -257,14 +257,26 @@ impl Requests {
 
     /// The controller answered parts, as the queue's own thread found: those of `taken` that are this queue's. Wakers of
     /// futures that are thereby finished are appended to `wakers`; call them outside the lock.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn answered(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        // The usual case needs nothing of its slot now.
+        let whole = self.whole;
+        let is_well = |c: &&Completed| c.token & Token::PART_OF_QUEUE == whole && c.status.is_success();
+        let finished = |c: &Completed| Finished { at: Token(c.token).slot(), completed_at: now };
+        // Alone it is not worth a batch.
+        if let [only] = taken
+            && self.disowned == 0
+            && is_well(&only)
+        {
+            self.done.push(finished(only));
+            self.posted -= 1;
+            self.open -= 1;
+            return;
+        }
         loop {
-            // The usual case needs nothing of its slot now.
-            let is_well = |c: &&Completed| c.token & Token::PART_OF_QUEUE == self.whole && c.status.is_success();
             let well = if self.disowned == 0 { taken.iter().take_while(is_well).count() } else { 0 };
             let (well, rest) = taken.split_at(well);
-            self.done.extend(well.iter().map(|c| Finished { at: Token(c.token).slot(), completed_at: now }));
+            self.done.extend(well.iter().map(finished));
             self.posted -= well.len() as u32;
             self.open -= well.len() as u32;
             let Some((odd, rest)) = rest.split_first() else { return };
@@ -377,7 +389,7 @@ impl Requests {
     }
 
     /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
         let Requests { slots, done, reaped, free, troubled, .. } = self;
         let due = done.get(*reaped..).unwrap_or_default();

@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use completion::{Batch, Mode};
 use driver::{Completed, QueuePair};
+use handover::sync::{Mutex, MutexGuard, lock};
 use handover::{Bell, Inbox, LookRole, ModeCell};
 use hw::{CqRing, EventFd, SqRing};
 use nvme::Vector;
@@ -56,7 +57,7 @@ pub(crate) struct Submitted {
     /// The place of the last request that was entered.
     pub last: u32,
     /// The first request that cannot be carried out. Those before it are entered, those after it were not looked at.
-    pub refused: Option<(Refused, Request)>,
+    pub refused: Option<Box<(Refused, Request)>>,
 }
 
 /// What other threads may touch of a software queue.
@@ -88,11 +89,6 @@ struct Line {
 
 /// Most software queues of one hardware queue: what 8 bits of a token name.
 pub(crate) const MOST_SOFT: usize = 256;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics half-way through a change under these locks.
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 impl Soft {
     /// Software queue `index` of its hardware queue, with room for `tags` parts in flight.
@@ -260,11 +256,11 @@ impl HwQueue {
             let vacant = book.vacant();
             let Some(request) = requests.next() else { break };
             if let Err(why) = check(&request) {
-                submitted.refused = Some((why, request));
+                submitted.refused = Some(refusal(why, request));
                 break;
             }
             let Some(at) = vacant else {
-                submitted.refused = Some((Refused::TooMany, request));
+                submitted.refused = Some(refusal(Refused::TooMany, request));
                 break;
             };
             submitted.last = at;
@@ -448,6 +444,12 @@ impl HwQueue {
             bell.mask();
         }
     }
+}
+
+/// Apart from the data path, and small on it.
+#[cold]
+fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
+    Box::new((why, request))
 }
 
 impl Outcome {

@@ -84,7 +84,8 @@ pub(crate) struct Looker {
     pub polled: bool,
     /// A drain thread takes the entries: this one looks at its inbox alone, but for the looks after commits.
     pub drained: bool,
-    taken: Vec<Completed>,
+    /// [`MOST`] places; what a look takes is in the first of them.
+    taken: Box<[Completed]>,
     inbox: Vec<Outcome>,
     done: Vec<Done>,
     wakers: Vec<Waker>,
@@ -106,7 +107,7 @@ impl Looker {
             registered: false,
             polled: false,
             drained: false,
-            taken: Vec::with_capacity(MOST),
+            taken: vec![Completed::default(); MOST].into(),
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
             wakers: Vec::with_capacity(MOST),
@@ -178,13 +179,12 @@ impl Looker {
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
         let slept = self.seen.woke.is_some();
         self.seen = Seen { cpu_wanted: self.seen.cpu_wanted, ..Seen::default() };
-        self.taken.clear();
         self.counters.looks += 1;
         if !self.drained {
             self.reap(queue, budget);
         }
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
-        if self.taken.is_empty() && from_inbox == 0 {
+        if self.seen.found == 0 && from_inbox == 0 {
             self.counters.empty_looks += 1;
             return None;
         }
@@ -194,16 +194,18 @@ impl Looker {
         if let Some(wakeups) = &mut self.wakeups {
             wakeups.took(self.seen.found);
         }
-        // What somebody else took for this queue is found as well, as far as its policy is concerned.
-        self.seen.found += from_inbox as u32;
         let now = hw::now();
         self.finish(queue, soft, now, slept);
+        // What somebody else took for this queue is found as well, as far as its policy is concerned.
+        self.seen.found += from_inbox as u32;
         Some(now)
     }
 
     #[inline]
     fn reap(&mut self, queue: &HwQueue, budget: u32) {
-        let Some(reaped) = queue.pair.try_reap(queue.link.doorbells(), budget.clamp(1, MOST as u32), &mut self.taken) else {
+        let budget = budget.clamp(1, MOST as u32) as usize;
+        let places = self.taken.get_mut(..budget).unwrap_or_default();
+        let Some(reaped) = queue.pair.try_reap_into(queue.link.doorbells(), places) else {
             self.seen.lock_busy = true;
             return;
         };
@@ -218,19 +220,22 @@ impl Looker {
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
-        if queue.is_shared() && self.taken.iter().any(|c| Token(c.token).soft() != self.me) {
-            queue.hand_out(Some(self.me), &self.taken);
+        let taken = self.taken.get(..self.seen.found as usize).unwrap_or_default();
+        if queue.is_shared() && taken.iter().any(|c| Token(c.token).soft() != self.me) {
+            queue.hand_out(Some(self.me), taken);
         }
         let wants_done = self.policy.wants_done();
         let mut book = soft.requests();
-        for outcome in self.inbox.drain(..) {
-            if wants_done {
-                self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
+        if !self.inbox.is_empty() {
+            for outcome in self.inbox.drain(..) {
+                if wants_done {
+                    self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
+                }
+                self.wakers.extend(book.end(outcome.token, outcome.how, now));
             }
-            self.wakers.extend(book.end(outcome.token, outcome.how, now));
         }
         if wants_done {
-            let mine = self.taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
+            let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
             let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
             if self.policy.wants_last_alone() {
                 self.done.extend(records.next_back());
@@ -238,7 +243,7 @@ impl Looker {
                 self.done.extend(records);
             }
         }
-        book.answered(&self.taken, now, &mut self.wakers);
+        book.answered(taken, now, &mut self.wakers);
         if book.is_waiting() {
             queue.post_again(self.me, &mut book, now);
         }

@@ -119,7 +119,7 @@ impl Queue {
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch);
         }
-        submitted.refused.map_or(Ok(()), Err)
+        submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
 
     /// A batch was committed: its policy is told, and may want to look. Apart from the loop over the requests, which needs
@@ -190,7 +190,7 @@ impl Queue {
         self.uncommitted.set(true);
         match submitted.refused {
             None => Pending::new(self.queue.clone(), self.me, submitted.last),
-            Some((why, request)) => Pending::refused(why, request),
+            Some(refused) => Pending::refused(refused.0, refused.1),
         }
     }
 
@@ -304,6 +304,7 @@ impl Queue {
 
     // What the engine does with a queue, in the order in which it does it.
 
+    #[inline(always)]
     pub(crate) fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
         self.commit();
         self.adopt();
@@ -558,11 +559,16 @@ fn watch(queue: &HwQueue, place: &Place, looker: &mut Looker) -> io::Result<()> 
 }
 
 /// The only thing that can fail while driving is the system's refusal to let a thread sleep.
-#[inline]
+#[inline(always)]
 pub(crate) fn report(ended: io::Result<Ended>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "the thread cannot sleep");
+        cannot_sleep(&error);
     }
+}
+
+#[cold]
+fn cannot_sleep(error: &io::Error) {
+    tracing::error!(%error, "the thread cannot sleep");
 }
 
 impl Drop for Queue {

@@ -135,7 +135,7 @@ impl Source {
 
     /// Whether written buffers must be filled. A recording does not say with what.
     pub(crate) fn needs_fill(&self) -> bool {
-        matches!(self, Source::Job(generator) if generator.needs_fill())
+        matches!(self, Source::Job(generator) if generator.verifies())
     }
 
     /// Fills one.

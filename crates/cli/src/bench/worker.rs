@@ -203,6 +203,9 @@ impl Worker {
     pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
         let mut now = run.now;
         let next = loop {
+            while let Some(io) = generator.granted(now) {
+                self.post(generator, io, now);
+            }
             match generator.next(now) {
                 Next::Issue(io) => self.post(generator, io, now),
                 next => break next,
@@ -267,7 +270,7 @@ impl Worker {
             generator.issued(&io, now);
             return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
         };
-        if generator.needs_fill()
+        if generator.verifies()
             && io.op == Op::Write
             && let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
         {
@@ -338,19 +341,21 @@ impl Worker {
         }
         let mut now = now;
         let found = self.found.len() as u64;
+        let verifies = generator.verifies();
         for completion in self.found.drain(..) {
             let Some(place) = self.places.get_mut(completion.tag as usize).filter(|place| place.buf.is_none()) else {
                 bail!("a completion names I/O {}, which is not in flight", completion.tag);
             };
             let (io, at) = (place.io, completion.completed_at);
             now = now.max(at);
-            place.buf = completion.buf;
+            // There was none: nothing to drop.
+            std::mem::forget(std::mem::replace(&mut place.buf, completion.buf));
             let result = completion.result.map_err(|error| {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
             // The buffer is as long as the longest I/O.
-            let data = place.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
+            let data = place.buf.as_deref().filter(|_| verifies).and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
             generator.completed(io, at, result, data);
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
                 way.ios += 1;

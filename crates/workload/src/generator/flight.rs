@@ -4,12 +4,17 @@ use crate::stats::Stats;
 use units::{Nanos, Op};
 
 /// The instants of one I/O.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
     /// When it was posted; [`IDLE`]: the slot holds none.
     pub start: Nanos,
     /// When it was announced.
     pub committed: Nanos,
+}
+
+impl Times {
+    /// Of no I/O.
+    pub const IDLE: Times = Times { start: IDLE, committed: IDLE };
 }
 
 /// What only jobs with a rate or with verification need of an I/O.
@@ -54,7 +59,7 @@ impl Flight {
             in_flight: 0,
             queued: 0,
             queued_writes: 0,
-            times: vec![Times { start: IDLE, committed: IDLE }; slots].into(),
+            times: vec![Times::IDLE; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
             free: (0..depth).collect(),
             batch: vec![0; slots].into(),

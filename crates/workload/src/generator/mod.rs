@@ -17,6 +17,7 @@
 //! `now` may be the same for a whole batch: nothing here reads a clock. Completions may be handed in at any time, more
 //! or fewer than asked for; after each batch of them, ask again.
 
+mod alike;
 mod error;
 mod flight;
 mod offsets;
@@ -30,6 +31,7 @@ pub use verify::{BadBlock, Fault, HEADER as VERIFY_HEADER};
 
 use crate::job::{BlockSizes, Job};
 use crate::stats::{Histogram, Stats};
+use alike::Alike;
 use flight::{Extra, Flight};
 use offsets::{Place, Stream};
 use pacing::Pacing;
@@ -134,6 +136,8 @@ pub struct Generator {
     flight: Flight,
     /// Completions since they were last counted.
     reaped: u32,
+    /// Of these, the ones whose latencies have yet to be counted.
+    alike: Alike,
     bytes_left: u64,
     ios_left: u64,
     stream: Stream,
@@ -240,6 +244,7 @@ impl Generator {
             timed: job.measure.slat || job.measure.clat || job.measure.lat,
             flight: Flight::new(depth, special),
             reaped: 0,
+            alike: Alike::none(),
             bytes_left: 0,
             ios_left: 0,
             stream,
@@ -288,11 +293,26 @@ impl Generator {
         self.decide(now)
     }
 
+    /// What [`Generator::next`] would say to issue, if nothing but the time has to be looked at to know: shorter, for a loop that
+    /// posts a batch. `None`: ask [`Generator::next`].
+    #[inline(always)]
+    pub fn granted(&mut self, now: Nanos) -> Option<Io> {
+        if self.credit == 0 || self.special || now >= self.event {
+            return None;
+        }
+        self.credit -= 1;
+        let Place { op, target, offset, len } = self.stream.next();
+        self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+        let slot = self.flight.occupy()?;
+        Some(Io { slot, op, target, offset, len })
+    }
+
     /// Looks at everything: what is due, whether to commit or to wait, how many I/Os may follow.
     fn decide(&mut self, now: Nanos) -> Next {
         if self.reaped > 0 {
             self.stats.complete.add_batch(self.reaped);
             self.reaped = 0;
+            self.alike.count(&mut self.stats);
         }
         self.ios_left += u64::from(self.credit);
         self.credit = 0;
@@ -434,7 +454,8 @@ impl Generator {
         self.flight.commit(now, self.timed, &mut self.stats);
     }
 
-    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if a read is to be verified.
+    /// `io` completed, and was found at `now`. `buf` is its data: looked at only if the job [`Generator::verifies`]. Latencies are
+    /// among the statistics once [`Generator::next`] has been asked again.
     #[inline]
     pub fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
         let Some(times) = self.flight.release(io.slot) else { return };
@@ -446,8 +467,7 @@ impl Generator {
         stats.ios += 1;
         stats.bytes += u64::from(io.len);
         if self.timed {
-            stats.clat.add(now - times.committed);
-            stats.lat.add(now - times.start);
+            self.alike.add(io.op, times, now, &mut self.stats);
         }
         if self.special {
             self.completed_special(&io, now, buf);
@@ -470,16 +490,16 @@ impl Generator {
         Some(self.flight.extra(io.slot).intended).filter(|due| *due != Nanos::MAX)
     }
 
-    /// Whether written buffers must be filled: [`Generator::fill`] does something.
+    /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.
     #[inline]
-    pub fn needs_fill(&self) -> bool {
+    pub fn verifies(&self) -> bool {
         self.checks.interval > 0
     }
 
     /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if self.needs_fill() {
+        if self.verifies() {
             let sequence = self.flight.extra(io.slot).sequence;
             verify::fill(io, self.checks.interval, self.checks.generation, sequence, buf);
         }

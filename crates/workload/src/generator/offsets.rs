@@ -247,7 +247,7 @@ impl Stream {
     }
 
     /// The next I/O.
-    #[inline]
+    #[inline(always)] // It is what most jobs do all the time, and short.
     pub fn next(&mut self) -> Place {
         if self.plain
             && let [walk] = self.walks.as_mut_slice()
@@ -262,6 +262,7 @@ impl Stream {
         self.next_of_many()
     }
 
+    #[inline(never)]
     fn next_of_many(&mut self) -> Place {
         let op = match self.direction {
             Direction::Read => Op::Read,

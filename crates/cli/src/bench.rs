@@ -14,7 +14,7 @@ mod worker;
 
 pub use counted::Counted;
 pub use fill::Filled;
-pub use paths::PathMark;
+pub use paths::{PathMark, over_all};
 pub use rig::{Rig, Setup};
 pub use tap::{Noted, Tap};
 pub use watch::Snapshot;

@@ -6,6 +6,7 @@ pub mod table;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use workload::report::PathFigures;
 
 /// A figure and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +61,8 @@ pub struct Row {
     pub drain_max: u32,
     /// Latencies.
     pub latency: Latencies,
+    /// What each path did, of a device that has several.
+    pub paths: Vec<PathFigures>,
     /// More figures, as further keys of the row in JSON.
     pub extra: Map<String, Value>,
 }

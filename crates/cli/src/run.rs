@@ -56,9 +56,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
     let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
     let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
-    let mark = PathMark::new(&rig);
+    let mark = PathMark::new(rig.devices());
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
-    let paths = mark.since(&rig, &plan.targets);
+    let paths = mark.since(rig.devices(), &plan.targets);
     // The last stamps come when the devices are closed.
     drop(rig);
     if let Some(recording) = recording {

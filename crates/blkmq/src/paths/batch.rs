@@ -79,14 +79,17 @@ impl Batch {
     /// The best of the ranked, as of now.
     #[inline]
     fn best(&mut self) -> Option<PathId> {
-        let mut best = self.ranked.first()?;
-        self.last = 0;
-        for (n, ranked) in self.ranked.iter().enumerate().skip(1) {
-            if ranked.standing.beats(&best.standing) {
-                (best, self.last) = (ranked, n);
+        let latency = self.policy == Policy::Latency;
+        let (first, others) = self.ranked.split_first()?;
+        let (mut best, mut last) = (&first.standing, 0);
+        for (n, Ranked { standing, .. }) in others.iter().enumerate() {
+            let better = if latency { standing.beats(best) } else { standing.load < best.load };
+            if better {
+                (best, last) = (standing, n + 1);
             }
         }
-        Some(best.standing.path)
+        self.last = last;
+        Some(best.path)
     }
 }
 
@@ -114,7 +117,8 @@ impl Paths {
             self.commit(batch, place, now, lines);
             match self.policy() {
                 policy @ (Policy::QueueDepth(_) | Policy::Latency) => self.rank(batch, policy, among, place, class, now, lines),
-                Policy::Numa | Policy::RoundRobin => return self.choose(among, place, class, now, lines),
+                Policy::RoundRobin => return self.cursors.choose(among, place.queue, lines),
+                Policy::Numa => return self.shape().distances.choose(among, place.node),
             }
         }
         if batch.policy == Policy::Latency

@@ -13,7 +13,9 @@ pub(super) struct Cursors(Box<[CachePadded<AtomicU32>]>);
 impl Cursors {
     /// Queue `q` begins with path `q`, so that they do not all begin with the same one.
     pub(super) fn new(queues: u16) -> Cursors {
-        Cursors((0..u32::from(queues)).map(|queue| CachePadded::new(AtomicU32::new(queue.wrapping_sub(1)))).collect())
+        Cursors(
+            (0..u32::from(queues)).map(|queue| CachePadded::new(AtomicU32::new(queue.wrapping_sub(1) % PathSet::MOST as u32))).collect(),
+        )
     }
 
     /// The next one after the last. Where threads share the queue two of them may take the same, and it goes on from
@@ -22,8 +24,9 @@ impl Cursors {
     pub(super) fn choose(&self, usable: PathSet, queue: u16, lines: &mut impl Lines) -> Option<PathId> {
         lines.write(Line { table: Table::Cursors, at: queue.into() });
         let cursor = self.0.get(usize::from(queue))?;
-        let after = (cursor.load(Relaxed).wrapping_add(1) % PathSet::MOST as u32) as u8;
-        let next = usable.iter_from(after).next()?;
+        // Those past the last one, of which there may be none.
+        let past = PathSet(usable.0 & (u64::MAX << 1).wrapping_shl(cursor.load(Relaxed)));
+        let next = past.first().or(usable.first())?;
         cursor.store(next.0.into(), Relaxed);
         Some(next)
     }

@@ -7,11 +7,12 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use completion::{LatencySlack, Mode};
-use reap::{Measured, Nanos};
+use reap::{Device, Measured, Nanos};
 use workload::plan::{Plan, Thread};
+use workload::report::PathFigures;
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, Progress, Ran, Rig, Snapshot, Worker};
+use crate::bench::{Control, Counted, PathMark, Progress, Ran, Rig, Snapshot, Worker};
 use crate::machine::{self, Machine};
 
 /// What one block measured, over all host threads.
@@ -29,6 +30,8 @@ pub struct Sample {
     pub took: Nanos,
     /// CPU time that background threads had meanwhile.
     pub background: Option<Nanos>,
+    /// What each path of devices that have several did.
+    pub paths: Vec<PathFigures>,
     /// Of each thread, what it did over time, where that was asked for.
     pub snapshots: Vec<Vec<Snapshot>>,
 }
@@ -66,6 +69,9 @@ pub struct Field {
     threads: Vec<Seat>,
     slack: LatencySlack,
     measured: Measured,
+    devices: Vec<Device>,
+    /// Their names in the jobs.
+    names: Vec<Option<String>>,
     /// Threads of the plan, in order.
     plan: Vec<Thread>,
     targets: Vec<Vec<workload::Target>>,
@@ -104,7 +110,9 @@ impl Field {
             threads.push(Seat { orders, answers });
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
-        Ok(Field { threads, slack: rig.latency_slack(), measured: device.measure(), plan: plan.threads.clone(), targets })
+        let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
+        let measured = device.measure();
+        Ok(Field { threads, slack: rig.latency_slack(), measured, devices, names, plan: plan.threads.clone(), targets })
     }
 
     /// Runs one block.
@@ -118,6 +126,7 @@ impl Field {
             generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
         }
         let began = hw::now();
+        let paths = PathMark::new(&self.devices);
         let gaps = self.measured.gaps();
         let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
@@ -137,6 +146,7 @@ impl Field {
         }
         sample.gaps = self.measured.gaps() - gaps;
         sample.took = hw::now() - began;
+        sample.paths = paths.since(&self.devices, &self.names);
         Ok(sample)
     }
 }

@@ -11,6 +11,7 @@ use super::ENOUGH;
 use super::blocks::Sample;
 use super::contender::Contender;
 use super::statistics::{self, gaps_allowed};
+use crate::bench::over_all;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 
 /// What is compared: the modes, and the first of them once more under another name (A/A).
@@ -161,6 +162,7 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
         per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
+        paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
         extra: extra(samples),
         ..Row::default()
     })

@@ -131,7 +131,15 @@ pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
     Ok(uris)
 }
 
+/// The device with that profile; of several paths, each of them.
 fn with_profile(uri: &str, profile: &str) -> String {
+    if let Some(paths) = uri.strip_prefix("multipath:?") {
+        let with = |pair: &str| match pair.strip_prefix("path=") {
+            Some(path) => format!("path={}", with_profile(&path.replace("%26", "&"), profile).replace('&', "%26")),
+            None => pair.to_owned(),
+        };
+        return format!("multipath:?{}", paths.split('&').map(with).collect::<Vec<_>>().join("&"));
+    }
     let (base, parameters) = uri.split_once('?').unwrap_or((uri, ""));
     let others = parameters.split('&').filter(|parameter| !parameter.is_empty() && !parameter.starts_with("profile="));
     let own = format!("profile={profile}");

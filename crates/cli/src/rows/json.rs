@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use workload::report::PathFigures;
 
 use super::{Estimate, Latencies, Pair, Results, Row, Scene, Timeline};
 
@@ -35,6 +36,8 @@ struct JsonRow<'a> {
     ci: JsonIntervals,
     #[serde(skip_serializing_if = "<[(f64, f64)]>::is_empty")]
     lat_curve: &'a [(f64, f64)],
+    #[serde(skip_serializing_if = "<[PathFigures]>::is_empty")]
+    paths: &'a [PathFigures],
     #[serde(flatten)]
     extra: &'a Map<String, Value>,
 }
@@ -105,6 +108,7 @@ impl<'a> JsonRow<'a> {
                 lat_p999: interval(row.latency.p999),
             },
             lat_curve: &row.latency.curve,
+            paths: &row.paths,
             extra: &row.extra,
         }
     }

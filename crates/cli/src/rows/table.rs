@@ -86,8 +86,38 @@ pub fn show(all: &Results, width: u16) -> String {
             text += &format!("\n{}\n", headline(scene));
         }
         text += &format!("{}\n", table(all, scenes, width));
+        text += &paths(all, scenes);
     }
     text + &all.notes.iter().map(|line| wrap(line, width.into())).collect::<String>()
+}
+
+/// What each path did in each mode, of a device that has several.
+fn paths(all: &Results, scenes: &[&Scene]) -> String {
+    let rows: Vec<&Row> = all.rows.iter().filter(|row| !row.paths.is_empty() && scenes.contains(&&row.scene)).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let loads = scenes.len() > 1;
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let numbers = ["I/Os", "failed", "in\nflight", "latency\nµs"].map(|header| right(header.into()));
+    let heading = loads.then(|| right("load\n%".into()));
+    table.set_header(heading.into_iter().chain([Cell::new("mode")]).chain(numbers).chain([Cell::new("state"), Cell::new("path")]));
+    for row in rows {
+        for (n, path) in row.paths.iter().enumerate() {
+            let first = |text: String| if n == 0 { text } else { String::new() };
+            let load = loads.then(|| right(first(load(row.scene.load_pct))));
+            let numbers = [path.ios.to_string(), path.failed.to_string(), digits(path.in_flight), digits(path.lat_ns as f64 / 1e3)];
+            let name = if path.device.is_empty() { path.path.clone() } else { format!("{} of {}", path.path, path.device) };
+            let words = [Cell::new(&path.state), Cell::new(name)];
+            table.add_row(load.into_iter().chain([Cell::new(first(row.mode.clone()))]).chain(numbers.map(right)).chain(words));
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    format!("Paths, over all blocks of a mode\n{table}\n")
 }
 
 /// What tables are apart by.

@@ -25,8 +25,25 @@ fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
             max: Some(200_000),
             curve: vec![(50.0, 50e3), (99.0, 90e3), (99.9, 120e3)],
         },
+        paths: Vec::new(),
         extra: Map::new(),
     }
+}
+
+/// The same on two paths.
+pub fn with_paths() -> Results {
+    let path = |n: u64| PathFigures {
+        path: format!("mem:1G?seed={n}"),
+        state: "optimized".into(),
+        ios: 1000 * n,
+        failed: n,
+        in_flight: 7.5,
+        lat_ns: 51_000,
+        ..PathFigures::default()
+    };
+    let mut results = results();
+    results.rows.iter_mut().for_each(|row| row.paths = vec![path(1), path(2)]);
+    results
 }
 
 fn pair(scene: &Scene, a: &str, b: &str, figure: &'static str, ratio: f64) -> Pair {

@@ -4,7 +4,6 @@
 //! (`blkmq::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
 //! it was sent to, never in two places.
 
-use std::collections::VecDeque;
 use std::task::Waker;
 
 use blkmq::paths::{Batch, PathId, PathSet, Place, Token};
@@ -63,7 +62,7 @@ pub(super) struct Head {
     /// Of these, the ones that futures claim.
     futures: u32,
     /// Finished ones that nobody has reaped.
-    pub done: VecDeque<Completion>,
+    pub done: Vec<Completion>,
     /// By path, what is to be sent on it with the next doorbell.
     pub batches: Vec<Vec<Request>>,
     /// Whether there is any.
@@ -89,7 +88,7 @@ impl Head {
             free: NONE,
             open: 0,
             futures: 0,
-            done: VecDeque::with_capacity(256),
+            done: Vec::with_capacity(256),
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
             found: Vec::with_capacity(256),
@@ -124,12 +123,18 @@ impl Head {
         self.failover.counters()
     }
 
+    #[inline]
     fn vacant(&mut self) -> u32 {
         if self.free == NONE {
-            self.free = self.slots.len() as u32;
-            self.slots.push(Slot::free());
+            self.grow();
         }
         self.free
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.free = self.slots.len() as u32;
+        self.slots.push(Slot::free());
     }
 
     /// Takes in a checked request: it is staged for a path, or waits for one.
@@ -143,8 +148,7 @@ impl Head {
         self.futures += u32::from(matches!(claim, Claim::Future(_)));
         let (op, class) = (request.op, class_of(&request));
         slot.fill(request, claim, now);
-        let choose =
-            |among: PathSet| shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0));
+        let choose = |among: PathSet| shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0));
         match failover.submit(now, at.into(), op, choose) {
             Submitted::Send { request, path } => self.stage(shared, at, request, path, class, now),
             Submitted::Queued => {}
@@ -230,7 +234,7 @@ impl Head {
         self.open -= 1;
         self.vacate(at);
         match claim {
-            Claim::Batch => self.done.push_back(completion),
+            Claim::Batch => self.done.push(completion),
             Claim::Future(ticket) => {
                 self.futures -= 1;
                 self.wakers.extend(tickets.complete(ticket, completion));

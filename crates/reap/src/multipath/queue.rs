@@ -69,7 +69,11 @@ impl Queue {
         let room = (out.capacity() - out.len()).max(1);
         let mut head = parts.head.borrow_mut();
         let count = room.min(head.done.len());
-        out.extend(head.done.drain(..count));
+        if count == head.done.len() {
+            out.append(&mut head.done);
+        } else {
+            out.extend(head.done.drain(..count));
+        }
         count
     }
 

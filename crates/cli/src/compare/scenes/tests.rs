@@ -80,6 +80,9 @@ fn profiles_take_the_place_of_the_device_s() {
     let given = args("--device mem:64M?lba=512&profile=tlc&seed=3 --profiles optane,bimodal");
     assert_eq!(uris(&given).unwrap(), ["mem:64M?lba=512&seed=3&profile=optane", "mem:64M?lba=512&seed=3&profile=bimodal"]);
     assert_eq!(with_profile("mem:64M", "null"), "mem:64M?profile=null");
+    let paths = with_profile("multipath:?path=mem:64M?profile=tlc%26delay=2ms&path=mem:64M&policy=numa", "null");
+    assert_eq!(paths, "multipath:?path=mem:64M?delay=2ms%26profile=null&path=mem:64M?profile=null&policy=numa");
+    assert_eq!(DeviceUri::behind(&paths).unwrap().profile, "null");
     assert!(uris(&args("--profiles tlc,tlc")).unwrap_err().to_string().contains("twice"));
 }
 

@@ -1,4 +1,4 @@
-use super::super::tests::{results, sweep};
+use super::super::tests::{results, sweep, with_paths};
 use super::*;
 
 #[test]
@@ -27,4 +27,11 @@ fn more_keys_stand_beside_the_schema_s() {
     assert_eq!((&value["seeds"], &value["rows"][0]["empty_looks"]), (&4.into(), &7.into()));
     assert_eq!((&value["rows"][0]["load_pct"], &value["rows"][0]["qd"]), (&5.0.into(), &1.into()));
     assert_eq!(value["timelines"][0]["ticks"][0]["iops"], 1e5);
+}
+
+#[test]
+fn paths_are_there_if_a_device_has_several() {
+    let value = serde_json::to_value(JsonResults::new(&with_paths())).unwrap();
+    let paths = value["rows"][0]["paths"].as_array().unwrap();
+    assert_eq!((paths.len(), &paths[1]["ios"], &paths[1]["state"]), (2, &2000.into(), &"optimized".into()));
 }

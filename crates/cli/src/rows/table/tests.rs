@@ -1,4 +1,4 @@
-use super::super::tests::{results, sweep};
+use super::super::tests::{results, sweep, with_paths};
 use super::*;
 
 #[test]
@@ -60,4 +60,15 @@ fn columns_that_nobody_fills_are_left_out() {
     all.pairs.clear();
     let text = show(&all, 120);
     assert!(["stolen", "notify", "÷"].iter().all(|word| !text.contains(word)), "{text}");
+}
+
+#[test]
+fn each_path_has_a_line_in_each_mode() {
+    assert!(!show(&results(), 120).contains("Paths"));
+    let text = show(&with_paths(), 120);
+    for (path, ios) in [("mem:1G?seed=1", "1000"), ("mem:1G?seed=2", "2000")] {
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(path)).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines.iter().all(|line| [ios, "7.50", "51.0", "optimized"].iter().all(|cell| line.contains(cell))), "{text}");
+    }
 }

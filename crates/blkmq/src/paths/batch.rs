@@ -116,7 +116,10 @@ impl Paths {
         if batch.class != Some(class) || batch.among != among {
             self.commit(batch, place, now, lines);
             match self.policy() {
-                policy @ (Policy::QueueDepth(_) | Policy::Latency) => self.rank(batch, policy, among, place, class, now, lines),
+                policy @ (Policy::QueueDepth(_) | Policy::Latency) => {
+                    batch.policy = policy;
+                    self.rank(batch, among, place, class, now, lines);
+                }
                 Policy::RoundRobin => return self.cursors.choose(among, place.queue, lines),
                 Policy::Numa => return self.shape().distances.choose(among, place.node),
             }
@@ -129,12 +132,13 @@ impl Paths {
         batch.best()
     }
 
+    /// Ranks `among` by the batch's policy.
     #[inline(never)]
-    fn rank(&self, batch: &mut Batch, policy: Policy, among: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) {
-        (batch.policy, batch.among, batch.class, batch.last) = (policy, among, Some(class), 0);
-        batch.row = place.row(policy.kind());
+    fn rank(&self, batch: &mut Batch, among: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) {
+        (batch.among, batch.class, batch.last) = (among, Some(class), 0);
+        batch.row = place.row(batch.policy.kind());
         for path in among.iter_from(place.first) {
-            let standing = match policy {
+            let standing = match batch.policy {
                 Policy::QueueDepth(counting) => queue_depth::standing(&self.counts, counting, self.shape(), path, place, lines),
                 _ => self.learnt.standing(&self.counts, path, place, class, now, lines),
             };

@@ -130,6 +130,69 @@ fn wait_for(device: &Device, path: usize, link: PathLink) {
     }
 }
 
+/// A write goes into a controller that holds it, and is then lost with it. The host ends that write, and a later one to the
+/// same block; only then the controller lets go, and may come back. What the block holds in the end, and in between.
+fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -> u64) {
+    let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), OpenOptions::default());
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    let submit = |request| queue.submit(reap::now(), [request]).map_err(|(why, _)| why).unwrap();
+    device.change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
+    submit(write(&ns, &queue, 0, 1));
+    // Commands are fetched in order: once this is answered, the write is inside.
+    submit(Request::read(&ns, 8, queue.buffer(4096).unwrap()).tag(1));
+    queue.wait(1, Nanos::MAX).unwrap();
+    let mut answered = Vec::with_capacity(1);
+    queue.reap(&mut answered);
+    assert_eq!(answered[0].tag, 1, "the write was not held");
+    device.change_path(0, Change::Lost(Loss::Gone)).unwrap();
+    wait_for(&device, 0, PathLink::Lost);
+    if back_first {
+        device.change_path(0, Change::Back).unwrap();
+    }
+    drain(&queue).remove(0).result.unwrap();
+    submit(write(&ns, &queue, 0, 2));
+    drain(&queue).remove(0).result.unwrap();
+    device.change_path(0, Change::Release).unwrap();
+    let generation = move |device: &Device| {
+        queue.submit(reap::now(), [Request::read(&ns, 0, device.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        let done = drain(&queue).remove(0);
+        done.result.unwrap();
+        let buf = done.buf.unwrap();
+        (0..3).find(|&g| is(&buf, 0, g)).expect("one of the writes, and not a mix")
+    };
+    (device, generation)
+}
+
+const TWO_QUIET: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane";
+
+/// No ghost writes, through the whole library: the later data stand, whether the controller is gone until its keep-alive has run
+/// out, or comes back and is reset.
+#[test]
+fn a_write_that_a_lost_controller_holds_does_not_come_back() {
+    for (parameters, back_first) in [("keep_alive=100ms", false), ("keep_alive=0s", true)] {
+        let (device, generation) = held_write(parameters, back_first);
+        assert_eq!(generation(&device), 2, "{parameters}");
+        if !back_first {
+            device.change_path(0, Change::Back).unwrap();
+        }
+        wait_for(&device, 0, PathLink::Live);
+        assert_eq!(generation(&device), 2, "{parameters}: once the path is back");
+        let failover = device.failover();
+        assert!(failover.held == 1 && failover.longest_hold > Nanos::ZERO, "{failover:?}");
+    }
+}
+
+/// The twin that does not wait: what it wrote later is undone.
+#[test]
+fn without_waiting_the_later_write_is_undone() {
+    let (device, generation) = held_write("keep_alive=0s&unsafe_fast_failover", false);
+    let limit = reap::now() + Nanos::from_secs(20);
+    while generation(&device) != 1 {
+        assert!(reap::now() < limit, "the twin passed: the test proves nothing");
+    }
+    assert_eq!(device.failover().unsafe_resends, 1);
+}
+
 /// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
 fn device_queue(device: &Device) -> Queue {
     for _ in 0..1000 {

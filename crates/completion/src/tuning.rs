@@ -25,12 +25,14 @@ pub struct Cycle {
     pub delay: Nanos,
     /// From a timer's instant to the same.
     pub late: Nanos,
+    /// What each further notification costs the host's CPUs while the thread that the first one wakes is on its way.
+    pub message: Nanos,
 }
 
 /// A server without hypervisor; an executor measures its own machine and says so.
 impl Default for Cycle {
     fn default() -> Cycle {
-        Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000) }
+        Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) }
     }
 }
 

@@ -77,7 +77,7 @@ fn measure() -> std::io::Result<Cycle> {
     })?;
     let naps = (0..ROUNDS).map(|_| Ok(sleep(Some(hw::now() + PAUSE))?.0)).collect::<std::io::Result<Vec<_>>>()?;
     let ((cpu, delay), (nap, late)) = (medians(notified), medians(naps));
-    Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late })
+    Ok(Cycle { cpu: cpu.max(Nanos(1)), nap: nap.max(Nanos(1)), delay, late, message: Nanos::ZERO })
 }
 
 /// Of CPU time and lateness.

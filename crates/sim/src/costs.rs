@@ -241,6 +241,7 @@ impl Costs {
             nap: sleep + thread.timer + around + interrupt.timer,
             delay: interrupt.message_delay + taken + thread.idle_exit + back,
             late: thread.timer_slack + around + interrupt.timer + thread.idle_exit + back,
+            message: around + interrupt.handler,
         }
     }
 }

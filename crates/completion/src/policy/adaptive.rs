@@ -14,6 +14,7 @@
 
 mod flight;
 mod ledger;
+mod pace;
 mod service;
 mod waits;
 
@@ -23,11 +24,15 @@ use super::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Decisions, Done, LatencySlack, Plan, Seen, Tuning};
 use flight::Flight;
 use ledger::Ledger;
+use pace::Pace;
 use service::Service;
-use waits::Waits;
+use waits::{Waits, Yields};
 
 /// One wait in so many is looked at all the way, because what is found after a sleep says little about the device.
 const EXPLORE_EVERY: u64 = 64;
+
+/// And the first ones, because nothing is known yet.
+const EXPLORE_FIRST: u64 = 8;
 
 /// For as long as so many sleeps cost; a command that takes longer than was predicted by that is no use for predicting.
 const EXPLORE_SLEEPS: u64 = 8;
@@ -35,6 +40,10 @@ const EXPLORE_SLEEPS: u64 = 8;
 /// Sleeps that one wait which follows a prediction can cost too much: a nap, a spin and a sleep, and what a choice of the
 /// user's adds.
 const MARGIN: u64 = 6;
+
+/// The part of a nap's CPU time that is spent before the thread blocks is less than one in this many: a timer that is
+/// nearer would have passed by then.
+const SETTING: u64 = 3;
 
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
@@ -50,15 +59,24 @@ pub(super) struct Adaptive {
     nap: Nanos,
     late: Nanos,
     delay_over_late: Nanos,
+    /// What each further notification costs.
+    message: Nanos,
     flight: Flight,
     service: Service,
+    pace: Pace,
     waits: Waits,
+    yields: Yields,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
     doing: Doing,
+    /// Since when, and until when at most because of the caller.
+    asked: Nanos,
+    goes_on_at: Option<Nanos>,
     /// The look that comes follows a nap that was to end before anything was there.
     napped: bool,
+    /// With so many in flight, all overdue, it naps (or sleeps).
+    patient: Option<(u32, bool)>,
     /// The look that comes follows a sleep that the notification did not end.
     slept_through: bool,
     /// A message was lost once; from then on every sleep has a deadline.
@@ -78,14 +96,15 @@ struct Wait {
     spun: Nanos,
     /// Naps and sleeps that brought nothing.
     in_vain: u32,
-    explores: bool,
+    /// CPU time left for looking all the way, to learn.
+    explores: Nanos,
 }
 
 /// What the executor was told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Nothing,
-    Spin { from: Nanos },
+    Spin,
     Nap,
     Gather,
     Sleep,
@@ -100,14 +119,20 @@ impl Adaptive {
             nap: machine.nap.max(Nanos(1)),
             late: machine.late,
             delay_over_late: machine.delay - machine.late,
+            message: machine.message,
             flight: Flight::new(),
             service: Service::new(),
+            pace: Pace::default(),
             waits: Waits::new(),
+            yields: Yields::new(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
             doing: Doing::Nothing,
+            asked: Nanos::ZERO,
+            goes_on_at: None,
             napped: false,
+            patient: None,
             slept_through: false,
             distrusts: false,
         }
@@ -122,6 +147,7 @@ impl Adaptive {
         if let Some(class) = batch.class {
             self.flight.sent(now, batch.commands, class);
         }
+        self.pace.sent(now, batch.commands);
         // Nothing else was in flight: nothing can be there yet.
         if batch.in_flight > batch.commands { Check::TryLook { budget: WEIGHT } } else { Check::No }
     }
@@ -145,6 +171,9 @@ impl Adaptive {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
         }
+        if seen.goes_on_at.is_some() {
+            self.pace.clocked();
+        }
         if seen.in_flight == 0 {
             self.wait = None;
             return Plan::Rest;
@@ -153,8 +182,12 @@ impl Adaptive {
         let before = self.decisions.gathered;
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
+        if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.flight.last(&self.service) <= now {
+            self.patient = Some((seen.in_flight, gathers));
+        }
+        (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
         self.doing = match plan {
-            Plan::Spin { .. } => Doing::Spin { from: now },
+            Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } if gathers => Doing::Gather,
             Plan::Nap { .. } => Doing::Nap,
             Plan::Sleep { .. } => Doing::Sleep,
@@ -170,8 +203,8 @@ impl Adaptive {
         let mut spent = Nanos::ZERO;
         match doing {
             Doing::Nothing => {}
-            Doing::Spin { from } => {
-                spent = now - from;
+            Doing::Spin => {
+                spent = now - self.asked;
                 if let Some(wait) = &mut self.wait {
                     wait.spun += spent;
                     wait.came = seen.pending.then_some(now);
@@ -180,11 +213,17 @@ impl Adaptive {
             Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
         }
         self.napped = doing == Doing::Nap;
+        if seen.woke.is_none()
+            && let Some((in_flight, napped)) = self.patient.take()
+        {
+            self.yields.found(in_flight, napped, seen.found);
+        }
         self.slept_through = doing == Doing::Sleep && seen.woke.is_some_and(|woke| woke.cause != Cause::Notification);
         self.ledger.spend(spent);
-        if let Some(wait) = &self.wait {
-            if wait.explores {
+        if let Some(wait) = &mut self.wait {
+            if wait.explores > Nanos::ZERO {
                 self.ledger.explore(spent);
+                wait.explores = wait.explores - spent;
             }
             if seen.found > 0 {
                 self.end_wait(now);
@@ -201,14 +240,15 @@ impl Adaptive {
             }
             return Nanos::ZERO;
         };
-        let delay = self.late + self.delay_over_late;
+        let delay = self.delay();
         let cost = if nap { &mut self.nap } else { &mut self.cpu };
         if let Some(cycle) = seen.cycle {
             *cost = track(*cost, cycle).max(Nanos(1));
         }
         let cost = *cost;
-        if woke.cause == Cause::Timer {
-            // Rather too early than too late: it falls slowly, and not at all for a timer that had passed already.
+        // Back sooner than going takes: the timer had passed already.
+        if woke.cause == Cause::Timer && now - self.asked > cost {
+            // Rather too early than too late: it falls slowly.
             self.late =
                 if woke.late >= self.late { track(self.late, woke.late) } else { self.late - Nanos((self.late - woke.late).0 / 128) };
         }
@@ -219,7 +259,9 @@ impl Adaptive {
                 wait.came = Some(wait.since.max(now - delay));
             }
         }
-        cost
+        // The caller would have woken it whatever it does.
+        let anyway = woke.cause == Cause::Timer && self.goes_on_at.is_some_and(|at| at <= now);
+        if anyway { Nanos::ZERO } else { cost }
     }
 
     #[inline]
@@ -233,27 +275,31 @@ impl Adaptive {
         }
     }
 
+    /// From an entry to the first look of a thread that it has woken.
+    fn delay(&self) -> Nanos {
+        self.late + self.delay_over_late
+    }
+
     /// What a sleep counts as: its CPU time, and the worth of its delay.
     #[inline]
     fn horizon(&self) -> Nanos {
         let (slack, usual) = (u64::from(self.slack.thousandths()), u64::from(LatencySlack::default().thousandths()));
         match slack {
             0 => Nanos::MAX,
-            slack if slack < usual => self.cpu + Nanos((self.late + self.delay_over_late).0.saturating_mul(usual - slack) / slack),
+            slack if slack < usual => self.cpu + Nanos(self.delay().0.saturating_mul(usual - slack) / slack),
             slack => Nanos(self.cpu.0 * usual / slack),
         }
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let horizon = self.horizon();
-        let first = self.flight.first(&self.service).unwrap_or(now).max(now);
+        let first = self.flight.first(now, &self.service).unwrap_or(now).max(now);
         let wait = self.begin(now, seen.in_flight, first);
         if seen.leaving {
             return self.give_way(now);
         }
-        let exploring = Nanos(self.cpu.0 * EXPLORE_SLEEPS) - wait.spun;
-        if wait.explores && exploring > Nanos::ZERO && !seen.cpu_wanted {
-            return self.spin_or_nap(now, first, first, Nanos::ZERO, exploring);
+        if wait.explores > Nanos::ZERO && !seen.cpu_wanted {
+            return self.spin_or_nap(now, first, first, Nanos::ZERO, wait.explores);
         }
         if horizon <= self.cpu && !self.ledger.may_predict(self.cpu, MARGIN) {
             // As if nothing were known.
@@ -269,13 +315,20 @@ impl Adaptive {
             return self.give_way(now);
         }
         let expected = self.waits.expected(seen.in_flight);
-        let awake = (first - now).min(if first - now > self.late + self.nap { self.nap } else { Nanos::MAX }) + expected;
+        let awake = if self.nap_pays(now, first - self.late) { self.nap } else { first - now } + expected;
         if wait.spun >= horizon || awake > horizon {
-            return self.sleep(now);
+            // What a sleep finds late as well, a nap finds without being told of each.
+            let held = seen.urgent_waiting == 0;
+            let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
+                return self.sleep(now);
+            };
+            self.decisions.gathered += 1;
+            return Plan::Nap { until };
         }
-        // Where earliness is worth something, so is that of whoever goes on by himself.
-        let awake = seen.goes_on_at.filter(|_| horizon > self.cpu).unwrap_or(first);
-        self.spin_or_nap(now, first.min(awake.max(now)), first, self.allowance(seen), (horizon - wait.spun).min(SLICE))
+        // As if polled: whoever goes on by himself is not to be late either.
+        let earliest = seen.goes_on_at.filter(|_| horizon == Nanos::MAX);
+        let awake = earliest.unwrap_or(first).clamp(now, first);
+        self.spin_or_nap(now, awake, first, self.allowance(seen), (horizon - wait.spun).min(SLICE))
     }
 
     /// The wait under way, or a new one.
@@ -285,10 +338,11 @@ impl Adaptive {
             return wait;
         }
         self.decisions.waits += 1;
-        let explores = self.decisions.waits.is_multiple_of(EXPLORE_EVERY)
-            && self.ledger.may_explore()
-            && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN);
+        self.pace.waits();
+        let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore();
+        let explores = (turn || self.decisions.waits <= EXPLORE_FIRST) && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN);
         self.decisions.explored += u64::from(explores);
+        let explores = if explores { Nanos(self.cpu.0 * EXPLORE_SLEEPS) } else { Nanos::ZERO };
         let wait = Wait { since: now, due, in_flight, came: None, spun: Nanos::ZERO, in_vain: 0, explores };
         self.wait = Some(wait);
         wait
@@ -296,10 +350,11 @@ impl Adaptive {
 
     /// How late the next completion may be found.
     fn allowance(&self, seen: &Seen) -> Nanos {
-        match self.flight.class() {
-            Some(class) if seen.urgent_waiting == 0 => self.slack.of(self.service.median(class)).min(LONGEST),
-            _ => Nanos::ZERO,
-        }
+        let Some(class) = self.flight.class().filter(|_| seen.urgent_waiting == 0) else { return Nanos::ZERO };
+        let median = self.service.median(class);
+        // Whoever is behind his clock loses room by waiting: no longer than the device takes anyway, or a nap at all.
+        let most = if self.pace.behind() { median.max(Nanos(self.late.0 * 2)) } else { LONGEST };
+        self.slack.of(median).min(most)
     }
 
     /// Until when to gather, if that is allowed and pays.
@@ -316,16 +371,50 @@ impl Adaptive {
             // The thread wakes then anyway.
             return Some(goes_on);
         }
-        let end = end.min(self.flight.last(&self.service).max(first));
-        let until = end - self.late;
-        let several = seen.in_flight > 1 && until > now + self.nap;
-        let gathered = if several { self.flight.by(end, &self.service) } else { 0 };
+        if seen.goes_on_at.is_none()
+            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, end)
+        {
+            return Some(until);
+        }
+        self.gather_by(now, seen.in_flight, first, end)
+    }
+
+    /// Until when to nap if a clock drives the caller and he only waits for room: meanwhile his instants pass, and none of
+    /// them wakes anybody.
+    fn wait_for_room(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
+        let spared = self.pace.spares(end - first, self.nap);
+        if spared == Nanos::ZERO || self.nap >= self.cpu + spared {
+            return None;
+        }
+        let last = self.flight.last(&self.service);
+        let full = self.flight.since().unwrap_or(now) + self.pace.of(2 * in_flight);
+        let until = end.min(first.max(last).max(full)) - self.late;
+        (until >= last && until > now).then_some(until)
+    }
+
+    /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
+    fn gather_by(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
+        let last = self.flight.last(&self.service);
+        let soonest = now + Nanos(self.nap.0 / SETTING);
+        if in_flight < 2 || soonest + self.late > end {
+            return None;
+        }
+        if last <= now {
+            // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
+            // who is behind loses room.
+            let age = if self.pace.behind() { self.delay() } else { now - self.flight.since().unwrap_or(now) };
+            let again = now + age;
+            let until = (end.min(again) - self.late).max(soonest);
+            return self.yields.pays(in_flight, self.nap, self.cpu, self.message).then_some(until);
+        }
+        let until = (end.min(last.max(first)) - self.late).max(soonest);
+        let gathered = self.flight.by(until + self.late, &self.service);
         if gathered < 2 {
             return None;
         }
-        let slept_over = self.flight.by(first + self.late + self.delay_over_late, &self.service).max(1);
-        let pays = self.nap.0 * u64::from(slept_over) < self.cpu.0 * u64::from(gathered);
-        pays.then_some(until)
+        let slept_over = u64::from(self.flight.by(first + self.delay(), &self.service).max(1));
+        let sleep = self.cpu + Nanos(self.message.0 * (slept_over - 1)).min(self.delay());
+        (self.nap.0 * slept_over < sleep.0 * u64::from(gathered)).then_some(until)
     }
 
     /// Somebody else wants the CPU, or the thread has other things to do.
@@ -345,14 +434,20 @@ impl Adaptive {
         Plan::Spin { until: now + at_most.max(Nanos(1)) }
     }
 
+    /// Whether a nap until then is cheaper than staying awake for as long.
+    fn nap_pays(&self, now: Nanos, until: Nanos) -> bool {
+        until > now && until + self.late > now + self.nap
+    }
+
     /// Awake at `awake`, and from when something is due for so long.
     fn spin_or_nap(&mut self, now: Nanos, awake: Nanos, first: Nanos, allowed: Nanos, at_most: Nanos) -> Plan {
         let until = awake + allowed - self.late;
-        if until > now + self.nap {
+        if self.nap_pays(now, until) {
             self.decisions.napped += 1;
             return Plan::Nap { until };
         }
-        self.spin(now, (first - now) + at_most)
+        let turns = self.flight.turns_slow(now, &self.service).unwrap_or(Nanos::MAX);
+        self.spin(now, ((first - now) + at_most).min(turns - now))
     }
 }
 

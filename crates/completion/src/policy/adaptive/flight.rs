@@ -76,17 +76,26 @@ impl Flight {
 
     /// Before this no completion is likely. `None`: nothing is known.
     #[inline]
-    pub(super) fn first(&self, service: &Service) -> Option<Nanos> {
+    pub(super) fn first(&self, now: Nanos, service: &Service) -> Option<Nanos> {
         let mut first = None;
         for sent in self.batches().take(FRONT) {
-            let low = service.low(sent.class);
-            if low == Nanos::ZERO {
-                return None;
-            }
-            let due = sent.at + low;
+            // Which of several is the slow one is not known.
+            let age = if self.begun - self.left == 1 { now - sent.at } else { Nanos::ZERO };
+            let due = sent.at + service.due(sent.class, age)?;
             first = Some(first.map_or(due, |first: Nanos| first.min(due)));
         }
         first
+    }
+
+    /// When the only batch turns out to be a slow one, if it has not yet.
+    pub(super) fn turns_slow(&self, now: Nanos, service: &Service) -> Option<Nanos> {
+        let oldest = self.batches().next().filter(|_| self.begun - self.left == 1)?;
+        service.slow_from(oldest.class).map(|age| oldest.at + age).filter(|&instant| instant > now)
+    }
+
+    /// When the oldest was sent.
+    pub(super) fn since(&self) -> Option<Nanos> {
+        self.batches().next().map(|oldest| oldest.at)
     }
 
     /// When most of everything has.

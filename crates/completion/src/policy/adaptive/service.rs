@@ -11,6 +11,9 @@ use crate::{Done, Found};
 /// The low quantile: one completion in sixteen comes sooner.
 const LOW_PART: u64 = 16;
 
+/// A command that takes so many times the low quantile is slow: an erase in its way, another phase of the device.
+const SLOW: u64 = 2;
+
 /// Deadline over the 99.9th percentile: k of the design.
 const LATE: u64 = 4;
 
@@ -19,8 +22,13 @@ const LATE: u64 = 4;
 pub(super) struct Times {
     /// Nothing is known while it is 0.
     pub(super) low: u64,
+    /// The same of slow ones alone.
+    slow: u64,
+    /// Of those that are not slow.
     median: u64,
     p999: u64,
+    /// Some of them were looked for all the while, and not only found after a sleep.
+    looked: bool,
 }
 
 /// Device times by class.
@@ -32,13 +40,24 @@ impl Service {
         Service([Times::default(); Class::COUNT])
     }
 
-    /// Before this a completion is unlikely; zero: nothing is known.
+    /// Before this age a completion of a command that has reached `age` is unlikely. `None`: nothing is known.
     #[inline]
-    pub(super) fn low(&self, class: Class) -> Nanos {
-        Nanos(self.0[class.index()].low)
+    pub(super) fn due(&self, class: Class, age: Nanos) -> Option<Nanos> {
+        let times = &self.0[class.index()];
+        match times.low {
+            0 => None,
+            low if age.0 < low.saturating_mul(SLOW) => Some(Nanos(low)),
+            _ => Some(Nanos(times.slow)),
+        }
     }
 
-    /// Half of the commands have completed by then.
+    /// From this age on a command is slow, and is looked for when slow ones come. `None`: there are none.
+    pub(super) fn slow_from(&self, class: Class) -> Option<Nanos> {
+        let times = &self.0[class.index()];
+        (times.slow > 0).then(|| Nanos(times.low.saturating_mul(SLOW)))
+    }
+
+    /// Half of the commands that are not slow have completed by then.
     #[inline]
     pub(super) fn median(&self, class: Class) -> Nanos {
         Nanos(self.0[class.index()].median)
@@ -54,8 +73,8 @@ impl Service {
     pub(super) fn learn(&mut self, done: &Done, overslept: bool) {
         let times = &mut self.0[done.class.index()];
         match done.found {
-            Found::Looking => times.add(done.age.0),
-            Found::AfterSleep { .. } if overslept => times.low -= times.step().min(times.low.saturating_sub(1)),
+            Found::Looking => times.look(done.age.0),
+            Found::AfterSleep { at_most } if overslept => times.sooner(at_most.0),
             // No more than an upper bound, so it can only take estimates down.
             Found::AfterSleep { at_most } => times.bound(at_most.0),
         }
@@ -63,28 +82,39 @@ impl Service {
 }
 
 impl Times {
-    /// By how much a sample below takes the low quantile down.
-    fn step(&self) -> u64 {
-        (self.low / 64).max(LOW_PART)
+    /// What was believed, of commands of this age, was too late.
+    fn sooner(&mut self, age: u64) {
+        let believed = if self.slow > 0 && age >= self.low.saturating_mul(SLOW) { &mut self.slow } else { &mut self.low };
+        *believed = believed.saturating_sub(step(*believed)).max(1);
+    }
+
+    #[inline]
+    fn look(&mut self, age: u64) {
+        if self.looked {
+            return self.add(age);
+        }
+        // Until now there were upper bounds at most.
+        self.begin(age);
+        self.looked = true;
+    }
+
+    fn begin(&mut self, age: u64) {
+        let age = age.max(1);
+        (self.low, self.median, self.p999) = (age, age, age.saturating_mul(2));
     }
 
     #[inline]
     fn add(&mut self, age: u64) {
-        if self.low == 0 {
-            (self.low, self.median, self.p999) = (age.max(1), age.max(1), age.max(1) * 2);
-            return;
+        let slow = age >= self.low.saturating_mul(SLOW);
+        if slow {
+            walk_low(&mut self.slow, age);
         }
-        let step = self.step();
-        self.low = if age >= self.low {
-            self.low + step / LOW_PART
-        } else if age < self.low / 2 {
-            // Another device, or another phase of it.
-            age.max(1)
-        } else {
-            self.low.saturating_sub(step).max(1)
-        };
-        let step = self.median / 32 + 1;
-        self.median = if age >= self.median { self.median + step } else { self.median.saturating_sub(step).max(1) };
+        walk_low(&mut self.low, age);
+        if !slow {
+            let step = self.median / 32 + 1;
+            let walked = if age >= self.median { self.median + step } else { self.median.saturating_sub(step).max(1) };
+            self.median = walked.min(self.low.saturating_mul(SLOW));
+        }
         let step = self.p999 / 8;
         self.p999 = if age >= self.p999 { self.p999 + step } else { self.p999 - step / 1_000 };
     }
@@ -93,9 +123,28 @@ impl Times {
     fn bound(&mut self, at_most: u64) {
         if self.low == 0 {
             // Better than nothing, and the first wait that is looked at all the way corrects it.
-            self.add(at_most);
+            self.begin(at_most);
         } else if at_most < self.low {
             self.add(at_most);
+        } else if at_most >= self.low.saturating_mul(SLOW) && (self.slow == 0 || at_most < self.slow) {
+            self.slow = at_most;
         }
     }
+}
+
+/// By how much a sample below takes a low quantile down.
+fn step(low: u64) -> u64 {
+    (low / 64).max(LOW_PART)
+}
+
+fn walk_low(low: &mut u64, age: u64) {
+    let step = step(*low);
+    *low = if age >= *low && *low > 0 {
+        *low + step / LOW_PART
+    } else if *low == 0 || age < *low / 2 {
+        // Nothing was known; another device, or another phase of it.
+        age.max(1)
+    } else {
+        low.saturating_sub(step).max(1)
+    };
 }

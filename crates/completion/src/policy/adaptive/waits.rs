@@ -43,3 +43,43 @@ impl Waits {
         });
     }
 }
+
+/// Entries that a nap and a sleep find when whatever is in flight is overdue already: by powers of two in flight, in
+/// [`ONE`]s.
+#[derive(Clone, Debug)]
+pub(super) struct Yields {
+    nap: [u32; BUCKETS],
+    sleep: [u32; BUCKETS],
+}
+
+/// One entry.
+const ONE: u32 = 1 << 10;
+
+/// What is believed of a nap that has not been tried for long, so that it is tried.
+const HOPED: u32 = 2 * ONE;
+
+impl Yields {
+    pub(super) fn new() -> Yields {
+        Yields { nap: [HOPED; BUCKETS], sleep: [ONE; BUCKETS] }
+    }
+
+    /// Whether a nap that costs so much finds entries for less than a sleep does, of which each but the first sends a
+    /// message.
+    pub(super) fn pays(&self, in_flight: u32, nap: Nanos, sleep: Nanos, message: Nanos) -> bool {
+        let at = Waits::bucket(in_flight);
+        let (napped, slept) = (u64::from(self.nap[at]), u64::from(self.sleep[at].max(ONE)));
+        let sleep = sleep.0 + message.0.saturating_mul(slept - u64::from(ONE)) / u64::from(ONE);
+        nap.0.saturating_mul(slept) <= sleep.saturating_mul(napped)
+    }
+
+    /// A nap, or a sleep, has found so many.
+    pub(super) fn found(&mut self, in_flight: u32, napped: bool, entries: u32) {
+        let at = Waits::bucket(in_flight);
+        let (seen, other) = if napped { (&mut self.nap, &mut self.sleep) } else { (&mut self.sleep, &mut self.nap) };
+        seen[at] = seen[at] - (seen[at] >> MEMORY_LOG2) + ((entries.min(64) * ONE) >> MEMORY_LOG2);
+        if !napped {
+            // What was seen of naps is forgotten slowly, so that they are tried again.
+            other[at] += (seen[at] + ONE).saturating_sub(other[at]) >> 8;
+        }
+    }
+}

@@ -5,6 +5,8 @@ use super::*;
 /// A policy that knows a device which takes `age`, more or less, and comes when it is due.
 fn taught(slack: LatencySlack, age: u64) -> Adaptive {
     let mut policy = policy(slack);
+    // The first waits are looked at all the way.
+    policy.decisions.waits = EXPLORE_FIRST;
     for n in 0..500 {
         policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, false);
     }

@@ -23,6 +23,8 @@ pub(crate) struct Habits {
     pub(crate) posted_looks_again: bool,
     /// Whoever releases a completion queue's lock looks after those who found it busy.
     pub(crate) releases_look: bool,
+    /// Whoever stops waiting on a shared queue hands its notification on.
+    pub(crate) hands_on: bool,
 }
 
 /// What an entry posted before `Arm` did not signal, `Look` finds.
@@ -31,6 +33,7 @@ pub(crate) const LAWFUL: Habits = Habits {
     looks_after_switch: true,
     posted_looks_again: true,
     releases_look: true,
+    hands_on: true,
 };
 
 /// What a step of going to sleep came to.

@@ -261,14 +261,15 @@ impl Thread {
             let queue = &g.queues[lane.queue];
             match lane.plan {
                 Plan::Sleep { .. } => lane.register(queue),
-                _ => g.out.extend(lane.leave(queue).map(Effect::Poke)),
+                _ if g.habits.hands_on => g.out.extend(lane.leave(queue).map(Effect::Poke)),
+                _ => {}
             }
         }
     }
 
     /// Hands on every notification: it computes, or is done.
     fn leave_all(&mut self, g: &mut Ground) {
-        for lane in &mut self.lanes {
+        for lane in self.lanes.iter_mut().filter(|_| g.habits.hands_on) {
             g.out.extend(lane.leave(&g.queues[lane.queue]).map(Effect::Poke));
         }
     }

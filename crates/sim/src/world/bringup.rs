@@ -192,10 +192,6 @@ impl<'a, P: Bus> World<'a, P> {
             self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn));
         }
         self.share_queues(&maps);
-        if scenario.host == Host::User && self.queues.iter().any(|queue| queue.shared) {
-            let what = "more software queues than hardware queues in the user host; give the device more, or take the kernel host";
-            return Err(SimError::Unfit(what.into()));
-        }
         Ok(())
     }
 

@@ -54,8 +54,6 @@ fn any_machine() -> impl Strategy<Value = Scenario> {
         scenario.machine = Machine { cpus, nodes: nodes.min(cpus), posted, ..scenario.machine };
         scenario.machine.hogs = hog.into_iter().map(|cpu| cpu % cpus).collect();
         scenario.host = if kernel { Host::Kernel } else { Host::User };
-        // In the user host every software queue has a hardware queue of its own.
-        let queues = if kernel { queues } else { threads as u16 * lanes };
         let first = scenario.devices[0].clone();
         let affinity = if list.len() == 1 { Affinity::Managed } else { Affinity::Cpus(list.iter().map(|cpu| cpu % cpus).collect()) };
         let device = |n: usize| DeviceSpec { name: format!("disk{n}"), queues, affinity: affinity.clone(), ..first.clone() };
@@ -66,6 +64,37 @@ fn any_machine() -> impl Strategy<Value = Scenario> {
         spec.job.numjobs = threads;
         spec.job.number_ios = Some(60);
         scenario
+    })
+}
+
+/// Looks and handlers that take long, so that much comes between their steps.
+const SLOW_LOOK: Costs = Costs {
+    interrupt: InterruptCosts { handler: Nanos(1_500), demultiplex: Nanos(500), ..Costs::BARE_METAL.interrupt },
+    library: LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library },
+    ..Costs::BARE_METAL
+};
+
+/// Threads that share the queues of a few devices, submit once what they have in flight, and wait for all of it: no later
+/// entry makes up for one that nobody looks for.
+fn any_burst() -> impl Strategy<Value = Scenario> {
+    let mode = prop::sample::select(Mode::ALL.to_vec());
+    let shape = (2u32..6, 1u32..6, 1usize..5, 1u16..4, 1u16..3);
+    (mode, shape, any::<[bool; 3]>(), any::<u64>()).prop_map(|(mode, shape, [kernel, posted, one_cpu], seed)| {
+        let (threads, depth, devices, queues, lanes) = shape;
+        let depth = depth * devices as u32;
+        let mut job = closed_loop(depth, depth.into());
+        (job.complete_min, job.numjobs) = (depth, threads);
+        job.filenames = (0..devices).map(|n| format!("disk{n}")).collect();
+        let affinity = if one_cpu { Affinity::Cpus(vec![0]) } else { Affinity::Managed };
+        let device =
+            |name: &String| DeviceSpec { affinity: affinity.clone(), ..DeviceSpec::new(name, Profile::optane()).with_queues(queues) };
+        let devices = job.filenames.iter().map(device).collect();
+        let base = Scenario::new(mode, Profile::optane(), job);
+        let mut jobs = base.jobs.clone();
+        jobs[0].queues = lanes;
+        let machine = Machine { posted, costs: SLOW_LOOK, ..Machine::new(threads as usize, 1) };
+        let host = if kernel { Host::Kernel } else { Host::User };
+        Scenario { machine, host, devices, jobs, seed, limit: Nanos::from_secs(2), ..base }
     })
 }
 

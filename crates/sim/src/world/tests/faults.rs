@@ -104,7 +104,7 @@ fn a_command_that_does_not_come_back_is_aborted_or_reset_away_and_carried_out_af
         for mode in Mode::ALL {
             let outcome = run(&with_faults(mode, FaultPlan::new().at(500, fault)));
             assert_eq!(outcome.completed, 2_000, "{mode}: {fault:?}");
-            assert!(outcome.aborts + u64::from(outcome.resets) as u32 >= 1, "{mode}: {fault:?}");
+            assert!(outcome.aborts + outcome.resets >= 1, "{mode}: {fault:?}");
             assert!(outcome.elapsed >= recovery().command_timeout, "{mode}: {fault:?}");
         }
     }
@@ -117,6 +117,63 @@ fn statuses_fail_the_request_or_invite_another_try() {
         assert_eq!((medium.failed, medium.failure.map(|f| f.code)), (1, Some(ErrorCode::EIO)), "{mode}");
         let circumstance = run(&with_faults(mode, FaultPlan::new().at(500, Fault::Status(Status::COMMAND_INTERRUPTED))));
         assert_eq!((circumstance.completed, circumstance.bad_statuses, circumstance.failure), (2_000, 1, None), "{mode}");
+    }
+}
+
+/// Four CPUs on two nodes whose threads share the two queues of each of two drives, which have one vector each. The first
+/// drive's bus is at fault.
+fn server(mode: Mode, host: Host, posted: bool, faults: FaultPlan) -> Scenario {
+    let mut job = closed_loop(8, 300);
+    (job.numjobs, job.filenames) = (4, vec!["disk0".into(), "disk1".into()]);
+    let base = with_faults_on(mode, FaultPlan::new(), job);
+    let drive = |name: &str, faults| {
+        let mut drive = DeviceSpec { faults, ..DeviceSpec::new(name, Profile::optane()).with_queues(2) };
+        drive.config.vectors = 2;
+        drive
+    };
+    let devices = vec![drive("disk0", faults), drive("disk1", FaultPlan::new())];
+    Scenario { machine: Machine { posted, ..Machine::new(4, 2) }, host, devices, ..base }
+}
+
+/// Every mode, either host, vectors one by one or posted.
+fn servers() -> impl Iterator<Item = (Mode, Host, bool)> {
+    let hosts = [(Host::User, false), (Host::User, true), (Host::Kernel, false), (Host::Kernel, true)];
+    Mode::ALL.into_iter().flat_map(move |mode| hosts.map(|(host, posted)| (mode, host, posted)))
+}
+
+#[test]
+fn on_a_server_messages_that_go_astray_cost_no_reset() {
+    for fault in [Fault::LoseMessage, Fault::DelayMessage(Nanos::from_micros(700)), Fault::DoubleMessage] {
+        for (mode, host, posted) in servers() {
+            let outcome = run(&server(mode, host, posted, FaultPlan::new().at(77, fault)));
+            assert_eq!((outcome.completed, outcome.resets, outcome.aborts), (1_200, 0, 0), "{mode} {host:?} {posted}: {fault:?}");
+        }
+    }
+}
+
+#[test]
+fn on_a_server_the_drive_at_fault_is_reset_and_the_other_goes_on() {
+    for fault in [Fault::StaleCid, Fault::UnknownCid, Fault::DoubleEntry, Fault::Fatal] {
+        for (mode, host, posted) in servers() {
+            let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
+            assert_eq!((outcome.completed, outcome.resets), (1_200, 1), "{mode} {host:?} {posted}: {fault:?}");
+        }
+    }
+    let unwatched = Scenario { recovery: None, ..server(Mode::POLL, Host::User, false, FaultPlan::new().at(300, Fault::UnknownCid)) };
+    assert!(matches!(unwatched.run(), Err(SimError::Violation(_))));
+}
+
+#[test]
+fn on_a_server_silence_is_ended_by_an_abort_or_a_reset() {
+    for fault in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
+        for (mode, host, posted) in servers() {
+            let outcome = run(&server(mode, host, posted, FaultPlan::new().at(300, fault)));
+            assert_eq!(outcome.completed, 1_200, "{mode} {host:?} {posted}: {fault:?}");
+            assert!(outcome.aborts + outcome.resets >= 1, "{mode} {host:?} {posted}: {fault:?}");
+            let unwatched = Scenario { recovery: None, ..server(mode, host, posted, FaultPlan::new().at(300, fault)) };
+            let stuck = Scenario { limit: Nanos::from_secs(1), ..unwatched }.run();
+            assert!(matches!(stuck, Err(SimError::Standstill { .. } | SimError::TooLong { .. } | SimError::Violation(_))), "{stuck:?}");
+        }
     }
 }
 
@@ -148,24 +205,45 @@ fn any_faults() -> impl Strategy<Value = FaultPlan> {
 }
 
 /// Whatever goes wrong, and whenever: a typed error or success for each request, exactly once, and an end.
+fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Result<(), TestCaseError> {
+    (scenario.recovery, scenario.limit) = (Some(recovery()), Nanos::from_secs(600));
+    for (device, faults) in scenario.devices.iter_mut().zip(faults) {
+        device.faults = faults.clone();
+    }
+    let job = &mut scenario.jobs[0].job;
+    if writes {
+        job.pattern.direction = workload::Direction::Write;
+        job.random_map = true;
+        job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+    }
+    match scenario.run() {
+        Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),
+        // Faults may keep a controller from coming up; that is told, too.
+        Err(SimError::BringUp(_)) => Ok(()),
+        Err(error) => Err(TestCaseError::fail(error.to_string())),
+    }
+}
+
+fn whatever_goes_wrong(cases: u32, scenarios: impl Strategy<Value = Scenario>) {
+    let mut runner = TestRunner::new(Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) });
+    let faults = prop::collection::vec(any_faults(), 2);
+    runner.run(&(scenarios, faults, any::<bool>()), |(scenario, faults, writes)| ends_once(scenario, &faults, writes)).unwrap();
+}
+
 #[test]
 fn every_request_ends_once_whatever_goes_wrong() {
-    let mut runner = TestRunner::new(Runs { failure_persistence: None, ..Runs::with_cases(1_500) });
-    let law = |(scenario, faults, writes): (Scenario, FaultPlan, bool)| {
-        let mut scenario = Scenario { recovery: Some(recovery()), limit: Nanos::from_secs(600), ..scenario };
-        scenario.devices[0].faults = faults;
-        let job = &mut scenario.jobs[0].job;
-        if writes {
-            job.pattern.direction = workload::Direction::Write;
-            job.random_map = true;
-            job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
-        }
-        match scenario.run() {
-            Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),
-            // Faults may keep a controller from coming up; that is told, too.
-            Err(SimError::BringUp(_)) => Ok(()),
-            Err(error) => Err(TestCaseError::fail(error.to_string())),
-        }
-    };
-    runner.run(&(any_scenario(), any_faults(), any::<bool>()), law).unwrap();
+    whatever_goes_wrong(1_500, any_scenario());
+}
+
+/// The same where threads on several CPUs share queues, devices share CPUs, and vectors are shared or posted.
+#[test]
+fn every_machine_ends_every_request_once_whatever_goes_wrong() {
+    whatever_goes_wrong(400, any_machine());
+}
+
+/// `cargo test --release -p sim --lib -- --ignored ten_thousand`.
+#[test]
+#[ignore = "a soak: docs/testing.md"]
+fn ten_thousand_machines_end_every_request_once_whatever_goes_wrong() {
+    whatever_goes_wrong(10_000, any_machine());
 }

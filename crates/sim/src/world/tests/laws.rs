@@ -14,6 +14,12 @@ const LOOKS_TOO_EARLY: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Ar
 const DOES_NOT_ARM: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
 /// Trusts that a vector which it has just unmasked tells of what was posted before.
 const FORGETS_THE_MASK: Habits = Habits { looks_after_switch: false, ..LAWFUL };
+/// Leaves entries behind when it releases a queue's lock, although somebody found it held.
+const LEAVES_ENTRIES: Habits = Habits { releases_look: false, ..LAWFUL };
+/// Clears the outstanding bit of posted interrupts and does not look for what was posted before.
+const FORGETS_THE_BITS: Habits = Habits { posted_looks_again: false, ..LAWFUL };
+/// Goes away with a shared queue's notification.
+const KEEPS_THE_ROLE: Habits = Habits { hands_on: false, ..LAWFUL };
 
 /// What has to be true of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -76,12 +82,27 @@ fn every_machine_keeps_the_laws() {
     holds(400, LAWFUL, any_machine()).unwrap();
 }
 
+/// Where threads share queues and vectors, whoever leaves sees to it that somebody else looks.
+#[test]
+fn machines_with_other_habits_are_caught() {
+    let caught = |result: Result<(), String>, habits| {
+        let message = result.expect_err(&format!("no seed finds {habits:?}"));
+        assert!(message.contains("standstill") || message.contains("not done"), "{message}");
+    };
+    for habits in [LEAVES_ENTRIES, KEEPS_THE_ROLE] {
+        caught(holds(3_000, habits, any_machine()), habits);
+    }
+    holds(200, LAWFUL, any_burst()).unwrap();
+    caught(holds(3_000, FORGETS_THE_BITS, any_burst()), FORGETS_THE_BITS);
+}
+
 /// 10,000 of each: `cargo test --release -p sim --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "a soak of half a minute: docs/testing.md"]
 fn ten_thousand_machines_keep_the_laws() {
     holds(10_000, LAWFUL, any_scenario()).unwrap();
     holds(10_000, LAWFUL, any_machine()).unwrap();
+    holds(2_000, LAWFUL, any_burst()).unwrap();
 }
 
 /// The same runs without the look after arming, or with the look before it, or without arming, come to a standstill for

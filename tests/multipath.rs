@@ -193,6 +193,18 @@ fn without_waiting_the_later_write_is_undone() {
     assert_eq!(device.failover().unsafe_resends, 1);
 }
 
+/// `numa` takes the path whose controller is said to be on this CPU's node; a node that is not there is refused.
+#[test]
+fn the_nearest_path_is_taken() {
+    let device = open("multipath:?path=mem:64M&path=mem:64M?node=0&policy=numa", OpenOptions::default());
+    round_trip(&device.queue().unwrap(), 8, 4, 1);
+    let ios: Vec<u64> = device.paths().iter().map(|path| path.ios).collect();
+    // The machine that this runs on may have more nodes, of which all are nearer than nowhere.
+    assert_eq!(ios, [0, 16]);
+    let error = Device::open("multipath:?path=mem:64M&path=mem:64M?node=4000").err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(error.contains("there is no memory node 4000 here"), "{error}");
+}
+
 /// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
 fn device_queue(device: &Device) -> Queue {
     for _ in 0..1000 {

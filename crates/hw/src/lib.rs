@@ -14,6 +14,7 @@ mod clock;
 mod cpu;
 mod dma;
 mod eventfd;
+mod nodes;
 mod poller;
 mod vectors;
 
@@ -22,6 +23,7 @@ pub use clock::{ThreadCpuClock, Usage, now, process_cpu, set_timer_slack, sleep_
 pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle};
 pub use dma::{CqRing, DmaBuf, DmaPool, Lent, OutOfPool, PoolFull, RingMemory, SqRing};
 pub use eventfd::EventFd;
+pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::Poller;
 pub use vectors::Vectors;

@@ -62,6 +62,7 @@ pub(crate) struct Multipath {
     /// Software queues that nobody has, in descending order.
     free: Mutex<Vec<usize>>,
     software_queues: usize,
+    nodes: hw::Nodes,
     /// By software queue and path.
     published: Box<[CachePadded<Published>]>,
     counters: Mutex<Vec<Counters>>,
@@ -138,7 +139,8 @@ impl Multipath {
 
     /// Where the requests of a software queue come from.
     fn place(&self, index: usize) -> Place {
-        self.selector.place(index as u16, hw::current_cpu() as u16, 0, 0)
+        let cpu = hw::current_cpu();
+        self.selector.place(index as u16, cpu as u16, 0, self.nodes.of(cpu))
     }
 
     fn give_back(&self, index: usize) {

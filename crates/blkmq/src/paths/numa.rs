@@ -6,13 +6,13 @@ use super::set::{PathId, PathSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distances(pub Vec<Vec<u8>>);
 
-/// What a distance that nobody has given counts as: a node away.
-const UNKNOWN: u8 = 20;
-
 impl Distances {
+    /// What a distance that nobody has given counts as: farther than any.
+    pub const UNKNOWN: u8 = u8::MAX;
+
     fn between(&self, node: u16, path: PathId) -> u8 {
         let row = self.0.get(usize::from(node));
-        row.and_then(|row| row.get(usize::from(path.0))).copied().unwrap_or(UNKNOWN)
+        row.and_then(|row| row.get(usize::from(path.0))).copied().unwrap_or(Distances::UNKNOWN)
     }
 
     /// The nearest; of several, the first.

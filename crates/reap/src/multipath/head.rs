@@ -99,8 +99,8 @@ impl Head {
     }
 
     /// The thread runs on this CPU now.
-    pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: u16) {
-        shared.selector.settle(&mut self.place, cpu, 0);
+    pub(super) fn set_cpu(&mut self, shared: &Multipath, cpu: usize) {
+        shared.selector.settle(&mut self.place, cpu as u16, shared.nodes.of(cpu));
     }
 
     /// The thread is gone: what is counted by its place may be another's.

@@ -92,6 +92,21 @@ fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenEr
     control.play(&uri.script, hw::now()).map_err(options)
 }
 
+/// How far each path's controller is from each of the machine's memory nodes; of those that are said to be nowhere nothing is
+/// known.
+fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenError> {
+    let count = nodes.count() as u16;
+    if let Some(path) = uri.paths.iter().find(|path| path.node.is_some_and(|node| nodes.distance(node, node).is_none())) {
+        let node = path.node.unwrap_or_default();
+        return Err(OpenError::Options(format!(
+            "path {}: there is no memory node {node} here; there are {count}, counted from 0",
+            path.text
+        )));
+    }
+    let distance = |from: u16, path: &PathUri| path.node.and_then(|node| nodes.distance(from, node)).unwrap_or(Distances::UNKNOWN);
+    Ok(Distances((0..count).map(|from| uri.paths.iter().map(|path| distance(from, path)).collect()).collect()))
+}
+
 fn traits(inventory: &Inventory) -> PathTraits {
     let subsystem = &inventory.subsystem;
     PathTraits {
@@ -121,13 +136,13 @@ fn assemble(
     let number = Link::next_number();
     let namespaces = [Namespace::new(first.nsid(), first.splitter(), first.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..single.description().clone() };
-    let queues = options.software_queues;
+    let (queues, nodes) = (options.software_queues, hw::Nodes::here());
     let shape = Shape {
         paths: count as u8,
         queues: queues.clamp(1, u16::MAX.into()) as u16,
         cpus: hw::cpus().clamp(1, u16::MAX.into()) as u16,
         namespaces: 1,
-        distances: Distances::default(),
+        distances: distances(&uri, &nodes)?,
     };
     let selector = Paths::new(shape, uri.policy).map_err(|e| OpenError::Options(e.to_string()))?;
     Ok(Multipath {
@@ -144,6 +159,7 @@ fn assemble(
         tickets: Tickets::default(),
         free: Mutex::new((0..queues).rev().collect()),
         software_queues: queues,
+        nodes,
         published: (0..queues * count).map(|_| CachePadded::new(Published::default())).collect(),
         counters: Mutex::new(vec![Counters::default(); queues]),
         control,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use blkmq::paths::{PathId, Policy};
+use blkmq::paths::{Counting, PathId, Policy};
 use completion::Mode;
 use units::Nanos;
 
@@ -205,8 +205,8 @@ impl Parts {
     fn begin(&self, now: Nanos) -> Nanos {
         self.clock.set(now);
         let mut head = self.head.borrow_mut();
-        if self.shared.selector.policy() == Policy::QueueDepth(blkmq::paths::Counting::Cpu) {
-            head.set_cpu(&self.shared, hw::current_cpu() as u16);
+        if matches!(self.shared.selector.policy(), Policy::Numa | Policy::QueueDepth(Counting::Cpu)) {
+            head.set_cpu(&self.shared, hw::current_cpu());
         }
         if head.changes != self.shared.board.changes() {
             self.read_board(&mut head, now);

@@ -18,7 +18,8 @@ pub(crate) const SCHEME: &str = "multipath:";
 ///
 /// Each `path=` is a device URI of its own; an `&` inside it is written `%26`, and whatever else could be misread may be
 /// percent-encoded too. Beside the parameters of every device URI a path may have `delay=` (how much longer every command
-/// takes) and `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on).
+/// takes), `ana=` (`optimized`, `non-optimized`, `inaccessible`, `persistent-loss`, `change`: its state at power-on) and `node=` (the
+/// memory node that its controller is on: embedded ones are nowhere by themselves).
 /// Paths that name the same medium are controllers of one subsystem and share its namespaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MultipathUri {
@@ -48,6 +49,8 @@ pub struct PathUri {
     pub delay: Nanos,
     /// `ana=`: the state of its ANA group at power-on.
     pub ana: AnaState,
+    /// `node=`: the memory node that its controller is on, for `numa`.
+    pub node: Option<u16>,
 }
 
 const KEYS: [&str; 9] =
@@ -119,24 +122,28 @@ impl MultipathUri {
     }
 }
 
-/// A path's own URI: `delay` and `ana` are the path's, the rest is the device's.
+/// A path's own URI: `delay`, `ana` and `node` are the path's, the rest is the device's.
 fn path(text: &str) -> Result<PathUri, String> {
     if text.starts_with(SCHEME) {
         return Err("a path leads to one controller, and cannot be `multipath:` itself".into());
     }
     let (body, query) = text.split_once('?').map_or((text, ""), |(body, query)| (body, query));
-    let (mut delay, mut ana) = (Nanos::ZERO, AnaState::OPTIMIZED);
+    let (mut delay, mut ana, mut node) = (Nanos::ZERO, AnaState::OPTIMIZED, None);
     let mut own = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("delay", value)) => delay = span(value).map_err(|what| format!("`{text}`: `delay`: {what}"))?,
             Some(("ana", value)) => ana = state(value).map_err(|what| format!("`{text}`: `ana`: {what}"))?,
+            Some(("node", value)) => {
+                let parsed = value.parse().map_err(|_| format!("`{text}`: `node`: `{value}` is no memory node's number"))?;
+                node = Some(parsed);
+            }
             _ => own.push(pair),
         }
     }
     let device = if own.is_empty() { body.to_owned() } else { format!("{body}?{}", own.join("&")) };
     let device = device.parse().map_err(|e: UriError| format!("`{text}`: {}", e.what))?;
-    Ok(PathUri { text: text.to_owned(), device, delay, ana })
+    Ok(PathUri { text: text.to_owned(), device, delay, ana, node })
 }
 
 fn state(name: &str) -> Result<AnaState, String> {

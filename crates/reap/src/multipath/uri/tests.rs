@@ -21,6 +21,7 @@ fn paths_are_uris_of_their_own() {
     assert_eq!((uri.paths[1].delay, uri.paths[1].ana), (Nanos::from_millis(30), AnaState::NON_OPTIMIZED));
     assert_eq!(uri.paths[1].text, "mem:1G?profile=tlc&delay=30ms&ana=non-optimized");
     assert_eq!(uri.paths[1].device, uri.paths[0].device);
+    assert_eq!(parse("multipath:?path=mem:1G&path=mem:1G?node=1").paths.iter().map(|path| path.node).collect::<Vec<_>>(), [None, Some(1)]);
     // Encoded through and through, it is the same.
     assert_eq!(parse("multipath:?path=mem%3A1G%3Fprofile%3Dtlc").paths[0], uri.paths[0]);
 }
@@ -51,6 +52,7 @@ fn errors_say_where_and_what() {
     assert_eq!((column, what.contains("did you mean `profile`?")), (17, true), "{what}");
     assert!(fails("multipath:?path=multipath:?path=mem:1G").1.contains("cannot be `multipath:` itself"));
     assert!(fails("multipath:?path=mem:1G?delay=fast").1.contains("`fast` is no time"));
+    assert!(fails("multipath:?path=mem:1G?node=first").1.contains("`first` is no memory node's number"));
     assert!(fails("multipath:?path=mem:1G?ana=best").1.contains("known are optimized, non-optimized"));
     assert!(fails("multipath:?path=mem:1G&no_path_limit=many").1.contains("`many` is no whole number"));
     assert!(fails("multipath:?path=mem:1G&no_path_timeout=9").1.contains("write it as `30s`"));

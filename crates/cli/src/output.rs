@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -13,14 +13,18 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `path`, before anything runs whose results could then not be kept.
+    /// Opens `path`, before anything runs whose results could then not be kept. What is in the file stays until there is
+    /// something to write; a file that is new and was never written to is removed again.
     ///
     /// # Errors
     /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else { return Ok(Output { to: Box::new(io::stdout()), name: "the standard output".into() }) };
-        let file = File::create(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
-        Ok(Output { to: Box::new(BufWriter::new(file)), name: path.display().to_string() })
+        let new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("cannot write the results to {}", path.display()))?;
+        let to = Kept { file, written: false, new: new.then(|| path.to_owned()) };
+        Ok(Output { to: Box::new(BufWriter::new(to)), name: path.display().to_string() })
     }
 
     /// Writes `text`. A reader that has gone away wants no more of it, which is no error.
@@ -48,3 +52,36 @@ impl Output {
         }
     }
 }
+
+/// A file whose content is replaced by the first thing that is written.
+struct Kept {
+    file: File,
+    written: bool,
+    /// It was not there before.
+    new: Option<PathBuf>,
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Pipes and devices have no length.
+        if !std::mem::replace(&mut self.written, true) && self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(path) = self.new.take_if(|_| !self.written) {
+            _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

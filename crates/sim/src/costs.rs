@@ -79,6 +79,10 @@ pub struct ThreadCosts {
     /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
     #[serde(with = "nanos")]
     pub signal: Nanos,
+    /// Signalling an eventfd on which a thread of another, idle CPU sleeps: all that its giver pays, the interrupt to that CPU
+    /// included. Where a controller is a thread of the machine's, it does nothing else meanwhile.
+    #[serde(with = "nanos")]
+    pub rouse: Nanos,
     /// From one thread to another, cold caches included.
     #[serde(with = "nanos")]
     pub switch: Nanos,
@@ -220,7 +224,7 @@ impl Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(percent, t.wake, t.signal, t.switch, t.syscall, t.block, t.timer);
+        scale!(percent, t.wake, t.signal, t.rouse, t.switch, t.syscall, t.block, t.timer);
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {
@@ -234,7 +238,8 @@ impl Costs {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;
         let back = thread.wake + thread.switch;
-        let sleep = library.arm + library.look + thread.syscall + thread.block + thread.switch + back + library.mask;
+        // One switch: the one to idle is nobody's.
+        let sleep = library.arm + library.look + thread.syscall + thread.block + back + library.mask;
         let taken = around + interrupt.handler + thread.signal;
         Cycle {
             cpu: sleep + taken,

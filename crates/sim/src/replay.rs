@@ -23,6 +23,9 @@ pub struct Recorded {
     pub trace: Arc<Trace>,
     /// Which of its threads.
     pub thread: usize,
+    /// Whether its commands are posted as late as they were. An embedded device was late because its thread sent messages,
+    /// which the simulated one does by itself.
+    pub late: bool,
 }
 
 impl fmt::Debug for Recorded {
@@ -40,7 +43,10 @@ impl Scenario {
     pub fn replay(trace: &Arc<Trace>, stage: u32, mode: Mode) -> Result<Scenario, SimError> {
         let header = trace.header();
         let threads = header.threads.iter().enumerate().filter(|(_, thread)| thread.stage == stage);
-        let jobs: Vec<JobSpec> = threads.map(|(number, head)| job(trace, number, head)).collect();
+        let embedded = header.devices.iter().any(|device| device.timing.is_some());
+        let quiet = header.mode.parse::<Mode>().is_ok_and(|mode| mode == Mode::POLL);
+        let late = quiet || !embedded;
+        let jobs: Vec<JobSpec> = threads.map(|(number, head)| job(trace, number, head, late)).collect();
         if jobs.is_empty() {
             return Err(SimError::Unfit(format!("the recording has no stage {stage}")));
         }
@@ -52,7 +58,7 @@ impl Scenario {
     }
 }
 
-fn job(trace: &Arc<Trace>, thread: usize, head: &ThreadHead) -> JobSpec {
+fn job(trace: &Arc<Trace>, thread: usize, head: &ThreadHead, late: bool) -> JobSpec {
     let longest = || BlockSizes::fixed(head.longest.into());
     let job = Job {
         name: head.job.clone(),
@@ -63,7 +69,7 @@ fn job(trace: &Arc<Trace>, thread: usize, head: &ThreadHead) -> JobSpec {
         cpus_allowed: Some(vec![head.cpu]),
         ..Job::default()
     };
-    JobSpec { replay: Some(Recorded { trace: Arc::clone(trace), thread }), ..JobSpec::new(job) }
+    JobSpec { replay: Some(Recorded { trace: Arc::clone(trace), thread, late }), ..JobSpec::new(job) }
 }
 
 fn device(number: usize, head: &DeviceHead) -> DeviceSpec {
@@ -71,7 +77,9 @@ fn device(number: usize, head: &DeviceHead) -> DeviceSpec {
     let queues = u16::try_from(head.hardware_queues).unwrap_or(u16::MAX).max(1);
     let spec = DeviceSpec::new(&name(number), profile);
     let config = Config { queue_entries: head.tags.saturating_add(1).next_power_of_two(), ..spec.config };
-    DeviceSpec { bytes: head.bytes, tags: head.tags, config, ..spec }.with_queues(queues)
+    // Only an embedded device tells its timing.
+    let in_process = head.timing.is_some();
+    DeviceSpec { bytes: head.bytes, tags: head.tags, config, in_process, ..spec }.with_queues(queues)
 }
 
 /// What jobs call a device.
@@ -120,8 +128,8 @@ fn unknown() -> Profile {
 pub(crate) enum Source {
     /// A job's generator.
     Job(Generator),
-    /// A recorded thread.
-    Trace(Replayer),
+    /// A recorded thread, and whether its commands are posted as late as they were.
+    Trace(Replayer, bool),
 }
 
 impl Source {
@@ -129,7 +137,7 @@ impl Source {
     pub(crate) fn next(&mut self, now: Nanos) -> Next {
         match self {
             Source::Job(generator) => generator.next(now),
-            Source::Trace(replayer) => replayer.next(now),
+            Source::Trace(replayer, _) => replayer.next(now),
         }
     }
 
@@ -149,7 +157,7 @@ impl Source {
     pub(crate) fn issued(&mut self, io: &Io, now: Nanos) {
         match self {
             Source::Job(generator) => generator.issued(io, now),
-            Source::Trace(replayer) => replayer.issued(io, now),
+            Source::Trace(replayer, _) => replayer.issued(io, now),
         }
     }
 
@@ -157,7 +165,7 @@ impl Source {
     pub(crate) fn committed(&mut self, now: Nanos) {
         match self {
             Source::Job(generator) => generator.committed(now),
-            Source::Trace(replayer) => replayer.committed(now),
+            Source::Trace(replayer, _) => replayer.committed(now),
         }
     }
 
@@ -165,7 +173,7 @@ impl Source {
     pub(crate) fn completed(&mut self, io: Io, now: Nanos, result: Result<(), ErrorCode>, buffer: &[u8]) {
         match self {
             Source::Job(generator) => generator.completed(io, now, result, buffer),
-            Source::Trace(replayer) => replayer.completed(io, now, result),
+            Source::Trace(replayer, _) => replayer.completed(io, now, result),
         }
     }
 
@@ -180,7 +188,7 @@ impl Source {
     pub(crate) fn stats(&self) -> &Stats {
         match self {
             Source::Job(generator) => generator.stats(),
-            Source::Trace(replayer) => replayer.stats(),
+            Source::Trace(replayer, _) => replayer.stats(),
         }
     }
 
@@ -188,7 +196,7 @@ impl Source {
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {
             Source::Job(generator) => generator.failure(),
-            Source::Trace(replayer) => replayer.failure(),
+            Source::Trace(replayer, _) => replayer.failure(),
         }
     }
 
@@ -201,6 +209,7 @@ impl Source {
     pub(crate) fn prepare(&self, mut sqe: Sqe, slot: usize) -> Sqe {
         if let Some(submission) = self.recorded(slot as u32) {
             let workload::record::Service { service, late, .. } = submission.service;
+            let late = if matches!(self, Source::Trace(_, true)) { late } else { Nanos::ZERO };
             bring(&mut sqe, KnownTime { service, late });
         }
         sqe
@@ -209,7 +218,7 @@ impl Source {
     fn recorded(&self, slot: u32) -> Option<&Submission> {
         match self {
             Source::Job(_) => None,
-            Source::Trace(replayer) => replayer.submission(slot),
+            Source::Trace(replayer, _) => replayer.submission(slot),
         }
     }
 }

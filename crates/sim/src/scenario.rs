@@ -64,6 +64,10 @@ pub struct DeviceSpec {
     pub tags: u32,
     /// Where its interrupts go.
     pub affinity: Affinity,
+    /// The controller is a thread of this machine's, with a CPU of its own, as an embedded device's is: a message is a system
+    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. User
+    /// host only, and not where vectors are posted.
+    pub in_process: bool,
     /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
     pub node: usize,
     /// What goes wrong on its bus.
@@ -146,6 +150,7 @@ impl DeviceSpec {
             queues: 1,
             tags: 256,
             affinity: Affinity::Managed,
+            in_process: false,
             node: 0,
             faults: FaultPlan::new(),
         }
@@ -209,6 +214,11 @@ impl Scenario {
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
         self.machine.posted || mode.delivery() == Delivery::Posted
+    }
+
+    /// Whether a device sends its messages itself, without an interrupt.
+    pub(crate) fn tells(&self, device: usize, mode: Mode) -> bool {
+        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.posts(mode)
     }
 
     /// Whether they ever are.

@@ -45,7 +45,7 @@ struct Attached<P: Bus> {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
-    /// Interrupts are on their way to CPUs until then: what it writes waits.
+    /// Its messages are on their way to CPUs until then: what it writes waits.
     way_free_at: Nanos,
 }
 
@@ -207,9 +207,15 @@ impl<P: Bus> World<'_, P> {
         device.vectors.take_raised(&mut self.raised);
         let arrives = self.now + self.scenario.machine.costs.interrupt.message_delay;
         let mut raised = std::mem::take(&mut self.raised);
+        let tells = self.scenario.tells(n, self.mode);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
-            self.messages.push_back((arrives, n as u32, vector));
-            let free_at = self.devices[n].way_free_at.max(self.now) + self.delivery(n, usize::from(vector.0));
+            let busy = if tells {
+                self.tell(n, usize::from(vector.0))
+            } else {
+                self.messages.push_back((arrives, n as u32, vector));
+                self.delivery(n, usize::from(vector.0))
+            };
+            let free_at = self.devices[n].way_free_at.max(self.now) + busy;
             self.devices[n].way_free_at = free_at;
         }
         self.raised = raised;

@@ -96,18 +96,15 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
         block = (both.value - signal.value - syscall).max(0.0);
         put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
     }
-    if let Some(Sleep { cpu, delay, .. }) = found.sleep {
+    if let Some(Sleep { cpu, delay, signal: rouse }) = found.sleep {
+        put("thread", "rouse", rouse.value, direct(rouse));
         // The simulated thread pays for the switch that brings it back; the one to idle is nobody's.
         let switch = (cpu.value - syscall - block).max(0.0);
         put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
         let wake = shipped.thread.wake.0 as f64;
         let i = &shipped.interrupt;
-        let signal = found.signal.map_or(shipped.thread.signal.0 as f64, |e| e.value);
-        let rest = delay.value - (i.entry + i.handler + i.end + i.exit).0 as f64 - signal - wake - switch;
-        let message = rest.clamp(0.0, i.message_delay.0 as f64);
-        put("interrupt", "message_delay", message, format!("no more than the delay of a wake-up, {:.0}, leaves", delay.value));
-        let idle = (rest - message).max(0.0);
-        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less message, interrupt, wake and switch", delay.value));
+        let idle = (delay.value - switch).max(0.0);
+        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch", delay.value));
         if let Some((nap, late)) = found.nap {
             put("thread", "timer", (nap.value - cpu.value).max(0.0), format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;

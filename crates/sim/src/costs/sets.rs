@@ -35,6 +35,8 @@ impl Costs {
             // try_to_wake_up; with the switch it adds up to the 1–1.5 µs of pipe and futex ping-pongs on one core.
             wake: Nanos(400),
             signal: Nanos(100),
+            // Signal, wake, and an interrupt to the other CPU.
+            rouse: Nanos(650),
             switch: Nanos(700),
             // A null system call with the usual mitigations: 100–200 ns in micro-benchmarks.
             syscall: Nanos(120),
@@ -99,6 +101,8 @@ impl Costs {
         thread: ThreadCosts {
             wake: Nanos(1_000),
             signal: Nanos(250),
+            // The interrupt to the other CPU is an exit; the hypervisor has a thread of its own to wake.
+            rouse: Nanos(4_000),
             switch: Nanos(6_000),
             block: Nanos(3_000),
             // The halted virtual CPU is a sleeping thread of the host's.

@@ -183,7 +183,7 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine) -
         }
         bytes => bytes.as_ref().map_or(BYTES, |bytes| bytes.get_ref().0),
     };
-    let mut device = DeviceSpec { bytes, ..DeviceSpec::new(name, raw.profile.0) };
+    let mut device = DeviceSpec { bytes, in_process: raw.in_process, ..DeviceSpec::new(name, raw.profile.0) };
     if let Some(queues) = &raw.queues {
         device = device.with_queues(within(source, queues, 1, Config::MAX_QUEUE_PAIRS, "hardware queues")?);
     }

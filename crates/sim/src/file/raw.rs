@@ -214,6 +214,9 @@ pub(super) struct Device {
     /// I/O vectors; fewer than queues are shared by them.
     pub(super) vectors: Option<Spanned<u16>>,
     pub(super) affinity: Option<Spanned<Where>>,
+    /// The controller is a thread of the machine's.
+    #[serde(default)]
+    pub(super) in_process: bool,
     pub(super) node: Option<Spanned<usize>>,
 }
 

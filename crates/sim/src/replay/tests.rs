@@ -114,3 +114,18 @@ proptest! {
         prop_assert_eq!(run(&trace, mode).elapsed, outcome.elapsed, "the same again");
     }
 }
+
+/// The thread that an embedded controller is: a message to a sleeper takes its time, and interrupts nobody. Nothing is sent
+/// to who polls.
+#[test]
+fn an_embedded_controller_posts_nothing_while_it_rouses_somebody() {
+    let trace = closed(2_000, 8, Some(optane()), Nanos(0), |_| 8_000);
+    let run = |mode: &str, rouse| {
+        let costs = Costs { thread: crate::ThreadCosts { rouse, ..Costs::VIRTUAL.thread }, ..Costs::VIRTUAL };
+        Scenario::replay(&trace, 0, mode.parse().unwrap()).unwrap().with_costs(costs).run().unwrap()
+    };
+    let (cheap, dear) = (run("interrupt", Nanos(0)), run("interrupt", Nanos(100_000)));
+    assert!(dear.iops() < 0.6 * cheap.iops(), "{} and {}", cheap.iops(), dear.iops());
+    assert_eq!((cheap.interrupts, dear.interrupts), (0, 0));
+    assert_eq!(run("poll", Nanos(0)).elapsed, run("poll", Nanos(100_000)).elapsed);
+}

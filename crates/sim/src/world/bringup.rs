@@ -383,9 +383,9 @@ impl Layout {
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {
             None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), &targets)?),
-            Some(Recorded { trace, thread }) => {
+            Some(Recorded { trace, thread, late }) => {
                 let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
-                Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?)
+                Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?, *late)
             }
         };
         let requests = Requests::new(memory, task, &places, job.iodepth.max(1), longest(&job), self.data)?;
@@ -406,7 +406,7 @@ fn bring_up_device<P: Bus>(
 ) -> Result<Ready<P>, SimError> {
     let memory = &host.memory;
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
-    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO {
+    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }

@@ -3,6 +3,7 @@
 use completion::{Cause, QueueSet};
 
 use super::*;
+use crate::cpu::Running;
 use crate::host::Ground;
 use crate::host::drain::{self, Drained};
 use crate::host::lane::thread_of;
@@ -34,6 +35,27 @@ impl<P: Bus> World<'_, P> {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let told = self.scenario.posts(self.mode) && self.cpus[route.cpu].descriptor.is_outstanding();
         if told { Nanos::ZERO } else { delivery }
+    }
+
+    /// A message of a controller that is a thread of this machine's: whoever sleeps on the vector wakes. What that takes the
+    /// controller.
+    pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
+        let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
+        let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
+        let idle = matches!(self.cpus[cpu].running, Running::Idle(_));
+        let mut woken = Nanos::ZERO;
+        for n in 0..queues {
+            let queue = self.devices[device].routes[vector].queues[n];
+            if self.context == Context::Thread {
+                drain::notified(&mut self.queues[queue], self.now, &self.scenario.machine.costs.library);
+                self.tasks[thread].notified();
+                woken += self.wake(None, thread, Cause::Notification);
+            } else {
+                woken += self.rouse(None, queue);
+            }
+        }
+        let costs = &self.scenario.machine.costs.thread;
+        if woken > Nanos::ZERO && idle { costs.rouse } else { costs.signal + woken }
     }
 
     /// Accepts an interrupt. What comes before its handler's first effect.
@@ -208,17 +230,21 @@ impl<P: Bus> World<'_, P> {
     /// Signals whoever waits for a queue, and wakes it: the one that owns its notification, if several share it.
     fn signal(&mut self, cpu: usize, queue: usize) -> Nanos {
         let costs = &self.scenario.machine.costs.thread;
-        let mut cost = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
+        let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
+        signal + self.rouse(Some(cpu), queue)
+    }
+
+    /// Its eventfd is signalled: whoever waits wakes. What waking costs.
+    fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
         self.queues[queue].signalled = true;
         if self.queues[queue].shared {
-            if let Some(owner) = self.queues[queue].role.owner() {
-                cost += self.wake(Some(cpu), thread_of(owner), Cause::Notification);
-            }
-            return cost;
+            let owner = self.queues[queue].role.owner();
+            return owner.map_or(Nanos::ZERO, |owner| self.wake(from, thread_of(owner), Cause::Notification));
         }
+        let mut cost = Nanos::ZERO;
         for n in 0..self.queues[queue].users.len() {
             let task = self.queues[queue].users[n];
-            cost += self.wake(Some(cpu), task, Cause::Notification);
+            cost += self.wake(from, task, Cause::Notification);
         }
         cost
     }

@@ -37,10 +37,10 @@ fn a_list_reads_back_as_what_was_measured() {
 #[test]
 fn parts_add_up_to_what_was_measured() {
     let costs = read_costs("here.toml", &toml(&prices(&found()).unwrap(), "")).unwrap();
-    let (thread, interrupt) = (&costs.thread, &costs.interrupt);
+    let thread = &costs.thread;
     assert_eq!(thread.syscall + thread.block + thread.switch, Nanos(9_150));
-    let arrives = interrupt.message_delay + interrupt.entry + interrupt.handler + interrupt.end + interrupt.exit;
-    assert_eq!(arrives + thread.signal + thread.idle_exit + thread.wake + thread.switch, Nanos(20_000));
+    assert_eq!(thread.idle_exit + thread.switch, Nanos(20_000));
+    assert_eq!(thread.rouse, Nanos(900));
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Nodes {
 fn list(text: &str) -> impl Iterator<Item = u16> {
     text.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse::<u16>().ok().zip(last.parse::<u16>().ok()).map_or(1..=0, |(first, last)| first..=last)
+        first.parse::<u16>().ok().zip(last.parse::<u16>().ok()).map(|(first, last)| first..=last).into_iter().flatten()
     })
 }
 

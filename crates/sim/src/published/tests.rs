@@ -87,3 +87,46 @@ fn histograms_are_as_far_apart_as_their_shares() {
     assert!((total_variation(&rows, "a").unwrap() - 0.2).abs() < 1e-12);
     assert_eq!(total_variation(&rows, "b"), None);
 }
+
+/// The whole table, as the command prints it: what `docs/simulator.md` says of it.
+#[test]
+fn the_predictions_are_as_good_as_documented() {
+    let outcomes: Vec<(&str, Outcome)> = CASES.iter().map(|case| (case.name, case.scenario().unwrap().run().unwrap())).collect();
+    let find = |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| outcome);
+    let rows = rows(&find);
+    assert_eq!(rows.len(), SPECS.len());
+    for row in &rows {
+        let own = KNOBS.iter().any(|knob| knob.row == row.id);
+        let most = match row.used {
+            Use::Calibrate if own => 0.02,
+            Use::Calibrate => 0.10,
+            _ => continue,
+        };
+        assert!(row.error().abs() <= most, "{}: {}", row.id, row.simulated);
+    }
+    let documented = include_str!("../../../../docs/simulator.md");
+    let mut scores: Vec<f64> = Vec::new();
+    for (row, score) in rows.iter().filter_map(|row| Some((row, row.score?))) {
+        let matters = score.effect.ln().abs() >= 0.05;
+        assert!(!matters || score.score < score.without, "{}: {score:?}", row.id);
+        assert!(score.score <= 0.25, "{}: {score:?}", row.id);
+        scores.push(score.score);
+        let line = documented.lines().find(|line| line.starts_with(&format!("| `{}` | ", row.id))).expect(row.id);
+        let end = format!(" | {:.2} | {:.2} |", score.score, score.without);
+        assert!(line.ends_with(&end), "docs/simulator.md: {line}\nends with{end} now");
+    }
+    scores.sort_by(f64::total_cmp);
+    assert!(scores[scores.len() / 2] <= 0.10, "{scores:?}");
+    // The shapes of post 001: each within a factor of two.
+    for row in rows.iter().filter(|row| row.used == Use::Shape && row.id.starts_with("001")) {
+        assert!((0.5..=2.0).contains(&(row.simulated / row.published)), "{}: {}", row.id, row.simulated);
+    }
+    // "The iopoll approach uses less CPU", at the same IOPS and with fewer interrupts.
+    let cpu = |name| find(name).map(|o| (o.hard + o.soft + o.thread).0 as f64 / o.completed as f64).unwrap();
+    assert!(cpu("001.fast.on") < cpu("001.fast.off"), "{} and {}", cpu("001.fast.on"), cpu("001.fast.off"));
+    let interrupts = |name| find(name).map(|o| o.interrupts).unwrap();
+    assert!(interrupts("001.fast.on") < interrupts("001.fast.off"));
+    for (histogram, most) in [("002.one.delay", 0.05), ("002.one.completions", 0.05)] {
+        assert!(total_variation(&rows, histogram).unwrap() <= most, "{histogram}");
+    }
+}

@@ -100,8 +100,7 @@ pub struct JobSpec {
     /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
     /// and so is the time before the first. Empty: the job's own rate throughout.
     pub phases: Vec<Phase>,
-    /// The paths that lead to its devices, and how one is chosen for each I/O. Only the choice is simulated, and what its
-    /// counters cost: all paths end at the same controller. `None`: there is one.
+    /// The paths that its I/Os can take, and how one is chosen for each. `None`: there is one.
     pub paths: Option<Multipath>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
     pub queues: u16,
@@ -119,6 +118,9 @@ pub struct Multipath {
     pub queues: u16,
     /// How one is chosen.
     pub policy: blkmq::paths::Policy,
+    /// Each path ends at a controller of its own: the job's devices in order, which count as one. Otherwise only the choice is
+    /// simulated, and what its counters cost: all paths end at the same controller.
+    pub apart: bool,
 }
 
 /// A step in load.

@@ -259,10 +259,10 @@ impl Jobs<'_> {
         if phases.windows(2).any(|two| two[1].from <= two[0].from) {
             return Err(self.source.error(Some(span), "each phase of a job begins later than the one before it"));
         }
-        let paths = raw.paths.as_ref().map(|paths| self.multipath(paths)).transpose()?;
         let spec = |job: Job| {
+            let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job, span.start)).transpose()?;
             let spec = JobSpec::new(job);
-            JobSpec {
+            Ok(JobSpec {
                 engine: raw.engine.as_ref().map_or(spec.engine, |word| word.0.0),
                 think: raw.think.map_or(spec.think, |t| t.0),
                 work: raw.work.map_or(spec.work, |t| t.0),
@@ -270,15 +270,38 @@ impl Jobs<'_> {
                 paths,
                 queues: raw.queues.unwrap_or(spec.queues),
                 ..spec
-            }
+            })
         };
-        Ok(jobs.into_iter().map(spec).collect())
+        jobs.into_iter().map(spec).collect()
     }
 
-    fn multipath(&self, raw: &raw::Multipath) -> Built<Multipath> {
-        let paths = within(self.source, &raw.count, 1, PathSet::MOST as u8, "paths")?;
+    fn multipath(&self, raw: &raw::Multipath, job: &Job, at: usize) -> Built<Multipath> {
+        let paths = match &raw.count {
+            Some(count) => within(self.source, count, 1, PathSet::MOST as u8, "paths")?,
+            None => self.devices_as_paths(job, at)?,
+        };
         let queues = raw.queues.as_ref().map(|n| within(self.source, n, 1, 1024, "hardware queues of a path")).transpose()?;
-        Ok(Multipath { paths, queues: queues.unwrap_or(self.machine.cpus as u16), policy: raw.policy.0 })
+        let queues = queues.unwrap_or(self.machine.cpus as u16);
+        Ok(Multipath { paths, queues, policy: raw.policy.0, apart: raw.count.is_none() })
+    }
+
+    /// How many paths a job's devices are, as one.
+    fn devices_as_paths(&self, job: &Job, at: usize) -> Built<u8> {
+        let devices: Vec<&DeviceSpec> = job.filenames.iter().filter_map(|name| self.devices.iter().find(|d| d.name == *name)).collect();
+        let fail = |what: String| Err(self.source.error(Some(at..at), what));
+        if devices.len() < 2 || devices.len() > PathSet::MOST {
+            return fail(format!(
+                "`paths` without a count makes paths of the job's devices: it has {}, and there have to be 2 to 64",
+                devices.len()
+            ));
+        }
+        if let Some(other) = devices.iter().find(|device| device.bytes != devices[0].bytes) {
+            return fail(format!("`{}` and `{}` differ in size: paths lead to one namespace", devices[0].name, other.name));
+        }
+        if job.verify.is_some() {
+            return fail("simulated paths do not share their data: take `verify` out of the job".into());
+        }
+        Ok(devices.len() as u8)
     }
 
     /// A device's name, if there is one of it.

@@ -305,11 +305,11 @@ pub(super) struct Job {
     pub(super) queues: Option<u16>,
 }
 
-/// Several paths to a namespace.
+/// Several paths to a namespace. Without a count: the job's devices.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Multipath {
-    pub(super) count: Spanned<u8>,
+    pub(super) count: Option<Spanned<u8>>,
     pub(super) queues: Option<Spanned<u16>>,
     pub(super) policy: Word<Policy>,
 }

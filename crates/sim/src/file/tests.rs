@@ -101,7 +101,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 27] = [
+const MISTAKES: [(&str, &[&str]); 30] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -128,6 +128,12 @@ const MISTAKES: [(&str, &[&str]); 27] = [
     ("[[job]]\nfile = \"none.fio\"", &["s.toml:3:8", "none.fio", "there are no files here"]),
     ("[[job]]\nfile = \"none.fio\"\noptions = {}", &["s.toml:2:1", "exactly one of"]),
     ("[[job]]\ndevices = [\"nvme9\"]\noptions = {}", &["s.toml:3:12", "no device `nvme9`", "did you mean 'nvme0'?"]),
+    ("[[job]]\noptions = {}\npaths = { policy = \"latency\" }", &["s.toml:2:1", "it has 0", "2 to 64"]),
+    ("[[job]]\noptions = {}\npaths = { policy = \"latensy\" }", &["s.toml:4:20", "did you mean `latency`?"]),
+    (
+        "[[device]]\nname = \"big\"\nprofile = \"tlc\"\nbytes = \"9G\"\n[[job]]\ndevices = [\"big\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }",
+        &["s.toml:6:1", "`big` and `nvme0` differ in size"],
+    ),
     ("[[job]]\ncpus = \"1-0\"\noptions = {}", &["s.toml:3:8", "ends before it begins"]),
 ];
 

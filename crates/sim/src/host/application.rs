@@ -208,14 +208,14 @@ impl Thread {
         self.app.touch(g);
         let cold = self.app.cold;
         let mut counting = Nanos::ZERO;
-        for (io, result) in self.app.ready.drain(..n) {
+        for (mut io, result) in self.app.ready.drain(..n) {
             match result {
                 Ok(()) => self.tally.completed += 1,
                 Err(Failed::Status(_)) => self.tally.failed += 1,
                 Err(Failed::TakenBack) => self.tally.lost += 1,
             }
             if let Some(chooser) = &mut self.app.chooser {
-                counting += chooser.end(&io, g, cold);
+                counting += chooser.end(&mut io, g, cold);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
@@ -234,8 +234,14 @@ impl Thread {
         if io.op == Op::Write && app.generator.needs_fill() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
+        let (mut sent, mut chosen) = (io, Nanos::ZERO);
+        if let Some(chooser) = &mut app.chooser {
+            let (choosing, counting) = chooser.send(&mut sent, g, app.cold);
+            self.tally.choosing += choosing;
+            chosen = choosing + counting;
+        }
         app.scratch.clear();
-        app.requests.begin(io, &mut app.scratch)?;
+        app.requests.begin(sent, &mut app.scratch)?;
         let parts = app.scratch.len();
         if let Some(&first) = app.scratch.first() {
             let lane = app.lane_of(first);
@@ -244,12 +250,6 @@ impl Thread {
         }
         app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
         app.generator.issued(&io, g.now);
-        let mut chosen = Nanos::ZERO;
-        if let Some(chooser) = &mut app.chooser {
-            let (choosing, counting) = chooser.send(&io, g, app.cold);
-            self.tally.choosing += choosing;
-            chosen = choosing + counting;
-        }
         let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
         let think = app.generator.think(io.slot);
         Ok(Progress::Private(think + chosen + Nanos(cost.0 * parts as u64)))

@@ -1,5 +1,6 @@
 //! Choosing the path of each request, where several lead to a namespace: the selectors of `blkmq`, and what the cache lines
-//! cost that they touch. One controller stands for all the paths: what is studied is the choice.
+//! cost that they touch. Each path ends at a controller of its own, or one stands for all of them where only the choice is
+//! studied.
 
 use std::fmt;
 use std::rc::Rc;
@@ -24,6 +25,8 @@ pub(crate) struct Chooser {
     /// The number of its first line among the machine's, and how many each table has.
     first: usize,
     stride: usize,
+    /// Whether each path is a target of its own.
+    apart: bool,
     /// By slot.
     tokens: Vec<Option<(Token, Nanos)>>,
 }
@@ -79,9 +82,9 @@ impl Chooser {
         usize::from(shape.paths) * usize::from(places) * 8
     }
 
-    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize, depth: u32) -> Chooser {
+    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize, (depth, apart): (u32, bool)) -> Chooser {
         let stride = Chooser::stride(&paths);
-        Chooser { paths, place, first, stride, tokens: vec![None; depth as usize] }
+        Chooser { paths, place, first, stride, apart, tokens: vec![None; depth as usize] }
     }
 
     fn bill<'a>(&self, cpu: usize, cold: bool, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
@@ -91,8 +94,8 @@ impl Chooser {
         Bill { lines, cpu, first: self.first, stride: self.stride, cold, each, sum: Nanos::ZERO }
     }
 
-    /// Chooses, and counts the request: what the choice costs, and what the counting does.
-    pub(super) fn send(&mut self, io: &Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
+    /// Chooses, which may be the request's target, and counts it: what the choice costs, and what the counting does.
+    pub(super) fn send(&mut self, io: &mut Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
         let now = g.now;
         let class = Class::new(io.op, io.len);
         let usable = PathSet::below(self.paths.shape().paths.into());
@@ -101,14 +104,20 @@ impl Chooser {
         let choosing = std::mem::take(&mut bill.sum);
         let token = chosen.map(|path| (self.paths.start(path, &self.place, class, now, &mut bill), now));
         let counting = bill.sum;
+        if let Some(path) = chosen.filter(|_| self.apart) {
+            io.target = path.0.into();
+        }
         if let Some(slot) = self.tokens.get_mut(io.slot as usize) {
             *slot = token;
         }
         (choosing, counting)
     }
 
-    /// The request has ended.
-    pub(super) fn end(&mut self, io: &Io, g: &mut Ground, cold: bool) -> Nanos {
+    /// The request has ended, and is as it was before it was sent.
+    pub(super) fn end(&mut self, io: &mut Io, g: &mut Ground, cold: bool) -> Nanos {
+        if self.apart {
+            io.target = 0;
+        }
         let Some((token, sent)) = self.tokens.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
         let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
         self.paths.end(token, &self.place, g.now - sent, g.now, &mut bill);

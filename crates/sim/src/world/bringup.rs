@@ -184,7 +184,8 @@ impl<'a, P: Bus> World<'a, P> {
             if let Some((paths, first)) = paths.get(planned.job).and_then(Option::as_ref) {
                 let node = scenario.machine.node_of(cpu) as u16;
                 let place = paths.place((cpu * usize::from(paths.shape().queues) / scenario.machine.cpus) as u16, cpu as u16, 0, node);
-                app.chooser = Some(Chooser::new(Rc::clone(paths), place, *first, spec.job.iodepth.max(1)));
+                let apart = spec.paths.is_some_and(|paths| paths.apart);
+                app.chooser = Some(Chooser::new(Rc::clone(paths), place, *first, (spec.job.iodepth.max(1), apart)));
             }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
@@ -199,7 +200,7 @@ impl<'a, P: Bus> World<'a, P> {
     fn paths(&mut self) -> Result<Vec<Option<Shared>>, SimError> {
         let scenario = self.scenario;
         let shared = |spec: &JobSpec| {
-            spec.paths.map(|Multipath { paths, queues, policy }| {
+            spec.paths.map(|Multipath { paths, queues, policy, .. }| {
                 let shape = Shape { paths, queues, cpus: scenario.machine.cpus as u16, namespaces: 1, distances: Distances::default() };
                 Paths::new(shape, policy).map(Rc::new).map_err(unfit)
             })
@@ -377,12 +378,15 @@ impl Layout {
             block: namespace.block_size() as u32,
         };
         let targets: Vec<Target> = places.iter().map(target).collect();
+        // Devices that are paths look like one.
+        let seen = if spec.paths.is_some_and(|paths| paths.apart) { 1 } else { targets.len() };
+        let seen = targets.get(..seen).unwrap_or(&targets);
         let rate_steps = spec.phases.iter().map(|phase| (phase.from, phase.iops)).collect();
         let mut job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), rate_steps, ..spec.job.clone() };
         // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {
-            None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), &targets)?),
+            None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), seen)?),
             Some(Recorded { trace, thread, late }) => {
                 let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
                 Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?, *late)

@@ -121,6 +121,11 @@ impl Mode {
         self.preset.placement()
     }
 
+    /// Whether the notification only schedules a poller: see [`Preset::schedules_poller`].
+    pub fn schedules_poller(self) -> bool {
+        self.preset.schedules_poller()
+    }
+
     /// How a message becomes a notification.
     pub fn delivery(self) -> Delivery {
         self.preset.delivery()

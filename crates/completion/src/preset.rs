@@ -92,6 +92,12 @@ impl Preset {
         if self == Preset::Threaded { Placement::DrainThread } else { Placement::Own }
     }
 
+    /// Whether the notification only schedules a poller, which takes the entries later. A kernel has softirqs for that; where
+    /// the thread that submits is the poller, it means nothing.
+    pub fn schedules_poller(self) -> bool {
+        self == Preset::IrqPoll
+    }
+
     /// How a message becomes a notification.
     pub fn delivery(self) -> Delivery {
         if self == Preset::Posted { Delivery::Posted } else { Delivery::PerVector }

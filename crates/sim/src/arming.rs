@@ -25,6 +25,8 @@ pub(crate) struct Habits {
     pub(crate) releases_look: bool,
     /// Whoever stops waiting on a shared queue hands its notification on.
     pub(crate) hands_on: bool,
+    /// Policies hear that somebody waits for a command.
+    pub(crate) tells_urgent: bool,
 }
 
 /// What an entry posted before `Arm` did not signal, `Look` finds.
@@ -34,6 +36,7 @@ pub(crate) const LAWFUL: Habits = Habits {
     posted_looks_again: true,
     releases_look: true,
     hands_on: true,
+    tells_urgent: true,
 };
 
 /// What a step of going to sleep came to.

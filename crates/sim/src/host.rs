@@ -9,7 +9,7 @@ pub(crate) mod lane;
 pub(crate) mod paths;
 pub(crate) mod thread;
 
-use completion::{Mode, Placement, Preset};
+use completion::{Mode, Placement};
 use driver::{Completed, ProtocolViolation};
 use units::Nanos;
 
@@ -35,12 +35,13 @@ pub(crate) enum Context {
 
 impl Context {
     /// Where a mode takes entries. In the user host the waiting thread does, if none of the vector's own; a kernel's
-    /// handler does for whoever is never masked, and its softirq for irq_poll. The other modes look by themselves.
+    /// handler does for whoever is never masked, and its softirq for whoever has a poller scheduled. The other modes look by
+    /// themselves.
     pub(crate) fn of(mode: Mode, host: Host) -> Context {
         match (mode.placement(), host) {
             (Placement::DrainThread, _) => Context::Thread,
             (Placement::Own, Host::User) => Context::Waiter,
-            (Placement::Own, Host::Kernel) if mode.preset() == Preset::IrqPoll => Context::Soft,
+            (Placement::Own, Host::Kernel) if mode.schedules_poller() => Context::Soft,
             (Placement::Own, Host::Kernel) if mode.masks() => Context::Waiter,
             (Placement::Own, Host::Kernel) => Context::Hard,
         }

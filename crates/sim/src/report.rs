@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use completion::Decisions;
 use device::Injected;
 use units::Nanos;
 use workload::{Failure, Histogram, Latency, Stats};
@@ -138,6 +139,8 @@ pub struct Outcome {
     pub cq_doorbells: u64,
     /// Most entries taken in one round, in one handler's run, or in one look after a commit.
     pub entries_per_drain_max: u32,
+    /// What `adaptive` decided, how often; `None` in modes that have one rule.
+    pub decisions: Option<Decisions>,
     /// In hard interrupts.
     pub hard: Nanos,
     /// In softirqs.

@@ -23,6 +23,8 @@ pub(crate) struct Application {
     pub(crate) think: Nanos,
     /// What it computes for each I/O that completes.
     pub(crate) work: Nanos,
+    /// Somebody waits for each of its commands.
+    pub(crate) urgent: bool,
     /// How it chooses among several paths.
     pub(crate) chooser: Option<Chooser>,
     /// Pages beyond the first of each part that waits to be submitted.
@@ -57,6 +59,7 @@ impl Application {
             requests,
             think,
             work,
+            urgent: false,
             chooser: None,
             pages: 0,
             touched: None,

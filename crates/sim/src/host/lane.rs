@@ -1,6 +1,6 @@
 //! A software queue as its thread sees it: the hardware queue that it posts to, and the policy that says when to look.
 
-use completion::{Cause, Mode, Plan, Policy, Seen, Tuning, Woke};
+use completion::{Cause, Decisions, Mode, Plan, Policy, Seen, Tuning, Woke};
 use handover::SleeperId;
 use units::Nanos;
 
@@ -29,6 +29,8 @@ pub(crate) struct Lane {
     pub(crate) mine: u32,
     /// The thread owns the hardware queue's notification, which others share.
     pub(crate) owner: bool,
+    /// What policies decided that have been replaced.
+    decided: Option<Decisions>,
 }
 
 /// Lanes of one thread: 256 on each of 64 devices.
@@ -58,6 +60,7 @@ impl Lane {
             slept: false,
             mine: 0,
             owner: false,
+            decided: None,
         }
     }
 
@@ -66,12 +69,22 @@ impl Lane {
     /// after any arming: what was posted under the mask has sent no message.
     pub(crate) fn adopt(&mut self, queue: &HwQueue, looks: bool) {
         if let Some(mode) = self.wanted.take() {
+            self.decided = self.decisions();
             self.policy = Policy::with(mode, &self.tuning);
             self.settle(queue);
             if looks {
                 self.seen.woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
             }
         }
+    }
+
+    /// What its policies have decided, if they count it.
+    pub(crate) fn decisions(&self) -> Option<Decisions> {
+        let mut all = self.decided;
+        if let Some(decisions) = self.policy.decisions() {
+            all.get_or_insert_default().add(decisions);
+        }
+        all
     }
 
     /// Commands in flight that this thread waits for.

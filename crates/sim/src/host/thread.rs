@@ -214,12 +214,14 @@ impl Thread {
     fn ask(&mut self, g: &Ground) -> Nanos {
         self.plans.clear();
         let mut asked = 0;
+        let tells = self.app.urgent && g.habits.tells_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         for lane in &mut self.lanes {
             if !matches!(lane.plan, Plan::Look { .. }) {
                 let in_flight = lane.in_flight(&g.queues[lane.queue]);
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
-                let seen = Seen { in_flight, leaving, cpu_wanted, goes_on_at, ..lane.seen };
+                let urgent_waiting = if tells { in_flight } else { 0 };
+                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, ..lane.seen };
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;
@@ -396,7 +398,8 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = queue.hold_sq(g.now, g.cpu, g.costs, g.lines);
-        let batch = Batch { commands, urgent: 0, in_flight: lane.in_flight(queue), class };
+        let urgent = if self.app.urgent && g.habits.tells_urgent { commands } else { 0 };
+        let batch = Batch { commands, urgent, in_flight: lane.in_flight(queue), class };
         let policy = if g.context == Context::Waiter { &mut lane.policy } else { &mut queue.drain.policy };
         if let Check::TryLook { budget } = policy.submitted(g.now, &batch) {
             self.at = At::Check { lane: at, budget };

@@ -393,7 +393,9 @@ impl Layout {
             }
         };
         let requests = Requests::new(memory, task, &places, job.iodepth.max(1), longest(&job), self.data)?;
-        Ok(Application::new(generator, requests, targets.len(), spread, spec.think, spec.work))
+        let mut app = Application::new(generator, requests, targets.len(), spread, spec.think, spec.work);
+        app.urgent = job.urgent;
+        Ok(app)
     }
 }
 

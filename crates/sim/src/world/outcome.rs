@@ -1,10 +1,12 @@
 //! What came of it.
 
+use completion::Decisions;
 use workload::{Histogram, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
 use crate::host::drain::Cycles;
+use crate::host::lane::Lane;
 use crate::report::Tally;
 use crate::{CpuOutcome, DeviceOutcome, JobOutcome};
 
@@ -54,6 +56,7 @@ impl<P: Bus> World<'_, P> {
             sq_doorbells: sq,
             cq_doorbells: cq,
             entries_per_drain_max: tally.drain_max,
+            decisions: self.decisions(),
             hard: Nanos(sum(&|cpu| cpu.hard.0)),
             soft: Nanos(sum(&|cpu| cpu.soft.0)),
             // The last piece of work, or of time away, may not have been done when the run ended.
@@ -71,6 +74,15 @@ impl<P: Bus> World<'_, P> {
             jobs,
             devices,
         }
+    }
+
+    /// What the policies of all threads have decided, together.
+    fn decisions(&self) -> Option<Decisions> {
+        let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes);
+        lanes.filter_map(Lane::decisions).reduce(|mut all, decisions| {
+            all.add(&decisions);
+            all
+        })
     }
 
     /// What threads and drains have counted, together.

@@ -1,5 +1,5 @@
 use completion::Mode;
-use device::Profile;
+use device::{Hidden, Profile, Service};
 use proptest::prelude::*;
 use units::Nanos;
 
@@ -8,6 +8,7 @@ use crate::*;
 mod faults;
 mod figures;
 mod laws;
+mod urgent;
 
 /// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.
 const SLOW_MASK: Costs = Costs {
@@ -15,11 +16,41 @@ const SLOW_MASK: Costs = Costs {
     ..Costs::BARE_METAL
 };
 
+/// Drives that nobody sells: times of any length and spread, few channels, slow links, hidden coalescing.
+fn any_profile() -> impl Strategy<Value = Profile> {
+    let service = (0u64..60_000, 0u64..20_000, 0u32..200_000, 0u64..300_000, 0u32..40);
+    let limits = (0u32..20, prop::option::of(50_000_000u64..3_000_000_000), prop::option::of(20_000u64..2_000_000), 1u32..64);
+    let hidden = prop::option::weighted(
+        0.3,
+        (1u32..32, 1u64..200_000, prop::option::of(20_000u64..500_000), 1u32..64, prop::option::of(5_000u64..200_000)),
+    );
+    (prop::collection::vec(service, 3), limits, hidden).prop_map(|(services, (channels, bandwidth, iops, iops_burst), hidden)| {
+        let mut services = services.into_iter().map(|(base, jitter, tail_ppm, tail, tail_run)| Service {
+            base: Nanos(base),
+            jitter: Nanos(jitter),
+            tail_ppm,
+            tail: Nanos(tail),
+            tail_run,
+        });
+        let [read, write, flush] = [(); 3].map(|()| services.next().unwrap_or_default());
+        let hidden = hidden.map_or(Hidden::default(), |(entries, time, announced, announced_burst, messages)| Hidden {
+            entries,
+            time: Nanos(time),
+            announced_per_s: announced.unwrap_or(0),
+            announced_burst,
+            messages_per_s: messages.unwrap_or(0),
+        });
+        let (bandwidth, iops) = (bandwidth.unwrap_or(0), iops.unwrap_or(0));
+        Profile { name: "random".into(), read, write, flush, channels, bandwidth, iops, iops_burst, moves_data: true, hidden }
+    })
+}
+
 /// Random scenarios: every mode, switches at any instant, depths and batches, few tags, several queues, several price
 /// lists, shared vectors, an application that leaves to compute.
 fn any_scenario() -> impl Strategy<Value = Scenario> {
     let mode = || prop::sample::select(Mode::ALL.to_vec());
-    let profile = prop::sample::select(vec![Profile::null(), Profile::optane(), Profile::tlc(), Profile::bimodal(), Profile::cloud()]);
+    let shipped = prop::sample::select(vec![Profile::null(), Profile::optane(), Profile::tlc(), Profile::bimodal(), Profile::cloud()]);
+    let profile = prop_oneof![2 => shipped, 1 => any_profile()];
     let switches = prop::collection::vec((0u64..400_000, mode()), 0..6);
     let shape = (1u32..80, 1u32..40, 1u32..20, prop::sample::select(vec![2u32, 8, 64, 256]), (1u16..4, 2u16..4));
     let costs = prop::sample::select(vec![Costs::BARE_METAL, Costs::VIRTUAL, SLOW_MASK]);

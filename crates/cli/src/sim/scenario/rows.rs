@@ -2,7 +2,7 @@
 
 use ::sim::file::ScenarioFile;
 use ::sim::{CpuOutcome, Host, Outcome, Scenario};
-use completion::Mode;
+use completion::{Decisions, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Map, json};
@@ -18,6 +18,7 @@ pub const SOFTIRQS: &str = "softirqs_per_s";
 pub const SWITCHES: &str = "context_switches_per_s";
 pub const SPLIT: &str = "cpu_pct";
 pub const AWAY: &str = "longest_away_ns";
+pub const DECISIONS: &str = "decisions";
 
 /// The results of `rounds`: by seed, and of each by mode.
 pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]]) -> Results {
@@ -71,6 +72,9 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
     );
     let away = outcomes.iter().flat_map(|o| &o.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
     extra.insert(AWAY.into(), away.0.into());
+    if let Some(decisions) = decisions(outcomes) {
+        extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
+    }
     let wakeups = rate(|o| o.wakeups);
     Some(Row {
         mode,
@@ -84,6 +88,14 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
         latency: latencies(outcomes, rng),
         extra,
         ..Row::default()
+    })
+}
+
+/// What `adaptive` decided in all runs together.
+fn decisions(outcomes: &[&Outcome]) -> Option<Decisions> {
+    outcomes.iter().filter_map(|outcome| outcome.decisions).reduce(|mut all, decisions| {
+        all.add(&decisions);
+        all
     })
 }
 

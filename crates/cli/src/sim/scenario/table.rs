@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
-use super::rows::{AWAY, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
+use super::rows::{AWAY, DECISIONS, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
 use crate::rows::{Results, Row, table};
 
 /// A column: what stands above it, and its cell.
@@ -25,8 +25,16 @@ pub fn show(results: &Results, machine: &str, width: u16) -> String {
     let notes = Results { notes: Vec::new(), ..results.clone() };
     let mut text = table::show(&notes, width);
     text += &format!("{machine}:\n{}\n", cpus(results));
-    let below = Results { notes: results.notes.clone(), ..Results::default() };
+    let notes = results.rows.iter().filter_map(decided).chain(results.notes.iter().cloned()).collect();
+    let below = Results { notes, ..Results::default() };
     text + table::show(&below, width).trim_start()
+}
+
+/// What a mode decided that counts its decisions, in a line.
+fn decided(row: &Row) -> Option<String> {
+    let decisions = row.extra.get(DECISIONS)?.as_object()?;
+    let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+    Some(format!("{} decided: {}.", row.mode, counts.join(", ")))
 }
 
 fn cpus(results: &Results) -> Table {

@@ -1,0 +1,55 @@
+//! A command that somebody waits for is never held back for others to come.
+
+use completion::{Decisions, LatencySlack};
+use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+use super::*;
+use crate::arming::{Habits, LAWFUL};
+
+/// Keeps from the policies that somebody waits.
+const KEEPS_IT_TO_ITSELF: Habits = Habits { tells_urgent: false, ..LAWFUL };
+
+fn decisions(scenario: &Scenario, habits: Habits) -> Decisions {
+    let outcome = scenario.run_with(habits).unwrap_or_else(|error| panic!("{}: {error}", scenario.mode));
+    outcome.decisions.expect("adaptive counts what it decides")
+}
+
+/// `adaptive` with all the slack that there is, on a job that is urgent or not.
+fn patient(urgent: bool, depth: u32, profile: Profile) -> Scenario {
+    let job = workload::Job { urgent, ..closed_loop(depth, 5_000) };
+    Scenario { latency_slack: LatencySlack::UNLIMITED, ..Scenario::new(Mode::ADAPTIVE, profile, job) }
+}
+
+#[test]
+fn adaptive_gathers_what_nobody_waits_for_and_explores() {
+    for depth in [8, 32] {
+        for profile in [Profile::optane(), Profile::tlc()] {
+            let gathers = decisions(&patient(false, depth, profile.clone()), LAWFUL);
+            let urgent = decisions(&patient(true, depth, profile), LAWFUL);
+            assert!(gathers.gathered > 0 && gathers.explored > 0 && urgent.explored > 0, "{depth}: {gathers:?} {urgent:?}");
+            assert_eq!(urgent.gathered, 0, "{depth}: {urgent:?}");
+        }
+    }
+}
+
+/// On random drives and machines, with modes switched meanwhile.
+fn none_is_held_back(cases: u32, habits: Habits) -> Result<(), String> {
+    let config = Runs { failure_persistence: None, max_shrink_iters: 50, ..Runs::with_cases(cases) };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let law = |(mut scenario, user): (Scenario, bool)| {
+        (scenario.mode, scenario.latency_slack) = (Mode::ADAPTIVE, LatencySlack::UNLIMITED);
+        scenario.host = if user { Host::User } else { scenario.host };
+        scenario.jobs[0].job.urgent = true;
+        let outcome = scenario.run_with(habits).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let gathered = outcome.decisions.map_or(0, |decisions| decisions.gathered);
+        if gathered > 0 { Err(TestCaseError::fail(format!("{gathered} gathering naps"))) } else { Ok(()) }
+    };
+    runner.run(&(any_machine(), any::<bool>()), law).map_err(|error| error.to_string())
+}
+
+#[test]
+fn urgent_commands_are_never_held_back() {
+    none_is_held_back(300, LAWFUL).unwrap();
+    let message = none_is_held_back(300, KEEPS_IT_TO_ITSELF).expect_err("no seed finds the executor that keeps it to itself");
+    assert!(message.contains("gathering naps"), "{message}");
+}

@@ -115,28 +115,27 @@ impl Paths {
         }
         if batch.class != Some(class) || batch.among != among {
             self.commit(batch, place, now, lines);
-            match self.policy() {
-                policy @ (Policy::QueueDepth(_) | Policy::Latency) => {
-                    batch.policy = policy;
-                    self.rank(batch, among, place, class, now, lines);
-                }
-                Policy::RoundRobin => return self.cursors.choose(among, place.queue, lines),
-                Policy::Numa => return self.shape().distances.choose(among, place.node),
-            }
+            self.rank(batch, among, place, class, now, lines);
         }
-        if batch.policy == Policy::Latency
-            && let Some(path) = self.learnt.explore(&self.counts, among, place, class, now, lines)
-        {
-            return Some(path);
+        match batch.policy {
+            Policy::QueueDepth(_) => batch.best(),
+            Policy::RoundRobin => self.cursors.choose(among, place.queue, lines),
+            Policy::Numa => self.shape().distances.choose(among, place.node),
+            Policy::Latency => match self.learnt.explore(&self.counts, among, place, class, now, lines) {
+                None => batch.best(),
+                unheard_of => unheard_of,
+            },
         }
-        batch.best()
     }
 
-    /// Ranks `among` by the batch's policy.
+    /// Ranks `among` by the policy in force, if it is one that ranks.
     #[inline(never)]
     fn rank(&self, batch: &mut Batch, among: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) {
-        (batch.among, batch.class, batch.last) = (among, Some(class), 0);
+        (batch.policy, batch.among, batch.class, batch.last) = (self.policy(), among, Some(class), 0);
         batch.row = place.row(batch.policy.kind());
+        if matches!(batch.policy, Policy::Numa | Policy::RoundRobin) {
+            return;
+        }
         for path in among.iter_from(place.first) {
             let standing = match batch.policy {
                 Policy::QueueDepth(counting) => queue_depth::standing(&self.counts, counting, self.shape(), path, place, lines),

@@ -27,10 +27,12 @@ mod imp {
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
     pub use loom::{hint, model, thread};
 
+    /// Locks.
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Locks if nobody holds the lock; `None` if somebody does.
     pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         mutex.try_lock().ok()
     }

@@ -79,9 +79,14 @@ impl FromStr for DeviceUri {
             other => return Err(fail(0, format!("there is no link `{other}:`; `mem:`, `file:` and `multipath:` are built in"))),
         });
         let mut at = body_at + body.len() + 1;
+        let mut seen = Vec::new();
         for pair in query.into_iter().flat_map(|q| q.split('&')) {
             let (key, value) = pair.split_once('=').ok_or_else(|| fail(at, format!("`{pair}` needs a value, as in `profile=optane`")))?;
             parsed.set(key, value).map_err(|e| fail(at, e))?;
+            if seen.contains(&key) {
+                return Err(fail(at, format!("`{key}` is given twice")));
+            }
+            seen.push(key);
             at += pair.len() + 1;
         }
         parsed.check().map_err(|e| fail(body_at, e))?;

@@ -101,7 +101,8 @@ impl Rig {
             };
             Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
         };
-        let devices = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
+        let devices: Vec<Device> = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
+        can_verify(jobs, plan, &devices)?;
         Ok(Rig { devices, mode: setup.mode, slack: setup.slack, histograms: setup.histograms })
     }
 
@@ -182,6 +183,21 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
     }
     let name = |target: &Option<String>| target.as_deref().unwrap_or("default").trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
     Ok(targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect())
+}
+
+/// A device that moves no data gives back nothing of what was written.
+fn can_verify(jobs: &[Job], plan: &Plan, devices: &[Device]) -> Result<()> {
+    for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
+        let mut profiles = thread.targets.iter().filter_map(|&target| devices[target].profile());
+        if let Some(profile) = profiles.find(|profile| !profile.moves_data) {
+            let job = &jobs[thread.job].name;
+            bail!(
+                "job '{job}': verify: the device's profile `{}` moves no data, so nothing of what is written can be read back",
+                profile.name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The most that the threads of any one stage need of `target`.

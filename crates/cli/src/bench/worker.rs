@@ -138,7 +138,7 @@ impl Worker {
             ways,
             depth,
             places,
-            found: Vec::with_capacity(depth),
+            found: Vec::with_capacity(taken_at_once(job)),
             timed: job.measure.slat || job.measure.clat,
             looks_on_commit: mode.looks_on_commit(),
             urgent: job.urgent,
@@ -377,6 +377,15 @@ impl Progress {
 fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
     let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ios: way.ios };
     lanes.queues().iter().zip(ways).map(line)
+}
+
+/// How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it
+/// is not given. A job that says nothing of batches gets whatever there is.
+fn taken_at_once(job: &Job) -> usize {
+    match job.complete_min.max(job.complete_max) {
+        0 | 1 => job.iodepth.max(1) as usize,
+        most => most as usize,
+    }
 }
 
 /// The namespace that jobs use.

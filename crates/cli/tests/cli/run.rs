@@ -152,6 +152,12 @@ fn flip_a_bit(place: &Place, at: u64) {
 }
 
 #[test]
+fn verify_on_a_device_that_moves_no_data_is_refused() {
+    let ended = place("[w]\nrw=write\nsize=64k\nverify=crc32c\n").reap("run job.fio --device mem:4M?profile=null");
+    ended.fails_with(&["job 'w': verify", "`null` moves no data"]);
+}
+
+#[test]
 fn verify_finds_a_flipped_bit() {
     let place = Place::new();
     place.write("write.fio", "[write]\nrw=write\nbs=4k\nsize=256k\niodepth=4\nverify=crc32c\ndo_verify=0\n");

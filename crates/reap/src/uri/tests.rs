@@ -26,6 +26,7 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1000", 5, "not whole blocks"),
         ("mem:99999999T", 5, "out of range"),
         ("mem:1G?profile", 8, "needs a value"),
+        ("mem:1G?profile=null&profile=optane", 21, "`profile` is given twice"),
         ("mem:1G?profle=null", 8, "did you mean `profile`"),
         ("mem:1G?profile=null&queues=65", 21, "from 1 to 64"),
         ("mem:1G?size=1G", 8, "before the `?`"),

@@ -44,6 +44,16 @@ fn every_io_is_done_and_counted_in_every_mode() {
     }
 }
 
+/// However many have completed, a job that names a batch takes no more at once, and issues before it takes the next.
+#[test]
+fn completions_are_taken_in_the_batches_that_the_job_names() {
+    let job = job("rw=randread\nbs=4k\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=4\nsize=4m");
+    for (generator, _) in run(&job, "mem:4M", 1, Mode::INTERRUPT) {
+        let complete = generator.stats().complete.0;
+        assert_eq!((complete[1], complete[2..].iter().sum::<u64>()), (256, 0), "{complete:?}");
+    }
+}
+
 #[test]
 fn only_an_ios_own_bytes_are_checked() {
     let job = job("rw=write\nbsrange=4k-1200k\niodepth=4\nsize=12m\nverify=crc32c");

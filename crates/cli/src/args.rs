@@ -221,18 +221,31 @@ pub struct SimArgs {
     /// how far `adaptive` is from each of the others
     #[arg(long, conflicts_with_all = ["scenario", "seeds"])]
     pub sweep: bool,
+    /// With --sweep: queue depths 1 and 32 and loads of 10, 50 and 90 % only, 40,000 I/Os
+    #[arg(long, requires = "sweep")]
+    pub quick: bool,
+    /// With --sweep: these loads only, in per cent of what `poll` reaches
+    #[arg(long, value_name = "PCT,…", value_delimiter = ',', requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub loads: Vec<u32>,
+    /// With --sweep: these queue depths only
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub qd: Vec<u32>,
+    /// With --sweep: these profiles only; `drawn` is the one that --seed draws
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep")]
+    pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]
     pub replay: Option<PathBuf>,
     /// Which stage (`stonewall`) of the recording
     #[arg(long, value_name = "N", requires = "replay")]
     pub stage: Option<u32>,
-    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm]
-    #[arg(long, value_name = "NAME|FILE", conflicts_with = "sweep")]
+    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm;
+    /// of a sweep, bare-metal and then vm]
+    #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
-    /// I/Os of each mode in each cell of the sweep
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
-    pub ios: u64,
+    /// I/Os of each mode in each cell of the sweep [default: 1000000]
+    #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    pub ios: Option<u64>,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -248,7 +261,8 @@ Examples:
   reap sim scenarios/80-cpus.toml --modes interrupt,irq-poll,poll --json results.json
   reap sim --seed 7 --seeds 20 --modes interrupt,poll
   reap sim --published --json published.json
-  reap sim --sweep --ios 20000 --json sweep.json --html sweep.html
+  reap sim --sweep --quick --json sweep.json --html sweep.html
+  reap sim --sweep --costs vm --profiles tlc,drawn --qd 32 --loads 50,90 --ios 100000
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.

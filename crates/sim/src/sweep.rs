@@ -48,17 +48,46 @@ pub struct Cell {
     pub load: u32,
 }
 
-/// All cells, neighbours alike but for the load. The last of the profiles is drawn by `seed`.
-pub fn cells(seed: u64) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for (costs, _) in file::COSTS {
-        for profile in [Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(seed)] {
-            for depth in DEPTHS {
-                cells.extend(LOADS.map(|load| Cell { costs, profile: profile.clone(), depth, load }));
+/// How often the knob is set finer, between a cell's best setting and its neighbours.
+pub const REFINEMENTS: usize = 3;
+
+/// What is swept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// Names of price lists.
+    pub costs: Vec<&'static str>,
+    /// Devices.
+    pub profiles: Vec<Profile>,
+    /// I/Os in flight at most.
+    pub depths: Vec<u32>,
+    /// In per cent of what `poll` reaches.
+    pub loads: Vec<u32>,
+}
+
+impl Grid {
+    /// Everything; `seed` draws the last of the profiles.
+    pub fn whole(seed: u64) -> Grid {
+        let profiles = vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(seed)];
+        Grid { costs: file::COSTS.map(|(name, _)| name).to_vec(), profiles, depths: DEPTHS.to_vec(), loads: LOADS.to_vec() }
+    }
+
+    /// A quarter of it: two depths, and loads that are low, middling and high.
+    pub fn quick(seed: u64) -> Grid {
+        Grid { depths: vec![1, 32], loads: vec![10, 50, 90], ..Grid::whole(seed) }
+    }
+
+    /// All cells, neighbours alike but for the load.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &costs in &self.costs {
+            for profile in &self.profiles {
+                for &depth in &self.depths {
+                    cells.extend(self.loads.iter().map(|&load| Cell { costs, profile: profile.clone(), depth, load }));
+                }
             }
         }
+        cells
     }
-    cells
 }
 
 /// A profile that nobody chose: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
@@ -135,8 +164,29 @@ pub type Halves = [Point; 2];
 /// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.
 /// The setting's place in `settings` and the ratio; `None` without any setting.
 pub fn regret(settings: &[Halves], other: &Halves) -> Option<(usize, f64)> {
-    let best = (0..settings.len()).min_by(|&a, &b| settings[a][0].ratio(&other[0]).total_cmp(&settings[b][0].ratio(&other[0])))?;
+    let best = best(settings, other)?;
     Some((best, settings[best][1].ratio(&other[1])))
+}
+
+fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
+    (0..settings.len()).min_by(|&a, &b| settings[a][0].ratio(&other[0]).total_cmp(&settings[b][0].ratio(&other[0])))
+}
+
+/// Settings of the knob, which has no steps, half-way from the best against a mode on the first half of the seeds to its
+/// neighbours; none if that one is within 3 % of the mode already. `settings` in the order of the knob.
+pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
+    let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
+    let Some(at) = best(&halves, other).filter(|&at| halves[at][0].ratio(&other[0]) > 1.03) else { return Vec::new() };
+    let pairs = settings[at.saturating_sub(1)..].windows(2).take(if at == 0 { 1 } else { 2 });
+    let mut between: Vec<LatencySlack> = pairs.map(|pair| half_way(pair[0].0, pair[1].0)).collect();
+    between.retain(|slack| settings.iter().all(|(known, _)| known != slack));
+    between
+}
+
+/// In the logarithm, from a thousandth to a thousandfold.
+fn half_way(a: LatencySlack, b: LatencySlack) -> LatencySlack {
+    let log = |slack: LatencySlack| f64::from(slack.thousandths().clamp(1, 1_000_000)).ln();
+    LatencySlack::per_mille(((log(a) + log(b)) / 2.0).exp().round() as u32)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
-use ::sim::sweep::{self, Cell, Halves, Point, SEEDS, SLACKS};
+use ::sim::sweep::{self, Cell, Grid, Halves, Point, REFINEMENTS, SEEDS, SLACKS};
 use ::sim::{Outcome, SimError};
 use anyhow::{Context, Result, bail};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
@@ -21,6 +22,10 @@ use crate::rows::json::JsonResults;
 use crate::rows::table::digits;
 use crate::rows::{Results, Row, Scene};
 use crate::stop;
+
+/// I/Os of each mode in each cell, unless the user says otherwise: the whole sweep's, and that of `--quick`.
+const IOS: u64 = 1_000_000;
+const QUICK_IOS: u64 = 40_000;
 
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
@@ -64,11 +69,19 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     let mut page = report::open(args.html.as_deref())?;
-    let cells = sweep::cells(seed);
-    let tasks = tasks(&cells, &modes, seed, &stop)?;
-    let ios = (args.ios / SEEDS).max(1);
-    let ran = pool::each(&tasks, "cells × modes", &stop, |task| ran(&cells[task.cell], task, ios, seed));
-    let ran: Vec<Option<Ran>> = ran.into_iter().map(Option::transpose).collect::<Result<_, SimError>>().context("the sweep")?;
+    let grid = grid(args, seed)?;
+    let cells = grid.cells();
+    let ios = (ios(args) / SEEDS).max(1);
+    let mut tasks = tasks(&cells, grid.loads.len(), &modes, seed, &stop)?;
+    let mut ran = run_all(&cells, &tasks, "cells × modes", ios, seed, &stop)?;
+    for _ in 0..REFINEMENTS {
+        let more = finer(&cells, &tasks, &ran);
+        if more.is_empty() || stop.load(Relaxed) {
+            break;
+        }
+        ran.extend(run_all(&cells, &more, "finer settings", ios, seed, &stop)?);
+        tasks.extend(more);
+    }
     let done = ran.iter().flatten().count();
     if done == 0 {
         bail!("stopped before anything was simulated");
@@ -79,7 +92,10 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let regrets = regrets(&cells, &tasks, &ran);
     let mut results =
         Results { title: format!("Sweep of {done} runs, {} I/Os each", ios * SEEDS), device: "simulated".into(), ..Results::default() };
-    results.rows = ran.into_iter().flatten().map(|ran| ran.row).collect();
+    // Settings that were tried later stand with their cell.
+    let mut rows: Vec<(usize, Row)> = tasks.iter().zip(ran).filter_map(|(task, ran)| Some((task.cell, ran?.row))).collect();
+    rows.sort_by_key(|(cell, _)| *cell);
+    results.rows = rows.into_iter().map(|(_, row)| row).collect();
     results.extra.insert("seed".into(), seed.into());
     results.extra.insert("ios_per_cell".into(), (ios * SEEDS).into());
     results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
@@ -99,14 +115,81 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every mode in every cell, the cells' capacities measured.
-fn tasks(cells: &[Cell], modes: &[Mode], seed: u64, stop: &AtomicBool) -> Result<Vec<Task>> {
-    // One for all loads of a neighbourhood.
-    let places: Vec<&Cell> = cells.iter().step_by(sweep::LOADS.len()).collect();
+/// What the arguments leave of the whole.
+///
+/// # Errors
+/// An unknown profile or price list.
+fn grid(args: &SimArgs, seed: u64) -> Result<Grid> {
+    let mut grid = if args.quick { Grid::quick(seed) } else { Grid::whole(seed) };
+    let known = |names: Vec<&str>| names.join(", ");
+    if let Some(costs) = &args.costs {
+        let all = grid.costs.clone();
+        grid.costs.retain(|name| name == costs);
+        if grid.costs.is_empty() {
+            bail!("--sweep knows no price list '{costs}': it has {}", known(all));
+        }
+    }
+    if !args.profiles.is_empty() {
+        // The last one is the drawn one, under whatever name.
+        let all = std::mem::take(&mut grid.profiles);
+        for wanted in &args.profiles {
+            let found = all.iter().find(|profile| profile.name == *wanted || wanted == "drawn" && profile.name.starts_with("drawn"));
+            let names = || known(all.iter().map(|profile| profile.name.as_str()).collect());
+            grid.profiles.push(found.with_context(|| format!("the sweep has no profile '{wanted}', but {} (or: drawn)", names()))?.clone());
+        }
+    }
+    if !args.qd.is_empty() {
+        grid.depths.clone_from(&args.qd);
+    }
+    if !args.loads.is_empty() {
+        grid.loads.clone_from(&args.loads);
+    }
+    Ok(grid)
+}
+
+/// I/Os of each mode in each cell.
+fn ios(args: &SimArgs) -> u64 {
+    args.ios.unwrap_or(if args.quick { QUICK_IOS } else { IOS })
+}
+
+/// Runs them on all cores; those that were not begun before `stop` was set are `None`.
+fn run_all(cells: &[Cell], tasks: &[Task], what: &str, ios: u64, seed: u64, stop: &AtomicBool) -> Result<Vec<Option<Ran>>> {
+    let results = pool::each(tasks, what, stop, |task| ran(&cells[task.cell], task, ios, seed));
+    results.into_iter().map(Option::transpose).collect::<Result<_, SimError>>().context("the sweep")
+}
+
+/// Settings of the knob that are still to be tried, in cells where none is close to some mode.
+fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
+    let mut more: Vec<Task> = Vec::new();
+    for at in 0..cells.len() {
+        let settings = settings(at, tasks, ran);
+        for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
+            let Some(ran) = ran else { continue };
+            for slack in sweep::finer(&settings, &ran.halves) {
+                if !more.iter().any(|known| known.cell == at && known.slack == slack) {
+                    more.push(Task { cell: at, mode: Mode::ADAPTIVE, slack, capacity: task.capacity });
+                }
+            }
+        }
+    }
+    more
+}
+
+/// The settings of the knob that were run in a cell, in its order.
+fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencySlack, Halves)> {
+    let here = tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode == Mode::ADAPTIVE);
+    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves))).collect();
+    settings.sort_by_key(|(slack, _)| *slack);
+    settings
+}
+
+/// Every mode in every cell, the capacities measured: one for all loads of a neighbourhood, of which there are `loads`.
+fn tasks(cells: &[Cell], loads: usize, modes: &[Mode], seed: u64, stop: &AtomicBool) -> Result<Vec<Task>> {
+    let places: Vec<&Cell> = cells.iter().step_by(loads).collect();
     let capacities = pool::each(&places, "capacities", stop, |cell| cell.capacity(seed));
     let capacities: Vec<Option<f64>> = capacities.into_iter().map(Option::transpose).collect::<Result<_, SimError>>()?;
     let mut tasks = Vec::new();
-    for (cell, capacity) in (0..cells.len()).filter_map(|at| Some((at, (*capacities.get(at / sweep::LOADS.len())?)?))) {
+    for (cell, capacity) in (0..cells.len()).filter_map(|at| Some((at, (*capacities.get(at / loads)?)?))) {
         for &mode in modes {
             let slacks: &[LatencySlack] = if mode == Mode::ADAPTIVE { &SLACKS } else { &[LatencySlack::NONE] };
             tasks.extend(slacks.iter().map(|&slack| Task { cell, mode, slack, capacity }));
@@ -136,16 +219,12 @@ fn ran(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Ran, SimError> {
 fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
     let mut regrets = Vec::new();
     for (at, cell) in cells.iter().enumerate() {
-        let here = || tasks.iter().zip(ran).filter(move |(task, _)| task.cell == at);
-        let settings: Vec<(LatencySlack, Halves)> = here()
-            .filter(|(task, _)| task.mode == Mode::ADAPTIVE)
-            .filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves)))
-            .collect();
+        let settings = settings(at, tasks, ran);
         if settings.len() < SLACKS.len() {
             continue;
         }
         let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
-        for (task, ran) in here().filter(|(task, _)| task.mode != Mode::ADAPTIVE) {
+        for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
             let judged = ran.as_ref().and_then(|ran| sweep::regret(&halves, &ran.halves));
             regrets.extend(judged.map(|(best, ratio)| Regret {
                 mode: task.mode.to_string(),

@@ -2,12 +2,13 @@ use super::*;
 
 #[test]
 fn the_grid_has_every_combination_once() {
-    let cells = cells(7);
+    let cells = Grid::whole(7).cells();
     assert_eq!(cells.len(), 2 * 4 * DEPTHS.len() * LOADS.len());
     for (at, cell) in cells.iter().enumerate() {
         assert!(!cells[..at].contains(cell), "{cell:?}");
     }
-    assert_eq!(super::cells(7), cells);
+    assert_eq!(Grid::whole(7).cells(), cells);
+    assert!(Grid::quick(7).cells().iter().all(|cell| cells.contains(cell)));
 }
 
 #[test]
@@ -42,4 +43,17 @@ fn regret_is_judged_on_other_seeds_than_it_is_chosen_by() {
     assert_eq!(regret(&[steady, lucky], &other), Some((1, 3.0)));
     assert_eq!(regret(&[steady], &other), Some((0, 0.95)));
     assert_eq!(regret(&[], &other), None);
+}
+
+#[test]
+fn the_knob_is_set_finer_around_the_best_setting_and_only_while_that_is_not_good_enough() {
+    let point = |p99, cpu| Point { p99, cpu };
+    let setting = |thousandths, p99, cpu| (LatencySlack::per_mille(thousandths), [point(p99, cpu); 2]);
+    let curve = [setting(0, 10.0, 300.0), setting(100, 90.0, 115.0), setting(400, 130.0, 80.0), setting(u32::MAX, 500.0, 50.0)];
+    let around = |other| finer(&curve, &[other; 2]).iter().map(|slack| slack.thousandths()).collect::<Vec<_>>();
+    assert_eq!(around(point(100.0, 100.0)), [10, 200]);
+    assert_eq!(around(point(9.0, 300.0)), [10]);
+    assert_eq!(around(point(500.0, 45.0)), [20_000]);
+    assert!(around(point(90.0, 115.0)).is_empty());
+    assert!(finer(&[], &[point(1.0, 1.0); 2]).is_empty());
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn cell() -> Cell {
-    Cell { depth: 4, load: 25, ..sweep::cells(1)[0].clone() }
+    Cell { depth: 4, load: 25, ..Grid::whole(1).cells()[0].clone() }
 }
 
 /// A cell with two modes and all settings of the third.

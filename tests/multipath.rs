@@ -137,13 +137,18 @@ fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let submit = |request| queue.submit(reap::now(), [request]).map_err(|(why, _)| why).unwrap();
     device.change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
+    let read = || {
+        submit(Request::read(&ns, 8, queue.buffer(4096).unwrap()).tag(1));
+        queue.wait(1, Nanos::MAX).unwrap();
+        let mut answered = Vec::with_capacity(1);
+        queue.reap(&mut answered);
+        assert_eq!(answered[0].tag, 1, "the write was not held");
+    };
+    // This drive answers in a later step than it fetches in: by then it knows that it is to hold writes.
+    read();
     submit(write(&ns, &queue, 0, 1));
     // Commands are fetched in order: once this is answered, the write is inside.
-    submit(Request::read(&ns, 8, queue.buffer(4096).unwrap()).tag(1));
-    queue.wait(1, Nanos::MAX).unwrap();
-    let mut answered = Vec::with_capacity(1);
-    queue.reap(&mut answered);
-    assert_eq!(answered[0].tag, 1, "the write was not held");
+    read();
     device.change_path(0, Change::Lost(Loss::Gone)).unwrap();
     wait_for(&device, 0, PathLink::Lost);
     if back_first {

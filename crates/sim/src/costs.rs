@@ -161,6 +161,10 @@ pub struct LibraryCosts {
     /// Each command built and stored. User host only.
     #[serde(with = "nanos")]
     pub submit: Nanos,
+    /// Each command that a controller in process serves: fetched, its data copied, posted. On the CPU that its thread has to
+    /// itself.
+    #[serde(with = "nanos")]
+    pub serve: Nanos,
     /// Each question to a policy.
     #[serde(with = "nanos")]
     pub decide: Nanos,
@@ -225,7 +229,7 @@ impl Costs {
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
         scale!(percent, t.wake, t.signal, t.rouse, t.switch, t.syscall, t.block, t.timer);
-        scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.decide, l.mask, l.arm);
+        scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {
             scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);

@@ -23,8 +23,8 @@ pub struct Recorded {
     pub trace: Arc<Trace>,
     /// Which of its threads.
     pub thread: usize,
-    /// Whether its commands are posted as late as they were. An embedded device was late because its thread sent messages,
-    /// which the simulated one does by itself.
+    /// Whether its commands are posted as late as they were. An embedded device was late because its thread was busy, which
+    /// the simulated one is by itself.
     pub late: bool,
 }
 
@@ -43,9 +43,7 @@ impl Scenario {
     pub fn replay(trace: &Arc<Trace>, stage: u32, mode: Mode) -> Result<Scenario, SimError> {
         let header = trace.header();
         let threads = header.threads.iter().enumerate().filter(|(_, thread)| thread.stage == stage);
-        let embedded = header.devices.iter().any(|device| device.timing.is_some());
-        let quiet = header.mode.parse::<Mode>().is_ok_and(|mode| mode == Mode::POLL);
-        let late = quiet || !embedded;
+        let late = header.devices.iter().all(|device| device.timing.is_none());
         let jobs: Vec<JobSpec> = threads.map(|(number, head)| job(trace, number, head, late)).collect();
         if jobs.is_empty() {
             return Err(SimError::Unfit(format!("the recording has no stage {stage}")));

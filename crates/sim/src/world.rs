@@ -45,7 +45,7 @@ struct Attached<P: Bus> {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
-    /// Its messages are on their way to CPUs until then: what it writes waits.
+    /// Its messages are on their way to CPUs until then, or its thread is busy: what it writes waits.
     way_free_at: Nanos,
 }
 
@@ -198,7 +198,12 @@ impl<P: Bus> World<'_, P> {
             return Ok(());
         }
         device.controller.port().advance(self.now);
+        let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
+        if let Some(completed) = completed {
+            let served = device.controller.counters().completed - completed;
+            device.way_free_at = self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
+        }
         let next = step.next.unwrap_or(Nanos::MAX).min(device.controller.port().next());
         // A register that changed may bring about more at the same instant.
         let settles = step.worked && device.keeper.is_busy();

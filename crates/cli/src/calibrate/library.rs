@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use reap::{Completion, Device, DmaBuf, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
-use super::sampler::Sampler;
+use super::sampler::{Sampler, time_each};
 
 /// I/Os of a large batch.
 const LARGE: usize = 32;
@@ -43,6 +43,23 @@ impl Rig {
         Some([submitted - begin, taken - looks, handed - taken].map(|span| span.0 as f64))
     }
 
+    /// A large batch, waited for at once: the device's nanoseconds for each command, without its data.
+    fn served(&mut self) -> Option<f64> {
+        let ns = self.queue.namespaces().first().copied()?;
+        let requests = self.free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
+        let begin = hw::now();
+        self.queue.submit(begin, requests).ok()?;
+        let submitted = hw::now();
+        self.queue.wait(LARGE, Nanos::MAX).ok()?;
+        let taken = hw::now();
+        self.queue.reap(&mut self.done);
+        if self.done.len() < LARGE {
+            return None;
+        }
+        self.free.extend(self.done.drain(..).filter_map(|completion| completion.buf));
+        Some((taken - submitted).0 as f64 / LARGE as f64)
+    }
+
     /// The medians of many batches.
     fn medians(&mut self, ios: usize) -> Option<[f64; 3]> {
         let mut all: [Vec<f64>; 3] = Default::default();
@@ -72,7 +89,42 @@ pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) 
         let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
         Some([call(0), each(0), call(1), each(1), call(2), each(2)])
     });
+    let mut pages = Pages::new();
+    found.serve = sampler
+        .repeat(|| {
+            let each: Vec<f64> = (0..BATCHES).map_while(|_| rig.served()).collect();
+            Some([crate::compare::statistics::median(&each)? + pages.copy()])
+        })
+        .map(|[serve]| serve);
     Ok(())
+}
+
+/// Memory that is in no cache, as a medium's is.
+struct Pages {
+    medium: Vec<u8>,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Pages {
+    const PAGE: usize = 4096;
+    const MEDIUM: usize = 64 << 20;
+
+    fn new() -> Pages {
+        Pages { medium: vec![1; Pages::MEDIUM], buffer: vec![0; Pages::PAGE], at: 0 }
+    }
+
+    /// Nanoseconds to copy one, from here and there.
+    fn copy(&mut self) -> f64 {
+        time_each(500, || {
+            // A prime number of pages on, so that nothing is foreseen.
+            self.at = (self.at + 5_003 * Pages::PAGE) % Pages::MEDIUM;
+            if let Some(page) = self.medium.get(self.at..self.at + Pages::PAGE) {
+                self.buffer.copy_from_slice(page);
+                std::hint::black_box(&self.buffer);
+            }
+        })
+    }
 }
 
 fn spin_until(instant: Nanos) -> Nanos {

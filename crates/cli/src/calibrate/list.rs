@@ -32,6 +32,8 @@ pub struct Found {
     pub line: Option<Estimate>,
     /// Of the library: submit, take, hand over; each per call and per I/O.
     pub library: Option<[Estimate; 6]>,
+    /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
+    pub serve: Option<Estimate>,
 }
 
 /// A sleep that another CPU ends.
@@ -131,6 +133,9 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
         put("library", "reap", reap.max(0.0), format!("a wait that finds one, {:.0}, less its doorbell", take_call.value));
         put("library", "deliver", hand.value, direct(hand));
     }
+    if let Some(e) = found.serve {
+        put("library", "serve", e.value, direct(e));
+    }
     if let Some(e) = found.arm {
         put("library", "arm", e.value, direct(e));
     }
@@ -186,6 +191,7 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("… each entry", library(3)),
         ("hand over: a call", library(4)),
         ("… each completion", library(5)),
+        ("an embedded device's thread: each command", found.serve),
     ];
     for (what, estimate) in lines {
         let (value, interval) =

@@ -73,6 +73,8 @@ impl Costs {
             entry: Nanos(15),
             deliver: Nanos(20),
             submit: Nanos(40),
+            // Half of it for a copy of 4 KiB from memory.
+            serve: Nanos(400),
             decide: Nanos(5),
             mask: Nanos(5),
             arm: Nanos(15),

@@ -162,5 +162,7 @@ fn bisect(knob: &Knob, set: &[(usize, u64)]) -> Result<u64, SimError> {
             high = middle;
         }
     }
-    Ok(low + (high - low) / 2)
+    // The neighbour that fits better.
+    let off = |value| knob.row(value, set).map(|ratio| ratio.ln().abs());
+    Ok(if off(low)? < off(high)? { low } else { high })
 }

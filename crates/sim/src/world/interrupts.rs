@@ -54,8 +54,12 @@ impl<P: Bus> World<'_, P> {
                 woken += self.rouse(None, queue);
             }
         }
-        let costs = &self.scenario.machine.costs.thread;
-        if woken > Nanos::ZERO && idle { costs.rouse } else { costs.signal + woken }
+        let costs = &self.scenario.machine.costs;
+        if woken > Nanos::ZERO && idle {
+            return costs.thread.rouse;
+        }
+        // The counter and the wait queue are in the reader's cache.
+        costs.thread.signal + costs.memory.line_node + costs.memory.line_node + woken
     }
 
     /// Accepts an interrupt. What comes before its handler's first effect.

@@ -210,6 +210,22 @@ fn the_nearest_path_is_taken() {
     assert!(error.contains("there is no memory node 4000 here"), "{error}");
 }
 
+/// Whoever drops a queue gives up what it has in flight: nobody counts that any more, and no path seems busy for ever.
+#[test]
+fn a_queue_that_is_dropped_leaves_nothing_counted() {
+    let device = open("multipath:?path=mem:64M?profile=tlc&path=mem:64M?profile=tlc", OpenOptions::default());
+    for policy in Policy::ALL {
+        device.set_path_policy(policy);
+        let queue = device_queue(&device);
+        let ns = device.namespaces()[0];
+        let requests = (0..32).map(|n| Request::read(&ns, n * 8, queue.buffer(4096).unwrap()));
+        queue.submit(reap::now(), requests).map_err(|(why, _)| why).unwrap();
+        drop(queue);
+        assert_eq!(device.paths_counted(), 0, "{policy}");
+        assert!(device.paths().iter().all(|path| path.in_flight == 0), "{policy}: {:?}", device.paths());
+    }
+}
+
 /// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
 fn device_queue(device: &Device) -> Queue {
     for _ in 0..1000 {

@@ -103,8 +103,13 @@ impl Head {
         shared.selector.settle(&mut self.place, cpu as u16, shared.nodes.of(cpu));
     }
 
-    /// The thread is gone: what is counted by its place may be another's.
-    pub(super) fn leave(&mut self, shared: &Multipath) {
+    /// The thread is gone, and nobody waits for what it has in flight: that is counted no more, and what is counted by its
+    /// place may be another's. `left`: told of the path of each such request.
+    pub(super) fn leave(&mut self, shared: &Multipath, mut left: impl FnMut(PathId)) {
+        for (_, token) in self.slots.iter_mut().filter_map(|slot| slot.sent.take()) {
+            left(token.path());
+            shared.selector.abandon(token, &self.place, &mut ());
+        }
         shared.selector.leave(&mut self.place);
     }
 

@@ -361,9 +361,10 @@ impl Drop for Queue {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        let head = self.head.get_mut();
+        let mut head = self.head.borrow_mut();
         self.shared.keep_counters(self.index, || head.counters());
-        head.leave(&self.shared);
+        head.leave(&self.shared, |path| self.tally(path.index(), |tally| tally.sent = tally.sent.saturating_sub(1)));
+        drop(head);
         self.lanes.clear();
         self.shared.give_back(self.index);
     }

@@ -149,6 +149,12 @@ pub struct Tick {
     pub naps: f64,
     /// Sleeps per second (armed).
     pub sleeps: f64,
+    /// Of the naps, those to gather completions; known of simulated runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gathered: Option<f64>,
+    /// Waits per second that were looked at all the way, to learn; known of simulated runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explored: Option<f64>,
 }
 
 /// Everything that a command has to say.

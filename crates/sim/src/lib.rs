@@ -38,5 +38,5 @@ pub use error::SimError;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use replay::Recorded;
-pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Percentiles};
+pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Percentiles, Tick};
 pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};

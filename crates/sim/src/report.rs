@@ -20,6 +20,9 @@ pub(crate) struct Tally {
     /// Blocking system calls that returned at once.
     pub(crate) returned_at_once: u64,
     pub(crate) syscalls: u64,
+    /// Times that a thread which looks by itself went to sleep on a timer, masked, and armed.
+    pub(crate) naps: u64,
+    pub(crate) sleeps: u64,
     /// Time of choosing paths.
     pub(crate) choosing: Nanos,
     pub(crate) looks: u64,
@@ -71,6 +74,8 @@ impl Tally {
         self.timer_wakeups += other.timer_wakeups;
         self.returned_at_once += other.returned_at_once;
         self.syscalls += other.syscalls;
+        self.naps += other.naps;
+        self.sleeps += other.sleeps;
         self.choosing += other.choosing;
         self.looks += other.looks;
         self.empty_looks += other.empty_looks;
@@ -167,6 +172,8 @@ pub struct Outcome {
     pub choosing: Nanos,
     /// By CPU.
     pub cpus: Vec<CpuOutcome>,
+    /// What happened in each [`crate::Scenario::ticks`] from the start on, as far as they are whole; none if that is `None`.
+    pub ticks: Vec<Tick>,
     /// By entry of the results: one per job thread, or per group where `group_reporting` asks for it.
     pub jobs: Vec<JobOutcome>,
     /// By device.
@@ -198,6 +205,34 @@ pub struct CpuOutcome {
     pub wakeups: u64,
     /// Of these, by a timer.
     pub timer_wakeups: u64,
+}
+
+/// What happened in a stretch of time. Counts are of that stretch alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// Requests that succeeded.
+    pub completed: u64,
+    /// CPU time, as in [`Outcome::cpu_ns_per_io`].
+    pub cpu: Nanos,
+    /// Looks under a completion queue's lock.
+    pub looks: u64,
+    /// Those of them that found nothing.
+    pub empty_looks: u64,
+    /// Lockless looks in vain.
+    pub spins: u64,
+    /// Sleeps on a timer, masked. Only of threads that look by themselves.
+    pub naps: u64,
+    /// Sleeps with the notification armed.
+    pub sleeps: u64,
+    /// Naps to gather completions: `adaptive`'s.
+    pub gathered: u64,
+    /// Waits that were looked at all the way, to learn: `adaptive`'s.
+    pub explored: u64,
+    /// Median latency in nanoseconds: from the intended start where there is a rate, else from the decision to issue. 0: of
+    /// nothing.
+    pub p50: u64,
+    /// 99 %.
+    pub p99: u64,
 }
 
 /// What one entry of the results did.

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Virtual time after which the run is given up.
     pub limit: Nanos,
+    /// How long each of [`crate::Outcome::ticks`] is. `None`: nobody wants to know what happens when.
+    pub ticks: Option<Nanos>,
 }
 
 /// Whose code drives the devices. Either runs the same policies, queue pairs and controllers.
@@ -193,6 +195,7 @@ impl Scenario {
             recovery: None,
             seed: 1,
             limit: Nanos::from_secs(3_600),
+            ticks: None,
         }
     }
 

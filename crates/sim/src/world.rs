@@ -8,6 +8,7 @@ mod keeper;
 mod outcome;
 mod softirqs;
 mod tasks;
+mod ticks;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -28,6 +29,7 @@ use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::{Lines, Outcome, Scenario, SimError};
 use keeper::Keeper;
 use tasks::Task;
+use ticks::Ticks;
 
 /// The vector of the admin queue. The keeper looks at it by itself.
 const ADMIN_VECTOR: Vector = Vector(0);
@@ -58,6 +60,7 @@ struct Sources {
     timers: usize,
     messages: usize,
     switches: usize,
+    ticks: usize,
     all: usize,
 }
 
@@ -66,7 +69,7 @@ impl Sources {
         let keepers = cpus + devices;
         let (moderators, timers) = (keepers + devices, keepers + 2 * devices);
         let messages = timers + tasks;
-        Sources { devices: cpus, keepers, moderators, timers, messages, switches: messages + 1, all: messages + 2 }
+        Sources { devices: cpus, keepers, moderators, timers, messages, switches: messages + 1, ticks: messages + 2, all: messages + 3 }
     }
 }
 
@@ -103,6 +106,7 @@ pub(crate) struct World<'a, P: Bus> {
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     effects: Vec<Effect>,
+    ticks: Ticks,
     /// CPUs on which something has changed during this event.
     stirred: Vec<usize>,
 }
@@ -143,6 +147,7 @@ impl<P: Bus> World<'_, P> {
 
     fn begin(&mut self) -> Result<(), SimError> {
         self.set_switch();
+        self.set_tick();
         for device in 0..self.devices.len() {
             self.keep(device)?;
             self.set_moderator(device);
@@ -170,8 +175,11 @@ impl<P: Bus> World<'_, P> {
         } else if source == sources.messages {
             self.messages_arrive();
             Ok(())
-        } else {
+        } else if source == sources.switches {
             self.switch();
+            Ok(())
+        } else {
+            self.tick();
             Ok(())
         }
     }

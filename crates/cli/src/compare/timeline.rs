@@ -54,6 +54,7 @@ pub fn timeline(mode: String, setting: &Setting, capacity: f64, blocks: &[Sample
             spins,
             naps,
             sleeps,
+            ..Tick::default()
         }
     };
     let ticks = figures.iter().zip(&latencies).enumerate().map(tick).collect();

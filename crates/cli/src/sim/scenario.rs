@@ -32,7 +32,7 @@ const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mo
 /// # Errors
 /// Bad input, a run that broke a law.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
-    let (file, told) = match args.replay.as_deref() {
+    let (mut file, told) = match args.replay.as_deref() {
         Some(path) => replay::load(path, args).map(|(file, told)| (file, Some(told)))?,
         None => {
             let mut file = load(args.scenario.as_deref())?;
@@ -43,6 +43,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         }
     };
     file.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    file.scenario.ticks = rows::ticks(&file.scenario);
     let modes = modes(args, &file)?;
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);

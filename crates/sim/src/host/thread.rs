@@ -483,6 +483,11 @@ impl Thread {
             }
             arming::Step::Block => {
                 self.at = At::Blocking { until };
+                if g.context == Context::Waiter {
+                    let armed = self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Sleep { .. }));
+                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Nap { .. })));
+                    self.tally.sleeps += u64::from(armed);
+                }
                 let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
                 // In the kernel it is in the system call already.
                 let call = if g.host == Host::User { g.costs.thread.syscall } else { Nanos::ZERO };

@@ -135,6 +135,7 @@ impl<'a, P: Bus> World<'a, P> {
             raised: Vec::new(),
             switches,
             effects: Vec::new(),
+            ticks: Ticks::default(),
             stirred: Vec::new(),
         }
     }

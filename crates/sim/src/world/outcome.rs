@@ -52,7 +52,7 @@ impl<P: Bus> World<'_, P> {
             empty_looks: tally.empty_looks,
             busy_looks: tally.busy,
             found_by_check: tally.found_by_check,
-            spins: tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1),
+            spins: self.spins(&tally),
             sq_doorbells: sq,
             cq_doorbells: cq,
             entries_per_drain_max: tally.drain_max,
@@ -70,6 +70,7 @@ impl<P: Bus> World<'_, P> {
             poll_delays: self.merged(|cycles| &cycles.delays),
             per_cycle: self.merged(|cycles| &cycles.entries),
             choosing: tally.choosing,
+            ticks: std::mem::take(&mut self.ticks.over),
             cpus,
             jobs,
             devices,
@@ -77,7 +78,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     /// What the policies of all threads have decided, together.
-    fn decisions(&self) -> Option<Decisions> {
+    pub(super) fn decisions(&self) -> Option<Decisions> {
         let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes);
         lanes.filter_map(Lane::decisions).reduce(|mut all, decisions| {
             all.add(&decisions);
@@ -86,11 +87,16 @@ impl<P: Bus> World<'_, P> {
     }
 
     /// What threads and drains have counted, together.
-    fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
         self.queues.iter().for_each(|queue| tally.merge(&queue.drain.tally));
         tally
+    }
+
+    /// Looks that the time spent spinning amounts to.
+    pub(super) fn spins(&self, tally: &Tally) -> u64 {
+        tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
     }
 
     /// A histogram of all drains.

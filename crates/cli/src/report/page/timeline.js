@@ -3,6 +3,8 @@
 
 // Decisions have colours of their own: they are no modes.
 const DECISIONS = [["spins", "spin", "#c2571a"], ["naps", "nap (masked, with a timer)", "#d9a514"], ["sleeps", "sleep (armed)", "#3d7fc4"]];
+// Known of simulated runs alone, and in what is above already.
+const AMONG_THEM = [["gathered", "of the naps, to gather"], ["explored", "waits to learn"]];
 
 function timelineChart() {
   const lines = timelines.filter((line) => line.look.shown && line.ticks.length > 1);
@@ -47,7 +49,8 @@ function decisions(ticks, x) {
   const long = ticks.flatMap((tick) => DECISIONS.map(([figure, label, color]) => ({ t: tick.t, label, color, value: tick[figure], tick })));
   if (!long.some((one) => one.value > 0)) return null;
   const y = scale(ticks.map((tick) => d3.sum(DECISIONS, ([figure]) => tick[figure])), "decisions per second", count, { zero: true, log: false });
-  const words = (tick) => [`${tick.t.toFixed(1)} ms`, ...DECISIONS.map(([figure, label]) => `${label}  ${count(tick[figure])}/s`)].join("\n");
+  const known = [...DECISIONS, ...AMONG_THEM.filter(([figure]) => ticks.some((tick) => tick[figure] !== undefined))];
+  const words = (tick) => [`${tick.t.toFixed(1)} ms`, ...known.map(([figure, label]) => `${label}  ${count(tick[figure])}/s`)].join("\n");
   return panel("How it waits", () => ({
     x, y, color: { type: "identity" }, marks: [
       Plot.areaY(long, Plot.stackY({ x: "t", y: "value", fill: "color", z: "label", curve: "step", order: DECISIONS.map(([, label]) => label) })),

@@ -1,7 +1,7 @@
 //! From outcomes to the rows that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{CpuOutcome, Host, Outcome, Scenario};
+use ::sim::{CpuOutcome, Host, JobSpec, Outcome, Scenario};
 use completion::{Decisions, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,7 +10,7 @@ use units::Nanos;
 use workload::{Histogram, Latency, Moments};
 
 use crate::compare::statistics;
-use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene};
+use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
 
 /// Keys of what only a simulator knows.
 pub const INTERRUPTS: &str = "interrupts_per_s";
@@ -33,6 +33,7 @@ pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]
         device: format!("{} × {}", profiles.len(), scene.profile),
         rows,
         pairs: pairs(modes, &scene, rounds, &mut rng),
+        timelines: modes.iter().enumerate().filter_map(|(at, mode)| timeline(&file.scenario, *mode, &scene, of(at).first()?)).collect(),
         notes: notes(&file.scenario, rounds.len()),
         ..Results::default()
     }
@@ -49,6 +50,50 @@ fn scene(scenario: &Scenario) -> Scene {
         arrivals: steps.then(|| "steps".to_owned()),
         background_pct: None,
     }
+}
+
+/// Ticks of a time line.
+const TICKS: u64 = 200;
+
+/// How long a tick is where the load goes in steps: there it matters what a mode decides when.
+pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
+    let ends = |spec: &JobSpec| (!spec.phases.is_empty()).then(|| spec.job.ramp_time + spec.job.runtime.unwrap_or_default());
+    let longest = scenario.jobs.iter().filter_map(ends).max()?;
+    (longest > Nanos::ZERO).then(|| Nanos(longest.0.div_ceil(TICKS)))
+}
+
+/// What a mode did when, with the first seed.
+fn timeline(scenario: &Scenario, mode: Mode, scene: &Scene, outcome: &Outcome) -> Option<Timeline> {
+    let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
+    let unit = 1.0 / every.as_secs_f64();
+    let tick = |(at, tick): (usize, &::sim::Tick)| {
+        let rate = |count: u64| count as f64 * unit;
+        Tick {
+            offered: offered(scenario, Nanos(at as u64 * every.0 + every.0 / 2)),
+            iops: rate(tick.completed),
+            cpu: tick.cpu.as_secs_f64() * unit,
+            p50: tick.p50 as f64,
+            p99: tick.p99 as f64,
+            looks: rate(tick.looks),
+            empty_looks: rate(tick.empty_looks),
+            spins: rate(tick.spins),
+            naps: rate(tick.naps),
+            sleeps: rate(tick.sleeps),
+            gathered: Some(rate(tick.gathered)),
+            explored: Some(rate(tick.explored)),
+        }
+    };
+    let ticks = outcome.ticks.iter().enumerate().map(tick).collect();
+    Some(Timeline { mode: mode.to_string(), scene: scene.clone(), tick_ns: every.0, ticks })
+}
+
+/// I/Os per second that the steps mean, so long after the start.
+fn offered(scenario: &Scenario, at: Nanos) -> f64 {
+    let of = |spec: &JobSpec| {
+        let phase = spec.phases.iter().rev().find(|phase| phase.from <= at);
+        phase.map_or(0, |phase| phase.iops) as f64 * f64::from(spec.job.numjobs.max(1))
+    };
+    scenario.jobs.iter().map(of).sum()
 }
 
 /// One mode's figures: medians over seeds, with intervals where there are several.

@@ -49,3 +49,29 @@ fn the_rows_say_what_the_cpus_did() {
         assert!(text.lines().all(|line| line.trim_end().chars().count() <= usize::from(width)), "{text}");
     }
 }
+
+/// Where the load goes in steps, each mode has a time line of its decisions.
+#[test]
+fn steps_have_a_time_line() {
+    let text = r#"
+        duration = "20ms"
+        [[device]]
+        profile = "optane"
+        [[job]]
+        options = { rw = "randread", bs = "4k", iodepth = 32, norandommap = 1 }
+        phase = [{ from = "0ms", iops = 20000 }, { from = "10ms", iops = 300000 }]
+    "#;
+    let mut file = file::read("steps", text, &jobs::Disk).unwrap();
+    file.scenario.ticks = rows::ticks(&file.scenario);
+    let modes = [Mode::ADAPTIVE, Mode::POLL];
+    let results = rows::results(&file, &modes, &[&outcomes(&file, &modes)]);
+    let [adaptive, poll] = &results.timelines[..] else { panic!("{:?}", results.timelines) };
+    assert_eq!((adaptive.mode.as_str(), adaptive.tick_ns, adaptive.ticks.len()), ("adaptive", 100_000, 200));
+    assert_eq!((adaptive.ticks[50].offered, adaptive.ticks[150].offered), (20_000.0, 300_000.0));
+    let mean = |line: &crate::rows::Timeline, of: fn(&crate::rows::Tick) -> f64| line.ticks[110..].iter().map(of).sum::<f64>() / 90.0;
+    assert!((250e3..350e3).contains(&mean(adaptive, |tick| tick.iops)));
+    assert!(adaptive.ticks.iter().any(|tick| tick.explored > Some(0.0)), "it explores first of all");
+    assert_eq!(mean(poll, |tick| tick.naps + tick.sleeps), 0.0);
+    // A load without steps has none.
+    assert_eq!(rows::ticks(&load(None).unwrap().scenario), None);
+}

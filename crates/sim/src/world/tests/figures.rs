@@ -90,3 +90,32 @@ fn a_thread_whose_cpu_is_wanted_naps_instead_of_spinning() {
     assert_eq!(polite.messages, 0);
     assert!(polite.thread.0 * 5 < greedy.thread.0, "{} {}", polite.thread, greedy.thread);
 }
+
+/// Ticks say what happened when, and disturb nothing: the same run without them is the same run.
+#[test]
+fn ticks_add_up_and_disturb_nothing() {
+    for mode in Mode::ALL {
+        for host in [Host::User, Host::Kernel] {
+            let mut job = open_loop(1, 4_000);
+            job.numjobs = 3;
+            let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
+            scenario.machine = Machine { hogs: vec![1], ..Machine::new(2, 1) };
+            scenario.devices = vec![DeviceSpec::new("device", Profile::optane()).with_queues(2)];
+            scenario.jobs[0].phases = vec![Phase { from: Nanos::ZERO, iops: 5_000 }, Phase { from: Nanos::from_millis(20), iops: 100_000 }];
+            let plain = scenario.run().unwrap();
+            let ticked = Scenario { ticks: Some(Nanos::from_millis(1)), ..scenario.clone() }.run().unwrap();
+            let ticks = &ticked.ticks;
+            assert_eq!(ticks.len() as u64, ticked.elapsed.0 / 1_000_000, "{mode} {host:?}");
+            let sum = |of: fn(&Tick) -> u64| ticks.iter().map(of).sum::<u64>();
+            assert!(sum(|tick| tick.completed) <= ticked.completed && sum(|tick| tick.completed) > ticked.completed * 9 / 10);
+            assert!(sum(|tick| tick.cpu.0) <= (ticked.hard + ticked.soft + ticked.thread + ticked.application).0);
+            assert!(sum(|tick| tick.gathered) <= ticked.decisions.map_or(0, |decisions| decisions.gathered));
+            // The step shows.
+            let rate = |ticks: &[Tick]| ticks.iter().map(|tick| tick.completed).sum::<u64>() / ticks.len() as u64;
+            assert!(rate(&ticks[25..30]) > 10 * rate(&ticks[5..15]), "{mode} {host:?}: {ticks:?}");
+            assert!(ticks[25..30].iter().all(|tick| tick.p50 >= 8_000 && tick.p99 >= tick.p50), "{mode} {host:?}");
+            let without = |outcome: Outcome| format!("{:?}", Outcome { ticks: Vec::new(), ..outcome });
+            assert_eq!(without(plain), without(ticked), "{mode} {host:?}");
+        }
+    }
+}

@@ -47,8 +47,8 @@ impl Costs {
             idle_after: Nanos(1_000),
             // C6 empties a core's own caches; intel_idle enters it from a predicted 600 µs on.
             cold_after: Nanos(600_000),
-            // Soares and Stumm (FlexSC, OSDI 2010) count 679 second-level lines that a pread displaces, and 985 for a pwrite.
-            // The fewer, from the shared cache, which stays on: 20 ns each.
+            // An estimate: 680 lines of code and data on a submission's way down, some 40 KiB, from the shared cache, which
+            // stays on: 20 ns each.
             cold: Nanos(13_600),
             timer: Nanos(150),
             timer_slack: Nanos(0),

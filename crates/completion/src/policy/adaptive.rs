@@ -268,8 +268,7 @@ impl Adaptive {
     fn end_wait(&mut self, now: Nanos) {
         let Some(wait) = self.wait.take() else { return };
         let elapsed = now - wait.since;
-        let length = wait.came.map_or(elapsed, |came| came - wait.since);
-        self.ledger.waited(length, elapsed, self.cpu);
+        self.ledger.waited(wait.came.map(|came| came - wait.since), elapsed, self.cpu);
         if let Some(came) = wait.came {
             self.waits.took(wait.in_flight, came - wait.due.max(wait.since), self.horizon());
         }

@@ -32,13 +32,19 @@ impl Ledger {
         self.explored = self.explored.saturating_add(cpu.0);
     }
 
-    /// A wait is over: entries came after `length`, and the next wait begins `elapsed` after this one did. A sleep costs
-    /// `sleep`.
+    /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.
+    /// A sleep costs `sleep`.
     #[inline]
-    pub(super) fn waited(&mut self, length: Nanos, elapsed: Nanos, sleep: Nanos) {
+    pub(super) fn waited(&mut self, length: Option<Nanos>, elapsed: Nanos, sleep: Nanos) {
+        let rent = match length {
+            Some(length) if length <= sleep => length.0,
+            Some(_) => 2 * sleep.0,
+            // Several may have come meanwhile, each after less than a sleep is worth.
+            None => elapsed.0.min(2 * sleep.0),
+        };
         self.sleeping = self.sleeping.saturating_add(sleep.0);
         self.spinning = self.spinning.saturating_add(elapsed.0);
-        self.renting = self.renting.saturating_add(if length <= sleep { length.0 } else { 2 * sleep.0 });
+        self.renting = self.renting.saturating_add(rent);
     }
 
     /// Whether a prediction may be followed that costs so many sleeps if it is wrong.

@@ -156,7 +156,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
 }
 
 fn verdict(meddle: fn(&mut Adaptive)) -> Result<(), String> {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(1_500) });
+    let mut runner = TestRunner::new(Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(10_000) });
     runner.run(&any_case(), |case| bounded(&case, meddle).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
 }
 

@@ -75,7 +75,7 @@ fn every_chart_of_a_simulation_is_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 3");
     assert_eq!(faults(&page.show(), &["plane", "figures", "ratios", "wakeups", "split", "distribution", "table"]), Vec::<String>::new());
-    let page = Page::of(place.path(), "sim --sweep --ios 400 --modes interrupt,adaptive");
+    let page = Page::of(place.path(), "sim --sweep --quick --ios 400 --modes interrupt,adaptive");
     assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
 }
 

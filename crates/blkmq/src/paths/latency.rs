@@ -156,8 +156,12 @@ impl Learnt {
             return if load == 0 { Standing { usual: 0.0, base: 0.0, rise: f32::MAX, ..never } } else { never };
         };
         let usual_load = known.fit.usual_load();
-        let slope = if self.doubts(place) { 1.0 / usual_load.max(1.0) } else { known.fit.slope() };
-        let mut standing = Standing { usual, base: usual * (1.0 - slope * usual_load), rise: usual * slope * (1.0 + TOLL), ..never };
+        let doubted = self.doubts(place);
+        let slope = if doubted { 1.0 / usual_load.max(1.0) } else { known.fit.slope() };
+        let (base, rise) = (usual * (1.0 - slope * usual_load), usual * slope * (1.0 + TOLL));
+        // In doubt a far path that is empty would look near.
+        let least = if doubted { usual / 2.0 } else { 0.0 };
+        let mut standing = Standing { usual, base, rise, least, ..never };
         if load > 0 {
             let silent = (now - Nanos(known.heard.load(Relaxed).max(known.busy_since.load(Relaxed)))).0 as f32;
             if silent > 2.0 * usual {

@@ -36,10 +36,14 @@ const SUBMIT_CHECK: &str = "+submit-check";
 impl Mode {
     /// `interrupt`.
     pub const INTERRUPT: Mode = Mode::plain(Preset::Interrupt);
+    /// `interrupt+submit-check`.
+    pub const INTERRUPT_CHECKED: Mode = Mode::checked(Preset::Interrupt);
     /// `threaded`.
     pub const THREADED: Mode = Mode::plain(Preset::Threaded);
     /// `irq-poll`.
     pub const IRQ_POLL: Mode = Mode::plain(Preset::IrqPoll);
+    /// `irq-poll+submit-check`.
+    pub const IRQ_POLL_CHECKED: Mode = Mode::checked(Preset::IrqPoll);
     /// `posted`.
     pub const POSTED: Mode = Mode::plain(Preset::Posted);
     /// `hybrid-mean`.
@@ -62,11 +66,11 @@ impl Mode {
     /// Every mode there is, in the order of tables.
     pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
-        Mode::checked(Preset::Interrupt),
+        Mode::INTERRUPT_CHECKED,
         Mode::THREADED,
         Mode::checked(Preset::Threaded),
         Mode::IRQ_POLL,
-        Mode::checked(Preset::IrqPoll),
+        Mode::IRQ_POLL_CHECKED,
         Mode::POSTED,
         Mode::checked(Preset::Posted),
         Mode::HYBRID_MEAN,

@@ -18,19 +18,24 @@ use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels(Vec<Contender>);
 
-/// The modes unless some are named: one of each family, so that a comparison stays under a minute.
-const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
-/// What a sweep adds to them: more of adaptive's curve over its knob.
+/// The modes unless some are named: so few that a comparison stays under a minute.
+const USUAL: [Mode; 7] =
+    [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::IRQ_POLL, Mode::IRQ_POLL_CHECKED, Mode::HYBRID_MEAN, Mode::POLL, Mode::ADAPTIVE];
+/// Those of a sweep: one of each family, and more of adaptive's curve over its knob.
+const SWEPT: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
 const CURVE: [Contender; 3] = [Contender::adaptive(0), Contender::adaptive(500), Contender::adaptive(2_000)];
 
 impl Labels {
-    /// The modes of the command line; the usual ones if none were named, with adaptive's curve if they are swept.
+    /// The modes of the command line; if none were named the usual ones, or those of a sweep.
     ///
     /// # Errors
     /// A mode is named twice.
     pub fn new(modes: &[Contender], sweep: bool) -> Result<Labels> {
-        let usual = || USUAL.map(Contender::plain).into_iter().chain(CURVE.into_iter().filter(|_| sweep)).collect();
-        let modes: Vec<Contender> = if modes.is_empty() { usual() } else { modes.to_vec() };
+        let modes: Vec<Contender> = match (modes, sweep) {
+            ([], false) => USUAL.map(Contender::plain).to_vec(),
+            ([], true) => SWEPT.map(Contender::plain).into_iter().chain(CURVE).collect(),
+            (named, _) => named.to_vec(),
+        };
         if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
             bail!("--modes names {twice} twice; the first mode is run against itself anyway");
         }

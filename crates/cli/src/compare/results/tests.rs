@@ -121,7 +121,7 @@ fn a_mode_is_named_once() {
     let twice = Labels::new(&[Contender::adaptive(100), Contender::adaptive(100)], true);
     assert!(twice.unwrap_err().to_string().contains("adaptive@10% twice"));
     assert_eq!(Labels::new(&[], false).unwrap().len(), USUAL.len() + 1);
-    assert_eq!(Labels::new(&[], true).unwrap().len(), USUAL.len() + CURVE.len() + 1);
+    assert_eq!(Labels::new(&[], true).unwrap().len(), SWEPT.len() + CURVE.len() + 1);
     let labels = labels(&["poll", "interrupt"]);
     assert_eq!((labels.mode(2), labels.name(2).as_str()), (Contender::plain(Mode::POLL), "poll (A/A)"));
 }

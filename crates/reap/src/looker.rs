@@ -275,7 +275,8 @@ impl Looker {
     }
 
     /// Whether somebody else wants this CPU: since this was last asked, the thread has waited for it for a good part of
-    /// the time. Asked while it spins and when it comes back from a nap, so that giving way ends when the other is done.
+    /// the time. Asked while it spins, when it comes back from a nap, and while it gives way, so that this ends when the
+    /// other is done.
     #[cold]
     pub(crate) fn sample_delay(&mut self, now: Nanos) {
         let elapsed = now - self.delay_at;

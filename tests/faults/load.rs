@@ -36,14 +36,20 @@ impl Watchdog {
     }
 }
 
-/// An embedded device with faults, a time-out of 60 ms, and one hardware queue for `threads` threads.
-pub fn open(plan: FaultPlan, mode: Mode, threads: usize) -> (Device, Faults) {
+/// Where what is lost is to be found out soon.
+pub const SOON: Nanos = Nanos::from_millis(60);
+
+/// Where nothing is lost, or a time-out may not be mistaken for one: longer than a busy machine keeps a thread away.
+pub const PATIENT: Nanos = Nanos::from_secs(2);
+
+/// An embedded device with faults and one hardware queue for `threads` threads.
+pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(plan);
     let options = OpenOptions {
         software_queues: threads,
         depth: 32,
         mode,
-        timeout: Nanos::from_millis(60),
+        timeout,
         pool_bytes: 16 << 20,
         faults: Some(faults.clone()),
         ..OpenOptions::default()
@@ -159,9 +165,20 @@ fn value_of(buf: &[u8]) -> Option<u64> {
 }
 
 /// `requests` requests from each of `threads` threads, at most `depth` of each at a time, on one hardware queue, with faults by `plan`.
-pub fn run(plan: FaultPlan, mode: Mode, threads: usize, (requests, depth): (u64, usize)) -> (Device, Faults, Vec<Ended>) {
+pub fn run(plan: FaultPlan, mode: Mode, threads: usize, requests: (u64, usize)) -> (Device, Faults, Vec<Ended>) {
+    run_for(plan, mode, threads, requests, SOON)
+}
+
+/// `run` with a time-out of one's own.
+pub fn run_for(
+    plan: FaultPlan,
+    mode: Mode,
+    threads: usize,
+    (requests, depth): (u64, usize),
+    timeout: Nanos,
+) -> (Device, Faults, Vec<Ended>) {
     let _watchdog = Watchdog::new(&format!("{mode}, {threads} threads, {plan:?}"));
-    let (device, faults) = open(plan, mode, threads);
+    let (device, faults) = open(plan, mode, threads, timeout);
     let ended = thread::scope(|scope| {
         let start = |owner| {
             let queue = device.queue().expect("one for each thread");

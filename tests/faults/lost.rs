@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::{BringupCause, BringupError};
 use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, Watchdog, modes, open};
+use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
 
 /// Every occasion, those of the admin queue as well.
 fn always(fault: Fault) -> FaultPlan {
@@ -17,7 +17,7 @@ fn always(fault: Fault) -> FaultPlan {
 /// closing the device does not hang.
 fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Faults)) {
     let _watchdog = Watchdog::new(&format!("a controller that is lost, {mode}"));
-    let (device, faults) = open(FaultPlan::new(), mode, 2);
+    let (device, faults) = open(FaultPlan::new(), mode, 2, SOON);
     let kept: u64 = thread::scope(|scope| {
         let threads = [0, 1].map(|owner| {
             let queue = device.queue().unwrap();
@@ -65,7 +65,7 @@ fn a_controller_that_stops_but_does_not_come_up_again_is_lost_and_leaks_nothing(
 #[test]
 fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives() {
     let _watchdog = Watchdog::new("a command that is always swallowed");
-    let (device, faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1);
+    let (device, faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, SOON);
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
     let (result, buf) = queue.block_on(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap())).unwrap();
@@ -80,7 +80,7 @@ fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives(
 fn a_request_in_many_parts_survives_a_reset_whole() {
     let _watchdog = Watchdog::new("a request in many parts");
     for mode in modes() {
-        let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1);
+        let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1, PATIENT);
         let queue = device.queue().unwrap();
         let ns = queue.namespaces()[0];
         let mut buf = queue.buffer(8 << 20).unwrap();
@@ -94,7 +94,7 @@ fn a_request_in_many_parts_survives_a_reset_whole() {
 fn a_hung_controller_that_goes_on_in_time_has_lost_nothing() {
     let _watchdog = Watchdog::new("a controller that hangs for a while");
     for mode in modes() {
-        let (device, faults) = open(FaultPlan::new(), mode, 1);
+        let (device, faults) = open(FaultPlan::new(), mode, 1, SOON);
         let queue = device.queue().unwrap();
         let mut load = Load::new(&queue, 0);
         faults.hang();

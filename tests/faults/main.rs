@@ -5,7 +5,7 @@ mod around;
 mod load;
 mod lost;
 
-use load::{Ended, modes, run};
+use load::{Ended, PATIENT, modes, run, run_for};
 use nvme::Status;
 use reap::{Fault, FaultPlan, IoError, Mode, Nanos};
 
@@ -46,7 +46,7 @@ fn lost_notifications_cost_a_time_out_at_most() {
 #[test]
 fn a_lost_notification_of_the_only_request_is_made_up_for_by_its_time_out() {
     for mode in modes() {
-        let (device, faults, ended) = run(at(&[10, 20], Fault::LoseMessage), mode, 1, (100, 1));
+        let (device, faults, ended) = run_for(at(&[10, 20], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
         good(&ended, 100);
         let health = device.health();
         println!("{mode}: {} faults, {} aborts", faults.injected().len(), health.aborts);
@@ -100,7 +100,7 @@ fn a_fatal_controller_is_reset() {
 fn a_bad_status_is_the_requests_result_and_nobody_elses() {
     for status in [Status::INTERNAL_ERROR.with_dnr(), Status::UNRECOVERED_READ_ERROR, Status::COMMAND_INTERRUPTED.with_dnr()] {
         for mode in modes() {
-            let (device, faults, ended) = run(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16));
+            let (device, faults, ended) = run_for(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16), PATIENT);
             let bad = &ended[0].bad;
             assert!(!bad.is_empty() && bad.iter().all(|&error| error == IoError::Status(status)), "{mode}: {bad:?}");
             // As often as it was said: nothing was posted again.

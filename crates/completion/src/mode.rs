@@ -16,12 +16,12 @@ pub struct Mode {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     /// Nothing is called that.
-    #[error("there is no completion mode '{given}'; did you mean '{nearest}'? The modes are {}", names())]
+    #[error("there is no completion mode '{given}'; {} modes are {}", meant(*nearest), names())]
     Unknown {
         /// What was asked for.
         given: String,
-        /// The mode whose name is most like it.
-        nearest: Mode,
+        /// The mode whose name is like it.
+        nearest: Option<Mode>,
     },
     /// A mode for which a look after each commit means nothing.
     #[error("'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone")]
@@ -194,9 +194,13 @@ impl TryFrom<u32> for Mode {
     }
 }
 
-fn nearest(given: &str) -> Mode {
-    let likeness = |m: &Mode| strsim::damerau_levenshtein(&given.to_lowercase(), &m.to_string());
-    Mode::ALL.into_iter().min_by_key(likeness).unwrap_or(Mode::INTERRUPT)
+fn nearest(given: &str) -> Option<Mode> {
+    let names = Mode::ALL.map(|m| m.to_string());
+    units::nearest(given, names.iter().map(String::as_str)).and_then(|name| name.parse().ok())
+}
+
+fn meant(nearest: Option<Mode>) -> String {
+    nearest.map_or_else(|| "the".to_owned(), |mode| format!("did you mean '{mode}'? The"))
 }
 
 fn names() -> String {

@@ -137,8 +137,8 @@ impl DeviceUri {
                 Backing::Mem { .. } => return Err("the size of `mem:` stands before the `?`".into()),
             },
             _ => {
-                let near = KEYS.iter().find(|k| k.starts_with(key.get(..2).unwrap_or(key)));
-                let hint = near.map_or_else(|| format!("known are {}", KEYS.join(", ")), |k| format!("did you mean `{k}`?"));
+                let hint =
+                    units::nearest(key, KEYS).map_or_else(|| format!("known are {}", KEYS.join(", ")), |k| format!("did you mean `{k}`?"));
                 return Err(format!("there is no parameter `{key}`; {hint}"));
             }
         }

@@ -12,7 +12,7 @@ use workload::fio::Outside;
 use crate::{Costs, Scenario};
 
 pub use error::FileError;
-use error::{Source, nearest};
+use error::Source;
 
 /// No scenario is this long.
 const MOST_BYTES: usize = 1 << 20;

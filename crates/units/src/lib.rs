@@ -1,11 +1,16 @@
-//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes.
+//! The few words that every crate shares: instants and spans of time, kinds of operation, size classes, and the name that
+//! was meant.
 //!
 //! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
 //! simulator's virtual time, and the code cannot tell which.
 #![forbid(unsafe_code)]
 
+mod names;
+
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+
+pub use names::nearest;
 
 /// Nanoseconds: an instant since an arbitrary origin, or a span. Arithmetic saturates, so that "never"
 /// ([`Nanos::MAX`]) stays never and a clock that steps back yields zero rather than a panic.

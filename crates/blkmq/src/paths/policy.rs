@@ -93,9 +93,7 @@ impl FromStr for Policy {
             return Ok(Policy::QueueDepth(Counting::Controller));
         }
         Policy::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let distance = |policy: &Policy| strsim::damerau_levenshtein(policy.name(), name);
-            let near = Policy::ALL.into_iter().min_by_key(distance).filter(|policy| distance(policy) <= 3);
-            let hint = match near {
+            let hint = match units::nearest(name, Policy::ALL.map(Policy::name)) {
                 Some(policy) => format!("did you mean `{policy}`?"),
                 None => format!("known are {}", Policy::ALL.map(Policy::name).join(", ")),
             };

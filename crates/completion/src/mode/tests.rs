@@ -26,7 +26,7 @@ fn a_misspelt_mode_is_answered_with_the_nearest_and_the_list() {
     let error = "intrrupt+submit-chek".parse::<Mode>().unwrap_err().to_string();
     assert!(error.contains("did you mean 'interrupt+submit-check'?"), "{error}");
     assert!(Mode::ALL.iter().all(|m| error.contains(&m.to_string())), "{error}");
-    assert!(matches!("POLL".parse::<Mode>(), Err(ModeError::Unknown { nearest: Mode::POLL, .. })));
+    assert!(matches!("POLL".parse::<Mode>(), Err(ModeError::Unknown { nearest: Some(Mode::POLL), .. })));
     assert!("".parse::<Mode>().is_err());
 }
 

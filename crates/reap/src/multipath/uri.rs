@@ -180,8 +180,7 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 fn unknown(key: &str, known: &[&str]) -> String {
-    let distance = |name: &&&str| strsim::damerau_levenshtein(name, key);
-    match known.iter().min_by_key(distance).filter(|name| distance(name) <= 3) {
+    match units::nearest(key, known.iter().copied()) {
         Some(near) => format!("there is no parameter `{key}`; did you mean `{near}`?"),
         None => format!("there is no parameter `{key}`; known are {}", known.join(", ")),
     }

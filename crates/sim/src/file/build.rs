@@ -11,7 +11,7 @@ use workload::Job;
 use workload::fio::{self, Input, Outside};
 
 use super::ScenarioFile;
-use super::error::{FileError, Source, nearest};
+use super::error::{FileError, Source};
 use super::raw::{self, Where};
 use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario};
 
@@ -138,7 +138,7 @@ fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
         for (name, price) in prices {
             let Some(slot) = known.get_mut(name.get_ref()) else {
                 let error = source.error(Some(name.span()), format!("there is no price `{group}.{}`", name.get_ref()));
-                let near = nearest(name.get_ref(), known.keys().map(String::as_str)).map(|near| format!("did you mean '{near}'?"));
+                let near = units::nearest(name.get_ref(), known.keys().map(String::as_str)).map(|near| format!("did you mean '{near}'?"));
                 return Err(error.help(near.unwrap_or_else(|| known.keys().cloned().collect::<Vec<_>>().join(", "))));
             };
             let limit = 1_000_000_000;
@@ -311,7 +311,7 @@ impl Jobs<'_> {
             return Ok(name.to_owned());
         }
         let error = self.source.error(Some(at..at), format!("there is no device `{name}`"));
-        let near = nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
+        let near = units::nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
         Err(error.help(near.unwrap_or_else(|| format!("there are {}", names().collect::<Vec<_>>().join(", ")))))
     }
 

@@ -80,19 +80,9 @@ impl FileError {
     }
 }
 
-/// The one of the names that is most like `given`, if any is like it at all.
-pub(super) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if given.len() > 64 {
-        return None;
-    }
-    let most = given.chars().count().div_ceil(2);
-    let likeness = |name: &'a str| (strsim::damerau_levenshtein(given, name), name);
-    names.into_iter().map(likeness).filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
-}
-
 /// Of "unknown field `a`, expected one of `b`, `c`": the name most like the first.
 fn nearest_listed(message: &str) -> Option<&str> {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let given = quoted.next().filter(|_| message.starts_with("unknown "))?;
-    nearest(given, quoted)
+    units::nearest(given, quoted)
 }

@@ -10,8 +10,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
+use super::costs_of;
 use super::words::{Bytes, Cpus, Time, Word};
-use super::{costs_of, nearest};
 use crate::{Costs, Engine, Host};
 
 /// The whole file.
@@ -125,7 +125,7 @@ impl std::str::FromStr for CostName {
 
 /// "there is no X called Y", with the nearest of the names and all of them.
 fn unknown(what: &str, given: &str, names: &[&str]) -> String {
-    let near = nearest(given, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
+    let near = units::nearest(given, names.iter().copied()).map_or(String::new(), |near| format!("did you mean '{near}'? "));
     format!("there is no {what} `{given}` ({near}known: {})", names.join(", "))
 }
 

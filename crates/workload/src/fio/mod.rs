@@ -210,7 +210,7 @@ impl Parser<'_> {
         }
         let error = Diagnostic::at(&assignment.location, format!("there is no option '{}'", shorten(name)));
         // Whoever has made so many errors has given us something that is no job file.
-        let near = if self.errors.len() < MOST_ERRORS { nearest(name, options::names()) } else { None };
+        let near = if self.errors.len() < MOST_ERRORS { units::nearest(name, options::names()) } else { None };
         self.errors.push(match near {
             Some(near) => error.help(format!("did you mean '{near}'?")),
             None => error,
@@ -247,35 +247,6 @@ fn shorten_message(message: &str) -> String {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),
     }
-}
-
-/// The name most like `name`, if any is like it at all.
-fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Whoever writes more than this did not mistype an option.
-    if name.len() > 64 {
-        return None;
-    }
-    let limit = name.chars().count().div_ceil(3).min(4);
-    names.map(|candidate| (distance(name, candidate), candidate)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, near)| near)
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours from one word to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.chars().collect());
-    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
-    for i in 1..=a.len() {
-        rows[2][0] = i;
-        for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[1][j - 1] + same).min(rows[1][j] + 1).min(rows[2][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[0][j - 2] + 1);
-            }
-            rows[2][j] = best;
-        }
-        rows.rotate_left(1);
-    }
-    rows[1][b.len()]
 }
 
 #[cfg(test)]

@@ -208,7 +208,7 @@ fn ioengine(_: &Draft, text: &str) -> Result<Option<String>, Bad> {
     if name == "external" || known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
-    Err(match super::nearest(name, known::ENGINES.iter().copied()) {
+    Err(match units::nearest(name, known::ENGINES.iter().copied()) {
         Some(near) => format!("'{text}' is no I/O engine of fio; did you mean '{near}'?"),
         None => format!("'{text}' is no I/O engine of fio"),
     })
@@ -230,7 +230,7 @@ fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
         "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => return Err(format!("'{name}': Reap does not trim yet")),
         _ => {
             let names = ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
-            return Err(match super::nearest(name, names.into_iter()) {
+            return Err(match units::nearest(name, names.into_iter()) {
                 Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
                 None => format!("'{name}' is none of {}", names.join(", ")),
             });

@@ -30,7 +30,12 @@ pub(crate) struct Calendar {
     moves: u64,
     /// Its alarm has gone off, and its matches do not know yet: nearly always it is set again at once.
     due: Option<usize>,
+    /// A source, and an instant before which no other one's alarm goes off.
+    alone: (usize, Nanos),
 }
+
+/// No source has this number.
+const NOBODY: usize = usize::MAX;
 
 impl Calendar {
     /// So many sources, none with an alarm.
@@ -41,13 +46,16 @@ impl Calendar {
             first += round;
             round *= ARITY;
         }
-        Calendar { matches: vec![[NEVER; ARITY]; first + round], first, next: NEVER, moves: 0, due: None }
+        Calendar { matches: vec![[NEVER; ARITY]; first + round], first, next: NEVER, moves: 0, due: None, alone: (NOBODY, Nanos::ZERO) }
     }
 
     /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none.
     pub(crate) fn set(&mut self, source: usize, at: Nanos) {
         if self.due == Some(source) {
             self.due = None;
+        }
+        if source != self.alone.0 {
+            self.alone.1 = self.alone.1.min(at);
         }
         self.moves += 1;
         let order = u128::from(self.moves) << SOURCE_BITS | source as u128;
@@ -85,6 +93,29 @@ impl Calendar {
         }
     }
 
+    /// Whether a source's alarm would be the next one, were it set for this instant now: nobody else has an earlier one, or
+    /// one of the same instant. It may say no where somebody else's has been moved away, or has gone off and is not set again.
+    #[inline]
+    pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
+        if self.alone.0 != source {
+            self.alone = (source, self.first_but(source));
+        }
+        at < self.alone.1
+    }
+
+    /// The earliest instant of the others' alarms.
+    fn first_but(&self, source: usize) -> Nanos {
+        let (mut n, mut place, mut first) = (self.first + source / ARITY, source % ARITY, NEVER);
+        loop {
+            let others = self.matches[n].iter().enumerate().filter(|(other, _)| *other != place);
+            first = others.fold(first, |a, (_, &b)| a.min(b));
+            if n == 0 {
+                return instant(first);
+            }
+            (n, place) = ((n - 1) / ARITY, (n - 1) % ARITY);
+        }
+    }
+
     /// The earliest alarm, which is cleared, and its source.
     pub(crate) fn pop(&mut self) -> Option<(Nanos, usize)> {
         if let Some(source) = self.due.take() {
@@ -94,7 +125,7 @@ impl Calendar {
             return None;
         }
         let source = (self.next as usize) & ((1 << SOURCE_BITS) - 1);
-        self.due = Some(source);
+        (self.due, self.alone) = (Some(source), (NOBODY, Nanos::ZERO));
         Some((instant(self.next), source))
     }
 }

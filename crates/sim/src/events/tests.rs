@@ -15,6 +15,20 @@ fn alarms_ring_in_order_of_time_and_then_of_setting() {
     assert_eq!(calendar.at(0), Nanos::MAX);
 }
 
+#[test]
+fn a_source_that_would_be_next_is_before_all_others() {
+    let mut calendar = Calendar::new(20);
+    calendar.set(3, Nanos(10));
+    calendar.set(17, Nanos(20));
+    assert_eq!(calendar.pop(), Some((Nanos(10), 3)));
+    assert!(calendar.would_be_next(3, Nanos(19)) && !calendar.would_be_next(3, Nanos(20)));
+    calendar.set(4, Nanos(15));
+    assert!(calendar.would_be_next(3, Nanos(14)) && !calendar.would_be_next(3, Nanos(15)));
+    calendar.set(3, Nanos(16));
+    assert_eq!(calendar.pop(), Some((Nanos(15), 4)));
+    assert!(calendar.would_be_next(4, Nanos(15)) && !calendar.would_be_next(4, Nanos(16)));
+}
+
 proptest! {
     /// Whatever is set and moved, the next alarm is the earliest; checked against a plain list.
     #[test]
@@ -29,8 +43,12 @@ proptest! {
                     list[source] = (u64::MAX, 0);
                 }
             } else {
-                calendar.set(source % sources, Nanos(at));
-                list[source % sources] = (at, n + 1);
+                let source = source % sources;
+                if calendar.would_be_next(source, Nanos(at)) {
+                    prop_assert!(list.iter().enumerate().all(|(other, key)| other == source || key.0 > at));
+                }
+                calendar.set(source, Nanos(at));
+                list[source] = (at, n + 1);
             }
         }
     }

@@ -45,6 +45,9 @@ pub(super) enum At {
     Away,
 }
 
+/// Steps that may be taken as one. More than ever are; who takes them for ever is to be noticed.
+const STEPS: u32 = 64;
+
 /// What follows a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
@@ -115,8 +118,21 @@ impl Thread {
         }
     }
 
-    /// The next step.
-    pub(crate) fn step(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
+    /// The next step, and with it those before it that take no time and do nothing to others. `ahead`: time has still to pass
+    /// for the one before, so that others may come between unless it is private.
+    pub(crate) fn step(&mut self, g: &mut Ground, ahead: bool) -> Result<Progress, SimError> {
+        for _ in 0..STEPS {
+            let progress = self.one_step(g)?;
+            let unnoticed = progress == Progress::Private(Nanos::ZERO) && g.out.is_empty();
+            if !unnoticed || ahead && !self.is_private() {
+                return Ok(progress);
+            }
+        }
+        Ok(Progress::Private(Nanos::ZERO))
+    }
+
+    #[inline]
+    fn one_step(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         match self.at {
             At::Load => self.load(g),
             At::Commit { lane, waited } => self.commit(g, lane, waited),

@@ -8,8 +8,14 @@ use crate::irq::Irq;
 use crate::sched::Ready;
 
 impl<P: Bus> World<'_, P> {
-    /// A CPU's alarm: its step has ended, its slice, or its way out of an idle state.
+    /// A CPU's alarm.
     pub(super) fn cpu_due(&mut self, cpu: usize) -> Result<(), SimError> {
+        self.reach(cpu)?;
+        self.resume(cpu)
+    }
+
+    /// The instant of a CPU's alarm has come: its step has ended, its slice, or its way out of an idle state.
+    fn reach(&mut self, cpu: usize) -> Result<(), SimError> {
         self.account(cpu);
         let this = &mut self.cpus[cpu];
         if let Running::At(level) = this.running {
@@ -22,7 +28,7 @@ impl<P: Bus> World<'_, P> {
                 this.resched = true;
             }
         }
-        self.resume(cpu)
+        Ok(())
     }
 
     /// The next step of whatever runs at a level.
@@ -52,10 +58,23 @@ impl<P: Bus> World<'_, P> {
 
     /// Has a CPU turn to whatever comes first, and sets its alarm. Its time is accounted for.
     pub(super) fn resume(&mut self, cpu: usize) -> Result<(), SimError> {
+        while let Some(level) = self.next_level(cpu)? {
+            if !self.run_at(cpu, level) {
+                return Ok(());
+            }
+            self.reach(cpu)?;
+        }
+        self.cpus[cpu].turn_to(self.now, Running::Idle(self.now));
+        self.calendar.set(cpu, Nanos::MAX);
+        Ok(())
+    }
+
+    /// The level that comes first on a CPU, with a step that takes time; `None`: it has nothing to do.
+    fn next_level(&mut self, cpu: usize) -> Result<Option<Level>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             let this = &mut self.cpus[cpu];
             if this.left[Level::Hard as usize].is_some() {
-                return self.run_at(cpu, Level::Hard);
+                return Ok(Some(Level::Hard));
             }
             if !this.irqs.is_empty()
                 && let Some(irq) = this.irqs.pop_front()
@@ -65,7 +84,7 @@ impl<P: Bus> World<'_, P> {
                 continue;
             }
             if this.left[Level::Soft as usize].is_some() {
-                return self.run_at(cpu, Level::Soft);
+                return Ok(Some(Level::Soft));
             }
             if this.pollers.is_raised() {
                 self.proceed(cpu, Level::Soft)?;
@@ -76,23 +95,22 @@ impl<P: Bus> World<'_, P> {
             }
             let this = &mut self.cpus[cpu];
             if this.left[Level::Thread as usize].is_some() {
-                return self.run_at(cpu, Level::Thread);
+                return Ok(Some(Level::Thread));
             }
             if this.current.is_some() {
                 self.proceed(cpu, Level::Thread)?;
             } else if let Some(task) = this.ready.take() {
                 self.switch_to(cpu, task);
             } else {
-                this.turn_to(self.now, Running::Idle(self.now));
-                self.calendar.set(cpu, Nanos::MAX);
-                return Ok(());
+                return Ok(None);
             }
         }
         Err(self.livelock())
     }
 
-    /// Has a CPU go on with the step at a level, until it ends, or the slice does.
-    fn run_at(&mut self, cpu: usize, level: Level) -> Result<(), SimError> {
+    /// Has a CPU go on with the step at a level, until it ends, or the slice does. If nothing else happens before, that
+    /// instant has come: true. Else its alarm is set for then.
+    fn run_at(&mut self, cpu: usize, level: Level) -> bool {
         let this = &mut self.cpus[cpu];
         this.turn_to(self.now, Running::At(level));
         let left = this.left[level as usize].unwrap_or_default();
@@ -101,8 +119,13 @@ impl<P: Bus> World<'_, P> {
             let slice = self.scenario.machine.scheduler.slice - this.ran;
             ends = ends.min(self.now + slice.max(Nanos(1)));
         }
+        let alone = self.stirred.is_empty() && self.running > 0 && self.calendar.would_be_next(cpu, ends);
+        if alone && ends <= self.started + self.scenario.limit {
+            self.now = ends;
+            return true;
+        }
         self.calendar.set(cpu, ends);
-        Ok(())
+        false
     }
 
     /// The current thread is still ready, and another one, if there is one, has its turn.

@@ -169,7 +169,7 @@ impl<P: Bus> World<'_, P> {
                     cpu_wanted,
                     out: &mut self.effects,
                 };
-                let progress = thread.step(&mut ground)?;
+                let progress = thread.step(&mut ground, owed > Nanos::ZERO)?;
                 if progress != Progress::Private(Nanos::ZERO) {
                     self.forward_all_writes();
                 }

@@ -16,7 +16,7 @@ use crate::{Outcome, Scenario};
 
 pub use calibrate::{Found, KNOBS, Knob, calibrate};
 pub use cases::{CASES, Case};
-pub use rows::{SPECS, Spec};
+pub use rows::{HISTOGRAMS, SPECS, Spec};
 
 /// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -136,7 +136,7 @@ pub fn show(rows: &[Row]) -> String {
     if let (Some(median), Some((worst, id))) = (statistics::median(&values), scores.last()) {
         text += &format!("Predictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
     }
-    for histogram in ["002.one.delay", "002.five.delay", "002.one.completions"] {
+    for histogram in published::HISTOGRAMS {
         if let Some(distance) = published::total_variation(rows, histogram) {
             text += &format!("{histogram}: total variation {distance:.3}.\n");
         }

@@ -96,6 +96,9 @@ fn brought(o: &Outcome, from: u64, to: u64) -> f64 {
     in_bucket as f64 / brought.len().max(1) as f64
 }
 
+/// The histograms among the rows: each is a shape that is to have the post's shares, within [`super::total_variation`] of 0.05.
+pub const HISTOGRAMS: [&str; 4] = ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
+
 const U4_IRQ: &str = "003.u4.irq.iops";
 const U4_INT: &str = "003.u4.irq.int";
 

@@ -14,6 +14,7 @@ mod identity;
 mod marks;
 mod path;
 mod slots;
+mod standing;
 mod verdict;
 
 pub use actions::{Action, Counters, Ended, FailoverConfig, Failure, Submitted, TooManyPaths};
@@ -23,6 +24,7 @@ pub use identity::{Field, JoinError, Joined, PathIdentity, join};
 pub use marks::WriteMarks;
 pub use path::{Link, PathStatus, PathTraits};
 pub use slots::RequestId;
+pub use standing::{Heard, Standing};
 pub use verdict::{Verdict, verdict};
 
 #[cfg(all(test, loom))]

@@ -13,17 +13,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::SyncSender;
 
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Inventory, Purpose, Recovery, RecoveryAsk, RecoveryConfig, Shutdown,
-    ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Events, Inventory, Purpose, Recovery, RecoveryAsk, RecoveryConfig,
+    Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
-use nvme::{QueueId, Vector};
+use nvme::{QueueId, Status, Vector};
 use units::Nanos;
 
 use crate::admin::{Admin, Rings};
 use crate::device::{Description, OpenOptions};
 use crate::error::OpenError;
-use crate::events::Events;
 use crate::hw_queue::HwQueue;
 use crate::link::Link;
 use crate::looker::Looker;
@@ -172,7 +171,7 @@ impl Keeper {
                     }
                 }
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid, now),
-                Purpose::AsyncEvent => self.events.happened(completed.status, completed.result),
+                Purpose::AsyncEvent => self.event_came(completed.status, completed.result),
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
                 Purpose::Own(page) => self.log_answered(page, completed.status),
                 Purpose::KeepAlive => {}
@@ -180,6 +179,13 @@ impl Keeper {
         }
         if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
             recovery.violated(violation);
+        }
+    }
+
+    fn event_came(&mut self, status: Status, result: u32) {
+        if let Some(event) = self.events.happened(status, result) {
+            tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
+            lock(&self.asks.health).heard(&event);
         }
     }
 
@@ -271,14 +277,12 @@ impl Keeper {
     }
 
     fn look_after_events(&mut self, now: Nanos) {
-        while let Some((command, purpose)) = self.events.next() {
+        while let Some((command, purpose)) = self.events.next_command() {
             if !self.admin.post(&self.link, command, purpose, now) {
                 self.events.not_posted(purpose);
                 break;
             }
         }
-        let mut health = lock(&self.asks.health);
-        self.events.tell(&mut health.events);
     }
 
     fn may_shut_down(&self) -> bool {

@@ -1,5 +1,10 @@
 //! What has happened to a controller, for those who use it.
 
+use nvme::admin::AsyncEvent;
+
+/// Events that are kept.
+const KEPT: usize = 64;
+
 /// Whether the controller works, and what has happened to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -11,7 +16,7 @@ pub struct Health {
     pub last_reset: Option<String>,
     /// Why the controller was given up; every request fails.
     pub dead: Option<String>,
-    /// Asynchronous events so far, by what they said.
+    /// The latest asynchronous events, by what they said.
     pub events: Vec<String>,
     /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
     pub held_back: Option<(u32, u32)>,
@@ -20,6 +25,13 @@ pub struct Health {
 }
 
 impl Health {
+    /// One more event.
+    pub(crate) fn heard(&mut self, event: &AsyncEvent) {
+        self.events.push(format!("type {} information {:#04x} (log page {:#04x})", event.event_type(), event.info(), event.lid()));
+        let surplus = self.events.len().saturating_sub(KEPT);
+        self.events.drain(..surplus);
+    }
+
     /// Of both together.
     pub(crate) fn and(self, other: Health) -> Health {
         Health {

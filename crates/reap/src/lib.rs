@@ -27,7 +27,6 @@ mod device;
 mod drain;
 mod engine;
 mod error;
-mod events;
 mod executor;
 mod front;
 mod future;

@@ -202,18 +202,7 @@ impl Multipath {
 
     /// What has gone wrong and was made good, over all software queues, as of their last wait.
     pub(crate) fn counters(&self) -> Counters {
-        let add = |a: Counters, b: &Counters| Counters {
-            retried: a.retried + b.retried,
-            failed_over: a.failed_over + b.failed_over,
-            held: a.held + b.held,
-            longest_hold: a.longest_hold.max(b.longest_hold),
-            unsafe_resends: a.unsafe_resends + b.unsafe_resends,
-            waited: a.waited + b.waited,
-            longest_stall: a.longest_stall.max(b.longest_stall),
-            failed: a.failed + b.failed,
-            stale: a.stale + b.stale,
-        };
-        lock(&self.counters).iter().fold(Counters::default(), add)
+        lock(&self.counters).iter().copied().fold(Counters::default(), Counters::and)
     }
 
     /// How each path stands, and what it has done.

@@ -27,6 +27,8 @@ pub(crate) struct Habits {
     pub(crate) hands_on: bool,
     /// Policies hear that somebody waits for a command.
     pub(crate) tells_urgent: bool,
+    /// Writes inside a lost controller are sent again only when it can no longer carry them out.
+    pub(crate) holds_writes: bool,
 }
 
 /// What an entry posted before `Arm` did not signal, `Look` finds.
@@ -37,6 +39,7 @@ pub(crate) const LAWFUL: Habits = Habits {
     releases_look: true,
     hands_on: true,
     tells_urgent: true,
+    holds_writes: true,
 };
 
 /// What a step of going to sleep came to.

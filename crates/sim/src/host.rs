@@ -5,6 +5,7 @@
 
 pub(crate) mod application;
 pub(crate) mod drain;
+pub(crate) mod head;
 pub(crate) mod lane;
 pub(crate) mod paths;
 pub(crate) mod thread;
@@ -88,6 +89,10 @@ pub(crate) enum Effect {
     Kick(usize),
     /// The controller of a queue broke the protocol.
     Violation(usize, ProtocolViolation),
+    /// A controller's ANA log page is to be read.
+    ReadAna(usize),
+    /// A controller is to be reset.
+    Reset(usize),
 }
 
 /// How long a thread is at it.

@@ -34,9 +34,10 @@ pub mod sweep;
 mod world;
 
 pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
+pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
 pub use replay::Recorded;
-pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, Percentiles, Tick};
+pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};

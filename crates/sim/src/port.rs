@@ -201,12 +201,19 @@ pub(crate) struct SimPort {
     memory: Memory,
     bar: Rc<Bar>,
     vectors: Rc<Vectors>,
+    /// The controller is cut off from memory.
+    cut: Rc<Cell<bool>>,
 }
 
 impl SimPort {
     /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
     pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16) -> SimPort {
-        SimPort { memory, bar: Rc::new(Bar::new(queue_pairs)), vectors: Rc::new(Vectors::new(vectors)) }
+        SimPort { memory, bar: Rc::new(Bar::new(queue_pairs)), vectors: Rc::new(Vectors::new(vectors)), cut: Rc::default() }
+    }
+
+    /// What cuts the controller off from memory, while it is true.
+    pub(crate) fn cut(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.cut)
     }
 
     /// The host's view of registers and doorbells of the `device`-th controller.
@@ -217,6 +224,10 @@ impl SimPort {
     /// The vectors.
     pub(crate) fn vectors(&self) -> Rc<Vectors> {
         Rc::clone(&self.vectors)
+    }
+
+    fn admit(&self, addr: u64, len: usize) -> Result<(), BusError> {
+        if self.cut.get() { Err(BusError { addr, len: len as u64 }) } else { Ok(()) }
     }
 }
 
@@ -233,10 +244,12 @@ impl Port for SimPort {
     }
 
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.admit(addr, into.len())?;
         self.memory.read(addr, into)
     }
 
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        self.admit(addr, from.len())?;
         self.memory.write(addr, from)
     }
 

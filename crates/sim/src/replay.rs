@@ -10,7 +10,7 @@ use std::sync::Arc;
 use completion::Mode;
 use device::{Config, Hidden, KnownTime, Profile, Service};
 use nvme::Sqe;
-use units::Nanos;
+use units::{Nanos, Op};
 use workload::record::{Coalescing, DeviceHead, Replayer, ServiceTimes, Submission, ThreadHead, Timing, Trace};
 use workload::{BlockSizes, ErrorCode, Failure, Generator, Io, Job, Next, PerOp, Stats};
 
@@ -190,11 +190,14 @@ impl Source {
         }
     }
 
-    /// What ended it early.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    /// What ended it early; a block that was not what had been written is a failure, too.
+    pub(crate) fn failure(&self) -> Option<Failure> {
         match self {
-            Source::Job(generator) => generator.failure(),
-            Source::Trace(replayer, _) => replayer.failure(),
+            Source::Job(generator) => generator.failure().copied().or_else(|| {
+                let bad = generator.bad_blocks().first()?;
+                Some(Failure { code: ErrorCode::EILSEQ, op: Op::Read, target: bad.target, offset: bad.offset, len: bad.len })
+            }),
+            Source::Trace(replayer, _) => replayer.failure().copied(),
         }
     }
 

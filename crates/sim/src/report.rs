@@ -2,6 +2,7 @@
 
 use completion::Decisions;
 use device::Injected;
+use driver::multipath::{Counters, PathStatus};
 use units::Nanos;
 use workload::{Failure, Histogram, Latency, Stats};
 
@@ -178,6 +179,10 @@ pub struct Outcome {
     pub jobs: Vec<JobOutcome>,
     /// By device.
     pub devices: Vec<DeviceOutcome>,
+    /// The devices that are paths.
+    pub paths: Vec<PathOutcome>,
+    /// What went wrong on paths and was made good, with the longest stall.
+    pub failover: Counters,
 }
 
 /// What one CPU did. `hard + soft + thread + idle` is [`Outcome::elapsed`], exactly.
@@ -257,6 +262,21 @@ pub struct DeviceOutcome {
     pub messages: u64,
     /// Messages that masks held back.
     pub suppressed: u64,
+}
+
+/// What one path did, for all threads that send by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathOutcome {
+    /// The device at its end.
+    pub device: String,
+    /// How it stands at the end.
+    pub status: PathStatus,
+    /// Requests that were sent by it and have ended, those that went another way included.
+    pub ios: u64,
+    /// Of these, the ones that did not end well there.
+    pub failed: u64,
+    /// The time that all that ended took together.
+    pub time: Nanos,
 }
 
 /// A latency at fio's usual percentiles, in nanoseconds.

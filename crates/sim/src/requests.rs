@@ -23,6 +23,8 @@ pub(crate) enum Failed {
     Status(Status),
     /// A reset took it back too often, or the controller is dead.
     TakenBack,
+    /// No path was left, or none within the time that it may wait.
+    NoPath,
 }
 
 /// A request that has ended, and how.
@@ -152,6 +154,10 @@ impl Requests {
             return Err(SimError::Unfit(format!("a request of {parts} commands: there have to be 1 to 64")));
         }
         self.generation = self.generation.wrapping_add(1) & GENERATIONS;
+        if io.op == Op::Flush && io.slot as usize >= self.live.len() {
+            // It has no data, and so needs no room.
+            self.live.resize_with(io.slot as usize + 1, || None);
+        }
         let request = Request { io, generation: self.generation, parts: Parts::new(parts), open: u64::MAX >> (64 - parts), retries: 0 };
         match self.live.get_mut(io.slot as usize) {
             Some(place @ None) => *place = Some(request),

@@ -1,8 +1,10 @@
 //! What is simulated.
 
+use blkmq::paths::PathSet;
 use completion::{Delivery, Group, LatencySlack, Mode, QueueSet, Tuning};
-use device::{Config, FaultPlan, Profile};
+use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
+use driver::multipath::FailoverConfig;
 use units::Nanos;
 use workload::{Job, PerOp, Rate, RateProcess};
 
@@ -30,6 +32,9 @@ pub struct Scenario {
     pub group: Group,
     /// What is done about commands that do not come back. `None`: nothing, so that a lost wake-up is a standstill.
     pub recovery: Option<RecoveryConfig>,
+    /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
+    /// [`Scenario::recovery`], as nobody would notice else.
+    pub script: Script,
     /// Seeds every die: the devices' and the jobs'.
     pub seed: u64,
     /// Virtual time after which the run is given up.
@@ -123,6 +128,33 @@ pub struct Multipath {
     /// Each path ends at a controller of its own: the job's devices in order, which count as one. Otherwise only the choice is
     /// simulated, and what its counters cost: all paths end at the same controller.
     pub apart: bool,
+    /// What becomes of requests whose path fails.
+    pub failover: FailoverConfig,
+    /// The keep-alive time-out that controllers are given; zero: none. Only where there is [`Scenario::recovery`].
+    pub keep_alive: Nanos,
+}
+
+impl Multipath {
+    /// The keep-alive time-out unless something else is said: the engine's.
+    pub const KEEP_ALIVE: Nanos = Nanos::from_secs(1);
+
+    /// As many paths as the job has devices.
+    pub fn over(devices: u8, policy: blkmq::paths::Policy) -> Multipath {
+        let (failover, keep_alive) = (FailoverConfig::default(), Multipath::KEEP_ALIVE);
+        Multipath { paths: devices, queues: 1, policy, apart: true, failover, keep_alive }
+    }
+
+    /// How controllers that are paths are watched: as the engine does. Whoever is lost is waited for, as there are others.
+    pub fn recovery(keep_alive: Nanos) -> RecoveryConfig {
+        let (least, most) = (Nanos::from_millis(500), Nanos::from_secs(10));
+        RecoveryConfig {
+            command_timeout: Nanos::from_secs(30),
+            grace: if keep_alive > Nanos::ZERO { keep_alive.clamp(least, most) } else { most },
+            attempts: 3,
+            health_interval: Nanos::from_millis(10),
+            lost_patience: Nanos::MAX,
+        }
+    }
 }
 
 /// A step in load.
@@ -193,6 +225,7 @@ impl Scenario {
             switches: Vec::new(),
             group: Group::default(),
             recovery: None,
+            script: Script::default(),
             seed: 1,
             limit: Nanos::from_secs(3_600),
             ticks: None,
@@ -244,7 +277,53 @@ impl Scenario {
             return unfit("a group with a weight or a budget of 0: it would never look".into());
         }
         self.devices.iter().try_for_each(|device| device.check(self))?;
-        self.jobs.iter().try_for_each(JobSpec::check)
+        self.jobs.iter().try_for_each(JobSpec::check)?;
+        self.check_paths()
+    }
+
+    /// The devices that are paths of the job, if its devices are.
+    pub(crate) fn paths_of(&self, job: &JobSpec) -> Option<(Multipath, Vec<usize>)> {
+        let paths = job.paths.filter(|paths| paths.apart)?;
+        let number = |name: &String| self.devices.iter().position(|device| device.name == *name);
+        Some((paths, job.job.filenames.iter().filter_map(number).collect()))
+    }
+
+    fn check_paths(&self) -> Result<(), SimError> {
+        let jobs = || self.jobs.iter().map(|job| (job, self.paths_of(job)));
+        let families = || jobs().filter_map(|(job, family)| Some((job, family?.1)));
+        for (job, devices) in families() {
+            let name = &job.job.name;
+            if !(2..=PathSet::MOST).contains(&devices.len()) {
+                return unfit(format!("job '{name}': {} devices as paths: there have to be 2 to {}", devices.len(), PathSet::MOST));
+            }
+            for (other, theirs) in jobs() {
+                let same = theirs.as_ref().is_some_and(|(_, theirs)| *theirs == devices);
+                let theirs = theirs.map_or_else(|| self.plain_devices(other), |(_, theirs)| theirs);
+                if !same && devices.iter().any(|device| theirs.contains(device)) {
+                    let other = &other.job.name;
+                    return unfit(format!(
+                        "jobs '{name}' and '{other}': a device that is a path is used with the same others, in the same order"
+                    ));
+                }
+            }
+        }
+        let is_path = |device: usize| families().any(|(_, devices)| devices.contains(&device));
+        match self.script.steps.iter().find(|step| !is_path(step.path)) {
+            Some(step) => unfit(format!("something happens to device {}, which is no path of any job", step.path)),
+            None if !self.script.steps.is_empty() && self.recovery.is_none() => {
+                unfit("things happen to paths, and nobody watches over them".into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The devices of a job that are not paths.
+    fn plain_devices(&self, job: &JobSpec) -> Vec<usize> {
+        let named = |device: &DeviceSpec| job.job.filenames.contains(&device.name);
+        match job.job.filenames.is_empty() {
+            true => vec![0],
+            false => (0..self.devices.len()).filter(|&n| named(&self.devices[n])).collect(),
+        }
     }
 }
 

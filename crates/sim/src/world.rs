@@ -6,6 +6,7 @@ mod cpus;
 mod interrupts;
 mod keeper;
 mod outcome;
+mod seat;
 mod softirqs;
 mod tasks;
 mod ticks;
@@ -153,8 +154,19 @@ impl<P: Bus> World<'_, P> {
             self.set_moderator(device);
         }
         self.start_stage();
+        self.play_script();
         (0..self.cpus.len()).for_each(|cpu| self.stir(cpu));
         self.settle()
+    }
+
+    /// From now on things happen to controllers.
+    fn play_script(&mut self) {
+        for step in &self.scenario.script.steps {
+            let Some(device) = self.devices.get_mut(step.path) else { continue };
+            let at = self.started + step.at;
+            device.controller.change(at, step.change);
+            self.calendar.set_by(self.sources.devices + step.path, at);
+        }
     }
 
     fn happen(&mut self, source: usize) -> Result<(), SimError> {

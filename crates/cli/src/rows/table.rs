@@ -117,7 +117,7 @@ fn paths(all: &Results, scenes: &[&Scene]) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    format!("Paths, over all blocks of a mode\n{table}\n")
+    format!("Paths, over all that was measured of a mode\n{table}\n")
 }
 
 /// What tables are apart by.

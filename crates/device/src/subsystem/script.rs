@@ -84,6 +84,18 @@ impl FromStr for Script {
     }
 }
 
+impl FromStr for Change {
+    type Err = ScriptError;
+
+    /// What stands in a step after the path: `lost`, `ana non-optimized`, `delay 30ms`.
+    fn from_str(text: &str) -> Result<Change, ScriptError> {
+        let mut words = Words { line: 1, before: 0, rest: text };
+        let change = words.change()?;
+        words.end()?;
+        Ok(change)
+    }
+}
+
 /// The words of one step, and where they stand.
 struct Words<'a> {
     line: usize,
@@ -133,11 +145,16 @@ impl<'a> Words<'a> {
         let (word, error) = self.next("the number of a path")?;
         let path = word.parse().map_err(|_| error(format!("`{word}` is no path: they are numbers, from 0")))?;
         let change = self.change()?;
-        if !self.is_over() {
-            let (word, error) = self.next("nothing")?;
-            return Err(error(format!("`{word}` is more than the step needs; steps end at the end of the line or at a `;`")));
-        }
+        self.end()?;
         Ok(Timed { at, path, change })
+    }
+
+    fn end(&mut self) -> Result<(), ScriptError> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let (word, error) = self.next("nothing")?;
+        Err(error(format!("`{word}` is more than the step needs; steps end at the end of the line or at a `;`")))
     }
 
     fn time(&mut self) -> Result<Nanos, ScriptError> {

@@ -169,3 +169,21 @@ pub struct Counters {
     /// Completions of no request that was out.
     pub stale: u64,
 }
+
+impl Counters {
+    /// Of both together.
+    #[must_use]
+    pub fn and(self, other: Counters) -> Counters {
+        Counters {
+            retried: self.retried + other.retried,
+            failed_over: self.failed_over + other.failed_over,
+            held: self.held + other.held,
+            longest_hold: self.longest_hold.max(other.longest_hold),
+            unsafe_resends: self.unsafe_resends + other.unsafe_resends,
+            waited: self.waited + other.waited,
+            longest_stall: self.longest_stall.max(other.longest_stall),
+            failed: self.failed + other.failed,
+            stale: self.stale + other.stale,
+        }
+    }
+}

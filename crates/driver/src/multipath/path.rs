@@ -4,6 +4,7 @@ use nvme::AnaState;
 use units::Nanos;
 
 use super::{PathId, PathSet};
+use crate::Inventory;
 
 /// What bring-up learnt of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,16 @@ pub struct PathTraits {
 }
 
 impl PathTraits {
+    /// Of a controller that has come up.
+    pub fn of(inventory: &Inventory) -> PathTraits {
+        let subsystem = &inventory.subsystem;
+        PathTraits {
+            quiesce_after: PathTraits::quiesce_after(inventory.keep_alive, subsystem.traffic_keep_alive, subsystem.quiesce_time),
+            ana_transition: subsystem.ana_transition.unwrap_or(Nanos::ZERO),
+            volatile_cache: inventory.limits.is_some_and(|limits| limits.volatile_cache),
+        }
+    }
+
     /// How long a host has to wait after it lost a controller (Base 9.6): the Keep Alive Timer that started with the last
     /// Keep Alive has to have run out for certain, which takes two of its time-outs, three if any traffic restarts it
     /// (CTRATT.TBKAS); and then the Command Quiesce Time (CQT) has to pass. Without keep-alive there is no such time.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blkmq::QueueMap;
-use driver::{BringupAsk, Inventory, Recovery, Shutdown};
+use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use nvme::Vector;
 use units::Nanos;
 
@@ -11,7 +11,6 @@ use super::{Keeper, Life, Opened, Refusal, Reporter};
 use crate::admin::Rings;
 use crate::device::Description;
 use crate::error::OpenError;
-use crate::events::Events;
 use crate::hw_queue::{HwQueue, MOST_SOFT, Soft};
 use crate::link::Link;
 use crate::namespace::Namespace;

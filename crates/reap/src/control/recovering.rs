@@ -2,12 +2,11 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use driver::{AdminCommand, Buffers, Inventory, Purpose, RecoveryAsk};
+use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
 use super::{Keeper, Life, lock};
-use crate::events::Events;
 use crate::hw_queue::HwQueue;
 use crate::request::{How, Outcome, Token};
 

@@ -8,39 +8,28 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use blkmq::paths::PathId;
-use driver::multipath::Link;
+use driver::multipath::{Link, Standing};
 use nvme::AnaState;
 use units::Nanos;
 
-/// How a path stands, as the housekeeping thread last said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Changes of the link so far.
-    pub life: u32,
-    pub link: Link,
-    pub ana: AnaState,
+fn to_word(standing: Standing) -> u64 {
+    let link = match standing.link {
+        Link::Connecting => 0,
+        Link::Live => 1,
+        Link::Resetting => 2,
+        Link::Lost => 3,
+    };
+    u64::from(standing.life) << 32 | link << 8 | u64::from(standing.ana.0)
 }
 
-impl Standing {
-    fn to_word(self) -> u64 {
-        let link = match self.link {
-            Link::Connecting => 0,
-            Link::Live => 1,
-            Link::Resetting => 2,
-            Link::Lost => 3,
-        };
-        u64::from(self.life) << 32 | link << 8 | u64::from(self.ana.0)
-    }
-
-    fn from_word(word: u64) -> Standing {
-        let link = match word >> 8 & 0xff {
-            0 => Link::Connecting,
-            1 => Link::Live,
-            2 => Link::Resetting,
-            _ => Link::Lost,
-        };
-        Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8) }
-    }
+fn from_word(word: u64) -> Standing {
+    let link = match word >> 8 & 0xff {
+        0 => Link::Connecting,
+        1 => Link::Live,
+        2 => Link::Resetting,
+        _ => Link::Lost,
+    };
+    Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8) }
 }
 
 /// One path's place on the board.
@@ -64,9 +53,11 @@ pub(crate) struct Board {
 impl Board {
     /// For `paths` paths, none of which is up.
     pub(crate) fn new(paths: usize, keep_alive: Nanos) -> Board {
-        let down = Standing { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED };
-        let place =
-            |_| Place { standing: AtomicU64::new(down.to_word()), wants_ana: AtomicBool::new(false), wants_reset: AtomicBool::new(false) };
+        let place = |_| Place {
+            standing: AtomicU64::new(to_word(Standing::NEVER_UP)),
+            wants_ana: AtomicBool::new(false),
+            wants_reset: AtomicBool::new(false),
+        };
         Board { places: (0..paths).map(place).collect(), changes: AtomicU64::new(0), group: AtomicU64::new(0), keep_alive }
     }
 
@@ -78,7 +69,7 @@ impl Board {
 
     /// How a path stands.
     pub(crate) fn standing(&self, path: PathId) -> Standing {
-        Standing::from_word(self.places.get(path.index()).map_or(3 << 8, |place| place.standing.load(Acquire)))
+        from_word(self.places.get(path.index()).map_or(3 << 8, |place| place.standing.load(Acquire)))
     }
 
     /// The namespace's ANA group, once it is known.
@@ -89,10 +80,10 @@ impl Board {
     fn change(&self, path: PathId, change: impl Fn(Standing) -> Standing) {
         let Some(place) = self.places.get(path.index()) else { return };
         // One writer: the housekeeping thread.
-        let before = Standing::from_word(place.standing.load(Relaxed));
+        let before = from_word(place.standing.load(Relaxed));
         let after = change(before);
         if after != before {
-            place.standing.store(after.to_word(), Release);
+            place.standing.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
     }
@@ -125,7 +116,7 @@ impl Seat {
     /// The link has changed.
     pub(crate) fn set_link(&self, link: Link) {
         tracing::debug!(path = self.path.0, ?link, "a path's link");
-        self.board.change(self.path, |was| Standing { life: was.life.wrapping_add(1), link, ana: was.ana });
+        self.board.change(self.path, |was| was.with_link(link));
     }
 
     /// The path's ANA log page says this.

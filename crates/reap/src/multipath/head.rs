@@ -7,13 +7,12 @@
 use std::task::Waker;
 
 use blkmq::paths::{Batch, PathId, PathSet, Place, Token};
-use driver::multipath::{Action, Ended, Failover, Failure, Link, RequestId, Submitted};
+use driver::multipath::{Action, Ended, Failover, Failure, Heard, RequestId, Standing, Submitted};
 use hw::DmaBuf;
 use nvme::Status;
 use units::{Class, Nanos, Op};
 
 use super::Multipath;
-use super::board::Standing;
 use super::tickets::Tickets;
 use crate::error::{IoError, Refused};
 use crate::namespace::Namespace;
@@ -79,7 +78,6 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn new(shared: &Multipath, failover: Failover, place: Place) -> Head {
         let paths = shared.singles.len();
-        let never = Standing { life: 0, link: Link::Connecting, ana: nvme::AnaState::OPTIMIZED };
         Head {
             failover,
             place,
@@ -92,7 +90,7 @@ impl Head {
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
             found: Vec::with_capacity(256),
-            seen: vec![never; paths],
+            seen: vec![Standing::NEVER_UP; paths],
             changes: u64::MAX,
             wakers: Vec::new(),
         }
@@ -263,34 +261,12 @@ impl Head {
         for (n, seen) in self.seen.iter_mut().enumerate() {
             let path = PathId(n as u8);
             let standing = shared.board.standing(path);
-            if standing == *seen {
-                continue;
-            }
-            if standing.life == seen.life {
-                self.failover.ana_changed(now, path, standing.ana);
-                *seen = standing;
-                continue;
-            }
-            if seen.link == Link::Live || standing.link == Link::Resetting {
-                // Whatever it has become since: nothing more is sent there before it is known.
-                self.failover.path_resetting(now, path);
-                seen.link = Link::Resetting;
-            }
-            if standing.link != Link::Resetting && !drained(path) {
+            match self.failover.hear(now, path, seen, standing, || drained(path)) {
+                Heard::All => {}
+                Heard::Up => shared.selector.forget(path),
                 // What was sent has been given back, and is in the inbox of the path's queue.
-                all = false;
-                continue;
+                Heard::Later => all = false,
             }
-            match standing.link {
-                Link::Live => {
-                    shared.selector.forget(path);
-                    self.failover.path_up(now, path, standing.ana);
-                }
-                Link::Resetting => {}
-                Link::Lost => self.failover.path_lost(now, path),
-                Link::Connecting => self.failover.quiesced(now, path),
-            }
-            *seen = standing;
         }
         if all {
             self.changes = changes;

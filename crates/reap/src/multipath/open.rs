@@ -107,15 +107,6 @@ fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenErr
     Ok(Distances((0..count).map(|from| uri.paths.iter().map(|path| distance(from, path)).collect()).collect()))
 }
 
-fn traits(inventory: &Inventory) -> PathTraits {
-    let subsystem = &inventory.subsystem;
-    PathTraits {
-        quiesce_after: PathTraits::quiesce_after(inventory.keep_alive, subsystem.traffic_keep_alive, subsystem.quiesce_time),
-        ana_transition: subsystem.ana_transition.unwrap_or(Nanos::ZERO),
-        volatile_cache: inventory.limits.is_some_and(|limits| limits.volatile_cache),
-    }
-}
-
 fn assemble(
     uri: MultipathUri,
     options: &OpenOptions,
@@ -149,7 +140,7 @@ fn assemble(
         board,
         selector,
         failover: uri.failover,
-        traits: inventories.iter().map(traits).collect(),
+        traits: inventories.iter().map(PathTraits::of).collect(),
         marks: WriteMarks::new(queues, count),
         namespaces,
         path_namespaces,

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use blkmq::paths::PathSet;
 use completion::Mode;
-use device::{Config, Profile};
+use device::{Config, Profile, Script, ScriptError};
+use driver::RecoveryConfig;
+use driver::multipath::FailoverConfig;
 use toml::Spanned;
 use units::Nanos;
 use workload::Job;
@@ -55,12 +57,15 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         }
         seeds => seeds.map_or(1, Spanned::into_inner),
     };
+    let script = script(source, &file.events, &devices, &jobs)?;
     let mut scenario = Scenario {
         machine,
         host: file.host.map_or(Host::User, |word| word.0.0),
         devices,
         jobs,
         mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
+        recovery: script.as_ref().map(|(_, recovery)| *recovery),
+        script: script.map(|(script, _)| script).unwrap_or_default(),
         switches: file.switches.into_iter().map(|switch| (switch.at.0, switch.mode.0)).collect(),
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
@@ -73,6 +78,41 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     group.time_limit = file.group.time_limit.map_or(group.time_limit, |limit| limit.0);
     let title = file.title.unwrap_or_else(|| source.name.to_owned());
     Ok(ScenarioFile { title, scenario, modes, seeds, warnings })
+}
+
+/// What happens to devices, and how they are watched then. `None`: nothing does.
+fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], jobs: &[JobSpec]) -> Built<Option<(Script, RecoveryConfig)>> {
+    let mut script = Script::default();
+    let mut keep_alive = Nanos::ZERO;
+    for event in events {
+        let name = event.device.get_ref();
+        let path = device_number(source, devices, name, event.device.span().start)?;
+        let by_it = |job: &&JobSpec| job.paths.is_some_and(|paths| paths.apart) && job.job.filenames.contains(name);
+        let Some(paths) = jobs.iter().find(by_it).and_then(|job| job.paths) else {
+            let error = source.error(Some(event.device.span()), format!("`{name}` is no path of any job"));
+            return Err(error.help("give a job that has it among its devices `paths = { policy = \"latency\" }`"));
+        };
+        keep_alive = keep_alive.max(paths.keep_alive);
+        let change = event.change.get_ref().parse().map_err(|wrong: ScriptError| {
+            let written = source.text.get(event.change.span()).unwrap_or_default();
+            // Past the quote, so many characters into the words.
+            let into = written.char_indices().nth(wrong.column).map_or(0, |(at, _)| at);
+            let at = event.change.span().start + into;
+            source.error(Some(at..at), wrong.what)
+        })?;
+        script = script.with(event.at.0, path, change);
+    }
+    Ok((!events.is_empty()).then(|| (script, Multipath::recovery(keep_alive))))
+}
+
+/// The number of a device, if there is one of that name.
+fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usize) -> Built<usize> {
+    let names = || devices.iter().map(|device| device.name.as_str());
+    names().position(|known| known == name).ok_or_else(|| {
+        let error = source.error(Some(at..at), format!("there is no device `{name}`"));
+        let near = units::nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
+        error.help(near.unwrap_or_else(|| format!("there are {}", names().collect::<Vec<_>>().join(", "))))
+    })
 }
 
 /// When a job ends, and how long it is left alone before it is measured.
@@ -282,7 +322,16 @@ impl Jobs<'_> {
         };
         let queues = raw.queues.as_ref().map(|n| within(self.source, n, 1, 1024, "hardware queues of a path")).transpose()?;
         let queues = queues.unwrap_or(self.machine.cpus as u16);
-        Ok(Multipath { paths, queues, policy: raw.policy.0, apart: raw.count.is_none() })
+        let usual = Multipath::over(paths, raw.policy.0);
+        let failover = FailoverConfig {
+            no_path_limit: raw.no_path_limit.unwrap_or(usual.failover.no_path_limit),
+            no_path_timeout: raw.no_path_timeout.map_or(usual.failover.no_path_timeout, |time| time.0),
+            held_timeout: raw.held_timeout.map_or(usual.failover.held_timeout, |time| time.0),
+            unsafe_fast_failover: raw.unsafe_fast_failover,
+            ..usual.failover
+        };
+        let keep_alive = raw.keep_alive.map_or(usual.keep_alive, |time| time.0);
+        Ok(Multipath { queues, apart: raw.count.is_none(), failover, keep_alive, ..usual })
     }
 
     /// How many paths a job's devices are, as one.
@@ -298,21 +347,12 @@ impl Jobs<'_> {
         if let Some(other) = devices.iter().find(|device| device.bytes != devices[0].bytes) {
             return fail(format!("`{}` and `{}` differ in size: paths lead to one namespace", devices[0].name, other.name));
         }
-        if job.verify.is_some() {
-            return fail("simulated paths do not share their data: take `verify` out of the job".into());
-        }
         Ok(devices.len() as u8)
     }
 
     /// A device's name, if there is one of it.
     fn device(&self, name: &str, at: usize) -> Built<String> {
-        let names = || self.devices.iter().map(|device| device.name.as_str());
-        if names().any(|known| known == name) {
-            return Ok(name.to_owned());
-        }
-        let error = self.source.error(Some(at..at), format!("there is no device `{name}`"));
-        let near = units::nearest(name, names()).map(|near| format!("did you mean '{near}'?"));
-        Err(error.help(near.unwrap_or_else(|| format!("there are {}", names().collect::<Vec<_>>().join(", ")))))
+        device_number(self.source, self.devices, name, at).map(|_| name.to_owned())
     }
 
     fn jobs(&self, raw: &raw::Job, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {

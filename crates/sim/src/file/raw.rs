@@ -43,6 +43,9 @@ pub(super) struct File {
     pub(super) jobs: Vec<Spanned<Job>>,
     #[serde(default, rename = "switch")]
     pub(super) switches: Vec<Switch>,
+    /// What happens to devices that are paths.
+    #[serde(default, rename = "event")]
+    pub(super) events: Vec<Event>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -312,6 +315,12 @@ pub(super) struct Multipath {
     pub(super) count: Option<Spanned<u8>>,
     pub(super) queues: Option<Spanned<u16>>,
     pub(super) policy: Word<Policy>,
+    pub(super) no_path_limit: Option<usize>,
+    pub(super) no_path_timeout: Option<Time>,
+    pub(super) held_timeout: Option<Time>,
+    pub(super) keep_alive: Option<Time>,
+    #[serde(default)]
+    pub(super) unsafe_fast_failover: bool,
 }
 
 /// An option's value.
@@ -360,4 +369,13 @@ pub(super) struct Phase {
 pub(super) struct Switch {
     pub(super) at: Time,
     pub(super) mode: Word<Mode>,
+}
+
+/// Something happens to a device, in the words of a script of changes.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Event {
+    pub(super) at: Time,
+    pub(super) device: Spanned<String>,
+    pub(super) change: Spanned<String>,
 }

@@ -4,7 +4,7 @@ use units::Nanos;
 use workload::fio::Nothing;
 
 use super::*;
-use crate::{Affinity, Engine, Host, Phase};
+use crate::{Affinity, Engine, Host, Multipath, Phase};
 
 const WHOLE: &str = r#"
 title = "everything"
@@ -101,7 +101,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 30] = [
+const MISTAKES: [(&str, &[&str]); 36] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -134,6 +134,27 @@ const MISTAKES: [(&str, &[&str]); 30] = [
         "[[device]]\nname = \"big\"\nprofile = \"tlc\"\nbytes = \"9G\"\n[[job]]\ndevices = [\"big\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }",
         &["s.toml:6:1", "`big` and `nvme0` differ in size"],
     ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"fra\"\nchange = \"lost\"",
+        &["s.toml:11:10", "no device `fra`", "did you mean 'far'?"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5\"\ndevice = \"far\"\nchange = \"lost\"",
+        &["s.toml:10:6", "lacks its unit"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lots\"",
+        &["s.toml:12:11", "`lots` is no change", "lost, back"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"ana  inacessible\"",
+        &["s.toml:12:16", "`inacessible` is no ANA state"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lost now\"",
+        &["s.toml:12:16", "`now` is no way to be lost"],
+    ),
+    ("[[event]]\nat = \"1ms\"\ndevice = \"nvme0\"\nchange = \"lost\"", &["s.toml:4:10", "`nvme0` is no path of any job", "paths"]),
     ("[[job]]\ncpus = \"1-0\"\noptions = {}", &["s.toml:3:8", "ends before it begins"]),
 ];
 
@@ -195,4 +216,34 @@ proptest! {
             prop_assert!(error.to_string().starts_with("g.toml"), "{}", error);
         }
     }
+}
+
+/// Things that happen to paths, in the words of the engine's scripts, and what their job says of it.
+#[test]
+fn events_are_a_script() {
+    let text = r#"
+        [[device]]
+        name = "near"
+        profile = "tlc"
+        [[device]]
+        name = "far"
+        profile = "tlc"
+        [[job]]
+        devices = ["near", "far"]
+        options = {}
+        paths = { policy = "latency", keep_alive = "300ms", no_path_limit = 3, unsafe_fast_failover = true }
+        [[event]]
+        at = "20ms"
+        device = "far"
+        change = "ana non-optimized"
+        [[event]]
+        at = "1ms"
+        device = "near"
+        change = "lost frozen"
+    "#;
+    let scenario = read("s.toml", text, &Nothing).unwrap().scenario;
+    assert_eq!(scenario.script, "at 20ms path 1 ana non-optimized; at 1ms path 0 lost frozen".parse().unwrap());
+    let paths = scenario.jobs[0].paths.unwrap();
+    assert_eq!((paths.failover.no_path_limit, paths.failover.unsafe_fast_failover), (3, true));
+    assert_eq!(scenario.recovery, Some(Multipath::recovery(Nanos::from_millis(300))));
 }

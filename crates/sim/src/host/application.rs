@@ -6,7 +6,8 @@ use driver::{Buffers, Completed, Fate};
 use units::{Class, Nanos, Op};
 use workload::{ErrorCode, Io, Next};
 
-use super::paths::Chooser;
+use super::head::{Head, Todo};
+use super::paths::Study;
 use super::thread::{At, Goal, Thread};
 use super::{Effect, Ground, Progress};
 use crate::hw_queue::Pair;
@@ -25,8 +26,10 @@ pub(crate) struct Application {
     pub(crate) work: Nanos,
     /// Somebody waits for each of its commands.
     pub(crate) urgent: bool,
-    /// How it chooses among several paths.
-    pub(crate) chooser: Option<Chooser>,
+    /// Several paths, each a target of its own.
+    pub(crate) head: Option<Head>,
+    /// Paths of which only the choice is studied.
+    pub(crate) study: Option<Study>,
     /// Pages beyond the first of each part that waits to be submitted.
     pages: u64,
     /// When it submitted or took completions last, and whether its core has lost its caches since.
@@ -60,7 +63,8 @@ impl Application {
             think,
             work,
             urgent: false,
-            chooser: None,
+            head: None,
+            study: None,
             pages: 0,
             touched: None,
             cold: false,
@@ -121,7 +125,7 @@ impl Application {
         let mut sq = pair.lock_sq();
         while let Some(&token) = self.backlog[lane].front() {
             if dead {
-                self.end(token, Err(Failed::TakenBack))?;
+                self.end_taken_back(token, now)?;
             } else {
                 let sqe = self.generator.prepare(self.requests.command(token)?, token.slot());
                 if sq.post(sqe, token.to_word(), now).is_err() {
@@ -137,10 +141,56 @@ impl Application {
         Ok((class, posted, false))
     }
 
-    /// A part has ended; with its last one the request is ready to be handed over.
-    fn end(&mut self, token: Token, result: Result<(), Failed>) -> Result<(), SimError> {
-        self.ready.extend(self.requests.end(token, result)?);
+    /// A part has ended; with its last one the request is ready to be handed over, or goes another way.
+    fn end(&mut self, token: Token, result: Result<(), Failed>, g: &mut Ground) -> Result<(), SimError> {
+        let Some(ended) = self.requests.end(token, result)? else { return Ok(()) };
+        match &mut self.head {
+            Some(head) => self.ready.extend(head.came_back(ended, g, self.cold)),
+            None => self.ready.push_back(ended),
+        }
         Ok(())
+    }
+
+    /// A part was taken back for good.
+    fn end_taken_back(&mut self, token: Token, now: Nanos) -> Result<(), SimError> {
+        let Some(ended) = self.requests.end(token, Err(Failed::TakenBack))? else { return Ok(()) };
+        match &mut self.head {
+            Some(head) => head.taken_back(&ended.0, now),
+            None => self.ready.push_back(ended),
+        }
+        Ok(())
+    }
+
+    /// Puts the parts of a request among those that are to be posted: how many they are.
+    fn launch(&mut self, io: Io) -> Result<usize, SimError> {
+        self.scratch.clear();
+        self.requests.begin(io, &mut self.scratch)?;
+        let parts = self.scratch.len();
+        if let Some(&first) = self.scratch.first() {
+            let lane = self.lane_of(first);
+            self.backlog[lane].extend(&self.scratch);
+            self.waiting += parts;
+        }
+        Ok(parts)
+    }
+
+    /// Does what the paths' head asks for.
+    fn pump(&mut self, g: &mut Ground) -> Result<(), SimError> {
+        while let Some(todo) = self.head.as_mut().and_then(|head| head.next(g, self.cold)) {
+            match todo {
+                Todo::Send(io) => {
+                    self.launch(io)?;
+                    (self.overdue, self.stuck) = (true, false);
+                }
+                Todo::Over(ended) => self.ready.push_back(ended),
+            }
+        }
+        Ok(())
+    }
+
+    /// When the paths' head has to be asked at the latest.
+    pub(super) fn head_deadline(&self) -> Nanos {
+        self.head.as_ref().map_or(Nanos::MAX, Head::next_deadline)
     }
 
     fn again(&mut self, lane: usize, token: Token) {
@@ -211,19 +261,20 @@ impl Thread {
         self.app.touch(g);
         let cold = self.app.cold;
         let mut counting = Nanos::ZERO;
-        for (mut io, result) in self.app.ready.drain(..n) {
+        for (io, result) in self.app.ready.drain(..n) {
             match result {
                 Ok(()) => self.tally.completed += 1,
-                Err(Failed::Status(_)) => self.tally.failed += 1,
+                Err(Failed::Status(_) | Failed::NoPath) => self.tally.failed += 1,
                 Err(Failed::TakenBack) => self.tally.lost += 1,
             }
-            if let Some(chooser) = &mut self.app.chooser {
-                counting += chooser.end(&mut io, g, cold);
+            if let Some(study) = &mut self.app.study {
+                counting += study.end(&io, g, cold);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
             requests.with_buffer(&io, |buffer| generator.completed(io, g.now, result, buffer));
         }
+        counting += self.pay_for_paths();
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
         self.tally.worked += work;
@@ -237,25 +288,56 @@ impl Thread {
         if io.op == Op::Write && app.generator.needs_fill() {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
-        let (mut sent, mut chosen) = (io, Nanos::ZERO);
-        if let Some(chooser) = &mut app.chooser {
-            let (choosing, counting) = chooser.send(&mut sent, g, app.cold);
+        let mut chosen = Nanos::ZERO;
+        if let Some(study) = &mut app.study {
+            let (choosing, counting) = study.send(&io, g, app.cold);
             self.tally.choosing += choosing;
             chosen = choosing + counting;
         }
-        app.scratch.clear();
-        app.requests.begin(sent, &mut app.scratch)?;
-        let parts = app.scratch.len();
-        if let Some(&first) = app.scratch.first() {
-            let lane = app.lane_of(first);
-            app.backlog[lane].extend(&app.scratch);
-            app.waiting += parts;
-        }
+        let parts = match app.head.as_mut().map_or(Some(Todo::Send(io)), |head| head.submit(io, g, app.cold)) {
+            Some(Todo::Send(io)) => app.launch(io)?,
+            Some(Todo::Over(ended)) => {
+                app.ready.push_back(ended);
+                0
+            }
+            None => {
+                app.pump(g)?;
+                0
+            }
+        };
         app.pages += u64::from(io.len.div_ceil(4096)).saturating_sub(parts as u64);
         app.generator.issued(&io, g.now);
         let cost = if g.host == Host::User { g.costs.library.submit } else { Nanos::ZERO };
         let think = app.generator.think(io.slot);
+        chosen += self.pay_for_paths();
         Ok(Progress::Private(think + chosen + Nanos(cost.0 * parts as u64)))
+    }
+
+    /// What choosing paths and counting requests has cost since it was paid for last.
+    fn pay_for_paths(&mut self) -> Nanos {
+        let (choosing, counting) = self.app.head.as_mut().map(Head::take_costs).unwrap_or_default();
+        self.tally.choosing += choosing;
+        choosing + counting
+    }
+
+    /// If there is news of the paths, what was sent by those that are gone goes another way, and whatever waited goes on.
+    pub(super) fn hear_of_paths(&mut self, g: &mut Ground) -> Result<(), SimError> {
+        let Some(head) = self.app.head.as_ref().filter(|head| head.is_due(g.now)) else { return Ok(()) };
+        let spread = self.app.spread;
+        for path in head.closed() {
+            for lane in path * spread..(path + 1) * spread {
+                self.app.waiting -= self.app.backlog[lane].len();
+                for token in std::mem::take(&mut self.app.backlog[lane]) {
+                    self.app.end_taken_back(token, g.now)?;
+                }
+            }
+        }
+        let lanes = &self.lanes;
+        if let Some(head) = &mut self.app.head {
+            head.hear(g.now, |path| lanes[path * spread..(path + 1) * spread].iter().all(|lane| lane.mine == 0));
+        }
+        self.app.stuck = false;
+        self.app.pump(g)
     }
 
     /// Waits: by a system call, in the kernel host, unless that of the submission does, or the ring has enough.
@@ -288,31 +370,31 @@ impl Thread {
             let queue = lane_state.queue;
             if completed.status.is_success() {
                 self.tally.by_target(target);
-                self.app.end(token, Ok(()))?;
+                self.app.end(token, Ok(()), g)?;
             } else {
                 self.tally.bad_statuses += 1;
                 let retries = self.app.requests.retries(token)?;
                 match RETRY.after_status(completed.status, retries, true) {
                     Fate::Again => self.app.again(lane, token),
-                    Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)))?,
+                    Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::Status(completed.status)), g)?,
                 }
             }
             if !g.queues[queue].stuck.is_empty() {
                 g.out.push(Effect::TagsFree(queue));
             }
         }
-        Ok(())
+        self.app.pump(g)
     }
 
-    /// A reset took a command back: it is posted again, or fails.
-    pub(crate) fn taken_back(&mut self, word: u64, buffers: Buffers) -> Result<(), SimError> {
+    /// A reset took a command back: it is posted again, goes another way, or fails.
+    pub(crate) fn taken_back(&mut self, word: u64, buffers: Buffers, now: Nanos) -> Result<(), SimError> {
         let token = Token::from_word(word);
         let retries = self.app.requests.retries(token)?;
         let lane = self.app.lane_of(token);
         self.lanes[lane].mine = self.lanes[lane].mine.saturating_sub(1);
         match RETRY.after_reset(buffers, retries, true) {
-            Fate::Again => self.app.again(lane, token),
-            Fate::Fail | Fate::FailLeaked => self.app.end(token, Err(Failed::TakenBack))?,
+            Fate::Again if self.app.head.is_none() => self.app.again(lane, token),
+            _ => self.app.end_taken_back(token, now)?,
         }
         Ok(())
     }

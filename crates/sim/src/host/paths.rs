@@ -1,11 +1,11 @@
 //! Choosing the path of each request, where several lead to a namespace: the selectors of `blkmq`, and what the cache lines
-//! cost that they touch. Each path ends at a controller of its own, or one stands for all of them where only the choice is
-//! studied.
+//! cost that they touch. Each path ends at a controller of its own (`head.rs`), or one stands for all of them where only the
+//! choice is studied.
 
 use std::fmt;
 use std::rc::Rc;
 
-use blkmq::paths::{Counting, Line, PathSet, Paths, Place, Policy, Table, Token};
+use blkmq::paths::{Counting, Line, PathId, PathSet, Paths, Place, Policy, Table, Token};
 use units::{Class, Nanos};
 use workload::Io;
 
@@ -25,10 +25,6 @@ pub(crate) struct Chooser {
     /// The number of its first line among the machine's, and how many each table has.
     first: usize,
     stride: usize,
-    /// Whether each path is a target of its own.
-    apart: bool,
-    /// By slot.
-    tokens: Vec<Option<(Token, Nanos)>>,
 }
 
 impl fmt::Debug for Chooser {
@@ -82,9 +78,9 @@ impl Chooser {
         usize::from(shape.paths) * usize::from(places) * 8
     }
 
-    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize, (depth, apart): (u32, bool)) -> Chooser {
+    pub(crate) fn new(paths: Rc<Paths>, place: Place, first: usize) -> Chooser {
         let stride = Chooser::stride(&paths);
-        Chooser { paths, place, first, stride, apart, tokens: vec![None; depth as usize] }
+        Chooser { paths, place, first, stride }
     }
 
     fn bill<'a>(&self, cpu: usize, cold: bool, lines: &'a mut Lines, costs: &Costs) -> Bill<'a> {
@@ -94,33 +90,79 @@ impl Chooser {
         Bill { lines, cpu, first: self.first, stride: self.stride, cold, each, sum: Nanos::ZERO }
     }
 
-    /// Chooses, which may be the request's target, and counts it: what the choice costs, and what the counting does.
-    pub(super) fn send(&mut self, io: &mut Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
-        let now = g.now;
-        let class = Class::new(io.op, io.len);
-        let usable = PathSet::below(self.paths.shape().paths.into());
+    /// Chooses a path among `usable`: it, and what that costs.
+    pub(super) fn choose(&self, usable: PathSet, class: Class, g: &mut Ground, cold: bool) -> (Option<PathId>, Nanos) {
         let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
-        let chosen = self.paths.choose(usable, &self.place, class, now, &mut bill);
-        let choosing = std::mem::take(&mut bill.sum);
-        let token = chosen.map(|path| (self.paths.start(path, &self.place, class, now, &mut bill), now));
-        let counting = bill.sum;
-        if let Some(path) = chosen.filter(|_| self.apart) {
-            io.target = path.0.into();
-        }
-        if let Some(slot) = self.tokens.get_mut(io.slot as usize) {
-            *slot = token;
+        let chosen = self.paths.choose(usable, &self.place, class, g.now, &mut bill);
+        (chosen, bill.sum)
+    }
+
+    /// Counts a request that is sent by `path`: what says so, and what that costs.
+    pub(super) fn start(&self, path: PathId, class: Class, g: &mut Ground, cold: bool) -> (Sent, Nanos) {
+        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
+        let token = self.paths.start(path, &self.place, class, g.now, &mut bill);
+        (Sent { token, at: g.now }, bill.sum)
+    }
+
+    /// The request was answered: what taking it back from its count costs.
+    pub(super) fn end(&self, sent: Sent, g: &mut Ground, cold: bool) -> Nanos {
+        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
+        self.paths.end(sent.token, &self.place, g.now - sent.at, g.now, &mut bill);
+        bill.sum
+    }
+
+    /// It was taken back from its path.
+    pub(super) fn abandon(&self, sent: Sent) {
+        self.paths.abandon(sent.token, &self.place, &mut ());
+    }
+
+    /// What was learnt of a path holds no more.
+    pub(super) fn forget(&self, path: PathId) {
+        self.paths.forget(path);
+    }
+
+    /// All paths there are.
+    pub(super) fn all(&self) -> PathSet {
+        PathSet::below(self.paths.shape().paths.into())
+    }
+}
+
+/// A request that is on its way by a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    token: Token,
+    pub(super) at: Nanos,
+}
+
+/// Where only the choice is studied: all paths end at the same controller.
+#[derive(Debug)]
+pub(crate) struct Study {
+    chooser: Chooser,
+    /// By slot.
+    sent: Vec<Option<Sent>>,
+}
+
+impl Study {
+    /// Of requests of which at most `depth` are in flight.
+    pub(crate) fn new(chooser: Chooser, depth: u32) -> Study {
+        Study { chooser, sent: vec![None; depth as usize] }
+    }
+
+    /// A request is sent: what the choice of its path costs, and what the counting does.
+    pub(super) fn send(&mut self, io: &Io, g: &mut Ground, cold: bool) -> (Nanos, Nanos) {
+        let class = Class::new(io.op, io.len);
+        let (chosen, choosing) = self.chooser.choose(self.chooser.all(), class, g, cold);
+        let Some(path) = chosen else { return (choosing, Nanos::ZERO) };
+        let (sent, counting) = self.chooser.start(path, class, g, cold);
+        if let Some(slot) = self.sent.get_mut(io.slot as usize) {
+            *slot = Some(sent);
         }
         (choosing, counting)
     }
 
-    /// The request has ended, and is as it was before it was sent.
-    pub(super) fn end(&mut self, io: &mut Io, g: &mut Ground, cold: bool) -> Nanos {
-        if self.apart {
-            io.target = 0;
-        }
-        let Some((token, sent)) = self.tokens.get_mut(io.slot as usize).and_then(Option::take) else { return Nanos::ZERO };
-        let mut bill = self.bill(g.cpu, cold, g.lines, g.costs);
-        self.paths.end(token, &self.place, g.now - sent, g.now, &mut bill);
-        bill.sum
+    /// The request has ended.
+    pub(super) fn end(&mut self, io: &Io, g: &mut Ground, cold: bool) -> Nanos {
+        let sent = self.sent.get_mut(io.slot as usize).and_then(Option::take);
+        sent.map_or(Nanos::ZERO, |sent| self.chooser.end(sent, g, cold))
     }
 }

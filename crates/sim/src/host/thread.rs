@@ -3,6 +3,7 @@
 
 use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, QueueSet, Round, Seen, Woke, combine};
 use driver::Completed;
+use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
@@ -150,6 +151,13 @@ impl Thread {
         }
     }
 
+    /// The path that ends at a device now stands so.
+    pub(crate) fn tell(&mut self, device: usize, standing: Standing) {
+        if let Some(head) = &mut self.app.head {
+            head.tell(device, standing);
+        }
+    }
+
     /// Something happened that no queue notifies of.
     pub(crate) fn poke(&mut self) {
         self.poked = true;
@@ -196,6 +204,7 @@ impl Thread {
             self.at = At::Sort;
             return Ok(Progress::Private(Nanos::ZERO));
         }
+        self.hear_of_paths(g)?;
         if std::mem::take(&mut self.poked) {
             self.app.unblock();
         }
@@ -441,9 +450,9 @@ impl Thread {
         Progress::Busy(g.costs.library.look)
     }
 
-    /// When the application goes on, whatever has completed.
+    /// When the application goes on, whatever has completed, or the paths' head has something to do.
     fn deadline(&self) -> Nanos {
-        self.goal.map_or(Nanos::MAX, |goal| goal.until)
+        self.goal.map_or(Nanos::MAX, |goal| goal.until).min(self.app.head_deadline())
     }
 
     /// Spins until the goal's instant at the latest.

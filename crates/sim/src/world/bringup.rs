@@ -2,19 +2,22 @@
 //! CPUs, and every thread gets its queues and its job.
 
 use blkmq::QueueMap;
-use device::{Budget, Mem, Namespace};
+use device::{Ana, Budget, Mem, Namespace, Subsystem};
+use driver::multipath::{Failover, PathTraits, WriteMarks};
 use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueuePair, QueueSizes, Recovery, WantedQueues};
 use nvme::QueueId;
 use std::sync::Arc;
 use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
+use super::seat::Seat;
 use super::tasks::{Body, State};
 use super::*;
 use crate::host::application::Application;
 use crate::host::drain::Drain;
+use crate::host::head::Head;
 use crate::host::lane::Lane;
-use crate::host::paths::Chooser;
+use crate::host::paths::{Chooser, Study};
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
 use crate::port::{Memory, SimPort, Written};
@@ -32,8 +35,18 @@ const OVERHEAD: usize = 64 << 10;
 /// When time begins: not at 0, so that a forgotten instant is noticed.
 const BEGINNING: Nanos = Nanos::from_secs(1);
 
-/// The paths of a job's threads, and the first of their counters' cache lines.
-type Shared = (Rc<Paths>, usize);
+/// What a job's threads share of their paths: what is counted, the first of the counts' cache lines, which writes are to be
+/// flushed, and how many threads have their share.
+#[derive(Clone)]
+struct Shared {
+    paths: Rc<Paths>,
+    first: usize,
+    marks: WriteMarks,
+    threads: usize,
+}
+
+/// The subsystem of a controller that is a path, and the keep-alive time-out that it is given.
+type Member<'a> = (&'a mut Subsystem, Nanos);
 
 /// What the bring-up of one controller needs and gives.
 struct Setup<'a, P: Bus> {
@@ -80,8 +93,11 @@ impl<'a, P: Bus> World<'a, P> {
         let memory = Memory::new(layout.memory(scenario));
         let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data };
         let mut ready = Vec::new();
+        let mut subsystems = subsystems(scenario)?;
         for (n, device) in scenario.devices.iter().enumerate() {
-            ready.push(bring_up_device(scenario, device, n, &host, |port| wrap(port, n))?);
+            let member = subsystems.iter_mut().find(|(devices, ..)| devices.contains(&n));
+            let member = member.map(|(_, subsystem, keep_alive)| (subsystem, *keep_alive));
+            ready.push(bring_up_device(scenario, device, n, &host, member, |port| wrap(port, n))?);
         }
         let now = ready.iter().map(|device| device.now).fold(BEGINNING, Nanos::max);
         let inventories: Vec<Inventory> = ready.iter().map(|device| device.inventory.clone()).collect();
@@ -164,7 +180,7 @@ impl<'a, P: Bus> World<'a, P> {
     fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
-        let paths = self.paths()?;
+        let mut paths = self.paths(layout)?;
         let mut opened = vec![0; self.devices.len()];
         for (task, planned) in layout.plan.threads.iter().enumerate() {
             let spec = &scenario.jobs[planned.job];
@@ -182,11 +198,8 @@ impl<'a, P: Bus> World<'a, P> {
                 }
             }
             let mut app = layout.application(scenario, task, memory, inventories, spread)?;
-            if let Some((paths, first)) = paths.get(planned.job).and_then(Option::as_ref) {
-                let node = scenario.machine.node_of(cpu) as u16;
-                let place = paths.place((cpu * usize::from(paths.shape().queues) / scenario.machine.cpus) as u16, cpu as u16, 0, node);
-                let apart = spec.paths.is_some_and(|paths| paths.apart);
-                app.chooser = Some(Chooser::new(Rc::clone(paths), place, *first, (spec.job.iodepth.max(1), apart)));
+            if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
+                self.give_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
@@ -197,22 +210,46 @@ impl<'a, P: Bus> World<'a, P> {
         Ok(())
     }
 
-    /// The paths of each job, and the first of their counters' cache lines.
-    fn paths(&mut self) -> Result<Vec<Option<Shared>>, SimError> {
-        let scenario = self.scenario;
-        let shared = |spec: &JobSpec| {
-            spec.paths.map(|Multipath { paths, queues, policy, .. }| {
-                let shape = Shape { paths, queues, cpus: scenario.machine.cpus as u16, namespaces: 1, distances: Distances::default() };
-                Paths::new(shape, policy).map(Rc::new).map_err(unfit)
-            })
+    /// A thread's way over several paths.
+    fn give_paths(
+        &self,
+        app: &mut Application,
+        shared: &mut Shared,
+        spec: &JobSpec,
+        (cpu, inventories): (usize, &[Inventory]),
+    ) -> Result<(), SimError> {
+        let (paths, machine, depth) = (&shared.paths, &self.scenario.machine, spec.job.iodepth.max(1));
+        let queue = (cpu * usize::from(paths.shape().queues) / machine.cpus) as u16;
+        let place = paths.place(queue, cpu as u16, 0, machine.node_of(cpu) as u16);
+        let chooser = Chooser::new(Rc::clone(paths), place, shared.first);
+        let Some((multipath, devices)) = self.scenario.paths_of(spec) else {
+            app.study = Some(Study::new(chooser, depth));
+            return Ok(());
         };
-        let mut all = Vec::new();
-        for spec in &scenario.jobs {
-            let paths = shared(spec).transpose()?;
-            all.push(paths.map(|paths| {
-                let first = self.lines.grow(Chooser::lines(&paths));
-                (paths, first)
-            }));
+        let mut config = multipath.failover;
+        config.unsafe_fast_failover |= !self.habits.holds_writes;
+        let traits: Vec<PathTraits> = devices.iter().map(|&device| PathTraits::of(&inventories[device])).collect();
+        let failover = Failover::new(config, &traits, &shared.marks, shared.threads, depth as usize).map_err(unfit)?;
+        shared.threads += 1;
+        app.head = Some(Head::new(failover, chooser, devices, depth, self.now));
+        Ok(())
+    }
+
+    /// The paths of each job.
+    fn paths(&mut self, layout: &Layout) -> Result<Vec<Option<Shared>>, SimError> {
+        let scenario = self.scenario;
+        let mut all: Vec<Option<Shared>> = Vec::new();
+        for (job, spec) in scenario.jobs.iter().enumerate() {
+            let Some(Multipath { paths, queues, policy, .. }) = spec.paths else {
+                all.push(None);
+                continue;
+            };
+            let shape = Shape { paths, queues, cpus: scenario.machine.cpus as u16, namespaces: 1, distances: Distances::default() };
+            let counted = Paths::new(shape, policy).map(Rc::new).map_err(unfit)?;
+            let first = self.lines.grow(Chooser::lines(&counted));
+            let threads = layout.plan.threads.iter().filter(|thread| thread.job == job).count();
+            let marks = WriteMarks::new(threads, paths.into());
+            all.push(Some(Shared { paths: counted, first, marks, threads: 0 }));
         }
         Ok(all)
     }
@@ -404,11 +441,33 @@ fn longest(job: &workload::Job) -> u64 {
     job.block.read.max.max(job.block.write.max)
 }
 
+/// The subsystems that jobs reach by several paths: the devices, as controllers, and the keep-alive time-out. Their namespace is
+/// shared.
+fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>, SimError> {
+    let mut subsystems: Vec<(Vec<usize>, Subsystem, Nanos)> = Vec::new();
+    for (multipath, devices) in scenario.jobs.iter().filter_map(|job| scenario.paths_of(job)) {
+        if subsystems.iter().any(|(known, ..)| *known == devices) {
+            continue;
+        }
+        let mut subsystem = Subsystem::new(format!("nqn.2026-11.reap:simulated:{}", subsystems.len())).map_err(unfit)?;
+        if let Some(first) = devices.first().and_then(|&first| scenario.devices.get(first)) {
+            subsystem.share(namespace(first)?).map_err(unfit)?;
+        }
+        subsystems.push((devices, subsystem, multipath.keep_alive));
+    }
+    Ok(subsystems)
+}
+
+fn namespace(device: &DeviceSpec) -> Result<Namespace, SimError> {
+    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), 512).map_err(unfit)
+}
+
 fn bring_up_device<P: Bus>(
     scenario: &Scenario,
     device: &DeviceSpec,
     n: usize,
     host: &HostSide,
+    member: Option<Member<'_>>,
     wrap: impl FnOnce(SimPort) -> P,
 ) -> Result<Ready<P>, SimError> {
     let memory = &host.memory;
@@ -422,9 +481,15 @@ fn bring_up_device<P: Bus>(
     let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));
-    let medium = Mem::new(device.bytes, Budget::new(device.bytes));
-    let namespace = Namespace::mem(medium, 512).map_err(unfit)?;
-    let mut controller = Controller::new(config, vec![namespace], wrap(port));
+    let (cut, is_path) = (port.cut(), member.is_some());
+    let keep_alive = member.as_ref().filter(|_| scenario.recovery.is_some()).map_or(Nanos::ZERO, |(_, keep_alive)| *keep_alive);
+    let mut controller = match member {
+        Some((subsystem, _)) => {
+            (config.controller_id, config.ana) = (subsystem.next_controller_id(), Some(Ana::new(nvme::AnaState::OPTIMIZED)));
+            subsystem.controller(config, Vec::new(), wrap(port)).map_err(unfit)?
+        }
+        None => Controller::new(config, vec![namespace(device)?], wrap(port)),
+    };
 
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
     let page = memory.alloc(4096).ok_or_else(no_room)?;
@@ -432,13 +497,14 @@ fn bring_up_device<P: Bus>(
     let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
-    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive: Nanos::ZERO };
+    let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive };
     let mut setup = Setup { now: BEGINNING, controller: &mut controller, keeper: &mut keeper, bells: &bells, pairs: Vec::new() };
     let inventory = setup.run(asked.clone())?;
     let (now, pairs) = (setup.now, setup.pairs);
     if let Some(config) = scenario.recovery {
         let again = BringupConfig { queues: WantedQueues::Again(inventory.queues.clone()), ..asked };
         keeper.recovery = Some((Recovery::new(config, again, &inventory), config));
+        keeper.seat = is_path.then(|| Seat::new(&inventory, cut, now));
     }
     host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };

@@ -8,6 +8,7 @@ use completion::{Coalesce, Moderator, PACE, Rates};
 use nvme::admin::SetFeatures;
 use nvme::features::{InterruptCoalescing, fid};
 
+use super::seat::Seat;
 use super::tasks::Task;
 use super::*;
 use crate::hw_queue::Pair;
@@ -23,12 +24,14 @@ pub(super) struct Keeper {
     pub(super) recovery: Option<(Recovery, RecoveryConfig)>,
     watch: Watch,
     replies: Vec<Completed>,
-    taken_back: Vec<(u64, Buffers)>,
+    pub(super) taken_back: Vec<(u64, Buffers)>,
     /// The thread was told of entries that nobody had told it of, and is given time to take them.
     patience: bool,
     pub(super) resets: u32,
     pub(super) aborts: u32,
     pub(super) missed: u64,
+    /// The controller is one of several paths, and is watched.
+    pub(super) seat: Option<Seat>,
     /// What the device holds back is this one's to decide, and what it last proposed.
     moderator: Option<Moderator>,
     proposed: Option<Coalesce>,
@@ -38,6 +41,9 @@ pub(super) struct Keeper {
 
 /// How long the thread has to take entries that a time-out found.
 const PATIENCE: Nanos = Nanos::from_millis(1);
+
+/// The moderator's commands, by a number that is no log page's.
+const PROPOSAL: u64 = 256;
 
 /// Room for the admin queue's entries.
 const REPLIES: usize = 64;
@@ -58,6 +64,7 @@ impl Keeper {
             resets: 0,
             aborts: 0,
             missed: 0,
+            seat: None,
             moderator: None,
             proposed: None,
             rates_since: (Nanos::ZERO, 0, 0),
@@ -111,7 +118,9 @@ impl Keeper {
 impl<P: Bus> World<'_, P> {
     /// The keeper's turn: replies first, then whatever recovery asks for, until it asks to wait.
     pub(super) fn keep(&mut self, n: usize) -> Result<(), SimError> {
-        self.take_replies(n);
+        if self.take_replies(n) {
+            self.tell_of_path(n);
+        }
         if self.devices[n].keeper.recovery.is_none() {
             self.forward_writes(n);
             return Ok(());
@@ -121,6 +130,7 @@ impl<P: Bus> World<'_, P> {
                 return Ok(());
             }
             if let Some(until) = self.recover(n)? {
+                let until = until.min(self.look_after_path(n));
                 let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
                 self.calendar.set(self.sources.keepers + n, at);
                 self.forward_writes(n);
@@ -130,11 +140,13 @@ impl<P: Bus> World<'_, P> {
         Err(self.livelock())
     }
 
-    fn take_replies(&mut self, n: usize) {
+    /// Whether they told that the path stands otherwise.
+    fn take_replies(&mut self, n: usize) -> bool {
         let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
         let queues = &self.queues[queues.clone()];
         let (mut moderator, proposed) = (keeper.moderator.take(), keeper.proposed);
-        let mut recovery = keeper.recovery.take();
+        let (mut recovery, mut seat) = (keeper.recovery.take(), keeper.seat.take());
+        let stood = seat.as_ref().map(|seat| seat.standing);
         let violation = keeper.replies(bells, |purpose, reply| match purpose {
             Purpose::Sequence => {
                 if let Some((recovery, _)) = &mut recovery {
@@ -147,17 +159,29 @@ impl<P: Bus> World<'_, P> {
                     recovery.abort_ended();
                 }
             }
-            Purpose::Own(_) => {
+            Purpose::Own(PROPOSAL) => {
                 if let (Some(moderator), Some(setting)) = (&mut moderator, proposed) {
                     if reply.status.is_success() { moderator.confirmed(setting) } else { moderator.refused() }
                 }
             }
-            Purpose::AsyncEvent | Purpose::KeepAlive => {}
+            Purpose::Own(page) => {
+                if let Some(seat) = &mut seat {
+                    seat.log_answered(page, reply);
+                }
+            }
+            Purpose::AsyncEvent => {
+                if let Some(seat) = &mut seat {
+                    seat.events.happened(reply.status, reply.result);
+                }
+            }
+            Purpose::KeepAlive => {}
         });
         if let (Some((recovery, _)), Some(violation)) = (&mut recovery, violation) {
             recovery.violated(violation);
         }
-        (keeper.recovery, keeper.moderator) = (recovery, moderator);
+        let stands = seat.as_ref().map(|seat| seat.standing);
+        (keeper.recovery, keeper.moderator, keeper.seat) = (recovery, moderator, seat);
+        stands != stood
     }
 
     /// If entries wait past the time-out although nobody was told of them, has them looked at, once, before anything worse.
@@ -206,9 +230,10 @@ impl<P: Bus> World<'_, P> {
                     keeper.aborts += 1;
                 }
             }
-            RecoveryAsk::Close(_) => {
+            RecoveryAsk::Close(cause) => {
                 keeper.resets += 1;
                 pairs().chain([&keeper.admin]).for_each(Pair::close);
+                self.path_resets(n, &cause)?;
             }
             RecoveryAsk::Abandon(buffers) => {
                 for pair in pairs() {
@@ -221,15 +246,20 @@ impl<P: Bus> World<'_, P> {
                 if let Some(moderator) = &mut keeper.moderator {
                     moderator.reset();
                 }
+                if buffers == Buffers::Returned {
+                    self.path_stopped(n)?;
+                }
             }
             RecoveryAsk::Admin(command) => {
                 // Without a tag the reply never comes, and bring-up fails by its own deadline.
                 keeper.post(command, Purpose::Sequence, now, bells);
             }
-            RecoveryAsk::Rings { .. } | RecoveryAsk::Lost(_) => {}
-            RecoveryAsk::Restored(_) => {
+            RecoveryAsk::Rings { .. } => {}
+            RecoveryAsk::Lost(_) => self.path_lost(n)?,
+            RecoveryAsk::Restored(inventory) => {
                 pairs().for_each(|pair| pair.reopen());
                 self.return_commands(n)?;
+                self.path_up(n, &inventory);
             }
             RecoveryAsk::Dead(_) => {
                 self.give_up(n);
@@ -254,12 +284,12 @@ impl<P: Bus> World<'_, P> {
         }
     }
 
-    fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
+    pub(super) fn return_commands(&mut self, n: usize) -> Result<(), SimError> {
         let taken_back = std::mem::take(&mut self.devices[n].keeper.taken_back);
         for (token, buffers) in taken_back {
             let task = crate::requests::Token::from_word(token).task();
             if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
-                thread.taken_back(token, buffers)?;
+                thread.taken_back(token, buffers, self.now)?;
             }
         }
         for queue in self.devices[n].queues.clone() {
@@ -304,7 +334,7 @@ impl<P: Bus> World<'_, P> {
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
         let Attached { keeper, bells, .. } = &mut self.devices[n];
         keeper.proposed = Some(setting);
-        keeper.post(AdminCommand { sqe, page: false }, Purpose::Own(1), self.now, bells);
+        keeper.post(AdminCommand { sqe, page: false }, Purpose::Own(PROPOSAL), self.now, bells);
         self.forward_writes(n);
     }
 }

@@ -1,14 +1,16 @@
 //! What came of it.
 
 use completion::Decisions;
+use driver::multipath::{Counters, Link, PathStatus, Standing};
 use workload::{Histogram, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
 use crate::host::drain::Cycles;
+use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::report::Tally;
-use crate::{CpuOutcome, DeviceOutcome, JobOutcome};
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome};
 
 impl<P: Bus> World<'_, P> {
     pub(super) fn outcome(mut self) -> Outcome {
@@ -34,7 +36,7 @@ impl<P: Bus> World<'_, P> {
             completed: tally.completed,
             failed: tally.failed,
             lost: tally.lost,
-            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| thread.app.generator.failure().copied()),
+            failure: self.tasks.iter().filter_map(Task::thread).find_map(|thread| thread.app.generator.failure()),
             bad_statuses: tally.bad_statuses,
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
@@ -70,6 +72,8 @@ impl<P: Bus> World<'_, P> {
             poll_delays: self.merged(|cycles| &cycles.delays),
             per_cycle: self.merged(|cycles| &cycles.entries),
             choosing: tally.choosing,
+            paths: self.path_outcomes(),
+            failover: self.heads().map(Head::counters).fold(Counters::default(), Counters::and),
             ticks: std::mem::take(&mut self.ticks.over),
             cpus,
             jobs,
@@ -120,6 +124,26 @@ impl<P: Bus> World<'_, P> {
             }
         };
         self.devices.iter().enumerate().map(outcome).collect()
+    }
+
+    fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.tasks.iter().filter_map(Task::thread).filter_map(|thread| thread.app.head.as_ref())
+    }
+
+    fn path_outcomes(&self) -> Vec<PathOutcome> {
+        let outcome = |(n, device): (usize, &Attached<P>)| {
+            let tallies = || self.heads().filter_map(move |head| head.tally(n));
+            tallies().next()?;
+            let standing = device.keeper.seat.as_ref().map_or(Standing::NEVER_UP.with_link(Link::Live), |seat| seat.standing);
+            Some(PathOutcome {
+                device: self.scenario.devices[n].name.clone(),
+                status: PathStatus { link: standing.link, ana: standing.ana },
+                ios: tallies().map(|tally| tally.ended).sum(),
+                failed: tallies().map(|tally| tally.failed).sum(),
+                time: Nanos(tallies().map(|tally| tally.time.0).sum()),
+            })
+        };
+        self.devices.iter().enumerate().filter_map(outcome).collect()
     }
 
     fn job_outcomes(&self) -> Vec<JobOutcome> {

@@ -282,6 +282,8 @@ impl<P: Bus> World<'_, P> {
                     self.devices[device].keeper.violated(violation)?;
                     self.keep(device)?;
                 }
+                Effect::ReadAna(device) => self.read_ana(device)?,
+                Effect::Reset(device) => self.reset(device)?,
             }
         }
         self.effects = effects;

@@ -8,6 +8,7 @@ use crate::*;
 mod faults;
 mod figures;
 mod laws;
+mod paths;
 mod urgent;
 
 /// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.

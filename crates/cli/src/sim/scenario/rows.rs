@@ -1,14 +1,16 @@
 //! From outcomes to the rows that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{CpuOutcome, Host, JobSpec, Outcome, Scenario};
+use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario};
 use completion::{Decisions, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Map, json};
 use units::Nanos;
+use workload::report::PathFigures;
 use workload::{Histogram, Latency, Moments};
 
+use crate::bench::over_all;
 use crate::compare::statistics;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
 
@@ -19,6 +21,7 @@ pub const SWITCHES: &str = "context_switches_per_s";
 pub const SPLIT: &str = "cpu_pct";
 pub const AWAY: &str = "longest_away_ns";
 pub const DECISIONS: &str = "decisions";
+pub const FAILOVER: &str = "failover";
 
 /// The results of `rounds`: by seed, and of each by mode.
 pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]]) -> Results {
@@ -120,6 +123,10 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
     if let Some(decisions) = decisions(outcomes) {
         extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
     }
+    if let Some(failover) = failover(outcomes) {
+        extra.insert(FAILOVER.into(), failover);
+    }
+    let paths: Vec<Vec<PathFigures>> = outcomes.iter().map(|outcome| paths(outcome)).collect();
     let wakeups = rate(|o| o.wakeups);
     Some(Row {
         mode,
@@ -131,9 +138,36 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
         per_wakeup: if wakeups > 0.0 { median(&Outcome::completions_per_wakeup) } else { 0.0 },
         drain_max: outcomes.iter().map(|o| o.entries_per_drain_max).max()?,
         latency: latencies(outcomes, rng),
+        paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         extra,
         ..Row::default()
     })
+}
+
+/// What each path did in a run.
+fn paths(outcome: &Outcome) -> Vec<PathFigures> {
+    let figures = |path: &PathOutcome| PathFigures {
+        device: String::new(),
+        path: path.device.clone(),
+        state: path.status.to_string(),
+        ios: path.ios,
+        failed: path.failed,
+        // Little's law.
+        in_flight: path.time.0 as f64 / outcome.elapsed.0.max(1) as f64,
+        lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
+    };
+    outcome.paths.iter().map(figures).collect()
+}
+
+/// What went wrong on paths in all runs together, if they are several.
+fn failover(outcomes: &[&Outcome]) -> Option<serde_json::Value> {
+    outcomes.first().filter(|outcome| !outcome.paths.is_empty())?;
+    let FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. } =
+        outcomes.iter().map(|outcome| outcome.failover).fold(FailoverCounters::default(), FailoverCounters::and);
+    Some(json!({
+        "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
+        "longest_stall_ns": longest_stall.0, "failed": failed,
+    }))
 }
 
 /// What `adaptive` decided in all runs together.

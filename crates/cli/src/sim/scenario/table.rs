@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
-use super::rows::{AWAY, DECISIONS, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
+use super::rows::{AWAY, DECISIONS, FAILOVER, INTERRUPTS, SOFTIRQS, SPLIT, SWITCHES};
 use crate::rows::{Results, Row, table};
 
 /// A column: what stands above it, and its cell.
@@ -25,7 +25,13 @@ pub fn show(results: &Results, machine: &str, width: u16) -> String {
     let notes = Results { notes: Vec::new(), ..results.clone() };
     let mut text = table::show(&notes, width);
     text += &format!("{machine}:\n{}\n", cpus(results));
-    let notes = results.rows.iter().filter_map(decided).chain(results.notes.iter().cloned()).collect();
+    let notes = results
+        .rows
+        .iter()
+        .filter_map(decided)
+        .chain(results.rows.iter().filter_map(made_good))
+        .chain(results.notes.iter().cloned())
+        .collect();
     let below = Results { notes, ..Results::default() };
     text + table::show(&below, width).trim_start()
 }
@@ -35,6 +41,25 @@ fn decided(row: &Row) -> Option<String> {
     let decisions = row.extra.get(DECISIONS)?.as_object()?;
     let counts: Vec<String> = decisions.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
     Some(format!("{} decided: {}.", row.mode, counts.join(", ")))
+}
+
+/// What went wrong on a mode's paths and was made good, in a line; nothing, if nothing did.
+fn made_good(row: &Row) -> Option<String> {
+    let failover = row.extra.get(FAILOVER)?.as_object()?;
+    let of = |key: &str| number(failover, key).unwrap_or(0.0);
+    let stall = of("longest_stall_ns");
+    (stall > 0.0).then(|| {
+        let ms = |ns: f64| table::digits(ns / 1e6);
+        format!(
+            "{}: {} requests went another way, {} waited for a path, {} writes for their controller ({} ms at most); the longest stall was {} ms.",
+            row.mode,
+            of("failed_over") + of("retried"),
+            of("waited"),
+            of("held"),
+            ms(of("longest_hold_ns")),
+            ms(stall)
+        )
+    })
 }
 
 fn cpus(results: &Results) -> Table {

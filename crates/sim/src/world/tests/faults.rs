@@ -212,6 +212,9 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
     }
     let job = &mut scenario.jobs[0].job;
     if writes {
+        scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = true);
+        // Each thread its own blocks.
+        (job.size, job.offset_increment) = (Some(workload::Amount::Bytes(64 << 10)), workload::Amount::Bytes(64 << 10));
         job.pattern.direction = workload::Direction::Write;
         job.random_map = true;
         job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });

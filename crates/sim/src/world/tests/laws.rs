@@ -55,6 +55,16 @@ fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
 }
 
 fn holds(cases: u32, habits: Habits, scenarios: impl Strategy<Value = Scenario>) -> Result<(), String> {
+    judged(cases, habits, scenarios, judge)
+}
+
+/// Whether runs with executors of these habits are as `judge` wants them.
+pub(super) fn judged(
+    cases: u32,
+    habits: Habits,
+    scenarios: impl Strategy<Value = Scenario>,
+    judge: impl Fn(&Scenario, &Outcome) -> Result<(), String>,
+) -> Result<(), String> {
     let config = Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) };
     // The laws meet new cases in each run; the twins the same ones, so that they are caught or not.
     let mut runner = if habits == LAWFUL {

@@ -48,3 +48,9 @@ fn common_case() {
 fn eighty_cpus() {
     insta::assert_snapshot!(table_of(&shipped("80-cpus.toml", Nanos::from_micros(400), Nanos::from_micros(600))));
 }
+
+/// A path that is lost, comes back, and changes its state.
+#[test]
+fn path_loss() {
+    insta::assert_snapshot!(table_of(&shipped("path-loss.toml", Nanos::ZERO, Nanos::from_millis(200))));
+}

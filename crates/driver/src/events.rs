@@ -1,67 +1,63 @@
 //! Asynchronous events: requests that wait in the controller until it has something to say (Base 5.1.2).
 
-use driver::{AdminCommand, Inventory, Purpose};
 use nvme::Status;
 use nvme::admin::{AsyncEvent, GetLogPage, async_event_request};
 use nvme::prp::Dptr;
 
+use crate::{AdminCommand, Inventory, Purpose};
+
 /// Requests kept in the controller, so that no event waits for another to be handled.
 const WANTED: u32 = 4;
 
-/// Events that are kept for [`crate::Health`].
-const KEPT: usize = 64;
-
 /// What is out, and what an event has left to do.
-#[derive(Default)]
-pub(crate) struct Events {
+#[derive(Clone, Debug, Default)]
+pub struct Events {
     wanted: u32,
     out: u32,
     /// Log pages whose reading allows the controller to send the next event of that kind.
     to_read: Vec<u8>,
     reading: bool,
-    told: Vec<String>,
 }
 
 impl Events {
     /// For a controller that has just come up.
-    pub(crate) fn new(inventory: &Inventory) -> Events {
+    pub fn new(inventory: &Inventory) -> Events {
         let limit = inventory.limits.map_or(1, |limits| limits.async_events);
         Events { wanted: WANTED.min(limit), ..Events::default() }
     }
 
     /// A reset took everything back.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         (self.out, self.reading) = (0, false);
         self.to_read.clear();
     }
 
-    /// A request has completed: there is an event, or the controller takes no more of them.
-    pub(crate) fn happened(&mut self, status: Status, result: u32) {
+    /// A request has completed: the event; `None`: the controller takes no more requests.
+    pub fn happened(&mut self, status: Status, result: u32) -> Option<AsyncEvent> {
         self.out = self.out.saturating_sub(1);
         if !status.is_success() {
             self.wanted = self.out;
-            return;
+            return None;
         }
         let event = AsyncEvent::from_bits(result);
-        tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
-        self.told.push(format!("type {} information {:#04x} (log page {:#04x})", event.event_type(), event.info(), event.lid()));
         self.to_read.push(event.lid());
+        Some(event)
     }
 
     /// The log page that was asked for has been read.
-    pub(crate) fn log_read(&mut self) {
+    pub fn log_read(&mut self) {
         self.reading = false;
     }
 
     /// A log page is to be read although no event told so.
-    pub(crate) fn read(&mut self, page: u8) {
+    pub fn read(&mut self, page: u8) {
         if !self.to_read.contains(&page) {
             self.to_read.push(page);
         }
     }
 
-    /// The next command to post, and what for.
-    pub(crate) fn next(&mut self) -> Option<(AdminCommand, Purpose)> {
+    /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a log page to be read.
+    pub fn next_command(&mut self) -> Option<(AdminCommand, Purpose)> {
         if !self.reading
             && let Some(page) = self.to_read.pop()
         {
@@ -76,7 +72,7 @@ impl Events {
     }
 
     /// There was no room for it: it is asked for again later.
-    pub(crate) fn not_posted(&mut self, purpose: Purpose) {
+    pub fn not_posted(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Own(page) => {
                 self.reading = false;
@@ -84,13 +80,6 @@ impl Events {
             }
             _ => self.out = self.out.saturating_sub(1),
         }
-    }
-
-    /// Adds the events since the last call to `list`, which keeps the latest.
-    pub(crate) fn tell(&mut self, list: &mut Vec<String>) {
-        list.append(&mut self.told);
-        let surplus = list.len().saturating_sub(KEPT);
-        list.drain(..surplus);
     }
 }
 

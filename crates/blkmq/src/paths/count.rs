@@ -14,7 +14,7 @@ use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handover::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::lines::{Line, Lines};
-use super::set::PathId;
+use super::set::{PathId, PathSet};
 
 /// One count.
 struct Count {
@@ -54,6 +54,9 @@ pub(super) struct Rows {
     paths: usize,
 }
 
+/// What it takes to say which of the paths has its turn when.
+const TURN_BITS: u32 = PathSet::MOST.ilog2();
+
 /// No row: what owns nothing has this one.
 pub(super) const NO_ROW: u32 = u32::MAX;
 
@@ -87,6 +90,28 @@ impl Rows {
         let at = self.at(row, path);
         lines.read(Line::of_count(at));
         self.counts.get(at).map_or(u32::MAX, |count| count.get())
+    }
+
+    /// The path among `usable` with the least count in a row; of several, the first from path `first` on.
+    ///
+    /// One pass over the row without a branch for each path: which count is the least is anybody's guess, and a wrong guess costs
+    /// as much as ten paths. So count and turn are one number, of which the least is taken, and a path that is not usable is
+    /// the greatest number there is.
+    #[inline]
+    pub(super) fn least(&self, row: u32, usable: PathSet, first: u8, lines: &mut impl Lines) -> Option<PathId> {
+        let start = self.at(row, PathId(0));
+        let mut left = usable.0;
+        let mut turn = u64::from(first).wrapping_neg();
+        let counts = self.counts.get(start..)?.iter().take(self.paths);
+        let least = counts.zip(start..).fold(u64::MAX, |least, (count, at)| {
+            lines.read(Line::of_count(at));
+            let key = (u64::from(count.get()) << TURN_BITS) | (turn % PathSet::MOST as u64);
+            let unusable = (left & 1).wrapping_sub(1);
+            (left, turn) = (left >> 1, turn.wrapping_add(1));
+            least.min(key | unusable)
+        });
+        let turn = (least % PathSet::MOST as u64) as u8;
+        (least != u64::MAX).then(|| PathId(turn.wrapping_add(first) % PathSet::MOST as u8))
     }
 
     /// Adds `n`; what there was before.

@@ -48,8 +48,7 @@ pub(super) fn choose(
     if counting == Counting::Sum {
         return usable.iter_from(place.first).min_by_key(|&path| rows.sum(all(shape), path, lines));
     }
-    let row = place.row(counting.kind());
-    usable.iter_from(place.first).min_by_key(|&path| rows.read(row, path, lines))
+    rows.least(place.row(counting.kind()), usable, place.first, lines)
 }
 
 /// How a path stands for the first request of a batch.

@@ -86,6 +86,27 @@ fn queue_depth_fills_the_emptiest() {
     }
 }
 
+proptest! {
+    /// Whatever is in flight, and whichever paths can be used: none of those has fewer than the one that is taken, and of several the
+    /// first in turn is taken.
+    #[test]
+    fn the_emptiest_of_any_set_is_taken(
+        in_flight in proptest::collection::vec(0usize..4, 1..=PathSet::MOST),
+        usable: u64,
+        queue in 0u16..64,
+        counting in proptest::sample::select(vec![Counting::Sum, Counting::Controller, Counting::Queue]),
+    ) {
+        let paths = Paths::new(shape(in_flight.len() as u8, 64), Policy::QueueDepth(counting)).unwrap();
+        let place = paths.place(queue, 0, 0, 0);
+        for (n, &requests) in in_flight.iter().enumerate() {
+            (0..requests).for_each(|_| _ = paths.start(PathId(n as u8), &place, read(512), Nanos::ZERO, &mut ()));
+        }
+        let usable = PathSet(usable).and(PathSet::below(in_flight.len()));
+        let expected = usable.iter_from((usize::from(queue) % in_flight.len()) as u8).min_by_key(|path| in_flight[path.index()]);
+        prop_assert_eq!(paths.choose(usable, &place, read(512), Nanos::ZERO, &mut ()), expected);
+    }
+}
+
 /// A batch is spread as its requests would be one by one, and what it leaves is counted.
 #[test]
 fn a_batch_is_spread_as_single_requests_are() {

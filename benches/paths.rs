@@ -9,8 +9,10 @@ use std::process::ExitCode;
 
 use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
 
-const BATCHES: usize = 1000;
-const DEPTH: usize = 32;
+/// I/Os that are counted of each case.
+const IOS: usize = 32_000;
+/// Requests of a batch.
+const BATCHES: [usize; 2] = [32, 128];
 
 /// Name, and the device's URI.
 fn cases() -> Vec<(String, String)> {
@@ -28,30 +30,30 @@ fn cases() -> Vec<(String, String)> {
 fn main() -> ExitCode {
     if let Some(case) = callgrind::case() {
         let cases = cases();
-        run(&cases[case % cases.len()].1);
+        run(&cases[case / BATCHES.len() % cases.len()].1, BATCHES[case % BATCHES.len()]);
         return ExitCode::SUCCESS;
     }
-    println!("{:<28} {:>12}", "policy, paths", "instructions");
+    println!("{:<28} {:>12} {:>12}", "policy, paths", "batch of 32", "of 128");
     for (n, (name, _)) in cases().iter().enumerate() {
-        let Some(count) = callgrind::count(n, "counted_io") else {
+        let [Some(small), Some(large)] = [0, 1].map(|batch| callgrind::count(n * BATCHES.len() + batch, "counted_io")) else {
             return callgrind::missing();
         };
-        println!("{name:<28} {:>12.1}", count as f64 / (BATCHES * DEPTH) as f64);
+        println!("{name:<28} {:>12.1} {:>12.1}", small as f64 / IOS as f64, large as f64 / IOS as f64);
     }
     ExitCode::SUCCESS
 }
 
-fn run(uri: &str) {
+fn run(uri: &str, depth: usize) {
     let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
     let device = Device::open_with(uri, &options).expect("the embedded device opens");
-    let mut free: Vec<_> = (0..DEPTH).map(|_| device.buffer(512).expect("a buffer")).collect();
+    let mut free: Vec<_> = (0..depth).map(|_| device.buffer(512).expect("a buffer")).collect();
     let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);
-    let mut done = Vec::with_capacity(DEPTH);
-    for _ in 0..BATCHES {
+    let mut done = Vec::with_capacity(depth);
+    for _ in 0..IOS / depth {
         counted_io_submit(&queue, &ns, &mut free);
         while hand.step() {}
-        while done.len() < DEPTH {
-            counted_io_reap(&queue, DEPTH - done.len(), &mut done);
+        while done.len() < depth {
+            counted_io_reap(&queue, depth - done.len(), &mut done);
         }
         free.extend(done.drain(..).filter_map(|completion: Completion| completion.buf));
     }

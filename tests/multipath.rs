@@ -210,6 +210,27 @@ fn the_nearest_path_is_taken() {
     assert!(error.contains("there is no memory node 4000 here"), "{error}");
 }
 
+/// Paths whose URIs name different media are refused, and each field in which they differ is named with both values.
+#[test]
+fn paths_to_different_media_are_told_apart_by_field() {
+    let refused =
+        |other: &str| Device::open(&format!("multipath:?path=mem:64M&path={other}")).err().map(|e| e.to_string()).unwrap_or_default();
+    for (other, told) in [
+        ("mem:32M", "path 1 (`mem:32M`) leads elsewhere than path 0 (`mem:64M`): size is 32M, and 64M on path 0"),
+        ("mem:64M?lba=4096", ": `lba` is 4096, and 512 on path 0"),
+        ("mem:64M?namespaces=3", ": `namespaces` is 3, and 1 on path 0"),
+        ("mem:64M?alloc=1M", ": `alloc` is 1M, and not given on path 0"),
+        ("mem:32M?lba=4096", ": size is 32M, and 64M on path 0; `lba` is 4096, and 512 on path 0"),
+        ("file:/no/such", ": medium is the file /no/such, and memory (`mem:`) on path 0"),
+    ] {
+        let error = refused(other);
+        assert!(error.contains(told), "{error}");
+    }
+    assert_eq!(refused("mem:65536K?profile=null%26queues=2"), "", "what is a controller's own may differ");
+    let error = Device::open("multipath:?path=mem:64M&path=mem:64M&nsid=3").err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(error.contains("path 0 (`mem:64M`) does not lead to namespace 3: it has 1"), "{error}");
+}
+
 /// Whoever drops a queue gives up what it has in flight: nobody counts that any more, and no path seems busy for ever.
 #[test]
 fn a_queue_that_is_dropped_leaves_nothing_counted() {

@@ -193,7 +193,7 @@ impl Paths {
     pub fn start(&self, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
         let policy = self.policy();
         let kind = policy.kind();
-        if matches!(policy, Policy::Numa | Policy::RoundRobin) {
+        if !policy.counts() {
             return Token { row: NO_ROW, found: 0, kind, class, path };
         }
         let mut token = Token { row: place.row(kind), found: 0, kind, class, path };

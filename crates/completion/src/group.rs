@@ -63,14 +63,10 @@ impl Round {
         if self.left == 0 || now >= self.until {
             return None;
         }
-        if self.first >= plans.len() {
-            self.first = 0;
-        }
-        let (before, after) = plans.split_at(self.first);
-        let in_turn = after.iter().zip(self.first..).chain(before.iter().zip(0..));
-        for (plan, queue) in in_turn {
-            if let Plan::Look { budget } = *plan {
-                self.first = queue + 1;
+        for _ in plans {
+            let queue = if self.first < plans.len() { self.first } else { 0 };
+            self.first = queue + 1;
+            if let Some(&Plan::Look { budget }) = plans.get(queue) {
                 return Some(Turn { queue, budget: budget.min(self.group.weight).min(self.left).max(1) });
             }
         }

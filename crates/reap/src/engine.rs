@@ -3,6 +3,7 @@
 //! Policies say *when*; this says *how*, for the queues of one thread: looks within the group's rounds, spins, and
 //! sleeps by law 1 (arm, fence, look, block). The simulator does the same in virtual time.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -75,7 +76,7 @@ impl Place {
     /// queue reads the clock once per batch.
     pub(crate) fn drive(
         &self,
-        queues: &[&Queue],
+        queues: &[impl Borrow<Queue>],
         mut now: Nanos,
         until: Nanos,
         for_others: bool,
@@ -97,19 +98,19 @@ impl Place {
                 Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
             }
         };
-        for queue in queues {
+        for queue in lent(queues) {
             queue.leave();
         }
         Ok(ended)
     }
 
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
-    fn sleep(&self, state: &mut State, queues: &[&Queue], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
-        for (queue, plan) in queues.iter().zip(&state.plans) {
+    fn sleep(&self, state: &mut State, queues: &[impl Borrow<Queue>], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+        for (queue, plan) in lent(queues).zip(&state.plans) {
             queue.arm(matches!(plan, Plan::Sleep { .. }));
         }
         let mut found = enough();
-        for queue in queues {
+        for queue in lent(queues) {
             found |= queue.look_before_sleep();
         }
         state.events.clear();
@@ -123,7 +124,7 @@ impl Place {
         }
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
-        for (at, queue) in queues.iter().enumerate() {
+        for (at, queue) in lent(queues).enumerate() {
             // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
             let notified = match queues.len() {
                 1 => state.events.contains(&KEY_VECTOR),
@@ -144,42 +145,47 @@ impl AsFd for Place {
 impl State {
     /// What the queues plan together.
     #[inline]
-    fn plan(&mut self, queues: &[&Queue], now: Nanos, until: Nanos) -> Plan {
+    fn plan(&mut self, queues: &[impl Borrow<Queue>], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
         if let [only] = queues {
-            let plan = only.plan(now, until);
+            let plan = only.borrow().plan(now, until);
             if matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest) {
                 self.plans.push(plan);
             }
             return plan;
         }
-        self.plans.extend(queues.iter().map(|queue| queue.plan(now, until)));
-        combine(self.plans.iter().copied())
+        let plans = &mut self.plans;
+        combine(lent(queues).map(|queue| {
+            let plan = queue.plan(now, until);
+            plans.push(plan);
+            plan
+        }))
     }
 
-    /// Spins. What a queue without company finds is taken at once: whatever its policy, it would plan nothing else.
+    /// Spins. What is found is taken at once: whatever a queue's policy, it would plan nothing else.
     #[inline]
-    fn spin(&mut self, queues: &[&Queue], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
-        match (queues, spin(queues, now, until, enough)) {
-            ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
-            (_, (now, _)) => now,
+    fn spin(&mut self, queues: &[impl Borrow<Queue>], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+        match (queues, spin(queues, &mut self.plans, now, until, enough)) {
+            ([only], (now, true)) => only.borrow().look(WEIGHT).1.unwrap_or(now),
+            (_, (now, true)) => self.round(queues, now),
+            (_, (now, false)) => now,
         }
     }
 
     /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
     #[inline]
-    fn look(&mut self, queues: &[&Queue], budget: u32, now: Nanos) -> Nanos {
+    fn look(&mut self, queues: &[impl Borrow<Queue>], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
-            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
+            [only] => only.borrow().look(budget.min(WEIGHT)).1.unwrap_or(now),
             _ => self.round(queues, now),
         }
     }
 
-    fn round(&mut self, queues: &[&Queue], mut now: Nanos) -> Nanos {
+    fn round(&mut self, queues: &[impl Borrow<Queue>], mut now: Nanos) -> Nanos {
         self.round.begin(now);
         while let Some(turn) = self.round.turn(now, &self.plans) {
-            let (found, read) = queues[turn.queue].look(turn.budget);
+            let (found, read) = queues[turn.queue].borrow().look(turn.budget);
             now = read.unwrap_or(now);
             self.round.took(found);
             // It is asked again after the round.
@@ -189,16 +195,28 @@ impl State {
     }
 }
 
-/// Looks locklessly until something is there (true), or the time has come.
-fn spin(queues: &[&Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
-    for queue in queues {
+/// Looks locklessly until something is there (true), or the time has come. Of several queues those that find something plan to
+/// look, if they have been spinning.
+fn spin(queues: &[impl Borrow<Queue>], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
+    for queue in lent(queues) {
         queue.spins();
     }
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             let mut found = false;
-            for queue in queues {
-                found |= queue.look_while_spinning();
+            match queues {
+                [only] => found = only.borrow().look_while_spinning(),
+                _ => {
+                    for (queue, plan) in lent(queues).zip(&mut *plans) {
+                        if queue.look_while_spinning() {
+                            found = true;
+                            // One that sleeps or naps meanwhile is asked what it makes of it.
+                            if matches!(plan, Plan::Spin { .. }) {
+                                *plan = Plan::Look { budget: WEIGHT };
+                            }
+                        }
+                    }
+                }
             }
             if found {
                 return (now, true);
@@ -210,10 +228,16 @@ fn spin(queues: &[&Queue], mut now: Nanos, until: Nanos, enough: &impl Fn() -> b
             break;
         }
     }
-    for queue in queues {
+    for queue in lent(queues) {
         queue.spun_in_vain(now);
     }
     (now, false)
+}
+
+/// The queues, whoever has them: the caller, or somebody who lends them one by one.
+#[inline]
+fn lent(queues: &[impl Borrow<Queue>]) -> impl Iterator<Item = &Queue> {
+    queues.iter().map(Borrow::borrow)
 }
 
 /// What a wake-up is called: the policy is told whether its timer was late.

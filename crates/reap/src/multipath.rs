@@ -64,28 +64,34 @@ pub(crate) struct Multipath {
     software_queues: usize,
     nodes: hw::Nodes,
     /// By software queue and path.
-    published: Box<[CachePadded<Published>]>,
+    tallies: Box<[CachePadded<Tally>]>,
     counters: Mutex<Vec<Counters>>,
     control: PathControl,
 }
 
-/// What one software queue has sent by one path, and what came back.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PathTally {
-    sent: u64,
-    ended: u64,
-    failed: u64,
+/// What one software queue has sent by one path, and what came back. It goes on when another thread has the queue.
+#[derive(Default)]
+pub(crate) struct Tally {
+    sent: Count,
+    ended: Count,
+    failed: Count,
     /// Nanoseconds, over all that ended.
-    time: u64,
+    time: Count,
 }
 
-/// The same for others to read.
+/// A count that one thread at a time adds to, without a locked instruction, and that others read at any time.
 #[derive(Default)]
-pub(crate) struct Published {
-    sent: AtomicU64,
-    ended: AtomicU64,
-    failed: AtomicU64,
-    time: AtomicU64,
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// A path of a multipath device, as a report shows it.
@@ -184,14 +190,9 @@ impl Multipath {
         }
     }
 
-    fn publish(&self, index: usize, path: usize, tally: &PathTally) {
-        if let Some(published) = self.published.get(index * self.singles.len() + path) {
-            tally.publish(published);
-        }
-    }
-
-    fn tally(&self, index: usize, path: usize) -> PathTally {
-        self.published.get(index * self.singles.len() + path).map(|published| PathTally::of(published)).unwrap_or_default()
+    #[inline]
+    fn tally(&self, index: usize, path: usize) -> &Tally {
+        &self.tallies[index * self.singles.len() + path]
     }
 
     fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {
@@ -209,14 +210,13 @@ impl Multipath {
     pub(crate) fn report(&self) -> Vec<PathReport> {
         let paths = self.singles.len();
         let report = |(n, path): (usize, &PathUri)| {
-            let of = |field: fn(&Published) -> &AtomicU64| -> u64 {
-                self.published.iter().skip(n).step_by(paths).map(|published| field(published).load(Relaxed)).sum()
-            };
+            let of =
+                |field: fn(&Tally) -> &Count| -> u64 { self.tallies.iter().skip(n).step_by(paths).map(|tally| field(tally).get()).sum() };
             let (ended, sent) = (of(|p| &p.ended), of(|p| &p.sent));
             let standing = self.board.standing(PathId(n as u8));
             PathReport {
                 uri: path.text.clone(),
-                status: PathStatus { link: standing.link, ana: standing.ana },
+                status: PathStatus { link: standing.link, ana: standing.ana, fits: true },
                 ios: ended,
                 failed: of(|p| &p.failed),
                 in_flight: sent.saturating_sub(ended),

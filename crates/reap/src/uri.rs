@@ -145,6 +145,26 @@ impl DeviceUri {
         Ok(())
     }
 
+    /// What of the medium this URI names otherwise than `other` does: each with its value here and there.
+    pub(crate) fn medium_differences(&self, other: &DeviceUri) -> Vec<(&'static str, String, String)> {
+        let given = |bytes: Option<u64>| bytes.map_or("not given".to_owned(), show_size);
+        let medium = |backing: &Backing| match backing {
+            Backing::Mem { .. } => "memory (`mem:`)".to_owned(),
+            Backing::File { path, .. } => format!("the file {}", path.display()),
+        };
+        let backing = match (&self.backing, &other.backing) {
+            (Backing::Mem { bytes }, Backing::Mem { bytes: there }) => ("size", show_size(*bytes), show_size(*there)),
+            (Backing::File { path, bytes }, Backing::File { path: same, bytes: there }) if path == same => {
+                ("`size`", given(*bytes), given(*there))
+            }
+            (here, there) => ("medium", medium(here), medium(there)),
+        };
+        let lba = ("`lba`", self.lba_bytes.to_string(), other.lba_bytes.to_string());
+        let namespaces = ("`namespaces`", self.namespaces.to_string(), other.namespaces.to_string());
+        let alloc = ("`alloc`", given(self.alloc_limit), given(other.alloc_limit));
+        [backing, lba, namespaces, alloc].into_iter().filter(|(_, here, there)| here != there).collect()
+    }
+
     fn check(&self) -> Result<(), String> {
         let bytes = match self.backing {
             Backing::Mem { bytes } => Some(bytes),
@@ -171,6 +191,10 @@ impl fmt::Display for DeviceUri {
 /// Bytes with an optional binary suffix: `4096`, `64K`, `1G`, `2TiB`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let no_size = || format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes");
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(no_size());
+    }
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kib" => 10,
@@ -179,7 +203,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "tib" => 40,
         other => return Err(format!("`{other}` is no unit of size; use K, M, G or T (powers of 1024)")),
     };
-    let n: u64 = digits.parse().map_err(|_| format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes"))?;
+    let n: u64 = digits.parse().map_err(|_| no_size())?;
     n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
 }
 

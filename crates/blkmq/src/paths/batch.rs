@@ -4,7 +4,7 @@
 //! batch nobody else's requests matter that much: what the paths are like is read once, and each choice then knows of the
 //! ones before it. The counts are exact once the batch is committed.
 
-use units::{Class, Nanos};
+use units::{Class, Nanos, Op};
 
 use super::count::NO_ROW;
 use super::lines::Lines;
@@ -50,41 +50,83 @@ impl Standing {
     }
 }
 
-/// A path that is ranked, and what the batch has sent there so far.
+/// A path that is ranked, and its load before the batch.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     standing: Standing,
-    added: u32,
+    before: u32,
+}
+
+/// How the ranked are chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// The one with the least load.
+    Emptiest,
+    /// One after the other.
+    InTurn,
+    /// The best, unless it is time to explore.
+    Best,
 }
 
 /// The choices of one batch after the other; made once for each thread ([`Paths::batch`]).
 #[derive(Debug)]
 pub struct Batch {
-    /// From the place's first path on; what `among`, `class` and `policy` were when they were ranked.
+    /// In the order in which they have their turn; what `among`, `class` and `policy` were when they were ranked. `among` is none if
+    /// they have to be ranked anew.
     ranked: Vec<Ranked>,
     among: PathSet,
-    class: Option<Class>,
+    class: Class,
     policy: Policy,
-    /// Where what it sends is counted.
+    how: How,
+    /// Where, by what, and as how much each that it sends is counted; [`NO_ROW`]: nowhere.
     row: u32,
+    kind: Kind,
+    weight: u32,
     /// Among the ranked, the one that was chosen last.
     last: usize,
 }
 
 impl Batch {
     pub(super) fn new(paths: usize) -> Batch {
-        Batch { ranked: Vec::with_capacity(paths), among: PathSet::NONE, class: None, policy: Policy::Numa, row: NO_ROW, last: 0 }
+        Batch {
+            ranked: Vec::with_capacity(paths),
+            among: PathSet::NONE,
+            class: Class::new(Op::Flush, 0),
+            policy: Policy::Numa,
+            how: How::InTurn,
+            row: NO_ROW,
+            kind: Kind::Loads,
+            weight: 0,
+            last: 0,
+        }
+    }
+
+    /// By load alone: the path with the least; of several, the first. Without a branch for each path, as [`Rows::least`] does it.
+    #[inline]
+    fn emptiest(&mut self) -> Option<PathId> {
+        let key = |(n, ranked): (usize, &Ranked)| (u64::from(ranked.standing.load) << 8) | n as u64;
+        let least = self.ranked.iter().enumerate().map(key).fold(u64::MAX, u64::min);
+        self.last = least as usize % PathSet::MOST;
+        self.ranked.get(self.last).map(|ranked| ranked.standing.path)
+    }
+
+    /// The one after the last.
+    #[inline]
+    fn next_in_turn(&mut self) -> Option<PathId> {
+        self.last += 1;
+        if self.last >= self.ranked.len() {
+            self.last = 0;
+        }
+        self.ranked.get(self.last).map(|ranked| ranked.standing.path)
     }
 
     /// The best of the ranked, as of now.
     #[inline]
     fn best(&mut self) -> Option<PathId> {
-        let latency = self.policy == Policy::Latency;
         let (first, others) = self.ranked.split_first()?;
         let (mut best, mut last) = (&first.standing, 0);
         for (n, Ranked { standing, .. }) in others.iter().enumerate() {
-            let better = if latency { standing.beats(best) } else { standing.load < best.load };
-            if better {
+            if standing.beats(best) {
                 (best, last) = (standing, n + 1);
             }
         }
@@ -100,7 +142,7 @@ impl Paths {
     }
 
     /// As [`Paths::choose`], for the next request of a batch.
-    #[inline]
+    #[inline(always)] // As little as a call of it would cost, but for `latency`.
     pub fn choose_next(
         &self,
         batch: &mut Batch,
@@ -113,48 +155,67 @@ impl Paths {
         if among.is_at_most_one() {
             return among.first();
         }
-        if batch.class != Some(class) || batch.among != among {
-            self.commit(batch, place, now, lines);
+        if batch.among != among || batch.class != class {
             self.rank(batch, among, place, class, now, lines);
         }
-        match batch.policy {
-            Policy::QueueDepth(_) => batch.best(),
-            Policy::RoundRobin => self.cursors.choose(among, place.queue, lines),
-            Policy::Numa => self.shape().distances.choose(among, place.node),
-            Policy::Latency => match self.learnt.explore(&self.counts, among, place, class, now, lines) {
-                None => batch.best(),
-                unheard_of => unheard_of,
-            },
+        match batch.how {
+            How::Emptiest => batch.emptiest(),
+            How::InTurn => batch.next_in_turn(),
+            How::Best => self.expected_first(batch, among, place, class, now, lines),
         }
     }
 
-    /// Ranks `among` by the policy in force, if it is one that ranks.
+    /// By `latency`. Apart from what others need.
+    #[inline(never)]
+    fn expected_first(
+        &self,
+        batch: &mut Batch,
+        among: PathSet,
+        place: &Place,
+        class: Class,
+        now: Nanos,
+        lines: &mut impl Lines,
+    ) -> Option<PathId> {
+        self.learnt.explore(&self.counts, among, place, class, now, lines).or_else(|| batch.best())
+    }
+
+    /// Ranks `among` by the policy in force; what was sent by the last ranking is counted.
     #[inline(never)]
     fn rank(&self, batch: &mut Batch, among: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) {
-        (batch.policy, batch.among, batch.class, batch.last) = (self.policy(), among, Some(class), 0);
-        batch.row = place.row(batch.policy.kind());
-        if matches!(batch.policy, Policy::Numa | Policy::RoundRobin) {
-            return;
-        }
-        for path in among.iter_from(place.first) {
-            let standing = match batch.policy {
+        self.commit(batch, place, now, lines);
+        let policy = self.policy();
+        let kind = policy.kind();
+        (batch.policy, batch.among, batch.class) = (policy, among, class);
+        batch.ranked.clear();
+        (batch.kind, batch.row, batch.weight) =
+            if policy.counts() { (kind, place.row(kind), weight(kind, class)) } else { (kind, NO_ROW, 0) };
+        let (how, ranked, first) = match policy {
+            Policy::Numa => (How::InTurn, self.shape().distances.choose(among, place.node).map_or(among, PathSet::of), 0),
+            Policy::RoundRobin => (How::InTurn, among, self.cursors.next(place.queue)),
+            Policy::QueueDepth(_) => (How::Emptiest, among, place.first),
+            Policy::Latency => (How::Best, among, place.first),
+        };
+        batch.how = how;
+        for path in ranked.iter_from(first) {
+            let standing = match policy {
+                Policy::Numa | Policy::RoundRobin => Standing::by_load(path, 0),
                 Policy::QueueDepth(counting) => queue_depth::standing(&self.counts, counting, self.shape(), path, place, lines),
-                _ => self.learnt.standing(&self.counts, path, place, class, now, lines),
+                Policy::Latency => self.learnt.standing(&self.counts, path, place, class, now, lines),
             };
-            batch.ranked.push(Ranked { standing, added: 0 });
+            batch.ranked.push(Ranked { standing, before: standing.load });
         }
+        // Nothing has been chosen; the next in turn is the first.
+        batch.last = batch.ranked.len();
     }
 
     /// As [`Paths::start`], for a request of a batch. It is counted when the batch is committed.
-    #[inline]
+    #[inline(always)]
     pub fn start_next(&self, batch: &mut Batch, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
-        let last = batch.ranked.get_mut(batch.last).filter(|ranked| ranked.standing.path == path);
+        let Batch { ranked, last, class: of, row, kind, weight, .. } = batch;
+        let last = ranked.get_mut(*last).filter(|ranked| ranked.standing.path == path && *of == class);
         let Some(ranked) = last else { return self.start(path, place, class, now, lines) };
-        let kind = batch.policy.kind();
-        let load = weight(kind, class);
-        let token = Token { row: batch.row, found: ranked.standing.load, kind, class, path };
-        ranked.standing.load = ranked.standing.load.wrapping_add(load);
-        ranked.added += load;
+        let token = Token { row: *row, found: ranked.standing.load, kind: *kind, class, path };
+        ranked.standing.load = ranked.standing.load.wrapping_add(*weight);
         token
     }
 
@@ -162,14 +223,25 @@ impl Paths {
     /// costs nothing.
     #[inline]
     pub fn commit(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
-        if batch.class.take().is_none() {
+        if !batch.among.is_empty() {
+            self.count(batch, place, now, lines);
+        }
+    }
+
+    #[inline(never)]
+    fn count(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
+        batch.among = PathSet::NONE;
+        if batch.row == NO_ROW {
+            if let Some(last) = batch.ranked.get(batch.last).filter(|_| batch.policy == Policy::RoundRobin) {
+                self.cursors.set(place.queue, last.standing.path, lines);
+            }
             return;
         }
-        let (kind, row) = (batch.policy.kind(), batch.row);
+        let (kind, row) = (batch.kind, batch.row);
         let owned = place.owns(kind, row);
-        for ranked in batch.ranked.drain(..).filter(|ranked| ranked.added > 0) {
-            let path = ranked.standing.path;
-            if self.counts.add(row, path, ranked.added, owned, lines) == 0 && kind == Kind::Loads {
+        for Ranked { standing: Standing { path, load, .. }, before } in batch.ranked.drain(..) {
+            let added = load.wrapping_sub(before);
+            if added > 0 && self.counts.add(row, path, added, owned, lines) == 0 && kind == Kind::Loads {
                 self.learnt.busy(path, place.queue, now, lines);
             }
         }

@@ -56,6 +56,12 @@ impl Policy {
         }
     }
 
+    /// Whether it counts requests at all.
+    #[inline]
+    pub(super) fn counts(self) -> bool {
+        !matches!(self, Policy::Numa | Policy::RoundRobin)
+    }
+
     /// What it counts requests by; where it does not count, anything.
     #[inline]
     pub(super) fn kind(self) -> Kind {

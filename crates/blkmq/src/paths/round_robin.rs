@@ -22,12 +22,24 @@ impl Cursors {
     /// there: nothing is counted here.
     #[inline]
     pub(super) fn choose(&self, usable: PathSet, queue: u16, lines: &mut impl Lines) -> Option<PathId> {
-        lines.write(Line { table: Table::Cursors, at: queue.into() });
-        let cursor = self.0.get(usize::from(queue))?;
-        // Those past the last one, of which there may be none.
-        let past = PathSet(usable.0 & (u64::MAX << 1).wrapping_shl(cursor.load(Relaxed)));
-        let next = past.first().or(usable.first())?;
-        cursor.store(next.0.into(), Relaxed);
+        let next = usable.iter_from(self.next(queue)).next()?;
+        self.set(queue, next, lines);
         Some(next)
+    }
+
+    /// Where a queue goes on; [`Cursors::set`] follows, which tells of the line.
+    #[inline]
+    pub(super) fn next(&self, queue: u16) -> u8 {
+        let last = self.0.get(usize::from(queue)).map_or(0, |cursor| cursor.load(Relaxed));
+        (last.wrapping_add(1) % PathSet::MOST as u32) as u8
+    }
+
+    /// A queue has taken this one last.
+    #[inline]
+    pub(super) fn set(&self, queue: u16, path: PathId, lines: &mut impl Lines) {
+        lines.write(Line { table: Table::Cursors, at: queue.into() });
+        if let Some(cursor) = self.0.get(usize::from(queue)) {
+            cursor.store(path.0.into(), Relaxed);
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Failover {
 
     /// How a path stands.
     pub fn status(&self, path: PathId) -> Option<PathStatus> {
-        self.paths.get(path).map(|p| PathStatus { link: p.link, ana: p.ana })
+        self.paths.get(path).map(|p| PathStatus { link: p.link, ana: p.ana, fits: p.fits })
     }
 
     /// What happened so far.
@@ -120,7 +120,7 @@ impl Failover {
             && let Some((token, op)) = self.slots.take_sent(request, path)
         {
             if op == Op::Write && self.volatile.contains(path) {
-                self.marks.wrote(self.queue, path);
+                self.wrote(path);
             }
             return Ended::Done { token, status };
         }
@@ -200,10 +200,15 @@ impl Failover {
         let Some(slot) = self.slots.get(request) else { return Ended::Stale };
         let (token, op) = (slot.token, slot.op);
         if op == Op::Write && status.is_success() && self.volatile.contains(path) {
-            self.marks.wrote(self.queue, path);
+            self.wrote(path);
         }
         self.close(now, request);
         Ended::Done { token, status }
+    }
+
+    /// A write has completed in the cache of a path.
+    fn wrote(&self, path: PathId) {
+        self.marks.wrote(self.queue, path, self.paths.get(path).map_or(0, |p| p.losses));
     }
 
     /// Forgets a request, and remembers how long it was in trouble.
@@ -244,10 +249,22 @@ impl Failover {
         self.release(now);
     }
 
+    /// Whether the path's controller shows the namespace in the size that it has. One that does not is not used for requests:
+    /// only Flushes of what it holds go there.
+    pub fn size_fits(&mut self, now: Nanos, path: PathId, fits: bool) {
+        self.paths.change(path, |p| p.fits = fits);
+        self.release(now);
+    }
+
     /// The path has been brought up, with this ANA state. Nothing of ours is inside any more.
     pub fn path_up(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.settle(now, path);
-        self.paths.change(path, |p| (p.link, p.ana, p.ana_deadline) = (Link::Live, AnaState::OPTIMIZED, Nanos::MAX));
+        // Before a write of ours can hide that those of before are gone.
+        self.marks.lost_writes();
+        let losses = self.marks.losses(path);
+        self.paths.change(path, |p| {
+            (p.link, p.ana, p.ana_deadline, p.losses) = (Link::Live, AnaState::OPTIMIZED, Nanos::MAX, losses);
+        });
         self.set_ana(now, path, state);
         self.release(now);
     }
@@ -407,7 +424,7 @@ impl Failover {
         let parked = |request: &RequestId| self.slots.troubled(*request).map(|trouble| trouble.parked + self.config.no_path_timeout);
         let waiting = self.waiting.front().and_then(parked).unwrap_or(Nanos::MAX);
         let held = self.held.iter().filter_map(|&request| self.held_until(request)).map(|(.., until)| until);
-        held.fold(self.paths.next_deadline().min(waiting).min(self.next_flush_deadline()), Nanos::min)
+        held.fold(self.paths.deadline.min(waiting).min(self.next_flush_deadline()), Nanos::min)
     }
 
     /// The next thing to do, until there is none. `choose` finds a path for a request, by its token, among those given.

@@ -73,7 +73,7 @@ impl Failover {
 
     /// The next path that a Flush is to be sent on; it stays in line if there are more.
     pub(super) fn next_part(&mut self, request: RequestId, part: u32, choose: impl FnOnce(PathSet) -> PathId) -> Option<PathId> {
-        let (best, usable) = (self.paths.best, self.paths.usable);
+        let (best, usable) = (self.paths.best, self.paths.reachable);
         let avoid = self.slots.troubled(request).map_or(PathSet::NONE, |trouble| trouble.avoid);
         let flush = self.flushes.list.get_mut(part as usize)?;
         flush.queued = false;
@@ -216,7 +216,7 @@ impl Failover {
     fn stuck(&self, request: RequestId) -> Option<(u32, Option<PathId>, Nanos)> {
         let part = self.part_of(request)?;
         let flush = self.flushes.list.get(part as usize)?;
-        let unreachable = flush.need.and(flush.dirty).without(self.paths.usable).first();
+        let unreachable = flush.need.and(flush.dirty).without(self.paths.reachable).first();
         let waits = unreachable.is_some() || flush.wants_any();
         (waits && flush.failed.is_none()).then_some((part, unreachable, flush.parked))
     }

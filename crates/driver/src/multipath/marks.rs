@@ -29,15 +29,24 @@ struct Board {
     flushed: Vec<Line>,
     /// Paths that nothing has been flushed on: what was written before our time is not durable either.
     untouched: AtomicU64,
+    /// By path, how often its controller has lost what its cache held.
+    losses: Vec<AtomicU64>,
     /// Paths whose cache was lost with writes of ours in it.
     gone: AtomicU64,
 }
+
+/// A count's upper bits say how often the path's cache had been lost when the last of its writes was sent. So every count is
+/// less than those of after the next loss, and one that is not flushed and says less than the path is of writes that are gone.
+const LOSSES: u32 = 48;
 
 /// Completed writes by queue and path. Clones are handles on the same counts.
 ///
 /// The writer counts before it lets the request complete (release); whoever submits a Flush afterwards, on any thread, sees
 /// the count (acquire), remembers it with the Flush, and notes it as flushed when that has succeeded. A write that
 /// completes meanwhile is not covered by that Flush, and its count says so.
+///
+/// A cache that is lost is told of by whoever brings the path up, before any queue is told that it is up. A queue may still
+/// count writes that completed before: it counts them as of the losses that it knew of when it learnt that the path was up.
 #[derive(Clone, Debug)]
 pub struct WriteMarks(Arc<Board>);
 
@@ -57,6 +66,7 @@ impl WriteMarks {
             written: (0..count).map(lines).collect(),
             flushed: (0..count).map(lines).collect(),
             untouched: AtomicU64::new(all),
+            losses: (0..paths).map(|_| AtomicU64::new(0)).collect(),
             gone: AtomicU64::new(0),
         }))
     }
@@ -65,13 +75,19 @@ impl WriteMarks {
         of.get(queue * self.0.paths.div_ceil(LINE) + path.index() / LINE)?.0.get(path.index() % LINE)
     }
 
-    /// A write has completed well, on `path`, in `queue`, which no other thread counts for.
+    /// A write has completed well, on `path`, in `queue`, which no other thread counts for, and which knew of so many `losses`.
     #[inline]
-    pub(super) fn wrote(&self, queue: usize, path: PathId) {
+    pub(super) fn wrote(&self, queue: usize, path: PathId, losses: u64) {
         if let Some(count) = self.count(&self.0.written, queue, path) {
             // One writer, so a load and a store count.
-            count.store(count.load(Relaxed).wrapping_add(1), Release);
+            let writes = count.load(Relaxed).wrapping_add(1) & ((1 << LOSSES) - 1);
+            count.store(losses << LOSSES | writes, Release);
         }
+    }
+
+    /// How often the cache of `path` was lost.
+    pub(super) fn losses(&self, path: PathId) -> u64 {
+        self.0.losses.get(path.index()).map_or(0, |losses| losses.load(Acquire))
     }
 
     fn all(&self) -> impl Iterator<Item = (usize, PathId)> {
@@ -89,14 +105,31 @@ impl WriteMarks {
         snapshot.clear();
         let mut dirty = PathSet::NONE;
         for (queue, path) in self.all() {
-            let read = |of| self.count(of, queue, path).map_or(0, |count| count.load(Acquire));
-            let written = read(&self.0.written);
-            if written > read(&self.0.flushed) {
+            // In this order: a write that completes in between is not covered, and not missed.
+            snapshot.push(self.written(queue, path));
+            if self.is_open(queue, path) {
                 dirty = dirty.with(path);
             }
-            snapshot.push(written);
         }
         dirty
+    }
+
+    fn written(&self, queue: usize, path: PathId) -> u64 {
+        self.count(&self.0.written, queue, path).map_or(0, |count| count.load(Acquire))
+    }
+
+    /// Whether a queue has written to a path since its last Flush.
+    fn is_open(&self, queue: usize, path: PathId) -> bool {
+        self.written(queue, path) > self.count(&self.0.flushed, queue, path).map_or(0, |count| count.load(Acquire))
+    }
+
+    /// Looks for writes that were not flushed when the cache that they were in was lost.
+    fn judge(&self) {
+        let lost = |&(queue, path): &(usize, PathId)| self.is_open(queue, path) && self.written(queue, path) >> LOSSES < self.losses(path);
+        let gone = self.all().filter(lost).map(|(_, path)| path).collect::<PathSet>();
+        if !gone.is_empty() {
+            self.0.gone.fetch_or(gone.0, AcqRel);
+        }
     }
 
     /// A Flush on `path`, submitted when the counts were these, has succeeded.
@@ -115,20 +148,14 @@ impl WriteMarks {
     /// told that the path is up. If writes of ours were in there, no Flush succeeds any more: nothing can bring
     /// them back, and an application that was told so once may not be told otherwise later.
     pub fn cache_lost(&self, path: PathId) {
-        let mut snapshot = Snapshot::new();
-        let ours = self.all().any(|(queue, of)| {
-            let read = |counts| self.count(counts, queue, of).map_or(0, |count| count.load(Acquire));
-            of == path && read(&self.0.written) > read(&self.0.flushed)
-        });
-        self.uncovered(&mut snapshot);
-        self.flushed(path, &snapshot);
-        if ours {
-            self.0.gone.fetch_or(PathSet::of(path).0, AcqRel);
+        if let Some(losses) = self.0.losses.get(path.index()) {
+            losses.fetch_add(1, AcqRel);
         }
     }
 
     /// The paths whose cache was lost with writes of ours in it.
     pub fn lost_writes(&self) -> PathSet {
+        self.judge();
         PathSet(self.0.gone.load(Acquire))
     }
 }

@@ -31,7 +31,7 @@ fn a_write_and_a_flush(how: How) {
                 if how == How::TellFirst {
                     told.store(true, Release);
                 }
-                marks.wrote(1, PathId(0));
+                marks.wrote(1, PathId(0), 0);
                 told.store(true, Release);
             })
         };
@@ -69,4 +69,44 @@ fn a_write_is_counted_before_it_completes() {
 #[should_panic(expected = "counts as flushed")]
 fn a_flush_covers_what_was_there_when_it_was_sent() {
     a_write_and_a_flush(How::CountLate);
+}
+
+/// A controller loses its cache after a write has completed in it, and comes back. The writer's queue counts the write as late as
+/// it likes, though before its caller is told; whoever is told and then flushes may not hear that all is well. `blind`: writes are
+/// counted as of the losses that there are, not of those that the writer knew of.
+fn a_write_and_a_lost_cache(blind: bool) {
+    model(move || {
+        let marks = WriteMarks::new(2, 1);
+        marks.flushed(PathId(0), &vec![0, 0]);
+        let told = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (marks, told) = (marks.clone(), told.clone());
+            thread::spawn(move || {
+                marks.wrote(1, PathId(0), if blind { marks.losses(PathId(0)) } else { 0 });
+                told.store(true, Release);
+            })
+        };
+        marks.cache_lost(PathId(0));
+        // The path is up again: this queue is told, flushes what it has to, and all succeeds.
+        let completed_before = told.load(Acquire);
+        let mut snapshot = Snapshot::new();
+        marks.uncovered(&mut snapshot);
+        if marks.lost_writes().is_empty() {
+            marks.flushed(PathId(0), &snapshot);
+            assert!(!completed_before, "a write that is gone counts as flushed");
+        }
+        writer.join().unwrap();
+        assert!(!marks.lost_writes().is_empty(), "a write that is gone counts as flushed");
+    });
+}
+
+#[test]
+fn a_write_that_a_cache_lost_fails_every_flush() {
+    a_write_and_a_lost_cache(false);
+}
+
+#[test]
+#[should_panic(expected = "a write that is gone counts as flushed")]
+fn writes_are_counted_as_of_the_cache_that_they_went_to() {
+    a_write_and_a_lost_cache(true);
 }

@@ -79,12 +79,14 @@ pub struct PathStatus {
     pub link: Link,
     /// The ANA state of the namespace's group, as far as known.
     pub ana: AnaState,
+    /// Its controller shows the namespace in the size that it has.
+    pub fits: bool,
 }
 
 impl PathStatus {
     /// Whether requests may be sent on it.
     pub fn is_usable(&self) -> bool {
-        self.link == Link::Live && self.ana.is_accessible()
+        self.link == Link::Live && self.ana.is_accessible() && self.fits
     }
 }
 
@@ -92,6 +94,7 @@ impl std::fmt::Display for PathStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.link {
             Link::Connecting => f.pad("connecting"),
+            Link::Live if !self.fits => f.pad("other size"),
             Link::Live => self.ana.fmt(f),
             Link::Resetting => f.pad("resetting"),
             Link::Lost => f.pad("lost"),
@@ -104,6 +107,10 @@ pub(super) struct Path {
     pub(super) traits: PathTraits,
     pub(super) link: Link,
     pub(super) ana: AnaState,
+    /// Its controller shows the namespace in the size that it has.
+    pub(super) fits: bool,
+    /// How often its cache had been lost when it was last brought up.
+    pub(super) losses: u64,
     /// When the state Change has lasted too long.
     pub(super) ana_deadline: Nanos,
     /// When the controller of a lost path can carry out nothing more; MAX: unknown.
@@ -116,10 +123,14 @@ pub(super) struct Path {
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     list: Vec<Path>,
-    /// Live and accessible.
+    /// Live and accessible: a Flush can be sent there.
+    pub(super) reachable: PathSet,
+    /// Those of them that show the namespace in its size.
     pub(super) usable: PathSet,
     /// The best of them: Optimized, else Non-Optimized. What a request is sent on.
     pub(super) best: PathSet,
+    /// The earliest instant at which a path changes by itself.
+    pub(super) deadline: Nanos,
 }
 
 impl Paths {
@@ -129,11 +140,19 @@ impl Paths {
             traits,
             link: Link::Connecting,
             ana: AnaState::CHANGE,
+            fits: true,
+            losses: 0,
             ana_deadline: Nanos::MAX,
             quiet_at: Nanos::MAX,
             down_since: Nanos::ZERO,
         };
-        Paths { list: traits.iter().map(path).collect(), usable: PathSet::NONE, best: PathSet::NONE }
+        Paths {
+            list: traits.iter().map(path).collect(),
+            reachable: PathSet::NONE,
+            usable: PathSet::NONE,
+            best: PathSet::NONE,
+            deadline: Nanos::MAX,
+        }
     }
 
     pub(super) fn get(&self, path: PathId) -> Option<&Path> {
@@ -144,21 +163,19 @@ impl Paths {
         (0..).map(PathId).zip(&self.list)
     }
 
-    /// Changes a path and the sets with it. `None`: there is no such path.
+    /// Changes a path and what follows from all of them. `None`: there is no such path.
     pub(super) fn change<T>(&mut self, path: PathId, change: impl FnOnce(&mut Path) -> T) -> Option<T> {
         let changed = change(self.list.get_mut(path.index())?);
-        let ranked = |rank| {
-            let of_rank = |(_, p): &(PathId, &Path)| p.link == Link::Live && AnaRank::of(p.ana) == rank;
-            self.iter().filter(of_rank).fold(PathSet::NONE, |set, (id, _)| set.with(id))
+        let those = |wanted: &dyn Fn(&Path) -> bool| {
+            let live = self.iter().filter(|(_, p)| p.link == Link::Live && wanted(p));
+            live.fold(PathSet::NONE, |set, (id, _)| set.with(id))
         };
+        let ranked = |rank| those(&|p| p.fits && AnaRank::of(p.ana) == rank);
         let (optimized, other) = (ranked(AnaRank::Best), ranked(AnaRank::Second));
+        let reachable = those(&|p| p.ana.is_accessible());
         self.best = if optimized.is_empty() { other } else { optimized };
-        self.usable = PathSet(optimized.0 | other.0);
+        (self.usable, self.reachable) = (PathSet(optimized.0 | other.0), reachable);
+        self.deadline = self.list.iter().map(|p| p.ana_deadline.min(p.quiet_at)).fold(Nanos::MAX, Nanos::min);
         Some(changed)
-    }
-
-    /// The earliest instant at which a path changes by itself.
-    pub(super) fn next_deadline(&self) -> Nanos {
-        self.list.iter().map(|p| p.ana_deadline.min(p.quiet_at)).fold(Nanos::MAX, Nanos::min)
     }
 }

@@ -62,8 +62,8 @@ pub(super) struct Head {
     futures: u32,
     /// Finished ones that nobody has reaped.
     pub done: Vec<Completion>,
-    /// By path, what is to be sent on it with the next doorbell.
-    pub batches: Vec<Vec<Request>>,
+    /// By path, the slots of what is to be sent on it with the next doorbell.
+    batches: Vec<Vec<u32>>,
     /// Whether there is any.
     pub staged: bool,
     /// Room for what a path's queue has found.
@@ -155,7 +155,7 @@ impl Head {
         match failover.submit(now, at.into(), op, choose) {
             Submitted::Send { request, path } => self.stage(shared, at, request, path, class, now),
             Submitted::Queued => {}
-            Submitted::Refused(failure) => self.finish(&shared.tickets, at, Err(failure.into()), now),
+            Submitted::Refused(failure) => self.finish_where_it_is(&shared.tickets, at, Err(failure.into()), now),
         }
     }
 
@@ -164,11 +164,35 @@ impl Head {
     fn stage(&mut self, shared: &Multipath, at: u32, id: RequestId, path: PathId, class: Class, now: Nanos) {
         let Head { slots, batches, place, choices, .. } = self;
         let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(path.index())) else { return };
-        let Some(namespace) = shared.path_namespaces.get(path.index()) else { return };
         let token = shared.selector.start_next(choices, path, place, class, now, &mut ());
         slot.sent = Some((id, token));
-        batch.push(slot.request(namespace, at));
+        batch.push(at);
         self.staged = true;
+    }
+
+    /// The slots of what is staged for a path, for whoever sends it; [`Head::sent`] follows.
+    #[inline]
+    pub(super) fn take_batch(&mut self, path: usize) -> Option<Vec<u32>> {
+        self.batches.get_mut(path).filter(|batch| !batch.is_empty()).map(std::mem::take)
+    }
+
+    /// The requests of a batch, as the path's queue takes them; their buffers go with them.
+    #[inline]
+    pub(super) fn requests<'a>(
+        &'a mut self,
+        batch: &'a mut std::slice::Iter<'_, u32>,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = Request> + 'a {
+        batch.filter_map(|&at| Some(self.slots.get_mut(at as usize)?.request(namespace, at)))
+    }
+
+    /// A batch was sent: its room is used again.
+    #[inline]
+    pub(super) fn sent(&mut self, path: usize, mut batch: Vec<u32>) {
+        batch.clear();
+        if let Some(place) = self.batches.get_mut(path).filter(|place| place.is_empty()) {
+            *place = batch;
+        }
     }
 
     /// A path's queue has ended a request.
@@ -177,21 +201,33 @@ impl Head {
         let Completion { tag, result, buf, submitted_at, completed_at } = completion;
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        slot.buf = buf;
         let Some((id, token)) = slot.sent.take() else { return };
         if result.is_ok() {
             shared.selector.end(token, &self.place, completed_at - submitted_at, completed_at, &mut ());
             let part = slot.claim == Claim::Part;
             match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
+                // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
+                Ended::Done { token, status } if token as u32 == at && status.is_success() => {
+                    self.finish(&shared.tickets, at, Ok(()), buf, completed_at);
+                }
                 Ended::Done { token, status } => self.ended(shared, token as u32, status, completed_at),
-                Ended::GoesOn | Ended::Stale => {}
+                Ended::GoesOn | Ended::Stale => self.keep(at, buf),
             }
             if part {
                 self.vacate(at);
             }
             return;
         }
+        self.keep(at, buf);
         self.came_back_badly(shared, at, (id, token), result, completed_at);
+    }
+
+    /// The request goes on, with its buffer.
+    #[cold]
+    fn keep(&mut self, at: u32, buf: Option<DmaBuf>) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.buf = buf;
+        }
     }
 
     #[cold]
@@ -226,13 +262,20 @@ impl Head {
     #[inline]
     fn ended(&mut self, shared: &Multipath, at: u32, status: Status, now: Nanos) {
         let result = if status.is_success() { Ok(()) } else { Err(IoError::Status(status)) };
-        self.finish(&shared.tickets, at, result, now);
+        self.finish_where_it_is(&shared.tickets, at, result, now);
+    }
+
+    /// A request that was not on its way is finished: its buffer is here.
+    #[inline(never)]
+    fn finish_where_it_is(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, now: Nanos) {
+        let buf = self.slots.get_mut(at as usize).and_then(|slot| slot.buf.take());
+        self.finish(tickets, at, result, buf, now);
     }
 
     #[inline]
-    fn finish(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, now: Nanos) {
+    fn finish(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let completion = Completion { tag: slot.tag, result, buf: slot.buf.take(), submitted_at: slot.submitted_at, completed_at: now };
+        let completion = Completion { tag: slot.tag, result, buf, submitted_at: slot.submitted_at, completed_at: now };
         let claim = slot.claim;
         self.open -= 1;
         self.vacate(at);
@@ -304,7 +347,7 @@ impl Head {
                 self.stage(shared, at, request, path, class, now);
             }
             Action::End { token, status } => self.ended(shared, token as u32, status, now),
-            Action::Fail { token, failure } => self.finish(&shared.tickets, token as u32, Err(failure.into()), now),
+            Action::Fail { token, failure } => self.finish_where_it_is(&shared.tickets, token as u32, Err(failure.into()), now),
             Action::ReadAna(path) => shared.ask_ana(path),
             Action::Reset(path) => shared.ask_reset(path),
         }
@@ -375,7 +418,8 @@ impl Slot {
         self.bytes = request.bytes;
         self.lba = request.lba;
         self.tag = request.tag;
-        self.buf = request.buf;
+        // A free slot has no buffer: nothing to drop.
+        std::mem::forget(std::mem::replace(&mut self.buf, request.buf));
         self.submitted_at = now;
         self.sent = None;
     }

@@ -9,24 +9,22 @@ use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, WriteMarks, join};
 use units::Nanos;
 
-use super::{Board, Multipath, MultipathUri, PathUri, Published, Seat, Tickets};
+use super::{Board, Multipath, MultipathUri, PathUri, Seat, Tickets};
 use crate::device::{Description, OpenOptions, Single};
 use crate::error::OpenError;
 use crate::link::{self, Link, Member};
 use crate::namespace::Namespace;
-use crate::uri::{Backing, DeviceUri};
 
 /// Opens the paths of `text` and joins them.
 pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let uri: MultipathUri = text.parse()?;
     let pool = Link::new_pool(options)?;
     let board = Arc::new(Board::new(uri.paths.len(), uri.keep_alive));
-    let mut families: Vec<(Medium, Subsystem)> = Vec::new();
+    let mut subsystem = the_subsystem(&uri.paths)?;
     let mut singles = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for (n, path) in uri.paths.iter().enumerate() {
-        let subsystem = family(&mut families, &path.device)?;
-        let member = Member { subsystem, ana: path.ana };
+        let member = Member { subsystem: &mut subsystem, ana: path.ana };
         let seat = Seat { board: board.clone(), path: PathId(n as u8) };
         let own = OpenOptions { faults: options.path_faults.get(n).cloned().flatten(), ..options.clone() };
         let link = Link::path(&path.device, &own, &pool, member, seat)?;
@@ -42,45 +40,45 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
         board.ask_ana(PathId(n as u8));
     }
     singles.iter().for_each(Single::kick_keeper);
-    // Only one subsystem is left: others would not have been joined.
-    let control = families.pop().map(|(_, subsystem)| subsystem.control()).unwrap_or_default();
+    let control = subsystem.control();
     circumstances(&uri, &control)?;
     let multipath = assemble(uri, options, singles, &inventories, (board, pool, control), text)?;
     multipath.kick_device();
     Ok(multipath)
 }
 
-/// What makes a medium: paths that name the same are controllers of one subsystem.
-type Medium = (Backing, u32, u32);
-
-fn family<'a>(families: &'a mut Vec<(Medium, Subsystem)>, uri: &DeviceUri) -> Result<&'a mut Subsystem, OpenError> {
-    let medium = (uri.backing.clone(), uri.lba_bytes, uri.namespaces);
-    let at = match families.iter().position(|(known, _)| *known == medium) {
-        Some(at) => at,
-        None => {
-            let nqn = format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number());
-            families.push((medium, link::subsystem(uri, &nqn)?));
-            families.len() - 1
-        }
+/// The subsystem whose controllers the paths are. Paths to different media would be of different subsystems, and of that
+/// nothing but the names could be said once they are open.
+fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
+    let Some((first, others)) = paths.split_first() else {
+        return Err(OpenError::Options("multipath needs at least one path".into()));
     };
-    match families.get_mut(at) {
-        Some((_, subsystem)) => Ok(subsystem),
-        None => Err(OpenError::Options("no subsystem".into())),
+    for (n, path) in (1..).zip(others) {
+        let differences = path.device.medium_differences(&first.device).into_iter();
+        let told: Vec<_> = differences.map(|(field, here, there)| format!("{field} is {here}, and {there} on path 0")).collect();
+        if !told.is_empty() {
+            let told = told.join("; ");
+            return Err(OpenError::Options(format!(
+                "path {n} (`{}`) leads elsewhere than path 0 (`{}`): {told}. Paths have to name the same medium",
+                path.text, first.text
+            )));
+        }
     }
+    link::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number()))
 }
 
 /// The namespace that each path leads to.
 fn identities(uri: &MultipathUri, inventories: &[Inventory]) -> Result<Vec<PathIdentity>, OpenError> {
-    let identity = |(path, inventory): (&PathUri, &Inventory)| {
+    let identity = |(n, (path, inventory)): (usize, (&PathUri, &Inventory))| {
         let wanted = |ns: &&driver::Namespace| uri.nsid.is_none_or(|nsid| ns.nsid.0 == nsid);
         let namespace = inventory.namespaces.iter().find(wanted).ok_or_else(|| {
             let there = inventory.namespaces.iter().map(|ns| ns.nsid.to_string()).collect::<Vec<_>>().join(", ");
-            let there = if there.is_empty() { "none that can be used".to_owned() } else { there };
-            OpenError::Options(format!("path {}: namespace {} is not there; there is {there}", path.text, uri.nsid.unwrap_or(1)))
+            let there = if there.is_empty() { "it has none that can be used".to_owned() } else { format!("it has {there}") };
+            OpenError::Options(format!("path {n} (`{}`) does not lead to namespace {}: {there}", path.text, uri.nsid.unwrap_or(1)))
         })?;
         Ok(PathIdentity::new(inventory, namespace))
     };
-    uri.paths.iter().zip(inventories).map(identity).collect()
+    uri.paths.iter().zip(inventories).enumerate().map(identity).collect()
 }
 
 /// Delays and the script, for the controllers to follow.
@@ -96,10 +94,10 @@ fn circumstances(uri: &MultipathUri, control: &PathControl) -> Result<(), OpenEr
 /// known.
 fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenError> {
     let count = nodes.count() as u16;
-    if let Some(path) = uri.paths.iter().find(|path| path.node.is_some_and(|node| nodes.distance(node, node).is_none())) {
-        let node = path.node.unwrap_or_default();
+    let mut named = uri.paths.iter().enumerate().filter_map(|(n, path)| Some((n, path, path.node?)));
+    if let Some((n, path, node)) = named.find(|&(.., node)| nodes.distance(node, node).is_none()) {
         return Err(OpenError::Options(format!(
-            "path {}: there is no memory node {node} here; there are {count}, counted from 0",
+            "path {n} (`{}`): there is no memory node {node} here; there are {count}, counted from 0",
             path.text
         )));
     }
@@ -151,7 +149,7 @@ fn assemble(
         free: Mutex::new((0..queues).rev().collect()),
         software_queues: queues,
         nodes,
-        published: (0..queues * count).map(|_| CachePadded::new(Published::default())).collect(),
+        tallies: (0..queues * count).map(|_| CachePadded::default()).collect(),
         counters: Mutex::new(vec![Counters::default(); queues]),
         control,
         singles,

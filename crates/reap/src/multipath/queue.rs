@@ -1,18 +1,17 @@
 //! One thread's software queue over several paths: a queue of each path's, and the head above them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::paths::{Counting, PathId, Policy};
 use completion::Mode;
 use units::Nanos;
 
 use super::head::{Claim, Head};
-use super::{Multipath, PathTally};
+use super::{Multipath, Tally};
 use crate::device::HardwareCounters;
-use crate::engine::{self, Place};
+use crate::engine::Place;
 use crate::error::Refused;
 use crate::executor::Signal;
 use crate::future::Pending;
@@ -35,14 +34,11 @@ pub(super) struct Parts {
     place: Place,
     head: RefCell<Head>,
     clock: Cell<Nanos>,
-    tallies: Vec<Cell<PathTally>>,
 }
 
 impl Queue {
     pub(super) fn new(shared: Arc<Multipath>, index: usize, lanes: Vec<Lane>, place: Place, head: Head) -> Queue {
-        // It goes on where the last thread that had it has ended.
-        let tallies = (0..lanes.len()).map(|path| Cell::new(shared.tally(index, path))).collect();
-        let parts = Parts { shared, index, lanes, place, head: RefCell::new(head), clock: Cell::new(hw::now()), tallies };
+        let parts = Parts { shared, index, lanes, place, head: RefCell::new(head), clock: Cell::new(hw::now()) };
         Queue(Some(Box::new(parts)))
     }
 
@@ -195,8 +191,7 @@ impl Parts {
         }
         head.pump(&self.shared, now);
         self.send(&mut head, now);
-        drop(head);
-        self.wake_all();
+        self.wake_all(head);
         refused
     }
 
@@ -229,28 +224,22 @@ impl Parts {
             return;
         }
         head.count_staged(&self.shared, now);
-        for (path, lane) in self.lanes.iter().enumerate() {
-            let Some(batch) = head.batches.get_mut(path).filter(|batch| !batch.is_empty()) else { continue };
-            let mut batch = std::mem::take(batch);
-            let sent = batch.len() as u64;
-            let mut requests = batch.drain(..);
-            while let Err((why, request)) = lane.submit(now, &mut requests) {
+        for (path, (lane, namespace)) in self.lanes.iter().zip(&self.shared.path_namespaces).enumerate() {
+            let Some(batch) = head.take_batch(path) else { continue };
+            let mut left = batch.iter();
+            // Those after one that is not taken are sent all the same.
+            while let Err((why, request)) = lane.submit(now, head.requests(&mut left, namespace)) {
                 head.not_taken(&self.shared, why, request, now);
             }
-            drop(requests);
-            if let Some(place) = head.batches.get_mut(path).filter(|place| place.is_empty()) {
-                *place = batch;
-            }
-            self.tally(path, |tally| tally.sent += sent);
+            self.tally(path).sent.add(batch.len() as u64);
+            head.sent(path, batch);
         }
     }
 
-    fn tally(&self, path: usize, change: impl FnOnce(&mut PathTally)) {
-        let Some(cell) = self.tallies.get(path) else { return };
-        let mut tally = cell.get();
-        change(&mut tally);
-        cell.set(tally);
-        self.shared.publish(self.index, path, &tally);
+    /// What this queue has counted of a path.
+    #[inline]
+    fn tally(&self, path: usize) -> &Tally {
+        self.shared.tally(self.index, path)
     }
 
     /// Takes what the paths' queues have found, and whatever follows from it.
@@ -267,8 +256,7 @@ impl Parts {
         }
         head.pump(&self.shared, self.clock.get());
         self.send(&mut head, self.clock.get());
-        drop(head);
-        self.wake_all();
+        self.wake_all(head);
     }
 
     #[inline]
@@ -286,17 +274,22 @@ impl Parts {
                     head.came_back(&self.shared, completion);
                 }
                 head.found = found;
-                self.tally(path, |tally| {
-                    tally.ended += ended;
-                    tally.failed += failed;
-                    tally.time += time;
-                });
+                let tally = self.tally(path);
+                tally.ended.add(ended);
+                tally.failed.add(failed);
+                tally.time.add(time);
             }
         }
     }
 
-    fn wake_all(&self) {
-        let wakers = std::mem::take(&mut self.head.borrow_mut().wakers);
+    /// Wakers run when nothing is borrowed: they may do anything with the queue.
+    #[inline]
+    fn wake_all(&self, mut head: RefMut<'_, Head>) {
+        if head.wakers.is_empty() {
+            return;
+        }
+        let wakers = std::mem::take(&mut head.wakers);
+        drop(head);
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
@@ -312,16 +305,13 @@ impl Parts {
         }
         self.send(&mut head, self.clock.get());
         let open = head.open;
-        drop(head);
-        self.wake_all();
+        self.wake_all(head);
         // Requests may be held here while nothing is on its way.
         if open > 0 { deadline.min(hw::now() + PATIENCE) } else { deadline }
     }
 
     fn drive(&self, until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
         loop {
-            self.send(&mut self.head.borrow_mut(), self.clock.get());
-            self.sift();
             let deadline = self.look_after();
             let open = self.head.borrow().open;
             if enough() || open == 0 && !for_others || hw::now() >= until {
@@ -333,10 +323,7 @@ impl Parts {
                 self.sift();
                 enough() || idle()
             };
-            engine::together(self.lanes.iter(), |lanes| {
-                queue::report(self.place.drive(lanes, self.clock.get(), wait_until, true, stop));
-            });
-            self.look_after();
+            queue::report(self.place.drive(&self.lanes, self.clock.get(), wait_until, true, stop));
         }
         self.shared.keep_counters(self.index, || self.head.borrow().counters());
     }
@@ -363,7 +350,7 @@ impl Drop for Parts {
     fn drop(&mut self) {
         let mut head = self.head.borrow_mut();
         self.shared.keep_counters(self.index, || head.counters());
-        head.leave(&self.shared, |path| self.tally(path.index(), |tally| tally.sent = tally.sent.saturating_sub(1)));
+        head.leave(&self.shared, |path| self.tally(path.index()).sent.add(1u64.wrapping_neg()));
         drop(head);
         self.lanes.clear();
         self.shared.give_back(self.index);
@@ -373,26 +360,5 @@ impl Drop for Parts {
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.parts().place.as_fd()
-    }
-}
-
-impl PathTally {
-    /// What was published last.
-    pub(super) fn of(published: &super::Published) -> PathTally {
-        let read = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
-        PathTally {
-            sent: read(&published.sent),
-            ended: read(&published.ended),
-            failed: read(&published.failed),
-            time: read(&published.time),
-        }
-    }
-
-    /// Only its thread writes to it, so that others may read it at any time.
-    pub(super) fn publish(&self, to: &super::Published) {
-        to.sent.store(self.sent, Relaxed);
-        to.ended.store(self.ended, Relaxed);
-        to.failed.store(self.failed, Relaxed);
-        to.time.store(self.time, Relaxed);
     }
 }

@@ -22,6 +22,7 @@ fn every_mistake_is_told_with_its_column() {
         ("disk:1G", 1, "no link `disk:`"),
         ("mem:", 5, "is no size"),
         ("mem:12X", 5, "no unit of size"),
+        ("mem:1G&lba=4096", 5, "`1G&lba=4096` is no size"),
         ("mem:100", 5, "less than one block"),
         ("mem:1000", 5, "not whole blocks"),
         ("mem:99999999T", 5, "out of range"),

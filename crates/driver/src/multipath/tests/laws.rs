@@ -23,6 +23,10 @@ enum Twin {
     Deaf,
     /// The cache of a controller counts as safe: its writes need no Flush.
     CarelessFlush,
+    /// A controller that lost its power is brought up as if it had not.
+    PowerBlind,
+    /// The size that a controller shows is not passed on.
+    SizeBlind,
     /// A completion is passed on twice, under whatever name the request has now.
     Doubled,
     /// Some of what is to be sent again is not.
@@ -42,6 +46,10 @@ enum Event {
     Stopped(usize),
     Up(usize, AnaState),
     Ana(usize, AnaState),
+    /// A lost controller loses its power, and with it whatever is inside and in its cache.
+    Power(usize),
+    /// The controller shows the namespace in the size that it has, or in another.
+    Size(usize, bool),
     Pass(u64),
 }
 
@@ -76,6 +84,11 @@ struct Controller {
     told: Option<AnaState>,
     /// Writes completed here and not flushed since, by token.
     cache: BTreeSet<u64>,
+    /// Writes that were in its cache when it lost its power; and whether it has since it was up.
+    gone: BTreeSet<u64>,
+    powerless: bool,
+    /// It shows the namespace in another size.
+    misfit: bool,
 }
 
 struct World {
@@ -85,7 +98,7 @@ struct World {
     controllers: Vec<Controller>,
     ops: BTreeMap<u64, Op>,
     ended: BTreeMap<u64, u32>,
-    /// For each Flush that is open, the writes that had completed when it was submitted, and are in caches.
+    /// For each Flush that is open, the writes that had completed when it was submitted, and are in caches, or were lost with one.
     covers: BTreeMap<u64, Vec<(usize, u64)>>,
     broken: Option<String>,
 }
@@ -138,6 +151,9 @@ impl World {
                 self.break_law(format!("request {token} is sent on path {path}, which cannot be used"));
             }
         }
+        if self.controllers[path.index()].misfit && op != Op::Flush {
+            self.break_law(format!("request {token} is sent on path {path}, where the namespace has another size"));
+        }
         let controller = &mut self.controllers[path.index()];
         let covers = controller.cache.clone();
         controller.inside.push(Inside { request, token, op, covers });
@@ -150,6 +166,9 @@ impl World {
         }
         if self.ops[&token] == Op::Flush && status.is_some_and(Status::is_success) {
             let covers = self.covers.remove(&token).unwrap_or_default();
+            if let Some((path, write)) = covers.iter().find(|(path, write)| self.controllers[*path].gone.contains(write)) {
+                self.break_law(format!("Flush {token} succeeds and write {write} went with the power of path {path}"));
+            }
             if let Some((path, write)) = covers.into_iter().find(|(path, write)| self.controllers[*path].cache.contains(write)) {
                 self.break_law(format!("Flush {token} succeeds and write {write} is in the cache of path {path}"));
             }
@@ -186,8 +205,11 @@ impl World {
     }
 
     fn up(&mut self, path: usize, ana: AnaState) {
-        let cache = std::mem::take(&mut self.controllers[path].cache);
-        self.controllers[path] = Controller { live: true, ana: Some(ana), told: Some(ana), cache, ..Controller::default() };
+        let Controller { cache, gone, powerless, misfit, .. } = std::mem::take(&mut self.controllers[path]);
+        self.controllers[path] = Controller { live: true, ana: Some(ana), told: Some(ana), cache, gone, misfit, ..Controller::default() };
+        if powerless && self.twin != Twin::PowerBlind {
+            self.failover.marks.cache_lost(PathId(path as u8));
+        }
         self.failover.path_up(self.now, PathId(path as u8), ana);
     }
 
@@ -234,6 +256,18 @@ impl World {
                 self.controllers[path].ana = Some(state);
                 self.tell_ana(path);
             }
+            Event::Power(path) if self.controllers[path].lost_at.is_some() => {
+                let controller = &mut self.controllers[path];
+                controller.inside.clear();
+                controller.gone.append(&mut controller.cache);
+                controller.powerless = true;
+            }
+            Event::Size(path, fits) => {
+                self.controllers[path].misfit = !fits;
+                if self.twin != Twin::SizeBlind {
+                    self.failover.size_fits(self.now, PathId(path as u8), fits);
+                }
+            }
             Event::Pass(millis) => self.pass(self.now + Nanos::from_millis(millis)),
             _ => {}
         }
@@ -259,7 +293,7 @@ impl World {
         self.ops.insert(token, op);
         if op == Op::Flush {
             let caches = self.controllers.iter().enumerate();
-            self.covers.insert(token, caches.flat_map(|(path, c)| c.cache.iter().map(move |&write| (path, write))).collect());
+            self.covers.insert(token, caches.flat_map(|(path, c)| c.cache.union(&c.gone).map(move |&write| (path, write))).collect());
         }
         let choice = self.now.0 as usize;
         match self.failover.submit(self.now, token, op, |among| pick(among, choice + token as usize)) {
@@ -340,7 +374,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => path.clone().prop_map(Event::Reset),
         2 => path.clone().prop_map(Event::Stopped),
         2 => (path.clone(), state()).prop_map(|(path, state)| Event::Up(path, state)),
-        2 => (path, state()).prop_map(|(path, state)| Event::Ana(path, state)),
+        2 => (path.clone(), state()).prop_map(|(path, state)| Event::Ana(path, state)),
+        1 => path.clone().prop_map(Event::Power),
+        1 => (path, any::<bool>()).prop_map(|(path, fits)| Event::Size(path, fits)),
         3 => prop_oneof![0u64..20, 0u64..300, 0u64..6_000].prop_map(Event::Pass),
     ];
     prop::collection::vec(event, 1..80)
@@ -356,6 +392,7 @@ fn play(events: &[Event], twin: Twin, fast: bool) -> Result<Counters, String> {
     }
     for round in 0..50 {
         for path in 0..PATHS {
+            world.happen(&Event::Size(path, true), 0);
             let controller = &world.controllers[path];
             if controller.live && controller.ana.is_some_and(AnaState::is_accessible) {
                 continue;
@@ -390,7 +427,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     /// Every request ends once; a write is sent again only when no controller can carry an earlier attempt out; no path is
-    /// used that the host knows cannot be; a Flush that succeeds has reached every cache with writes from before it.
+    /// used that the host knows cannot be; a Flush that succeeds has reached every cache with writes from before it, and none was lost
+    /// with a controller's power.
     #[test]
     fn the_laws_hold(events in events()) {
         play(&events, Twin::Right, false).map_err(TestCaseError::fail)?;
@@ -405,6 +443,8 @@ fn each_twin_breaks_its_law() {
         (Twin::Right, true, "may still carry it out"),
         (Twin::Deaf, false, "cannot be used"),
         (Twin::CarelessFlush, false, "is in the cache"),
+        (Twin::PowerBlind, false, "went with the power"),
+        (Twin::SizeBlind, false, "where the namespace has another size"),
         (Twin::Doubled, false, "ends 2 times"),
         (Twin::Forgetful, false, "ends 0 times"),
     ] {

@@ -231,6 +231,105 @@ fn paths_to_different_media_are_told_apart_by_field() {
     assert!(error.contains("path 0 (`mem:64M`) does not lead to namespace 3: it has 1"), "{error}");
 }
 
+fn resize(device: &Device, path: usize, blocks: u64) {
+    device.change_path(path, Change::Resize { nsid: nvme::Nsid(1), blocks }).unwrap();
+}
+
+/// Waits until the device's namespace has so many blocks, and each path is used or not.
+fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespace {
+    let limit = reap::now() + Nanos::from_secs(20);
+    loop {
+        let (now, seen) = (device.current(&device.namespaces()[0]), device.paths().iter().map(|path| path.status.fits).collect::<Vec<_>>());
+        if now.blocks() == blocks && seen == fits {
+            return now;
+        }
+        assert!(reap::now() < limit, "{} blocks, {seen:?}", now.blocks());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// A namespace shrinks and grows, on one controller and then on the other. The path whose controller has not heard of it is not
+/// used; what is beyond the new end fails with the controller's status, or is refused with a newer handle.
+#[test]
+fn a_namespace_that_is_resized_is_used_in_its_new_size() {
+    let device = open("multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&policy=round-robin", OpenOptions::default());
+    let (queue, old) = (device.queue().unwrap(), device.namespaces()[0]);
+    let last = |ns: &reap::Namespace| ns.blocks() - 8;
+    let sent = || device.paths().iter().map(|path| path.ios).collect::<Vec<_>>();
+    let all = old.blocks();
+    resize(&device, 0, all / 2);
+    let half = wait_for_size(&device, all / 2, [true, false]);
+    round_trip(&queue, 8, 4, 1);
+    let before = sent();
+    round_trip(&queue, 8, 4, 2);
+    assert_eq!((sent()[0] - before[0], sent()[1] - before[1]), (16, 0), "a path of the old size is used");
+    // The old handle knows nothing: the controller does.
+    let read = |ns: &reap::Namespace, lba| queue.block_on(queue.read(ns, lba, queue.buffer(4096).unwrap())).unwrap().0;
+    let failed = read(&old, last(&old));
+    assert!(matches!(failed, Err(reap::IoError::Status(status)) if status.kind() == nvme::Status::LBA_OUT_OF_RANGE), "{failed:?}");
+    assert!(matches!(read(&half, last(&old)), Err(reap::IoError::Refused(_))));
+    assert_eq!(read(&half, last(&half)), Ok(()));
+    resize(&device, 1, all / 2);
+    wait_for_size(&device, all / 2, [true, true]);
+    // It grows, seen first by the other controller.
+    resize(&device, 1, all);
+    let whole = wait_for_size(&device, all, [false, true]);
+    assert_eq!(read(&whole, last(&whole)), Ok(()));
+    resize(&device, 0, all);
+    wait_for_size(&device, all, [true, true]);
+    round_trip(&queue, 8, 4, 3);
+    let events = device.health().events;
+    let told = format!("namespace 1 has {all} logical blocks now, and had {}", all / 2);
+    assert_eq!(events.iter().filter(|event| **event == told).count(), 2, "{events:?}");
+}
+
+/// A path that was away while the namespace was resized is used again only when its controller has heard of it.
+#[test]
+fn a_path_that_returns_with_the_old_size_is_not_used() {
+    let device = open(TWO, OpenOptions::default());
+    let all = device.namespaces()[0].blocks();
+    device.change_path(1, Change::Lost(Loss::Gone)).unwrap();
+    wait_for(&device, 1, PathLink::Lost);
+    resize(&device, 0, all / 2);
+    wait_for_size(&device, all / 2, [true, false]);
+    device.change_path(1, Change::Back).unwrap();
+    wait_for(&device, 1, PathLink::Live);
+    wait_for_size(&device, all / 2, [true, false]);
+    resize(&device, 1, all / 2);
+    wait_for_size(&device, all / 2, [true, true]);
+}
+
+/// Writes to both paths, takes one away and back, and flushes. `how`: what happened to its controller meanwhile.
+fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
+    // A file has a volatile cache, memory has none.
+    let file = std::env::temp_dir().join(format!("reap-multipath-{}", std::process::id()));
+    let path = format!("path=file:{}?size=1M%26profile=null", file.display());
+    let device = open(&format!("multipath:?{path}&{path}&policy=round-robin"), OpenOptions::default());
+    std::fs::remove_file(&file).unwrap();
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    queue.submit(reap::now(), (0..8).map(|n| write(&ns, &queue, n * 8, 1))).map_err(|(why, _)| why).unwrap();
+    drain(&queue);
+    device.change_path(1, how).unwrap();
+    wait_for(&device, 1, PathLink::Lost);
+    device.change_path(1, Change::Back).unwrap();
+    wait_for(&device, 1, PathLink::Live);
+    let flushed = queue.block_on(queue.flush(&ns)).unwrap();
+    assert_eq!(queue.block_on(queue.flush(&ns)).unwrap(), flushed, "once lost, always lost");
+    (flushed, device.health().events)
+}
+
+/// A controller that lost its power with writes in its volatile cache cannot flush them, and says nothing of it but in its health log. A
+/// Flush that succeeded would be a lie. The twin loses the path alone: there nothing is lost, and the Flush succeeds.
+#[test]
+fn writes_that_went_with_a_controllers_power_fail_the_flush() {
+    let (flushed, events) = flush_after(Change::PowerLost);
+    let told = flushed.map_err(|e| e.to_string()).unwrap_err();
+    assert!(told.contains("path 1"), "{told}");
+    assert!(events.iter().any(|event| event.contains("has lost its power")), "{events:?}");
+    let (flushed, events) = flush_after(Change::Lost(Loss::Gone));
+    assert_eq!(flushed, Ok(()), "{events:?}");
+}
+
 /// Whoever drops a queue gives up what it has in flight: nobody counts that any more, and no path seems busy for ever.
 #[test]
 fn a_queue_that_is_dropped_leaves_nothing_counted() {

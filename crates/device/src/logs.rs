@@ -23,9 +23,18 @@ pub(crate) struct Logs {
     reads: (u64, u64),
     writes: (u64, u64),
     started: Option<Nanos>,
+    /// Times that power went, and those of them of which no shutdown had told before.
+    power_losses: u64,
+    unsafe_shutdowns: u64,
 }
 
 impl Logs {
+    /// Power went.
+    pub(crate) fn power_lost(&mut self, was_shut_down: bool) {
+        self.power_losses += 1;
+        self.unsafe_shutdowns += u64::from(!was_shut_down);
+    }
+
     /// A Read or a Write completed well.
     #[inline]
     pub(crate) fn count(&mut self, op: Op, bytes: u32) {
@@ -104,7 +113,8 @@ impl Logs {
             data_units_written: thousands_of_512(self.writes.1),
             host_reads: u128::from(self.reads.0).into(),
             host_writes: u128::from(self.writes.0).into(),
-            power_cycles: 1.into(),
+            power_cycles: u128::from(1 + self.power_losses).into(),
+            unsafe_shutdowns: u128::from(self.unsafe_shutdowns).into(),
             power_on_hours: u128::from((now - self.started.unwrap_or(now)).0 / 3_600_000_000_000).into(),
             media_errors: u128::from(self.media_errors).into(),
             error_log_entries: u128::from(self.error_count).into(),

@@ -1,21 +1,59 @@
-//! Asynchronous events: requests that wait in the controller until it has something to say (Base 5.1.2).
+//! Asynchronous events: requests that wait in the controller until it has something to say (Base 5.1.2). And what has to be read
+//! from it because of them.
 
-use nvme::Status;
-use nvme::admin::{AsyncEvent, GetLogPage, async_event_request};
+use std::collections::VecDeque;
+
+use nvme::admin::{AsyncEvent, GetLogPage, Identify, async_event_request, cns};
 use nvme::prp::Dptr;
+use nvme::{Nsid, Status};
 
 use crate::{AdminCommand, Inventory, Purpose};
 
 /// Requests kept in the controller, so that no event waits for another to be handled.
 const WANTED: u32 = 4;
 
+/// Something to be read from the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// A log page, by its identifier.
+    Log(u8),
+    /// Identify Namespace.
+    Namespace(Nsid),
+}
+
+/// Tells the numbers of the two kinds apart.
+const NAMESPACE: u64 = 1 << 40;
+
+impl Reading {
+    /// As a number for [`Purpose::Own`].
+    fn to_number(self) -> u64 {
+        match self {
+            Reading::Log(page) => page.into(),
+            Reading::Namespace(nsid) => NAMESPACE | u64::from(nsid.0),
+        }
+    }
+
+    /// What a number says.
+    pub fn from_number(number: u64) -> Reading {
+        if number & NAMESPACE == 0 { Reading::Log(number as u8) } else { Reading::Namespace(Nsid(number as u32)) }
+    }
+
+    fn command(self) -> AdminCommand {
+        let sqe = match self {
+            Reading::Log(page) => GetLogPage::new(page, length(page), Dptr::NONE).to_sqe(),
+            Reading::Namespace(nsid) => Identify::new(cns::NAMESPACE, nsid, Dptr::NONE).to_sqe(),
+        };
+        AdminCommand { sqe, page: true }
+    }
+}
+
 /// What is out, and what an event has left to do.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     wanted: u32,
     out: u32,
-    /// Log pages whose reading allows the controller to send the next event of that kind.
-    to_read: Vec<u8>,
+    /// In order. The reading of a log page allows the controller to send the next event of that kind.
+    to_read: VecDeque<Reading>,
     reading: bool,
 }
 
@@ -40,30 +78,29 @@ impl Events {
             return None;
         }
         let event = AsyncEvent::from_bits(result);
-        self.to_read.push(event.lid());
+        self.read(Reading::Log(event.lid()));
         Some(event)
     }
 
-    /// The log page that was asked for has been read.
-    pub fn log_read(&mut self) {
+    /// What was asked for has been read.
+    pub fn was_read(&mut self) {
         self.reading = false;
     }
 
-    /// A log page is to be read although no event told so.
-    pub fn read(&mut self, page: u8) {
-        if !self.to_read.contains(&page) {
-            self.to_read.push(page);
+    /// Something is to be read.
+    pub fn read(&mut self, what: Reading) {
+        if !self.to_read.contains(&what) {
+            self.to_read.push_back(what);
         }
     }
 
-    /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a log page to be read.
+    /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a [`Reading`].
     pub fn next_command(&mut self) -> Option<(AdminCommand, Purpose)> {
         if !self.reading
-            && let Some(page) = self.to_read.pop()
+            && let Some(what) = self.to_read.pop_front()
         {
             self.reading = true;
-            let sqe = GetLogPage::new(page, length(page), Dptr::NONE).to_sqe();
-            return Some((AdminCommand { sqe, page: true }, Purpose::Own(u64::from(page))));
+            return Some((what.command(), Purpose::Own(what.to_number())));
         }
         (self.out < self.wanted).then(|| {
             self.out += 1;
@@ -74,9 +111,9 @@ impl Events {
     /// There was no room for it: it is asked for again later.
     pub fn not_posted(&mut self, purpose: Purpose) {
         match purpose {
-            Purpose::Own(page) => {
+            Purpose::Own(number) => {
                 self.reading = false;
-                self.to_read.push(page as u8);
+                self.to_read.push_front(Reading::from_number(number));
             }
             _ => self.out = self.out.saturating_sub(1),
         }
@@ -85,5 +122,5 @@ impl Events {
 
 /// How much of a log page is read: all of the page that the controller writes to, where a part may not be enough.
 fn length(page: u8) -> u64 {
-    if page == nvme::log::lid::ANA { 4096 } else { 512 }
+    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { 4096 } else { 512 }
 }

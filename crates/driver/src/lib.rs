@@ -21,7 +21,7 @@ pub use bringup::{
     Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, Subsystem, WantedQueues,
 };
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
-pub use events::Events;
+pub use events::{Events, Reading};
 pub use ledger::{Command, Expired, Stage};
 pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
 pub use queue_pair::{Abandoned, Completed, Counters, QueuePair, QueueSizes, Reaped, SqGuard};

@@ -7,14 +7,15 @@ mod opening;
 mod orphans;
 mod path;
 mod recovering;
+mod seeing;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::SyncSender;
 
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Events, Inventory, Purpose, Recovery, RecoveryAsk, RecoveryConfig,
-    Shutdown, ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Events, Inventory, Purpose, Reading, Recovery, RecoveryAsk,
+    RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::EventFd;
 use nvme::{QueueId, Status, Vector};
@@ -32,6 +33,8 @@ use asks::{Asks, lock};
 pub(crate) use asks::{Control, Reporter};
 use moderating::MODERATION;
 use opening::vector_of;
+use seeing::Power;
+pub(crate) use seeing::Sizes;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -49,6 +52,7 @@ const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 pub(crate) struct Opened {
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
+    pub sizes: Sizes,
     pub control: Control,
     pub description: Description,
     pub inventory: Inventory,
@@ -94,6 +98,13 @@ pub(crate) struct Keeper {
     orphans: Vec<(Arc<HwQueue>, Looker)>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
+    /// For whoever asks how large the namespaces are now.
+    sizes: Sizes,
+    /// What the controller last said of its power.
+    power: Option<Power>,
+    /// Its path has been up before; and it is back, though not yet in use.
+    has_been_up: bool,
+    returning: bool,
 }
 
 impl Keeper {
@@ -125,6 +136,10 @@ impl Keeper {
             abandoned: Vec::new(),
             orphans: Vec::new(),
             keep_alive_at: Nanos::MAX,
+            sizes: Sizes::default(),
+            power: None,
+            has_been_up: false,
+            returning: false,
         })
     }
 
@@ -173,7 +188,7 @@ impl Keeper {
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid, now),
                 Purpose::AsyncEvent => self.event_came(completed.status, completed.result),
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
-                Purpose::Own(page) => self.log_answered(page, completed.status),
+                Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
                 Purpose::KeepAlive => {}
             }
         }
@@ -187,6 +202,12 @@ impl Keeper {
             tracing::warn!(kind = event.event_type(), info = event.info(), log = event.lid(), "asynchronous event");
             lock(&self.asks.health).heard(&event);
         }
+    }
+
+    /// Something that whoever uses the controller may want to know.
+    fn note(&self, what: String) {
+        tracing::warn!("{what}");
+        lock(&self.asks.health).note(what);
     }
 
     fn queue(&self, id: QueueId) -> Option<&Arc<HwQueue>> {

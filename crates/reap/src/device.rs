@@ -11,7 +11,7 @@ use driver::Inventory;
 use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
-use crate::control::Control;
+use crate::control::{Control, Sizes};
 use crate::cycle;
 use crate::error::{OpenError, QueueError, Refused};
 use crate::health::Health;
@@ -83,6 +83,7 @@ pub(crate) struct Shared {
     link: Arc<Link>,
     queues: Vec<Arc<HwQueue>>,
     namespaces: Vec<Namespace>,
+    sizes: Sizes,
     /// Software queues that nobody has: hardware queue and place in it, in descending order.
     free: Mutex<Vec<(usize, u8)>>,
     mode: AtomicU32,
@@ -171,6 +172,7 @@ impl Single {
             link,
             queues: opened.queues,
             namespaces: opened.namespaces,
+            sizes: opened.sizes,
             free: Mutex::new((0..options.software_queues).rev().map(place).collect()),
             mode: AtomicU32::new(options.mode.into()),
             slack: options.latency_slack,
@@ -195,6 +197,12 @@ impl Single {
     /// The namespaces that can be used.
     pub fn namespaces(&self) -> &[Namespace] {
         self.0.namespaces()
+    }
+
+    /// The same namespace in the size that it has now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        let ours = namespace.device() == self.0.link.number();
+        self.0.sizes.get(namespace.nsid()).filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
     }
 
     /// A buffer that the device can reach, of `len` bytes.

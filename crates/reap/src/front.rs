@@ -85,6 +85,16 @@ impl Device {
         }
     }
 
+    /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
+    /// [`Health::events`] tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
+    /// controller's fail.
+    pub fn current(&self, namespace: &Namespace) -> Namespace {
+        match &self.0 {
+            Kind::One(single) => single.current(namespace),
+            Kind::Paths(paths) => paths.current(namespace),
+        }
+    }
+
     /// A buffer that the device can reach, by whatever path, of `len` bytes.
     ///
     /// # Errors

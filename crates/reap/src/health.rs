@@ -16,7 +16,7 @@ pub struct Health {
     pub last_reset: Option<String>,
     /// Why the controller was given up; every request fails.
     pub dead: Option<String>,
-    /// The latest asynchronous events, by what they said.
+    /// The latest asynchronous events, by what they said, and what came of them.
     pub events: Vec<String>,
     /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
     pub held_back: Option<(u32, u32)>,
@@ -27,7 +27,12 @@ pub struct Health {
 impl Health {
     /// One more event.
     pub(crate) fn heard(&mut self, event: &AsyncEvent) {
-        self.events.push(format!("type {} information {:#04x} (log page {:#04x})", event.event_type(), event.info(), event.lid()));
+        self.note(format!("type {} information {:#04x} (log page {:#04x})", event.event_type(), event.info(), event.lid()));
+    }
+
+    /// What came of an event, or was found out otherwise.
+    pub(crate) fn note(&mut self, what: String) {
+        self.events.push(what);
         let surplus = self.events.len().saturating_sub(KEPT);
         self.events.drain(..surplus);
     }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use blkmq::paths::{PathId, Paths, Place};
 use crossbeam_utils::CachePadded;
 use device::{Change, NoSuchPath, PathControl, Script};
-use driver::multipath::{Counters, Failover, FailoverConfig, PathStatus, PathTraits, WriteMarks};
+use driver::multipath::{Counters, Failover, FailoverConfig, PathStatus, PathTraits};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -51,7 +51,6 @@ pub(crate) struct Multipath {
     selector: Paths,
     failover: FailoverConfig,
     traits: Vec<PathTraits>,
-    marks: WriteMarks,
     /// The one namespace, as callers see it, and as each path does.
     namespaces: [Namespace; 1],
     path_namespaces: Vec<Namespace>,
@@ -137,7 +136,7 @@ impl Multipath {
             place.poller().add(lane, key).map_err(system)?;
         }
         // The number of paths was checked when they were joined.
-        let failover = Failover::new(self.failover, &self.traits, &self.marks, index, 256);
+        let failover = Failover::new(self.failover, &self.traits, &self.board.marks, index, 256);
         let failover = failover.map_err(|e| QueueError::System { what: "failover", source: std::io::Error::other(e) })?;
         let head = head::Head::new(self, failover, self.place(index));
         Ok(Queue::new(self.clone(), index, lanes, place, head))
@@ -155,6 +154,11 @@ impl Multipath {
 
     pub(crate) fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
+    }
+
+    /// The same namespace in the size that it has now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        if namespace.device() == self.number { namespace.with_blocks(self.board.blocks()) } else { *namespace }
     }
 
     pub(crate) fn pool(&self) -> &DmaPool {
@@ -216,7 +220,7 @@ impl Multipath {
             let standing = self.board.standing(PathId(n as u8));
             PathReport {
                 uri: path.text.clone(),
-                status: PathStatus { link: standing.link, ana: standing.ana, fits: true },
+                status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },
                 ios: ended,
                 failed: of(|p| &p.failed),
                 in_flight: sent.saturating_sub(ended),
@@ -226,8 +230,8 @@ impl Multipath {
         self.uri.paths.iter().enumerate().map(report).collect()
     }
 
-    fn ask_ana(&self, path: PathId) {
-        self.board.ask_ana(path);
+    fn ask_news(&self, path: PathId) {
+        self.board.ask_news(path);
         self.kick(path);
     }
 

@@ -18,6 +18,11 @@ impl Namespace {
         Namespace { nsid, splitter, blocks, device }
     }
 
+    /// The same in another size.
+    pub(crate) fn with_blocks(self, blocks: u64) -> Namespace {
+        Namespace { blocks, ..self }
+    }
+
     /// Its identifier (Base 3.2.1).
     #[inline]
     pub fn nsid(&self) -> Nsid {
@@ -30,7 +35,8 @@ impl Namespace {
         self.splitter.block_size() as u32
     }
 
-    /// Size in logical blocks (NVM 4.1.5.1, NSZE).
+    /// Size in logical blocks (NVM 4.1.5.1, NSZE), as of when the handle was had: [`crate::Device::current`] has a newer one. What is
+    /// beyond it is refused; what is beyond the size that the controller knows fails there.
     #[inline]
     pub fn blocks(&self) -> u64 {
         self.blocks

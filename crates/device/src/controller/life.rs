@@ -232,6 +232,13 @@ impl<P: Port> Controller<P> {
         self.die("asked to");
     }
 
+    /// Power goes, and comes back.
+    pub(super) fn lose_power(&mut self) {
+        self.logs.power_lost(self.life == Life::ShutDown);
+        self.subsystem_reset();
+        self.set_status(Csts::new());
+    }
+
     /// NSSR (Base 3.7.1): as after power-on, but that CSTS.NSSRO says what happened.
     fn subsystem_reset(&mut self) {
         self.forget_host();

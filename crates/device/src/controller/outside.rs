@@ -201,6 +201,15 @@ impl<P: Port> Controller<P> {
             }
             Change::Lost(loss) => self.lose_touch(loss),
             Change::Back => self.come_back(),
+            Change::Resize { nsid, blocks } => {
+                if self.resize(nsid, blocks).is_none() {
+                    tracing::warn!(controller = self.config.controller_id, %nsid, "there is no such namespace to resize");
+                }
+            }
+            Change::PowerLost => {
+                self.lose_touch(Loss::Gone);
+                self.lose_power();
+            }
             Change::Delay(delay) => self.outside.delay = delay,
             Change::Hold(op) => self.outside.hold = op.map_or(Hold::All, Hold::Only),
             Change::Release => {

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nvme::AnaState;
+use nvme::{AnaState, Nsid};
 use units::{Nanos, Op};
 
 /// How a path is lost.
@@ -40,6 +40,17 @@ pub enum Change {
     Hold(Option<Op>),
     /// Those that were held are due, and no more are held.
     Release,
+    /// The controller shows so many logical blocks of a namespace, at most what the medium holds, and says so by an event. Others
+    /// of the subsystem go on showing what they showed.
+    Resize {
+        /// Which namespace.
+        nsid: Nsid,
+        /// Its size from now on.
+        blocks: u64,
+    },
+    /// The controller loses its power, and is lost: nothing that was inside is carried out, and its health log counts the power
+    /// cycle. The medium loses nothing by it, though of what no Flush has made durable it might.
+    PowerLost,
 }
 
 /// Changes on their way to one controller.

@@ -10,15 +10,20 @@
 //! at 3s    path 0 lost frozen
 //! at 4s    path 0 hold writes
 //! at 5s    path 0 release
+//! at 6s    path 1 resize 2048; at 6s path 1 resize 1024 namespace 2
+//! at 7s    path 0 power-lost
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-use nvme::AnaState;
+use nvme::{AnaState, Nsid};
 use units::{Nanos, Op};
 
 use super::{Change, Loss};
+
+/// What a step can begin with, after its path.
+const CHANGES: &str = "ana, lost, back, delay, hold, release, resize and power-lost";
 
 /// A change at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +168,7 @@ impl<'a> Words<'a> {
     }
 
     fn change(&mut self) -> Result<Change, ScriptError> {
-        let (word, error) = self.next("a change (ana, lost, back, delay, hold or release)")?;
+        let (word, error) = self.next(&format!("a change ({CHANGES})"))?;
         Ok(match word {
             "ana" => self.ana()?,
             "lost" if self.is_over() => Change::Lost(Loss::Gone),
@@ -181,8 +186,29 @@ impl<'a> Words<'a> {
                 (word, error) => return Err(error(format!("`{word}` cannot be held: write reads, writes or flushes, or nothing for all"))),
             },
             "release" => Change::Release,
-            _ => return Err(error(format!("`{word}` is no change: there are ana, lost, back, delay, hold and release"))),
+            "resize" => self.resize()?,
+            "power-lost" => Change::PowerLost,
+            _ => return Err(error(format!("`{word}` is no change: there are {CHANGES}"))),
         })
+    }
+
+    fn resize(&mut self) -> Result<Change, ScriptError> {
+        let blocks = self.number("a number of logical blocks", 0)?;
+        if self.is_over() {
+            return Ok(Change::Resize { nsid: Nsid(1), blocks });
+        }
+        self.keyword("namespace")?;
+        let nsid = self.number("a namespace identifier", 1)?;
+        Ok(Change::Resize { nsid: Nsid(u32::try_from(nsid).unwrap_or(u32::MAX)), blocks })
+    }
+
+    /// A whole number, `least` at least.
+    fn number(&mut self, what: &str, least: u64) -> Result<u64, ScriptError> {
+        let (word, error) = self.next(what)?;
+        word.parse()
+            .ok()
+            .filter(|&n| n >= least)
+            .ok_or_else(|| error(format!("`{word}` is not {what}: write a whole number, from {least}")))
     }
 
     fn ana(&mut self) -> Result<Change, ScriptError> {
@@ -251,6 +277,9 @@ impl fmt::Display for Change {
             Change::Hold(Some(Op::Write)) => f.write_str("hold writes"),
             Change::Hold(Some(Op::Flush)) => f.write_str("hold flushes"),
             Change::Release => f.write_str("release"),
+            Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
+            Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),
+            Change::PowerLost => f.write_str("power-lost"),
         }
     }
 }

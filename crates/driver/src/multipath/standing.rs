@@ -18,6 +18,8 @@ pub struct Standing {
     pub link: Link,
     /// The ANA state of the namespace's group.
     pub ana: AnaState,
+    /// Its controller shows the namespace in the size that it has.
+    pub fits: bool,
 }
 
 /// What a failover has made of a path's new standing.
@@ -33,7 +35,7 @@ pub enum Heard {
 
 impl Standing {
     /// Of a path that was never up.
-    pub const NEVER_UP: Standing = Standing { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED };
+    pub const NEVER_UP: Standing = Standing { life: 0, link: Link::Connecting, ana: AnaState::OPTIMIZED, fits: true };
 
     /// The same after a change of the link.
     #[must_use]
@@ -47,6 +49,10 @@ impl Failover {
     pub fn hear(&mut self, now: Nanos, path: PathId, seen: &mut Standing, standing: Standing, drained: impl FnOnce() -> bool) -> Heard {
         if standing == *seen {
             return Heard::All;
+        }
+        if standing.fits != seen.fits {
+            self.size_fits(now, path, standing.fits);
+            seen.fits = standing.fits;
         }
         if standing.life == seen.life {
             self.ana_changed(now, path, standing.ana);

@@ -7,7 +7,7 @@ use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use nvme::Vector;
 use units::Nanos;
 
-use super::{Keeper, Life, Opened, Refusal, Reporter};
+use super::{Keeper, Life, Opened, Refusal, Reporter, Sizes};
 use crate::admin::Rings;
 use crate::device::Description;
 use crate::error::OpenError;
@@ -63,10 +63,11 @@ impl Keeper {
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
         let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
         self.events = Events::new(&self.inventory);
+        self.sizes = Sizes::of(&self.inventory.namespaces);
         self.path_up(now);
         if let Some(control) = control {
             let (description, inventory) = (self.description(), self.inventory.clone());
-            let opened = Opened { queues: self.queues.clone(), namespaces, control, description, inventory };
+            let opened = Opened { queues: self.queues.clone(), namespaces, sizes: self.sizes.clone(), control, description, inventory };
             // If nobody waits any more the control is dropped, which closes the device.
             _ = tell.send(Ok(opened));
         }

@@ -1,9 +1,7 @@
 //! A controller that is one of several paths: what its keeper does for those who wait for it, or no longer do.
 
 use driver::multipath::Link as PathLink;
-use driver::{AdminCommand, Dead, Purpose, ResetCause};
-use nvme::Status;
-use nvme::log::ana::AnaLog;
+use driver::{AdminCommand, Dead, Purpose, Reading, ResetCause};
 use nvme::log::lid;
 use units::Nanos;
 
@@ -46,17 +44,32 @@ impl Keeper {
         self.tell(PathLink::Connecting);
     }
 
-    /// The controller works, and knows its ANA states.
+    /// The controller works. If it has been away, what became of its cache has to be known before anything is sent there.
     pub(super) fn path_up(&mut self, now: Nanos) {
-        let Some(seat) = self.link.seat() else { return };
+        if self.link.seat().is_none() {
+            return;
+        }
         if self.inventory.keep_alive > Nanos::ZERO {
             self.keep_alive_at = now;
         }
+        self.tell_sizes();
+        if self.has_volatile_cache() {
+            self.returning = self.has_been_up;
+            self.events.read(Reading::Log(lid::SMART));
+        }
         if self.inventory.subsystem.ana_transition.is_some() {
             // Until it has been read the state counts as the one that was, and statuses tell if it is another.
-            self.events.read(lid::ANA);
+            self.events.read(Reading::Log(lid::ANA));
         }
-        let seat = seat.clone();
+        if !self.returning {
+            self.path_is_up();
+        }
+        self.has_been_up = true;
+    }
+
+    /// Requests may be sent there.
+    pub(super) fn path_is_up(&mut self) {
+        let Some(seat) = self.link.seat().cloned() else { return };
         self.queues.iter().for_each(|queue| queue.revive());
         seat.set_link(PathLink::Live);
         self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
@@ -81,12 +94,13 @@ impl Keeper {
     /// Sends Keep Alive in time, and does what queues have asked for. When to come again.
     pub(super) fn look_after_path(&mut self, now: Nanos) -> Nanos {
         let Some(seat) = self.link.seat().cloned() else { return Nanos::MAX };
+        if seat.take_news_wish() {
+            self.events.read(Reading::Log(lid::ANA));
+            self.tell_sizes();
+        }
         let Life::Live(recovery) = &mut self.life else { return Nanos::MAX };
         if seat.take_reset_wish() && recovery.is_watching() {
             recovery.reset();
-        }
-        if seat.take_ana_wish() {
-            self.events.read(lid::ANA);
         }
         if !lock(&self.asks.violations).is_empty() || !recovery.is_watching() {
             return Nanos::MAX;
@@ -97,20 +111,5 @@ impl Keeper {
             self.keep_alive_at = now + Nanos(self.inventory.keep_alive.0 / 4);
         }
         self.keep_alive_at
-    }
-
-    /// The controller has answered the request for a log page: that of ANA is for those who choose among paths.
-    pub(super) fn log_answered(&mut self, page: u64, status: Status) {
-        let bytes = self.admin.take_page();
-        if let Some(seat) = self.link.seat()
-            && status.is_success()
-            && page == u64::from(lid::ANA)
-        {
-            match AnaLog::from_bytes(bytes) {
-                Ok(log) => seat.set_ana(&log),
-                Err(error) => tracing::warn!(path = seat.path.0, %error, "a path's ANA log page cannot be read"),
-            }
-        }
-        self.events.log_read();
     }
 }

@@ -62,6 +62,7 @@ impl Keeper {
     fn abandon(&mut self, buffers: Buffers) {
         self.admin.pair.abandon();
         self.events.forget();
+        self.returning = false;
         self.moderation.forget();
         lock(&self.asks.health).held_back = None;
         for (n, queue) in self.queues.iter().enumerate() {
@@ -91,8 +92,13 @@ impl Keeper {
 
     fn restore(&mut self, inventory: Inventory, now: Nanos) {
         self.events = Events::new(&inventory);
-        self.inventory = inventory;
+        let before = std::mem::replace(&mut self.inventory, inventory);
         tracing::info!("the controller is up again");
+        for was in &before.namespaces {
+            let now =
+                self.inventory.namespaces.iter().find(|namespace| namespace.nsid == was.nsid && namespace.block_log2 == was.block_log2);
+            self.shows(was.nsid, now.map_or(0, |now| now.blocks));
+        }
         for queue in &self.queues {
             queue.pair.reopen();
         }

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use blkmq::paths::PathId;
-use driver::multipath::{Link, Standing};
-use nvme::AnaState;
+use driver::Namespace;
+use driver::multipath::{Link, Standing, WriteMarks};
+use nvme::{AnaState, Nsid};
 use units::Nanos;
 
 fn to_word(standing: Standing) -> u64 {
@@ -19,7 +20,7 @@ fn to_word(standing: Standing) -> u64 {
         Link::Resetting => 2,
         Link::Lost => 3,
     };
-    u64::from(standing.life) << 32 | link << 8 | u64::from(standing.ana.0)
+    u64::from(standing.life) << 32 | u64::from(standing.fits) << 16 | link << 8 | u64::from(standing.ana.0)
 }
 
 fn from_word(word: u64) -> Standing {
@@ -29,36 +30,55 @@ fn from_word(word: u64) -> Standing {
         2 => Link::Resetting,
         _ => Link::Lost,
     };
-    Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8) }
+    Standing { life: (word >> 32) as u32, link, ana: AnaState(word as u8), fits: word >> 16 & 1 == 1 }
 }
 
 /// One path's place on the board.
 struct Place {
     standing: AtomicU64,
-    wants_ana: AtomicBool,
+    /// The namespace's size in logical blocks, as its controller last said; [`UNTOLD`]: it has not.
+    blocks: AtomicU64,
+    wants_news: AtomicBool,
     wants_reset: AtomicBool,
 }
+
+/// No size.
+const UNTOLD: u64 = u64::MAX;
 
 /// The board of one multipath device.
 pub(crate) struct Board {
     places: Box<[Place]>,
     /// Changes so far, of all paths: what queues look at before every batch.
     changes: AtomicU64,
-    /// The ANA group of the namespace; 0: none.
+    /// The namespace, and its ANA group (0: none): known when the paths are joined.
+    nsid: AtomicU64,
     group: AtomicU64,
+    /// The namespace's size in logical blocks: what the path said whose controller was the last to say something new.
+    blocks: AtomicU64,
+    /// Which writes no Flush has covered.
+    pub marks: WriteMarks,
     /// The keep-alive time-out that is asked of every controller.
     pub keep_alive: Nanos,
 }
 
 impl Board {
-    /// For `paths` paths, none of which is up.
-    pub(crate) fn new(paths: usize, keep_alive: Nanos) -> Board {
+    /// For `paths` paths, none of which is up, and `queues` software queues.
+    pub(crate) fn new(paths: usize, queues: usize, keep_alive: Nanos) -> Board {
         let place = |_| Place {
             standing: AtomicU64::new(to_word(Standing::NEVER_UP)),
-            wants_ana: AtomicBool::new(false),
+            blocks: AtomicU64::new(UNTOLD),
+            wants_news: AtomicBool::new(false),
             wants_reset: AtomicBool::new(false),
         };
-        Board { places: (0..paths).map(place).collect(), changes: AtomicU64::new(0), group: AtomicU64::new(0), keep_alive }
+        Board {
+            places: (0..paths).map(place).collect(),
+            changes: AtomicU64::new(0),
+            nsid: AtomicU64::new(0),
+            group: AtomicU64::new(0),
+            blocks: AtomicU64::new(0),
+            marks: WriteMarks::new(queues, paths),
+            keep_alive,
+        }
     }
 
     /// Changes so far. One load: this is asked before every batch.
@@ -72,9 +92,16 @@ impl Board {
         from_word(self.places.get(path.index()).map_or(3 << 8, |place| place.standing.load(Acquire)))
     }
 
-    /// The namespace's ANA group, once it is known.
-    pub(crate) fn set_group(&self, group: u32) {
-        self.group.store(group.into(), Release);
+    /// What the paths have turned out to lead to.
+    pub(crate) fn set_namespace(&self, namespace: &Namespace) {
+        self.blocks.store(namespace.blocks, Release);
+        self.group.store(namespace.ana_group.into(), Release);
+        self.nsid.store(namespace.nsid.0.into(), Release);
+    }
+
+    /// The namespace's size in logical blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Acquire)
     }
 
     fn change(&self, path: PathId, change: impl Fn(Standing) -> Standing) {
@@ -94,9 +121,9 @@ impl Board {
         }
     }
 
-    /// A queue wants the path's ANA log page to be read.
-    pub(crate) fn ask_ana(&self, path: PathId) {
-        self.ask(path, |place| &place.wants_ana);
+    /// Somebody wants to hear how the path's controller sees the namespace: its ANA log page is read, its size told.
+    pub(crate) fn ask_news(&self, path: PathId) {
+        self.ask(path, |place| &place.wants_news);
     }
 
     /// A queue wants the path's controller to be reset.
@@ -128,9 +155,29 @@ impl Seat {
         }
     }
 
-    /// Whether the ANA log page is to be read.
-    pub(crate) fn take_ana_wish(&self) -> bool {
-        self.take(|place| &place.wants_ana)
+    /// The path's controller shows the namespace in this size. If that is news it is the size that the namespace has, and paths whose
+    /// controllers show another are not used until they show this one: of several controllers, one is the first to be told.
+    pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
+        let Some(place) = self.board.places.get(self.path.index()) else { return };
+        if self.board.nsid.load(Acquire) != u64::from(nsid.0) || place.blocks.swap(blocks, AcqRel) == blocks {
+            return;
+        }
+        for (n, place) in (0..).zip(&self.board.places) {
+            let shown = place.blocks.load(Acquire);
+            self.board.change(PathId(n), |was| Standing { fits: shown == blocks || shown == UNTOLD, ..was });
+        }
+        // Whoever reads the new size finds that paths of the old one are not used.
+        self.board.blocks.store(blocks, Release);
+    }
+
+    /// The controller has lost what its cache held. Before it is said that the path is up.
+    pub(crate) fn cache_lost(&self) {
+        self.board.marks.cache_lost(self.path);
+    }
+
+    /// Whether somebody wants to hear of the namespace.
+    pub(crate) fn take_news_wish(&self) -> bool {
+        self.take(|place| &place.wants_news)
     }
 
     /// Whether the controller is to be reset.

@@ -348,7 +348,7 @@ impl Head {
             }
             Action::End { token, status } => self.ended(shared, token as u32, status, now),
             Action::Fail { token, failure } => self.finish_where_it_is(&shared.tickets, token as u32, Err(failure.into()), now),
-            Action::ReadAna(path) => shared.ask_ana(path),
+            Action::ReadAna(path) => shared.ask_news(path),
             Action::Reset(path) => shared.ask_reset(path),
         }
     }

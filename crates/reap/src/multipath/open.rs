@@ -6,7 +6,7 @@ use blkmq::paths::{Distances, PathId, Paths, Shape};
 use crossbeam_utils::CachePadded;
 use device::{Change, PathControl, Subsystem};
 use driver::Inventory;
-use driver::multipath::{Counters, PathIdentity, PathTraits, WriteMarks, join};
+use driver::multipath::{Counters, PathIdentity, PathTraits, join};
 use units::Nanos;
 
 use super::{Board, Multipath, MultipathUri, PathUri, Seat, Tickets};
@@ -19,7 +19,7 @@ use crate::namespace::Namespace;
 pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let uri: MultipathUri = text.parse()?;
     let pool = Link::new_pool(options)?;
-    let board = Arc::new(Board::new(uri.paths.len(), uri.keep_alive));
+    let board = Arc::new(Board::new(uri.paths.len(), options.software_queues, uri.keep_alive));
     let mut subsystem = the_subsystem(&uri.paths)?;
     let mut singles = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
@@ -34,10 +34,11 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     }
     let identities = identities(&uri, &inventories)?;
     let joined = join(identities).map_err(|e| OpenError::Options(e.to_string()))?;
-    let group = joined.namespace().map_or(0, |namespace| namespace.ana_group);
-    board.set_group(group);
+    if let Some(namespace) = joined.namespace() {
+        board.set_namespace(&namespace);
+    }
     for n in 0..uri.paths.len() {
-        board.ask_ana(PathId(n as u8));
+        board.ask_news(PathId(n as u8));
     }
     singles.iter().for_each(Single::kick_keeper);
     let control = subsystem.control();
@@ -116,14 +117,16 @@ fn assemble(
     let count = singles.len();
     let found = |single: &Single| {
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
-        single.namespaces().iter().find(wanted).copied().ok_or_else(|| OpenError::Options("a namespace has gone".into()))
+        // Requests are checked above, against the size that the namespace has; a controller has the last word.
+        let found = single.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
+        found.ok_or_else(|| OpenError::Options("a namespace has gone".into()))
     };
     let path_namespaces = singles.iter().map(found).collect::<Result<Vec<_>, _>>()?;
     let Some((first, single)) = path_namespaces.first().zip(singles.first()) else {
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };
     let number = Link::next_number();
-    let namespaces = [Namespace::new(first.nsid(), first.splitter(), first.blocks(), number)];
+    let namespaces = [Namespace::new(first.nsid(), first.splitter(), board.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..single.description().clone() };
     let (queues, nodes) = (options.software_queues, hw::Nodes::here());
     let shape = Shape {
@@ -139,7 +142,6 @@ fn assemble(
         selector,
         failover: uri.failover,
         traits: inventories.iter().map(PathTraits::of).collect(),
-        marks: WriteMarks::new(queues, count),
         namespaces,
         path_namespaces,
         number,

@@ -4,11 +4,47 @@ use nvme::log::ana::{AnaGroup, AnaLog};
 use super::*;
 use driver::multipath::Link;
 
+fn namespace() -> driver::Namespace {
+    driver::Namespace {
+        nsid: nvme::Nsid(1),
+        blocks: 100,
+        block_log2: 9,
+        boundary: 0,
+        read_only: false,
+        shared: true,
+        ana_group: 7,
+        nguid: [1; 16],
+        eui64: [1; 8],
+        uuid: [1; 16],
+    }
+}
+
+/// The controller that says something new is believed; paths whose controllers say otherwise wait until they agree.
+#[test]
+fn a_size_that_is_news_is_the_size() {
+    let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
+    let seats = [0, 1].map(|path| Seat { board: board.clone(), path: PathId(path) });
+    let fits = || [0, 1].map(|path| board.standing(PathId(path)).fits);
+    board.set_namespace(&namespace());
+    seats[0].set_blocks(nvme::Nsid(1), 100);
+    assert_eq!((fits(), board.blocks()), ([true, true], 100));
+    seats[1].set_blocks(nvme::Nsid(1), 100);
+    seats[1].set_blocks(nvme::Nsid(2), 7);
+    assert_eq!((fits(), board.blocks()), ([true, true], 100), "another namespace is another matter");
+    seats[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), board.blocks()), ([false, true], 50));
+    // A controller that says again what it always said has not heard yet.
+    seats[0].set_blocks(nvme::Nsid(1), 100);
+    assert_eq!((fits(), board.blocks()), ([false, true], 50));
+    seats[0].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), board.blocks()), ([true, true], 50));
+}
+
 /// A life of a path as the housekeeping thread tells it, and what a queue reads.
 #[test]
 fn the_board_counts_lives_and_keeps_the_state() {
-    let board = Arc::new(Board::new(2, Nanos::ZERO));
-    board.set_group(7);
+    let board = Arc::new(Board::new(2, 1, Nanos::ZERO));
+    board.set_namespace(&namespace());
     let seat = Seat { board: board.clone(), path: PathId(1) };
     let before = board.changes();
     seat.set_link(Link::Live);
@@ -33,11 +69,11 @@ fn the_board_counts_lives_and_keeps_the_state() {
 
 #[test]
 fn a_wish_is_taken_once() {
-    let board = Arc::new(Board::new(1, Nanos::ZERO));
+    let board = Arc::new(Board::new(1, 1, Nanos::ZERO));
     let seat = Seat { board: board.clone(), path: PathId(0) };
-    assert!(!seat.take_reset_wish() && !seat.take_ana_wish());
+    assert!(!seat.take_reset_wish() && !seat.take_news_wish());
     board.ask_reset(PathId(0));
-    board.ask_ana(PathId(0));
-    assert!(seat.take_reset_wish() && seat.take_ana_wish());
-    assert!(!seat.take_reset_wish() && !seat.take_ana_wish());
+    board.ask_news(PathId(0));
+    assert!(seat.take_reset_wish() && seat.take_news_wish());
+    assert!(!seat.take_reset_wish() && !seat.take_news_wish());
 }

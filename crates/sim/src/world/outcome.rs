@@ -137,7 +137,7 @@ impl<P: Bus> World<'_, P> {
             let standing = device.keeper.seat.as_ref().map_or(Standing::NEVER_UP.with_link(Link::Live), |seat| seat.standing);
             Some(PathOutcome {
                 device: self.scenario.devices[n].name.clone(),
-                status: PathStatus { link: standing.link, ana: standing.ana },
+                status: PathStatus { link: standing.link, ana: standing.ana, fits: standing.fits },
                 ios: tallies().map(|tally| tally.ended).sum(),
                 failed: tallies().map(|tally| tally.failed).sum(),
                 time: Nanos(tallies().map(|tally| tally.time.0).sum()),

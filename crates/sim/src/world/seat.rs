@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use driver::multipath::{Link, Standing};
-use driver::{AdminReply, Events, Inventory, ResetCause};
+use driver::{AdminReply, Events, Inventory, Reading, ResetCause};
 use nvme::log::ana::AnaLog;
 use nvme::log::lid;
 
@@ -43,13 +43,13 @@ impl Seat {
             self.keep_alive_at = now;
         }
         if inventory.subsystem.ana_transition.is_some() {
-            self.events.read(lid::ANA);
+            self.events.read(Reading::Log(lid::ANA));
         }
     }
 
     /// A log page has been read.
     pub(super) fn log_answered(&mut self, page: u64, reply: &AdminReply) {
-        self.events.log_read();
+        self.events.was_read();
         if reply.status.is_success()
             && page == u64::from(lid::ANA)
             && let Ok(log) = AnaLog::from_bytes(reply.page)
@@ -68,7 +68,7 @@ impl<P: Bus> World<'_, P> {
     /// The ANA log page is to be read: a status told of a change.
     pub(super) fn read_ana(&mut self, n: usize) -> Result<(), SimError> {
         if let Some(seat) = self.seat(n) {
-            seat.events.read(lid::ANA);
+            seat.events.read(Reading::Log(lid::ANA));
         }
         self.keep(n)
     }

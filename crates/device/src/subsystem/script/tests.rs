@@ -23,18 +23,23 @@ fn the_example_reads_as_it_says() {
 #[test]
 fn mistakes_are_named_where_they_are() {
     let cases = [
-        ("at 1s path 0 gone", "line 1, column 14: `gone` is no change: there are ana, lost, back, delay, hold and release"),
+        (
+            "at 1s path 0 gone",
+            "line 1, column 14: `gone` is no change: there are ana, lost, back, delay, hold, release, resize and power-lost",
+        ),
         ("\n  at 1 path 0 lost", "line 2, column 6: `1` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
         ("at 1s path zero lost", "line 1, column 12: `zero` is no path: they are numbers, from 0"),
         ("at 1s path -1 lost", "line 1, column 12: `-1` is no path: they are numbers, from 0"),
         ("at 1s pfad 0 lost", "line 1, column 7: `pfad` should be `path`: a step reads `at TIME path NUMBER CHANGE`"),
-        ("at 1s path 0", "line 1, column 13: a change (ana, lost, back, delay, hold or release) is missing"),
+        ("at 1s path 0", "line 1, column 13: a change (ana, lost, back, delay, hold, release, resize and power-lost) is missing"),
         (
             "at 1s path 0 lost; at 2s path 0 ana gut",
             "line 1, column 37: `gut` is no ANA state: there are optimized, non-optimized, inaccessible, persistent-loss, change",
         ),
         ("at 1s path 0 ana optimized group 0", "line 1, column 34: `0` is no ANA group: they are numbers, from 1"),
         ("at 1s path 0 lost forever", "line 1, column 19: `forever` is no way to be lost: write `lost`, or `lost frozen`"),
+        ("at 1s path 0 resize big", "line 1, column 21: `big` is not a number of logical blocks: write a whole number, from 0"),
+        ("at 1s path 0 resize 9 namespace 0", "line 1, column 33: `0` is not a namespace identifier: write a whole number, from 1"),
         ("at 1s path 0 back now", "line 1, column 19: `now` is more than the step needs; steps end at the end of the line or at a `;`"),
         ("at 1s path 0 hold trims", "line 1, column 19: `trims` cannot be held: write reads, writes or flushes, or nothing for all"),
         ("ät 1s path 0 lost", "line 1, column 1: `ät` should be `at`: a step reads `at TIME path NUMBER CHANGE`"),
@@ -59,7 +64,8 @@ fn changes() -> impl Strategy<Value = Change> {
     let ops = prop::option::of(prop::sample::select(vec![Op::Read, Op::Write, Op::Flush]));
     prop_oneof![
         (prop::option::of(1u32..9), prop::sample::select(AnaState::ALL.to_vec())).prop_map(|(group, state)| Change::Ana { group, state }),
-        prop::sample::select(vec![Change::Lost(Loss::Gone), Change::Lost(Loss::Frozen), Change::Back, Change::Release]),
+        prop::sample::select(vec![Change::Lost(Loss::Gone), Change::Lost(Loss::Frozen), Change::Back, Change::Release, Change::PowerLost]),
+        (1u32..4, any::<u64>()).prop_map(|(nsid, blocks)| Change::Resize { nsid: Nsid(nsid), blocks }),
         any::<u64>().prop_map(|n| Change::Delay(Nanos(n))),
         ops.prop_map(Change::Hold),
     ]

@@ -177,6 +177,9 @@ pub enum Engine {
 }
 
 impl DeviceSpec {
+    /// Bytes of a logical block.
+    pub(crate) const BLOCK: u32 = 512;
+
     /// A device of this profile, called `name`: 64 MiB, one hardware queue of 256 tags, managed vectors.
     pub fn new(name: &str, profile: Profile) -> DeviceSpec {
         DeviceSpec {
@@ -358,7 +361,7 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
-    fn check(&self) -> Result<(), SimError> {
+    pub(crate) fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);
         if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {
@@ -378,7 +381,7 @@ impl JobSpec {
             return unfit(format!("job '{name}': requests of {largest} bytes: a buffer has {BUFFER}"));
         }
         if !self.phases.is_sorted_by(|a, b| a.from < b.from) {
-            return unfit(format!("job '{name}': phases that do not follow each other"));
+            return unfit(format!("job '{name}': each phase has to begin later than the one before it"));
         }
         if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));

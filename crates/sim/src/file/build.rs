@@ -1,6 +1,8 @@
 //! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
 
 use std::collections::BTreeSet;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::ops::Range;
 
 use blkmq::paths::PathSet;
 use completion::Mode;
@@ -9,8 +11,8 @@ use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use toml::Spanned;
 use units::Nanos;
-use workload::Job;
 use workload::fio::{self, Input, Outside};
+use workload::{Generator, Job, Target, plan};
 
 use super::ScenarioFile;
 use super::error::{FileError, Source};
@@ -29,12 +31,14 @@ type Built<T> = Result<T, FileError>;
 /// The scenario of a file.
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
     let machine = machine(source, &file.machine, outside)?;
-    let devices = devices(source, file.devices, &machine)?;
+    let host = file.host.map_or(Host::User, |word| word.0.0);
+    let devices = devices(source, file.devices, &machine, host)?;
     let mut warnings = Vec::new();
-    let mut jobs = Vec::new();
+    let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
-        let place = Jobs { source, machine: &machine, devices: &devices, outside };
+        let (place, span) = (Jobs { source, machine: &machine, devices: &devices, outside }, job.span());
         jobs.extend(place.read(job, &mut warnings)?);
+        places.resize(jobs.len(), span);
     }
     if jobs.is_empty() {
         return Err(source
@@ -42,12 +46,13 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
             .help("add a table [[job]] with fio = \"\"\"…\"\"\", file = \"…\" or options = {…}"));
     }
     for spec in &mut jobs {
-        end(&mut spec.job, file.duration.map(|t| t.0), file.ramp.map(|t| t.0), file.ios);
+        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), file.ios.map(NonZeroU64::get));
     }
     let mut modes: Vec<Mode> = Vec::new();
-    for mode in file.modes.into_iter().map(|word| word.0) {
+    for word in file.modes {
+        let mode = word.get_ref().0;
         if modes.contains(&mode) {
-            return Err(source.error(None, format!("`modes` names {mode} twice")));
+            return Err(source.error(Some(word.span()), format!("`modes` names {mode} twice")));
         }
         modes.push(mode);
     }
@@ -60,7 +65,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     let script = script(source, &file.events, &devices, &jobs)?;
     let mut scenario = Scenario {
         machine,
-        host: file.host.map_or(Host::User, |word| word.0.0),
+        host,
         devices,
         jobs,
         mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
@@ -73,9 +78,10 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     scenario.seed = file.seed.unwrap_or(scenario.seed);
     scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0);
     let group = &mut scenario.group;
-    group.weight = file.group.weight.unwrap_or(group.weight);
-    group.budget = file.group.budget.unwrap_or(group.budget);
+    group.weight = file.group.weight.map_or(group.weight, NonZeroU32::get);
+    group.budget = file.group.budget.map_or(group.budget, NonZeroU32::get);
     group.time_limit = file.group.time_limit.map_or(group.time_limit, |limit| limit.0);
+    warnings.extend(fit(source, &scenario, &places)?);
     let title = file.title.unwrap_or_else(|| source.name.to_owned());
     Ok(ScenarioFile { title, scenario, modes, seeds, warnings })
 }
@@ -115,6 +121,28 @@ fn device_number(source: Source<'_>, devices: &[DeviceSpec], name: &str, at: usi
     })
 }
 
+/// Whether every job fits its devices, and what there is to warn of in where its threads run.
+fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Built<Vec<String>> {
+    let jobs: Vec<Job> = scenario.jobs.iter().map(|spec| spec.job.clone()).collect();
+    let cpus: Vec<u32> = (0..scenario.machine.cpus as u32).collect();
+    let plan = plan::plan(&jobs, &cpus);
+    for ((spec, at), n) in scenario.jobs.iter().zip(places).zip(0..) {
+        let unfit = |error: &dyn std::fmt::Display| source.error(Some(at.clone()), error.to_string());
+        spec.check().map_err(|error| unfit(&error))?;
+        let Some(thread) = plan.threads.iter().find(|thread| thread.job == n) else { continue };
+        let names = &spec.job.filenames;
+        let named = |device: &&DeviceSpec| names.is_empty() || names.contains(&device.name);
+        let mut devices: Vec<&DeviceSpec> = scenario.devices.iter().filter(named).collect();
+        if names.is_empty() || spec.paths.is_some() {
+            // The first, or one that stands for all.
+            devices.truncate(1);
+        }
+        let targets: Vec<Target> = devices.iter().map(|device| Target { bytes: device.bytes, block: DeviceSpec::BLOCK }).collect();
+        Generator::new(&spec.job, thread.seat(scenario.seed), &targets).map_err(|misfit| unfit(&misfit))?;
+    }
+    Ok(plan.warnings)
+}
+
 /// When a job ends, and how long it is left alone before it is measured.
 fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<u64>) {
     if let Some(ios) = ios {
@@ -129,9 +157,10 @@ fn end(job: &mut Job, duration: Option<Nanos>, ramp: Option<Nanos>, ios: Option<
 }
 
 fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Built<Machine> {
-    let costs = match &raw.costs.file {
-        None => costs(source, &raw.costs)?,
-        Some(path) => costs_of_file(source, path, outside)?,
+    let costs = match raw.costs.as_ref().map(|list| (list.get_ref(), list.span())) {
+        None => Costs::BARE_METAL,
+        Some((raw::CostList { file: Some(path), .. }, at)) => costs_of_file(source, at, path, outside)?,
+        Some((list, _)) => costs(source, list)?,
     };
     let mut machine = Machine { costs, posted: raw.posted, ..Machine::default() };
     if let Some(cpus) = &raw.cpus {
@@ -144,19 +173,19 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
         machine.hogs = cpus(source, hogs, &machine)?;
     }
     let (scheduler, softirq) = (&mut machine.scheduler, &mut machine.softirq);
-    scheduler.slice = raw.scheduler.slice.map_or(scheduler.slice, |t| t.0);
+    scheduler.slice = raw.scheduler.slice.map_or(scheduler.slice, |word| word.0.0);
     scheduler.wakeup_granularity = raw.scheduler.wakeup_granularity.map_or(scheduler.wakeup_granularity, |t| t.0);
-    softirq.weight = raw.softirq.weight.unwrap_or(softirq.weight);
-    softirq.budget = raw.softirq.budget.unwrap_or(softirq.budget);
+    softirq.weight = raw.softirq.weight.map_or(softirq.weight, NonZeroU32::get);
+    softirq.budget = raw.softirq.budget.map_or(softirq.budget, NonZeroU32::get);
     softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
-    machine.check().map_err(|error| source.error(None, error.to_string()))?;
     Ok(machine)
 }
 
 /// A price list in a file of its own, such as `reap calibrate` writes.
-fn costs_of_file(source: Source<'_>, path: &str, outside: &dyn Outside) -> Built<Costs> {
-    let (name, text) = outside.include(source.name, path).map_err(|what| source.error(None, format!("price list {path}: {what}")))?;
+fn costs_of_file(source: Source<'_>, at: Range<usize>, path: &str, outside: &dyn Outside) -> Built<Costs> {
+    let found = outside.include(source.name, path);
+    let (name, text) = found.map_err(|what| source.error(Some(at), format!("the price list `{path}`: {what}")))?;
     let text = String::from_utf8_lossy(&text);
     price_list(Source { name: &name, text: &text })
 }
@@ -191,14 +220,14 @@ fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
     table.try_into().map_err(|error| broken(&error))
 }
 
-fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine) -> Built<Vec<DeviceSpec>> {
+fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine, host: Host) -> Built<Vec<DeviceSpec>> {
     let mut devices: Vec<DeviceSpec> = Vec::new();
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let name = raw.name.clone().unwrap_or_else(|| format!("nvme{at}"));
         let count = raw.count.as_ref().map(|n| within(source, n, 1, Scenario::MOST_DEVICES, "devices")).transpose()?;
-        let device = device(source, &name, raw, machine)?;
+        let device = device(source, &name, raw, machine, host)?;
         for n in 0..count.unwrap_or(1) {
             let name = if count.is_some() { format!("{name}{n}") } else { name.clone() };
             if devices.iter().any(|other| other.name == name) {
@@ -216,14 +245,18 @@ fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine
     Ok(devices)
 }
 
-fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine) -> Built<DeviceSpec> {
+fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, host: Host) -> Built<DeviceSpec> {
     let bytes = match &raw.bytes {
         Some(bytes) if !(1 << 20..=1 << 46).contains(&bytes.get_ref().0) => {
             return Err(source.error(Some(bytes.span()), "a device has 1M to 64T".to_owned()));
         }
         bytes => bytes.as_ref().map_or(BYTES, |bytes| bytes.get_ref().0),
     };
-    let mut device = DeviceSpec { bytes, in_process: raw.in_process, ..DeviceSpec::new(name, raw.profile.0) };
+    if let Some(at) = raw.in_process.as_ref().filter(|at| host == Host::Kernel && *at.get_ref()) {
+        return Err(source.error(Some(at.span()), "a controller in process is for the user host").help("leave out host = \"kernel\""));
+    }
+    let in_process = raw.in_process.is_some_and(Spanned::into_inner);
+    let mut device = DeviceSpec { bytes, in_process, ..DeviceSpec::new(name, raw.profile.0) };
     if let Some(queues) = &raw.queues {
         device = device.with_queues(within(source, queues, 1, Config::MAX_QUEUE_PAIRS, "hardware queues")?);
     }
@@ -282,6 +315,9 @@ impl Jobs<'_> {
         let raw = spanned.into_inner();
         let mut jobs = self.jobs(&raw, span.start, warnings)?;
         let named = match &raw.devices {
+            Some(names) if names.is_empty() => {
+                return Err(self.source.error(Some(span), "`devices` names none").help("leave it out for the first"));
+            }
             Some(names) => Some(names.iter().map(|name| self.device(name.get_ref(), name.span().start)).collect::<Built<Vec<String>>>()?),
             None => None,
         };
@@ -296,9 +332,6 @@ impl Jobs<'_> {
             }
         }
         let phases: Vec<Phase> = raw.phases.iter().map(|phase| Phase { from: phase.from.0, iops: phase.iops }).collect();
-        if phases.windows(2).any(|two| two[1].from <= two[0].from) {
-            return Err(self.source.error(Some(span), "each phase of a job begins later than the one before it"));
-        }
         let spec = |job: Job| {
             let paths = raw.paths.as_ref().map(|paths| self.multipath(paths, &job, span.start)).transpose()?;
             let spec = JobSpec::new(job);
@@ -308,7 +341,7 @@ impl Jobs<'_> {
                 work: raw.work.map_or(spec.work, |t| t.0),
                 phases: phases.clone(),
                 paths,
-                queues: raw.queues.unwrap_or(spec.queues),
+                queues: raw.queues.map_or(spec.queues, NonZeroU16::get),
                 ..spec
             })
         };

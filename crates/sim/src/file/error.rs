@@ -59,7 +59,7 @@ impl Source<'_> {
     /// What the TOML reader says, with the nearest name where it lists those that it knows.
     pub(super) fn toml(self, error: &toml::de::Error) -> FileError {
         let message = error.message().trim();
-        let said = self.error(error.span(), message);
+        let said = self.error(error.span(), plainly(message));
         match nearest_listed(message) {
             Some(near) => said.help(format!("did you mean '{near}'?")),
             None => said,
@@ -78,6 +78,26 @@ impl FileError {
     pub(super) fn job(errors: &ParseErrors) -> FileError {
         FileError { place: String::new(), what: errors.to_string(), help: None }
     }
+}
+
+/// What the reader expected, in words of TOML instead of Rust's.
+fn plainly(message: &str) -> String {
+    const WORDS: [(&str, &str); 11] = [
+        ("u8", "a whole number up to 255"),
+        ("u16", "a whole number up to 65535"),
+        ("u32", "a whole number up to 4294967295"),
+        ("u64", "a whole number"),
+        ("usize", "a whole number"),
+        ("a nonzero u16", "a whole number from 1 to 65535"),
+        ("a nonzero u32", "a whole number from 1 to 4294967295"),
+        ("a nonzero u64", "a whole number from 1 on"),
+        ("a sequence", "a list"),
+        ("a map", "a table"),
+        ("a boolean", "true or false"),
+    ];
+    let Some((said, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let words = WORDS.iter().find(|(rust, _)| *rust == expected).map_or(expected, |(_, words)| words);
+    format!("{said}, expected {words}")
 }
 
 /// Of "unknown field `a`, expected one of `b`, `c`": the name most like the first.

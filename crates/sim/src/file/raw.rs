@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 use blkmq::paths::Policy;
 use completion::{LatencySlack, Mode};
@@ -11,7 +12,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::costs_of;
-use super::words::{Bytes, Cpus, Time, Word};
+use super::words::{Bytes, Cpus, Lasting, Time, Word};
 use crate::{Costs, Engine, Host};
 
 /// The whole file.
@@ -20,15 +21,15 @@ use crate::{Costs, Engine, Host};
 pub(super) struct File {
     pub(super) title: Option<String>,
     #[serde(default)]
-    pub(super) modes: Vec<Word<Mode>>,
+    pub(super) modes: Vec<Spanned<Word<Mode>>>,
     pub(super) seed: Option<u64>,
     pub(super) seeds: Option<Spanned<u32>>,
     /// How long is measured; in place of each job's `runtime`.
-    pub(super) duration: Option<Time>,
+    pub(super) duration: Option<Word<Lasting>>,
     /// In place of each job's `ramp_time`.
     pub(super) ramp: Option<Time>,
     /// I/Os of each job thread, in place of `number_ios`.
-    pub(super) ios: Option<u64>,
+    pub(super) ios: Option<NonZeroU64>,
     pub(super) limit: Option<Time>,
     /// As `--latency-slack` has it.
     pub(super) latency_slack: Option<Word<LatencySlack>>,
@@ -53,8 +54,7 @@ pub(super) struct File {
 pub(super) struct Machine {
     pub(super) cpus: Option<Spanned<usize>>,
     pub(super) nodes: Option<Spanned<usize>>,
-    #[serde(default)]
-    pub(super) costs: CostList,
+    pub(super) costs: Option<Spanned<CostList>>,
     #[serde(default)]
     pub(super) posted: bool,
     pub(super) hogs: Option<Spanned<Cpus>>,
@@ -67,15 +67,15 @@ pub(super) struct Machine {
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scheduler {
-    pub(super) slice: Option<Time>,
+    pub(super) slice: Option<Word<Lasting>>,
     pub(super) wakeup_granularity: Option<Time>,
 }
 
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Softirq {
-    pub(super) weight: Option<u32>,
-    pub(super) budget: Option<u32>,
+    pub(super) weight: Option<NonZeroU32>,
+    pub(super) budget: Option<NonZeroU32>,
     pub(super) time_limit: Option<Time>,
     pub(super) restarts: Option<u32>,
 }
@@ -83,8 +83,8 @@ pub(super) struct Softirq {
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Group {
-    pub(super) weight: Option<u32>,
-    pub(super) budget: Option<u32>,
+    pub(super) weight: Option<NonZeroU32>,
+    pub(super) budget: Option<NonZeroU32>,
     pub(super) time_limit: Option<Time>,
 }
 
@@ -218,8 +218,7 @@ pub(super) struct Device {
     pub(super) vectors: Option<Spanned<u16>>,
     pub(super) affinity: Option<Spanned<Where>>,
     /// The controller is a thread of the machine's.
-    #[serde(default)]
-    pub(super) in_process: bool,
+    pub(super) in_process: Option<Spanned<bool>>,
     pub(super) node: Option<Spanned<usize>>,
 }
 
@@ -305,7 +304,7 @@ pub(super) struct Job {
     /// Several paths, and how one is chosen.
     pub(super) paths: Option<Multipath>,
     /// Software queues per thread and device.
-    pub(super) queues: Option<u16>,
+    pub(super) queues: Option<NonZeroU16>,
 }
 
 /// Several paths to a namespace. Without a count: the job's devices.

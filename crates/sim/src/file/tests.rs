@@ -101,7 +101,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 36] = [
+const MISTAKES: [(&str, &[&str]); 52] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -114,7 +114,29 @@ const MISTAKES: [(&str, &[&str]); 36] = [
     ("[machine.costs.interrupt]\nentry = 5000000000", &["s.toml:3:9", "at most"]),
     ("[machine]\nhogs = 1", &["s.toml:3:8", "CPU 1", "CPU 0 only", "set cpus"]),
     ("modes = [\"interupt\"]", &["s.toml:2:9", "did you mean 'interrupt'?"]),
-    ("modes = [\"poll\", \"poll\"]", &["poll twice"]),
+    ("modes = [\"poll\", \"poll\"]", &["s.toml:2:18", "poll twice"]),
+    ("modes = \"poll\"", &["s.toml:2:9", "expected a list"]),
+    ("ios = 0", &["s.toml:2:7", "expected a whole number from 1 on"]),
+    ("duration = \"0s\"", &["s.toml:2:12", "no time at all"]),
+    ("duration = \"-5ms\"", &["s.toml:2:12", "`-5ms` is not a time"]),
+    ("seeds = 100000000000", &["s.toml:2:9", "a whole number up to 4294967295"]),
+    ("[machine.scheduler]\nslice = \"0ms\"", &["s.toml:3:9", "no time at all"]),
+    ("[machine.softirq]\nweight = 0", &["s.toml:3:10", "from 1 to"]),
+    ("[group]\nbudget = 0", &["s.toml:3:10", "from 1 to"]),
+    ("[machine]\ncosts = \"none.toml\"", &["s.toml:3:9", "none.toml", "there are no files here"]),
+    (
+        "host = \"kernel\"\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nin_process = true",
+        &["s.toml:6:14", "for the user host", "leave out host"],
+    ),
+    ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
+    ("[[job]]\nqueues = 0\noptions = {}", &["s.toml:3:10", "from 1 to 65535"]),
+    ("[[job]]\noptions = { bs = \"8m\" }", &["s.toml:2:1", "requests of 8388608 bytes", "a buffer has 1048576"]),
+    ("[[job]]\noptions = { bs = \"1000\" }", &["s.toml:2:1", "not a multiple of the device's block of 512"]),
+    (
+        "[[job]]\noptions = {}\nphase = [{ from = \"5ms\", iops = 5 }, { from = \"5ms\", iops = 2 }]",
+        &["s.toml:2:1", "later than the one before"],
+    ),
+    ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "not even one block"]),
     ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),
     ("duration = 5", &["s.toml:2:12", "string"]),
     ("duration = \"5\"", &["s.toml:2:12", "lacks its unit"]),

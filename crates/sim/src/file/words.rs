@@ -16,6 +16,10 @@ impl FromStr for Time {
     fn from_str(text: &str) -> Result<Time, String> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
+        let no_time = || format!("`{text}` is not a time, such as \"20ms\"");
+        if digits.is_empty() {
+            return Err(no_time());
+        }
         let factor = match unit.trim() {
             "ns" => 1.0,
             "us" | "µs" => 1e3,
@@ -24,9 +28,24 @@ impl FromStr for Time {
             "" => return Err(format!("`{text}` lacks its unit: ns, us, ms or s")),
             other => return Err(format!("`{other}` is not a unit of time: ns, us, ms or s")),
         };
-        let nanos = digits.parse::<f64>().map_err(|_| format!("`{text}` is not a time, such as \"20ms\""))? * factor;
+        let nanos = digits.parse::<f64>().map_err(|_| no_time())? * factor;
         // A year is beyond anything that will be simulated.
         if nanos < 4e16 { Ok(Time(Nanos(nanos.round() as u64))) } else { Err(format!("`{text}` is too long")) }
+    }
+}
+
+/// A span of time of which there has to be some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lasting(pub(super) Nanos);
+
+impl FromStr for Lasting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Lasting, String> {
+        match text.parse()? {
+            Time(Nanos::ZERO) => Err(format!("`{text}` is no time at all: it has to be more")),
+            Time(nanos) => Ok(Lasting(nanos)),
+        }
     }
 }
 

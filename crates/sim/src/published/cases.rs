@@ -21,7 +21,7 @@ pub struct Case {
 }
 
 /// The shipped files that stand behind published rows.
-const FILES: [(&str, &str); 7] = [
+pub(super) const FILES: [(&str, &str); 7] = [
     ("post-000.toml", include_str!("../../../../scenarios/post-000.toml")),
     ("post-001.toml", include_str!("../../../../scenarios/post-001.toml")),
     ("post-001-fast.toml", include_str!("../../../../scenarios/post-001-fast.toml")),
@@ -71,16 +71,25 @@ impl Case {
     /// # Errors
     /// Never for [`CASES`]: the tests read them all.
     pub fn scenario(&self) -> Result<Scenario, FileError> {
-        let mut scenario = load(self.file)?;
+        load(self.file).map(|scenario| self.of(scenario))
+    }
+
+    /// The same of a scenario that is not quite its file's.
+    pub(super) fn of(&self, mut scenario: Scenario) -> Scenario {
         scenario.mode = self.mode.parse::<Mode>().unwrap_or(scenario.mode);
         (self.twist)(&mut scenario);
-        Ok(scenario)
+        scenario
     }
 }
 
 /// The shipped scenario of this name.
 pub(super) fn load(name: &str) -> Result<Scenario, FileError> {
     let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+    read(name, text)
+}
+
+/// A scenario that says this in place of the shipped file.
+pub(super) fn read(name: &str, text: &str) -> Result<Scenario, FileError> {
     Ok(file::read(&format!("scenarios/{name}"), text, &Shipped)?.scenario)
 }
 

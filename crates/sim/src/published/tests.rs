@@ -1,9 +1,19 @@
+use std::collections::BTreeSet;
+
+use units::Nanos;
+
+use super::cases::FILES;
 use super::*;
+use crate::Costs;
 
 /// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few milliseconds.
 fn outcome(scenario: &Scenario) -> Outcome {
+    shortened(scenario, Nanos::from_millis(if scenario.devices.len() > 1 { 3 } else { 500 }))
+}
+
+/// A case's outcome, of so much time at most.
+fn shortened(scenario: &Scenario, most: Nanos) -> Outcome {
     let mut scenario = scenario.clone();
-    let most = units::Nanos::from_millis(if scenario.devices.len() > 1 { 3 } else { 500 });
     for spec in &mut scenario.jobs {
         spec.job.runtime = spec.job.runtime.map(|runtime| runtime.min(most));
         spec.job.ramp_time = spec.job.ramp_time.min(most);
@@ -56,6 +66,146 @@ fn every_constant_moves_its_row() {
         let (before, after) = ((spec.figure)(&outcome(&scenario)), (spec.figure)(&outcome(&twice)));
         assert!((after / before).ln().abs() > 0.03, "{} in {}: {before} and {after}", knob.key, knob.file);
     }
+}
+
+/// Calls `with` for every number in this TOML, with its key; elements of a list have the list's.
+fn numbers(value: &mut toml::Value, key: &str, with: &mut impl FnMut(&str, &mut i64)) {
+    match value {
+        toml::Value::Integer(n) => with(key, n),
+        // A time with its unit.
+        toml::Value::String(text) => {
+            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+            if let Ok(mut n) = text[..end].parse() {
+                with(key, &mut n);
+                *text = format!("{n}{}", &text[end..]);
+            }
+        }
+        toml::Value::Array(list) => list.iter_mut().for_each(|value| numbers(value, key, with)),
+        toml::Value::Table(table) => {
+            for (name, value) in table.iter_mut() {
+                numbers(value, &if key.is_empty() { name.to_string() } else { format!("{key}.{name}") }, with);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a file says of its machine, devices and application, and what a post did not measure.
+fn is_constant(key: &str) -> bool {
+    let reads = !key.starts_with("device.profile.write") && !key.starts_with("device.profile.flush");
+    reads && ["machine.costs.", "device.profile.", "job.work"].iter().any(|start| key.starts_with(start))
+}
+
+/// Constants that may be twice what they are without a row moving by a fiftieth, by the reason for which they are there all
+/// the same.
+const BOUNDS: [(&str, &[&str]); 4] = [
+    (
+        "bounds that data sheet, post or depth give, and that no load of the post reaches",
+        &[
+            "post-000.toml device.profile.hidden_coalescing.announced_burst",
+            "post-000.toml device.profile.hidden_coalescing.messages_per_second",
+            "post-000.toml device.profile.hidden_coalescing.time_ns",
+            "post-000.toml device.profile.iops_burst",
+            "post-001.toml device.profile.hidden_coalescing.entries",
+            "post-003-libaio.toml device.profile.iops",
+            "post-003-libaio.toml device.profile.iops_burst",
+            "post-003-uring.toml device.profile.hidden_coalescing.entries",
+        ],
+    ),
+    (
+        "how a drive comes by its rate, where the rate or the host is what limits",
+        &[
+            "post-000.toml device.profile.read.base_ns",
+            "post-000.toml device.profile.read.jitter_ns",
+            "post-001-fast.toml device.profile.read.base_ns",
+            "post-001-fast.toml device.profile.read.jitter_ns",
+            "post-001.toml device.profile.read.base_ns",
+        ],
+    ),
+    (
+        "enough channels for all commands that there are",
+        &[
+            "post-000.toml device.profile.channels",
+            "post-001-fast.toml device.profile.channels",
+            "post-001.toml device.profile.channels",
+            "post-003-libaio.toml device.profile.channels",
+            "post-003-uring.toml device.profile.channels",
+        ],
+    ),
+    (
+        "small, where the list's price would not be",
+        &["post-001-fast.toml machine.costs.thread.switch", "post-001-fast.toml machine.costs.thread.wake"],
+    ),
+];
+
+/// Twice a number that a scenario has for its machine, its devices or what its application computes: a row of its post moves.
+#[test]
+fn every_number_of_a_scenario_moves_a_row() {
+    let mut still = BTreeSet::new();
+    for (name, text) in FILES {
+        let cases = || CASES.iter().filter(|case| case.file == name);
+        let figures = |text: &str| {
+            let scenario = cases::read(name, text).unwrap_or_else(|error| panic!("{error}"));
+            let most = Nanos::from_millis(if scenario.devices.len() > 1 { 2 } else { 200 });
+            let outcomes: Vec<_> = cases().map(|case| (case.name, shortened(&case.of(scenario.clone()), most))).collect();
+            let of = |case: &str| outcomes.iter().find(|(name, _)| *name == case).map(|(_, outcome)| outcome);
+            rows(&of).iter().map(|row| row.simulated).collect::<Vec<f64>>()
+        };
+        let (mut keys, before) = (BTreeSet::new(), figures(text));
+        numbers(&mut text.parse::<toml::Table>().unwrap().into(), "", &mut |key, _| {
+            keys.insert(key.to_owned());
+        });
+        for key in keys.into_iter().filter(|key| is_constant(key)) {
+            let mut twice = text.parse::<toml::Table>().unwrap().into();
+            numbers(&mut twice, "", &mut |other, n| *n *= if other == key { 2 } else { 1 });
+            let after = figures(&toml::to_string(&twice).unwrap());
+            if before.iter().zip(&after).all(|(a, b)| (a - b).abs() <= 0.02 * a.abs().max(b.abs())) {
+                still.insert(format!("{name} {key}"));
+            }
+        }
+    }
+    assert_eq!(still, BOUNDS.iter().flat_map(|(_, keys)| *keys).map(|key| (*key).to_owned()).collect());
+}
+
+/// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
+/// CPUs and under contention, those that are 0, and a threshold that the one post with long sleeps is far beyond.
+const OTHERS: [&str; 12] = [
+    "block.remote",
+    "interrupt.send",
+    "io_uring.wait_call",
+    "library.deliver",
+    "library.serve",
+    "library.submit",
+    "memory.contended_lock",
+    "memory.line_remote",
+    "thread.cold_after",
+    "thread.rouse",
+    "thread.signal",
+    "thread.timer_slack",
+];
+
+/// Twice a price of the list, wherever a scenario has it: some row is another.
+#[test]
+fn every_price_moves_a_row() {
+    let scenarios: Vec<Scenario> = CASES.iter().map(|case| case.scenario().unwrap()).collect();
+    let figures = |price: &str| {
+        let run = |mut scenario: Scenario| {
+            let mut costs = toml::Value::try_from(scenario.machine.costs).unwrap();
+            numbers(&mut costs, "", &mut |key, n| *n *= if key == price { 2 } else { 1 });
+            scenario.machine.costs = costs.try_into().unwrap();
+            let most = Nanos::from_millis(if scenario.devices.len() > 1 { 0 } else { 8 }) + Nanos::from_micros(300);
+            shortened(&scenario, most)
+        };
+        let outcomes: Vec<Outcome> = scenarios.iter().cloned().map(run).collect();
+        let of = |name: &str| CASES.iter().position(|case| case.name == name).and_then(|at| outcomes.get(at));
+        rows(&of).iter().map(|row| row.simulated).collect::<Vec<f64>>()
+    };
+    let (mut prices, before) = (BTreeSet::new(), figures(""));
+    numbers(&mut toml::Value::try_from(Costs::BARE_METAL).unwrap(), "", &mut |key, _| {
+        prices.insert(key.to_owned());
+    });
+    prices.retain(|price| figures(price).iter().zip(&before).all(|(a, b)| a == b || a.is_nan() && b.is_nan()));
+    assert_eq!(prices, OTHERS.iter().map(|price| (*price).to_owned()).collect());
 }
 
 /// The scores are of effects: a model that is wrong by the same factor everywhere predicts well, and one in which the

@@ -459,7 +459,7 @@ fn subsystems(scenario: &Scenario) -> Result<Vec<(Vec<usize>, Subsystem, Nanos)>
 }
 
 fn namespace(device: &DeviceSpec) -> Result<Namespace, SimError> {
-    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), 512).map_err(unfit)
+    Namespace::mem(Mem::new(device.bytes, Budget::new(device.bytes)), DeviceSpec::BLOCK).map_err(unfit)
 }
 
 fn bring_up_device<P: Bus>(

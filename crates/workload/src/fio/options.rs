@@ -230,7 +230,7 @@ fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
         "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => return Err(format!("'{name}': Reap does not trim yet")),
         _ => {
             let names = ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
-            return Err(match units::nearest(name, names.into_iter()) {
+            return Err(match units::nearest(name, names) {
                 Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
                 None => format!("'{name}' is none of {}", names.join(", ")),
             });

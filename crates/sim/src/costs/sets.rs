@@ -45,10 +45,12 @@ impl Costs {
             // a shorter time polling.
             idle_exit: Nanos(500),
             idle_after: Nanos(1_000),
-            // C6 empties a core's own caches; intel_idle enters it from a predicted 600 µs on.
+            // C6 empties a core's own caches (Intel's data sheets); intel_idle enters it from a predicted 600 µs on (its
+            // table for Ice Lake servers).
             cold_after: Nanos(600_000),
-            // An estimate: 680 lines of code and data on a submission's way down, some 40 KiB, from the shared cache, which
-            // stays on: 20 ns each.
+            // That warming up costs besides the transition is known (Antoniou et al., Agile C-states, TACO 2024), how much in
+            // the kernel's I/O path is not. An estimate: 680 lines of code and data on a submission's way down, some 40 KiB,
+            // from the shared cache, which stays on: 20 ns each.
             cold: Nanos(13_600),
             timer: Nanos(150),
             timer_slack: Nanos(0),

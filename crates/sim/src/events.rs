@@ -34,6 +34,9 @@ pub(crate) struct Calendar {
     alone: (usize, Nanos),
 }
 
+/// Matches of a calendar with few sources: 16, which is what one CPU and one device make.
+const FEW: usize = 1 + ARITY;
+
 /// No source has this number.
 const NOBODY: usize = usize::MAX;
 
@@ -71,7 +74,8 @@ impl Calendar {
                 return;
             }
             players[place] = key;
-            key = players.iter().fold(NEVER, |a, &b| a.min(b));
+            let [a, b, c, d] = *players;
+            key = a.min(b).min(c.min(d));
             if n == 0 {
                 self.next = key;
                 return;
@@ -94,9 +98,13 @@ impl Calendar {
     }
 
     /// Whether a source's alarm would be the next one, were it set for this instant now: nobody else has an earlier one, or
-    /// one of the same instant. It may say no where somebody else's has been moved away, or has gone off and is not set again.
+    /// one of the same instant. It may say no where somebody else's has been moved away, or has gone off and is not set again;
+    /// and where there are many: then somebody else is nearly always before, and to find out costs more than it saves.
     #[inline]
     pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
+        if self.matches.len() > FEW {
+            return false;
+        }
         if self.alone.0 != source {
             self.alone = (source, self.first_but(source));
         }
@@ -124,10 +132,14 @@ impl Calendar {
         if self.next == NEVER {
             return None;
         }
-        let source = (self.next as usize) & ((1 << SOURCE_BITS) - 1);
+        let source = source_of(self.next);
         (self.due, self.alone) = (Some(source), (NOBODY, Nanos::ZERO));
         Some((instant(self.next), source))
     }
+}
+
+fn source_of(key: Key) -> usize {
+    key as usize & ((1 << SOURCE_BITS) - 1)
 }
 
 fn instant(key: Key) -> Nanos {

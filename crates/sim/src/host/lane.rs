@@ -21,6 +21,9 @@ pub(crate) struct Lane {
     pub(crate) plan: Plan,
     /// What the policy is told next.
     pub(crate) seen: Seen,
+    /// When its last look released the lock, an entry was there that it had not taken. Its policy may have been told since, and
+    /// have nothing in flight to look for.
+    pub(crate) leaves_some: bool,
     /// The mode that was asked for and not yet adopted.
     pub(crate) wanted: Option<Mode>,
     /// The thread has slept, or was away, since the last look.
@@ -56,6 +59,7 @@ impl Lane {
             tuning,
             plan: Plan::Rest,
             seen: Seen::default(),
+            leaves_some: false,
             wanted: None,
             slept: false,
             mine: 0,
@@ -127,6 +131,14 @@ impl Lane {
         }
         self.owner = false;
         queue.role.release(self.sleeper).map(thread_of)
+    }
+
+    /// Goes away from a shared queue on which its last look has left an entry: the owner of its notification, to be woken,
+    /// because it may have found the lock held. Told once.
+    pub(crate) fn left_behind(&mut self, queue: &HwQueue) -> Option<TaskId> {
+        let known = std::mem::take(&mut self.leaves_some) && queue.shared;
+        let owner = if known { queue.role.owner().map(thread_of) } else { None };
+        owner.filter(|&owner| owner != thread_of(self.sleeper))
     }
 
     /// Whether the queue's signal is this thread's to follow.

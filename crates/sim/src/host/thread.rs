@@ -212,6 +212,7 @@ impl Thread {
             self.adopt(g);
         }
         if !self.leaving && (self.reached(g.now) || self.app.can_post()) {
+            self.tell_owners(g);
             self.at = At::Load;
             return Ok(Progress::Private(Nanos::ZERO));
         }
@@ -292,12 +293,23 @@ impl Thread {
                 _ => {}
             }
         }
+        self.tell_owners(g);
     }
 
     /// Hands on every notification: it computes, or is done.
     fn leave_all(&mut self, g: &mut Ground) {
         for lane in self.lanes.iter_mut().filter(|_| g.habits.hands_on) {
             g.out.extend(lane.leave(&g.queues[lane.queue]).map(Effect::Poke));
+        }
+        self.tell_owners(g);
+    }
+
+    /// It goes away from entries that it knows of: as in the library, whoever owns the notification is told, whether it has
+    /// found the lock held or not. Nobody remembers that.
+    fn tell_owners(&mut self, g: &mut Ground) {
+        if g.context == Context::Waiter && g.habits.releases_look {
+            let lanes = self.lanes.iter_mut();
+            g.out.extend(lanes.filter_map(|lane| lane.left_behind(&g.queues[lane.queue])).map(Effect::Poke));
         }
     }
 
@@ -372,8 +384,13 @@ impl Thread {
         let index = lane.queue;
         let (pending, kick) = g.queues[index].release();
         lane.seen.pending |= pending;
-        if kick && g.habits.releases_look {
+        lane.leaves_some = pending;
+        // An interrupt handler that was turned away does not come again by itself.
+        if kick && g.context != Context::Waiter && g.habits.releases_look {
             g.out.push(Effect::Kick(index));
+        }
+        if matches!(after, After::Commit(_)) {
+            self.tell_owners(g);
         }
         self.at = after.at();
         let mut taken = std::mem::take(&mut self.taken);

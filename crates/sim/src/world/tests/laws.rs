@@ -127,6 +127,22 @@ fn executors_with_other_habits_are_caught() {
     }
 }
 
+/// Threads that share a hardware queue look by themselves. One takes its last entry, and while it still holds the lock
+/// another's last one comes: its owner wakes, finds the lock held, and sleeps. The first has nothing more to wait for, and
+/// goes away from an entry that it knows of.
+#[test]
+fn whoever_goes_away_from_entries_tells_the_owner_of_the_look() {
+    let slow = LibraryCosts { reap: Nanos(20_000), ..Costs::BARE_METAL.library };
+    let run = |seed, habits| {
+        let job = workload::Job { numjobs: 2, ..closed_loop(2, 2) };
+        let profile = Profile { read: Service { jitter: Nanos(60_000), ..Profile::optane().read }, ..Profile::optane() };
+        let base = Scenario::new(Mode::INTERRUPT, profile, job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
+        Scenario { machine: Machine { cpus: 2, ..base.machine.clone() }, seed, ..base }.run_with(habits)
+    };
+    assert!((0..200).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.completed == 4)));
+    assert!((0..200).any(|seed| matches!(run(seed, LEAVES_ENTRIES), Err(SimError::Standstill { in_flight: 1.., .. }))));
+}
+
 /// A switch from a mode whose thread looks by itself to one that leaves it to the interrupt takes a mask off: entries
 /// that were posted under it have sent no message, and these eight are all there will be.
 #[test]

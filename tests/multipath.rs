@@ -278,6 +278,10 @@ fn a_namespace_that_is_resized_is_used_in_its_new_size() {
     resize(&device, 0, all);
     wait_for_size(&device, all, [true, true]);
     round_trip(&queue, 8, 4, 3);
+    // Detached from one controller it is where it was on the other.
+    resize(&device, 0, 0);
+    wait_for_size(&device, all, [false, true]);
+    round_trip(&queue, 8, 4, 4);
     let events = device.health().events;
     let told = format!("namespace 1 has {all} logical blocks now, and had {}", all / 2);
     assert_eq!(events.iter().filter(|event| **event == told).count(), 2, "{events:?}");

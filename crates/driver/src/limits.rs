@@ -276,6 +276,13 @@ impl Namespace {
         Ok(self)
     }
 
+    /// Whether what was `before` under the same identifier may be taken for this, whatever its size: another format or another name is
+    /// another namespace.
+    pub fn is_still(&self, before: &Namespace) -> bool {
+        let who = |ns: &Namespace| (ns.block_log2, ns.nguid, ns.eui64, ns.uuid);
+        who(self) == who(before)
+    }
+
     /// Bytes of a logical block.
     pub fn block_size(&self) -> u64 {
         1 << self.block_log2

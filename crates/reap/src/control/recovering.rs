@@ -95,9 +95,9 @@ impl Keeper {
         let before = std::mem::replace(&mut self.inventory, inventory);
         tracing::info!("the controller is up again");
         for was in &before.namespaces {
-            let now =
-                self.inventory.namespaces.iter().find(|namespace| namespace.nsid == was.nsid && namespace.block_log2 == was.block_log2);
-            self.shows(was.nsid, now.map_or(0, |now| now.blocks));
+            let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
+            let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
+            self.shows(was.nsid, blocks);
         }
         for queue in &self.queues {
             queue.pair.reopen();

@@ -76,8 +76,8 @@ impl Keeper {
     fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
         let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
         let blocks = match driver::Namespace::new(nsid, identify) {
-            // Another format is another namespace, as far as handles of this one go.
-            Ok(now) if now.block_log2 == before.block_log2 => now.blocks,
+            // The UUID is not told here.
+            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_still(before) => now.blocks,
             _ => 0,
         };
         self.shows(nsid, blocks);

@@ -156,18 +156,20 @@ impl Seat {
     }
 
     /// The path's controller shows the namespace in this size. If that is news it is the size that the namespace has, and paths whose
-    /// controllers show another are not used until they show this one: of several controllers, one is the first to be told.
+    /// controllers show another are not used until they show this one: of several controllers, one is the first to be told. One that
+    /// shows no blocks (the namespace is detached from it, or is not the same any more) says nothing of the others.
     pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
         let Some(place) = self.board.places.get(self.path.index()) else { return };
         if self.board.nsid.load(Acquire) != u64::from(nsid.0) || place.blocks.swap(blocks, AcqRel) == blocks {
             return;
         }
+        let size = if blocks == 0 { self.board.blocks() } else { blocks };
         for (n, place) in (0..).zip(&self.board.places) {
             let shown = place.blocks.load(Acquire);
-            self.board.change(PathId(n), |was| Standing { fits: shown == blocks || shown == UNTOLD, ..was });
+            self.board.change(PathId(n), |was| Standing { fits: shown == size || shown == UNTOLD, ..was });
         }
         // Whoever reads the new size finds that paths of the old one are not used.
-        self.board.blocks.store(blocks, Release);
+        self.board.blocks.store(size, Release);
     }
 
     /// The controller has lost what its cache held. Before it is said that the path is up.

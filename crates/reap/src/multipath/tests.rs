@@ -38,6 +38,11 @@ fn a_size_that_is_news_is_the_size() {
     assert_eq!((fits(), board.blocks()), ([false, true], 50));
     seats[0].set_blocks(nvme::Nsid(1), 50);
     assert_eq!((fits(), board.blocks()), ([true, true], 50));
+    // Gone from one controller is not gone.
+    seats[1].set_blocks(nvme::Nsid(1), 0);
+    assert_eq!((fits(), board.blocks()), ([true, false], 50));
+    seats[1].set_blocks(nvme::Nsid(1), 50);
+    assert_eq!((fits(), board.blocks()), ([true, true], 50));
 }
 
 /// A life of a path as the housekeeping thread tells it, and what a queue reads.

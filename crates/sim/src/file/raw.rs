@@ -241,7 +241,7 @@ impl<'de> Deserialize<'de> for Timing {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Timing, A::Error> {
                 let profile = ProfileFile::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Timing(profile.into_profile("own".into())))
+                Ok(Timing(profile.into_profile("own profile".into())))
             }
         }
         deserializer.deserialize_any(Either)

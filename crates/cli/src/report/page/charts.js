@@ -99,8 +99,9 @@ function forest(some, figure, format, width, { middle = null } = {}) {
   const names = [...new Set(some.map((row) => row.name))];
   const x = scale([...some.flatMap((row) => withInterval(row, figure)), middle], "", format, { ticks: width < 360 ? 3 : 4 });
   const own = { fontSize: 12, tickSize: 0, label: null };
+  x.values ??= ticksWithin(x, width - marginFor(names) - 20);
   const marks = [
-    Plot.gridX({ ticks: x.values ?? x.ticks, strokeOpacity: 0.16 }), Plot.axisX({ ticks: x.values ?? x.ticks, tickFormat: x.tickFormat, tickSize: 0, label: null }), Plot.axisY(own),
+    Plot.gridX({ ticks: x.values, strokeOpacity: 0.16 }), Plot.axisX({ ticks: x.values, tickFormat: x.tickFormat, tickSize: 0, label: null }), Plot.axisY(own),
     Plot.ruleY(names, { stroke: "var(--line)", strokeOpacity: 0.7 }), ...(middle === null ? [] : [Plot.ruleX([middle], { stroke: "var(--soft)", strokeDasharray: "3 3" })]),
     ...byMode(some, (rows, mode) => [intervals(rows, mode, figure, "name", { lying: true }), points(rows, mode, figure, "name", { r: 5 })]),
     tip(some, figure, "name", (row) => row.words ?? tell(row)),

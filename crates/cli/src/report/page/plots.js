@@ -43,6 +43,14 @@ function logTicks(low, high, most) {
   return d3.ticks(low, high, most);
 }
 
+// As many ticks of a linear axis as have room for their labels.
+function ticksWithin(axis, room) {
+  const fits = (values) => values.length * (12 + 6 * Math.max(...values.map((value) => axis.tickFormat(value).length))) <= room;
+  let most = axis.ticks;
+  while (most > 1 && !fits(d3.ticks(...axis.domain, most))) most -= 1;
+  return d3.ticks(...axis.domain, most);
+}
+
 // Grid and axis of one direction.
 function axes(x, y) {
   const grid = { strokeOpacity: 0.16 };

@@ -5,8 +5,9 @@
 //!
 //! Each round runs both modes without recording and both while recording, one after the other; the prices are measured
 //! once before, by `reap calibrate`, for the length of sleeps that the depth brings about. CPU is that of the job
-//! threads (CLOCK_THREAD_CPUTIME_ID; of the simulated machine, time in threads). Medians over rounds with all their
-//! range; for a quiet machine.
+//! threads (CLOCK_THREAD_CPUTIME_ID; of the simulated machine, time in threads). Beside them, without a goal, what explains
+//! them: messages and doorbells for each I/O, and completions that a wake-up brought (a wait that returned at once is
+//! none in the simulator, and one for real). Medians over rounds with all their range; for a quiet machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,12 +19,26 @@ const MODES: [&str; 2] = ["interrupt", "poll"];
 const DEPTHS: [(u32, u32); 2] = [(1, 15), (32, 1)];
 const DEVICE: &str = "mem:256M?profile=optane";
 
-/// CPU in ns per I/O, and the median latency in ns.
+/// CPU in ns per I/O, and the median latency in ns; and what was counted.
 #[derive(Clone, Copy)]
 struct Figures {
     cpu: f64,
     p50: f64,
+    messages: f64,
+    doorbells: f64,
+    brought: f64,
 }
+
+/// A figure's name, and where it stands.
+type Column = (&'static str, fn(&Figures) -> f64);
+
+const COLUMNS: [Column; 5] = [
+    ("CPU ns/IO", |f| f.cpu),
+    ("p50 ns", |f| f.p50),
+    ("messages/IO", |f| f.messages),
+    ("doorbells/IO", |f| f.doorbells),
+    ("IO/wake-up", |f| f.brought),
+];
 
 fn reap(dir: &Path, arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_reap")).current_dir(dir).args(arguments).output().expect("reap starts");
@@ -38,7 +53,14 @@ fn real(dir: &Path, mode: &str, record: Option<&str>) -> Figures {
     let json = reap(dir, &arguments);
     let job = &json["jobs"][0];
     let number = |value: &Value| value.as_f64().expect("a number");
-    Figures { cpu: number(&job["reap"]["cpu_ns_per_io"]), p50: number(&job["read"]["lat_ns"]["percentile"]["50.000000"]) }
+    let (counted, ios) = (&job["reap"], number(&job["read"]["total_ios"]));
+    Figures {
+        cpu: number(&counted["cpu_ns_per_io"]),
+        p50: number(&job["read"]["lat_ns"]["percentile"]["50.000000"]),
+        messages: number(&counted["messages"]) / ios,
+        doorbells: number(&counted["sq_doorbells"]) / ios,
+        brought: counted["completions_per_wakeup"].as_f64().unwrap_or_default(),
+    }
 }
 
 /// What the recording says of `mode`.
@@ -48,7 +70,13 @@ fn predicted(dir: &Path, trace: &str, mode: &str) -> Figures {
     let row = &rows["rows"][0];
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {row}"));
     let thread = number(&row["cpu_pct"]["thread"]) / 100.0 * 1e9 / number(&row["iops"]);
-    Figures { cpu: thread, p50: number(&row["lat_ns"]["p50"]) }
+    Figures {
+        cpu: thread,
+        p50: number(&row["lat_ns"]["p50"]),
+        messages: number(&row["messages_per_s"]) / number(&row["iops"]),
+        doorbells: number(&row["sq_doorbells_per_s"]) / number(&row["iops"]),
+        brought: row["completions_per_wakeup"].as_f64().unwrap_or_default(),
+    }
 }
 
 fn spread(of: impl Iterator<Item = f64>) -> (f64, f64, f64) {
@@ -79,12 +107,14 @@ fn main() {
             found.push([a, b, predicted(dir, &traces[1], MODES[0]), predicted(dir, &traces[0], MODES[1])]);
         }
         for (real, predicted, from, to) in [(1, 3, MODES[0], MODES[1]), (0, 2, MODES[1], MODES[0])] {
-            for (what, of) in [("CPU ns/IO", (|f: &Figures| f.cpu) as fn(&Figures) -> f64), ("p50 ns", |f| f.p50)] {
+            for (what, of) in COLUMNS {
                 let (was, low, high) = spread(found.iter().map(|round| of(&round[real])));
                 let (said, least, most) = spread(found.iter().map(|round| of(&round[predicted])));
+                let digits = if was < 100.0 { 2 } else { 0 };
+                let error = if was > 0.0 { format!("{:+.1} %", (said / was - 1.0) * 100.0) } else { String::new() };
                 println!(
-                    "{depth:>5}  {from:<9}  {to:<9} {what:<9} {was:>7.0} ({low:.0}–{high:.0})  {said:>7.0} ({least:.0}–{most:.0})  {:>+6.1} %",
-                    (said / was - 1.0) * 100.0
+                    "{depth:>5}  {from:<9}  {to:<9} {what:<12} {was:>7.digits$} ({low:.digits$}–{high:.digits$})  {said:>7.digits$} \
+                     ({least:.digits$}–{most:.digits$})  {error:>8}"
                 );
             }
         }

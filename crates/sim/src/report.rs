@@ -44,7 +44,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A round begins, or a handler's run, or a look after a commit.
+    /// A round begins, or a handler's run.
     pub(crate) fn begin_drain(&mut self) {
         self.drain = 0;
     }
@@ -54,6 +54,14 @@ impl Tally {
         self.empty_looks += u64::from(found == 0);
         self.drain += found;
         self.drain_max = self.drain_max.max(self.drain);
+    }
+
+    /// A look after a commit has a budget of its own, and may come in the middle of a round.
+    pub(crate) fn checked(&mut self, found: u32) {
+        self.looks += 1;
+        self.empty_looks += u64::from(found == 0);
+        self.found_by_check += u64::from(found);
+        self.drain_max = self.drain_max.max(found);
     }
 
     /// A command to this target succeeded.

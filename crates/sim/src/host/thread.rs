@@ -352,10 +352,12 @@ impl Thread {
         if let Some(violation) = reaped.violation {
             g.out.push(Effect::Violation(device, violation));
         }
-        self.tally.looked(reaped.found);
         match after {
-            After::Decide => self.round.took(reaped.found),
-            After::Commit(_) => self.tally.found_by_check += u64::from(reaped.found),
+            After::Decide => {
+                self.tally.looked(reaped.found);
+                self.round.took(reaped.found);
+            }
+            After::Commit(_) => self.tally.checked(reaped.found),
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
@@ -461,7 +463,6 @@ impl Thread {
 
     fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
         let after = After::Commit(lane + 1);
-        self.tally.begin_drain();
         let pending = g.queues[self.lanes[lane].queue].pair.pending();
         self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
         Progress::Busy(g.costs.library.look)

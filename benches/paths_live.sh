@@ -1,50 +1,69 @@
 #!/bin/bash
-# `latency` against `queue-depth`, live: interleaved pairs of runs, in random order within a pair, for each kind of unequal paths and for
-# equal ones. Prints the median ratio of IOPS, its 95 % interval (order statistics of the pairs), and the median of each one's p99.
-#   benches/paths_live.sh [PAIRS (15)] [SECONDS (1)] [REAP (target/release/reap)]
-# A quiet machine with two CPUs, python3. 15 pairs of 1 s take two and a half minutes.
+# `latency` against `queue-depth`, live: unequal paths, and equal ones. In each round every case is run under both policies, all in random
+# order; what is judged is the ratio within a round: the median over rounds, with its 95 % bootstrap interval.
+#   benches/paths_live.sh [ROUNDS (30)] [REAP (target/release/reap)]
+# 30 rounds take four minutes. Two CPUs and python3; a quiet machine.
+#
+# The host's thread and the one that steps the controllers have a CPU each at best, and neither may be what limits a path. So the
+# drives are slow ones: a read takes a millisecond, eight are in flight, 8,000 a second at most, and waiting costs next to no CPU.
 set -euo pipefail
-pairs=${1:-15} seconds=${2:-1} reap=${3:-target/release/reap}
-[ "$pairs" -ge 6 ] || { echo "an interval needs 6 pairs or more" >&2; exit 1; }
+rounds=${1:-30} reap=${2:-target/release/reap}
+[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p cli" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-printf '[load]\nrw=randread\nbs=4k\niodepth=32\nsize=64m\ntime_based\nruntime=%s\n' "$seconds" >"$dir/job.fio"
-# A drive of 300,000 reads a second, and one of a third.
-for drive in "whole 24 80000" "third 24 240000"; do
-    read -r name channels base <<<"$drive"
-    printf 'channels = %s\nread = { base_ns = %s }\nwrite = { base_ns = 20000 }\n' "$channels" "$base" >"$dir/$name.toml"
+# While the ramp lasts `latency` learns.
+printf '[load]\nrw=randread\nbs=4k\niodepth=8\nsize=64m\ntime_based\nruntime=500ms\nramp_time=300ms\n' >"$dir/job.fio"
+for drive in "whole 1000000" "third 3000000"; do
+    read -r name base <<<"$drive"
+    printf 'channels = 16\nread = { base_ns = %s, jitter_ns = 100000 }\nwrite = { base_ns = 20000 }\n' "$base" >"$dir/$name.toml"
 done
 
-run() { # run POLICY PATH PATH: IOPS and p99 in ns
-    "$reap" run "$dir/job.fio" --output-format json --completion poll --device "multipath:?path=$2&path=$3&policy=$1" 2>/dev/null |
-        python3 -c 'import json, sys; read = json.load(sys.stdin)["jobs"][0]["read"]; print(read["iops"], read["clat_ns"]["percentile"]["99.000000"])'
-}
+python3 - "$rounds" "$reap" "$dir" <<'END'
+import json, random, statistics, subprocess, sys
 
-cases=(
-    "2 ms farther|mem:64M?profile=tlc|mem:64M?profile=tlc%26delay=2ms"
-    "30 ms farther|mem:64M?profile=tlc|mem:64M?profile=tlc%26delay=30ms"
-    "a third of the IOPS|mem:64M?profile=$dir/whole.toml|mem:64M?profile=$dir/third.toml"
-    "equal|mem:64M?profile=tlc|mem:64M?profile=tlc"
-)
-for ((pair = 1; pair <= pairs; pair++)); do
-    for case in "${cases[@]}"; do
-        IFS='|' read -r name first second <<<"$case"
-        if ((RANDOM % 2)); then
-            depth=$(run queue-depth "$first" "$second") latency=$(run latency "$first" "$second")
-        else
-            latency=$(run latency "$first" "$second") depth=$(run queue-depth "$first" "$second")
-        fi
-        echo "$name|$depth|$latency" | tr ' |' '_;' | sed 's/_\([0-9]\)/;\1/g' >>"$dir/all"
-    done
-done
-python3 - "$dir/all" <<'END'
-import statistics, sys
-rows = [line.strip().rsplit(";", 4) for line in open(sys.argv[1])]
-for name in dict.fromkeys(row[0] for row in rows):
-    own = [[float(figure) for figure in row[1:]] for row in rows if row[0] == name]
-    ratios = sorted(latency / depth for depth, _, latency, _ in own)
-    k = max(int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5), 1)
-    tails = [statistics.median(row[at] for row in own) / 1e3 for at in (1, 3)]
-    median = statistics.median(ratios)
-    print(f"{name.replace('_', ' '):<22} × {median:.2f} [{ratios[k - 1]:.2f}, {ratios[-k]:.2f}]  p99 {tails[1]:.0f} µs against {tails[0]:.0f} µs")
+rounds, reap, directory = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+whole, third = (f"mem:64M?profile={directory}/{name}.toml" for name in ("whole", "third"))
+# Name, paths, and the least that the ratio of throughputs is to be.
+cases = [
+    ("2 ms farther", (whole, whole + "%26delay=2ms"), 1.1),
+    ("30 ms farther", (whole, whole + "%26delay=30ms"), 1.1),
+    ("a third of the IOPS", (whole, third), 1.1),
+    ("equal", (whole, whole), 0.98),
+]
+policies = ("queue-depth", "latency")
+
+
+def block(case, policy):
+    device = f"multipath:?path={case[1][0]}&path={case[1][1]}&policy={policy}"
+    command = [reap, "run", f"{directory}/job.fio", "--output-format", "json", "--completion", "interrupt", "--device", device]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    read = json.loads(done.stdout)["jobs"][0]["read"]
+    return read["iops"], read["clat_ns"]["percentile"]["99.000000"]
+
+
+def interval(ratios):
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[-51]
+
+
+figures = {}
+for _ in range(rounds):
+    blocks = [(at, policy) for at in range(len(cases)) for policy in policies]
+    random.shuffle(blocks)
+    for at, policy in blocks:
+        figures.setdefault((at, policy), []).append(block(cases[at], policy))
+print(f"latency ÷ queue-depth, medians of {rounds} rounds with their 95 % intervals")
+for at, (name, _, least) in enumerate(cases):
+    pairs = list(zip(figures[at, "queue-depth"], figures[at, "latency"]))
+    line = f"{name:<20}"
+    for figure, what in enumerate(("IOPS", "p99")):
+        ratios = [latency[figure] / depth[figure] for depth, latency in pairs]
+        low, high = interval(ratios)
+        line += f"  {what} × {statistics.median(ratios):.3f} ({low:.3f}–{high:.3f})"
+        if figure == 0:
+            line += f", goal {least}: " + ("met" if low >= least else "missed" if high < least else "open")
+    print(line)
 END

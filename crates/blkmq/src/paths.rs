@@ -9,7 +9,6 @@
 
 mod batch;
 mod count;
-mod fit;
 mod latency;
 mod lines;
 mod numa;
@@ -18,6 +17,8 @@ mod policy;
 mod queue_depth;
 mod round_robin;
 mod set;
+mod trial;
+mod usual;
 
 use handover::sync::atomic::AtomicU8;
 use handover::sync::atomic::Ordering::Relaxed;
@@ -69,8 +70,6 @@ pub struct ShapeError {
 pub struct Token {
     /// The row of counts; [`NO_ROW`]: the policy does not count.
     row: u32,
-    /// The load that it found there.
-    found: u32,
     kind: Kind,
     class: Class,
     path: PathId,
@@ -194,11 +193,11 @@ impl Paths {
         let policy = self.policy();
         let kind = policy.kind();
         if !policy.counts() {
-            return Token { row: NO_ROW, found: 0, kind, class, path };
+            return Token { row: NO_ROW, kind, class, path };
         }
-        let mut token = Token { row: place.row(kind), found: 0, kind, class, path };
-        token.found = self.counts.add(token.row, path, token.weight(), place.owns(kind, token.row), lines);
-        if kind == Kind::Loads && token.found == 0 {
+        let token = Token { row: place.row(kind), kind, class, path };
+        let found = self.counts.add(token.row, path, token.weight(), place.owns(kind, token.row), lines);
+        if kind == Kind::Loads && found == 0 {
             self.learnt.busy(path, place.queue, now, lines);
         }
         token
@@ -214,7 +213,7 @@ impl Paths {
         self.counts.take(token.row, token.path, token.weight(), place.owns(token.kind, token.row), lines);
         if token.kind == Kind::Loads {
             let queue = token.row - Kind::Loads.first(&self.shape);
-            self.learnt.end(token.path, queue, latency::Ended { found: token.found, class: token.class, latency, now }, lines);
+            self.learnt.end(token.path, queue, latency::Ended { class: token.class, latency, now }, lines);
         }
     }
 

@@ -13,40 +13,28 @@ use super::queue_depth;
 use super::set::{PathId, PathSet};
 use super::{Paths, Policy, Token, weight};
 
-/// What is to be known of a path to choose it or not: its cost at a load, in nanoseconds.
+/// What is to be known of a path to choose it or not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub path: PathId,
     /// What is in flight there, as the policy counts.
     pub load: u32,
-    /// How long a request usually takes. Paths for which this is about the same are told apart by their load alone.
+    /// How long a request is expected to take (ns). Paths for which this is about the same are told apart by their load alone.
     pub usual: f32,
-    /// A request costs `base` + `rise` × load, and `least` at least.
-    pub base: f32,
-    pub rise: f32,
-    pub least: f32,
 }
-
-/// Paths whose usual latencies are within this factor count as equal.
-const NEAR_ENOUGH: f32 = 1.4;
 
 impl Standing {
     /// Where load is all that is known.
     #[inline]
     pub(super) fn by_load(path: PathId, load: u32) -> Standing {
-        Standing { path, load, usual: 1.0, base: 0.0, rise: 0.0, least: 0.0 }
+        Standing { path, load, usual: 1.0 }
     }
 
+    /// Whether it is better than `other`, where `near` is the factor within which latencies count as the same.
     #[inline]
-    fn cost(&self) -> f32 {
-        (self.base + self.rise * self.load as f32).max(self.least)
-    }
-
-    /// Whether it is better than `other`.
-    #[inline]
-    pub(super) fn beats(&self, other: &Standing) -> bool {
-        let near = self.usual <= other.usual * NEAR_ENOUGH && other.usual <= self.usual * NEAR_ENOUGH;
-        if near { self.load < other.load } else { self.cost() < other.cost() }
+    pub(super) fn beats(&self, other: &Standing, near: f32) -> bool {
+        let is_near = self.usual <= other.usual * near && other.usual <= self.usual * near;
+        if is_near { self.load < other.load } else { self.usual < other.usual }
     }
 }
 
@@ -82,6 +70,8 @@ pub struct Batch {
     row: u32,
     kind: Kind,
     weight: u32,
+    /// For `latency`: the factor within which paths count as equal.
+    near: f32,
     /// Among the ranked, the one that was chosen last.
     last: usize,
 }
@@ -97,6 +87,7 @@ impl Batch {
             row: NO_ROW,
             kind: Kind::Loads,
             weight: 0,
+            near: 1.0,
             last: 0,
         }
     }
@@ -126,12 +117,17 @@ impl Batch {
         let (first, others) = self.ranked.split_first()?;
         let (mut best, mut last) = (&first.standing, 0);
         for (n, Ranked { standing, .. }) in others.iter().enumerate() {
-            if standing.beats(best) {
+            if standing.beats(best, self.near) {
                 (best, last) = (standing, n + 1);
             }
         }
+        let (path, unheard_of) = (best.path, best.usual == 0.0);
         self.last = last;
-        Some(best.path)
+        if unheard_of && let Some(ranked) = self.ranked.get_mut(last) {
+            // One is enough to see what it is like.
+            ranked.standing.usual = f32::INFINITY;
+        }
+        Some(path)
     }
 }
 
@@ -196,6 +192,9 @@ impl Paths {
             Policy::Latency => (How::Best, among, place.first),
         };
         batch.how = how;
+        if how == How::Best {
+            batch.near = self.learnt.near(among, place, class, now);
+        }
         for path in ranked.iter_from(first) {
             let standing = match policy {
                 Policy::Numa | Policy::RoundRobin => Standing::by_load(path, 0),
@@ -214,7 +213,7 @@ impl Paths {
         let Batch { ranked, last, class: of, row, kind, weight, .. } = batch;
         let last = ranked.get_mut(*last).filter(|ranked| ranked.standing.path == path && *of == class);
         let Some(ranked) = last else { return self.start(path, place, class, now, lines) };
-        let token = Token { row: *row, found: ranked.standing.load, kind: *kind, class, path };
+        let token = Token { row: *row, kind: *kind, class, path };
         ranked.standing.load = ranked.standing.load.wrapping_add(*weight);
         token
     }

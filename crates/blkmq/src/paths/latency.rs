@@ -1,28 +1,17 @@
 //! `latency`: the path on which *this* request is expected to complete first.
 //!
-//! Each hardware queue learns for itself, so that no line is written by two CPUs that do not share the queue anyway. For
-//! each path it knows the usual latency of each class of request, and how latency goes with load: the load that requests
-//! found when they were sent, and the slope of a line through what became of them. What a request has to expect is
+//! Each hardware queue learns for itself the usual latency of each class of request on each path, so that no line is written by
+//! two CPUs that do not share the queue anyway. A request is expected to take what is usual. Six rules go with it.
 //!
-//! ```text
-//! expected = usual latency × (1 + slope × (load now − usual load))
-//! ```
+//! *Near enough*: paths whose usual latencies differ by less than a factor count as equal, and the one with the least load is taken; so
+//! equal paths are shared as `queue-depth` shares them, and nobody runs after noise. *Trials*: where all paths are full that factor
+//! has to be a large one, and whether it is so is found out by trying (`trial.rs`). *Silence*: a path that has had something in
+//! flight for twice as long as usual, and has answered nothing, is expected to stay silent for as long again; so a path that
+//! degrades is left before the first late answer is there. *Exploration*: now and then a request goes to the path that has
+//! been heard of least, so that one that has got better is found. *Pioneers*: a path of which nothing is known gets one request, and no
+//! more before that is back. *Oblivion*: what is known of a path that was silent for long counts for half against its next answer.
 //!
-//! Where a path has room the slope is nothing, and it is expected to take what it always takes; where requests wait
-//! behind each other the line goes through the origin, and the queue in front of this one counts in full. There a
-//! request also makes all that come after it wait: by slope × load × usual latency. That *toll* is added several times
-//! over. Without it each would take the fast path until waiting there is as bad as the slow path is at its best: right
-//! for every single one, and a slow path that stays idle means less for all. Load is measured by size, so that a large
-//! request counts for more than a small one.
-//!
-//! Five rules go with it. *Silence*: a path that has had something in flight for twice as long as usual, and has answered
-//! nothing, is expected to stay silent for as long again; so a path that degrades is left before the first late answer is
-//! there. *Near enough*: paths whose usual latencies differ by less than the noise of what was learnt count as equal, and
-//! the one with the least load is taken; so equal paths are shared as `queue-depth` shares them, and nobody runs after
-//! noise. *Exploration*: now and then a request goes to the path that has been heard of least, so that one that has got
-//! better is found. *Pioneers*: a path of which nothing is known gets one request, and no more before that is back.
-//! *Doubt*: a load that never changes teaches nothing about slopes. So for a few choices now and then every path is taken
-//! to be full; where another is near enough to be worth it, load moves there, and the slope shows.
+//! Load is measured by size, so that a large request counts for more than a small one.
 
 use crossbeam_utils::CachePadded;
 use handover::sync::atomic::Ordering::Relaxed;
@@ -32,10 +21,11 @@ use units::{Class, Nanos};
 use super::Shape;
 use super::batch::Standing;
 use super::count::Rows;
-use super::fit::{Fit, Latencies};
 use super::lines::{Line, Lines, Table};
 use super::place::{Kind, Place};
 use super::set::{PathId, PathSet};
+use super::trial::{Trial, Verdict, WITHIN_SIGHT};
+use super::usual::Usual;
 
 /// One choice in so many explores, if there is anything to explore: well below one in a hundred, which would be seen in
 /// the 99th percentile.
@@ -50,28 +40,8 @@ const EXPLORE_SHARE: u64 = 100;
 /// What is known of a path that has not answered for this long may be out of date: the next answer counts for half.
 const STALE_AFTER: Nanos = Nanos::from_millis(20);
 
-/// Choices in which every path is taken for full: the first of so many of each stretch, and some before it has come to that.
-const DOUBTED: u32 = 256;
-const STRETCH: u32 = 16384;
-
-/// Whether that is so for a choice of this number.
-#[inline]
-fn doubts(choice: u32) -> bool {
-    choice % STRETCH < DOUBTED || matches!(choice / DOUBTED, 4 | 16)
-}
-
-/// Whether it was so for what ends when this is the last choice: load moves away then, and comes back.
-#[inline]
-fn teaches(choice: u32) -> bool {
-    choice % STRETCH < 4 * DOUBTED || matches!(choice / DOUBTED, 4..8 | 16..20)
-}
-
-/// How often what a request costs those that come after it is added to what it has to expect itself.
-const TOLL: f32 = 4.0;
-
 /// What one hardware queue knows of one path.
 struct Knowledge {
-    fit: Fit,
     /// Since when something has been in flight without a break.
     busy_since: AtomicU64,
     /// When it answered last.
@@ -84,15 +54,20 @@ pub(super) struct Learnt {
     /// By queue and path.
     known: Box<[CachePadded<Knowledge>]>,
     /// The usual latency (ns) by queue, path and class.
-    latencies: Box<[CachePadded<[Latencies; Class::COUNT]>]>,
-    /// Choices so far, by queue.
-    explorers: Box<[CachePadded<AtomicU32>]>,
+    latencies: Box<[CachePadded<[Usual; Class::COUNT]>]>,
+    /// By queue: choices so far, and which rule they follow.
+    choosers: Box<[CachePadded<Chooser>]>,
+    verdict: CachePadded<Verdict>,
+}
+
+/// How one hardware queue chooses.
+struct Chooser {
+    choices: AtomicU32,
+    trial: Trial,
 }
 
 /// A request that was answered.
 pub(super) struct Ended {
-    /// The load that it had found.
-    pub found: u32,
     pub class: Class,
     pub latency: Nanos,
     pub now: Nanos,
@@ -104,8 +79,9 @@ impl Learnt {
         Learnt {
             paths,
             known: (0..paths * queues).map(|_| CachePadded::new(Knowledge::new())).collect(),
-            latencies: (0..paths * queues).map(|_| CachePadded::new(std::array::from_fn(|_| Latencies::new()))).collect(),
-            explorers: (0..queues).map(|_| CachePadded::new(AtomicU32::new(0))).collect(),
+            latencies: (0..paths * queues).map(|_| CachePadded::new(std::array::from_fn(|_| Usual::new()))).collect(),
+            choosers: (0..queues).map(|_| CachePadded::new(Chooser { choices: AtomicU32::new(0), trial: Trial::new() })).collect(),
+            verdict: CachePadded::default(),
         }
     }
 
@@ -122,12 +98,13 @@ impl Learnt {
         if let Some(path) = self.explore(counts, usable, place, class, now, lines) {
             return Some(path);
         }
+        let near = self.near(usable, place, class, now);
         let mut expect = |path| self.standing(counts, path, place, class, now, lines);
         let mut paths = usable.iter_from(place.first);
         let mut best = expect(paths.next()?);
         for path in paths {
             let next = expect(path);
-            if next.beats(&best) {
+            if next.beats(&best, near) {
                 best = next;
             }
         }
@@ -147,28 +124,37 @@ impl Learnt {
     ) -> Standing {
         let load = counts.read(place.row(Kind::Loads), path, lines);
         let at = self.at(place.queue.into(), path);
-        lines.read(Line { table: Table::Fits, at: at as u32 });
+        lines.read(Line { table: Table::Heard, at: at as u32 });
         lines.read(line_of(at, class));
-        let never = Standing { path, load, usual: f32::INFINITY, base: f32::INFINITY, rise: 0.0, least: 0.0 };
+        let never = Standing { path, load, usual: f32::INFINITY };
         let (Some(known), Some(latencies)) = (self.known.get(at), self.latencies.get(at)) else { return never };
-        let Some(usual) = latencies[class.index()].usual() else {
+        let Some(usual) = latencies[class.index()].get() else {
             // Unheard of: one goes to see.
-            return if load == 0 { Standing { usual: 0.0, base: 0.0, rise: f32::MAX, ..never } } else { never };
+            return if load == 0 { Standing { usual: 0.0, ..never } } else { never };
         };
-        let usual_load = known.fit.usual_load();
-        let doubted = self.doubts(place);
-        let slope = if doubted { 1.0 / usual_load.max(1.0) } else { known.fit.slope() };
-        let (base, rise) = (usual * (1.0 - slope * usual_load), usual * slope * (1.0 + TOLL));
-        // In doubt a far path that is empty would look near.
-        let least = if doubted { usual / 2.0 } else { 0.0 };
-        let mut standing = Standing { usual, base, rise, least, ..never };
         if load > 0 {
             let silent = (now - Nanos(known.heard.load(Relaxed).max(known.busy_since.load(Relaxed)))).0 as f32;
             if silent > 2.0 * usual {
-                (standing.usual, standing.least) = (silent, silent);
+                return Standing { usual: silent, ..never };
             }
         }
-        standing
+        Standing { usual, ..never }
+    }
+
+    /// The factor within which latencies count as the same now.
+    #[inline]
+    pub(super) fn near(&self, usable: PathSet, place: &Place, class: Class, now: Nanos) -> f32 {
+        let Some(chooser) = self.choosers.get(usize::from(place.queue)) else { return 1.0 };
+        chooser.trial.near(now, &self.verdict, || self.slowest(usable, place, class))
+    }
+
+    /// How long the slowest path takes that is within sight of the fastest; `None`: there are not two that are known.
+    #[cold]
+    fn slowest(&self, usable: PathSet, place: &Place, class: Class) -> Option<Nanos> {
+        let usual = || usable.iter().filter_map(|path| self.usual(path, place.queue, class));
+        let most = Nanos((usual().min()?.0 as f32 * WITHIN_SIGHT) as u64);
+        let seen = || usual().filter(|&usual| usual <= most);
+        if seen().count() > 1 { seen().max() } else { None }
     }
 
     /// Counts a choice, and now and then takes it for exploring.
@@ -186,18 +172,11 @@ impl Learnt {
         if choice.is_multiple_of(EXPLORE_ONE_IN) { self.least_known(counts, usable, place, class, now) } else { None }
     }
 
-    /// Whether every path is to be taken for full.
-    #[inline]
-    fn doubts(&self, place: &Place) -> bool {
-        let choices = self.explorers.get(usize::from(place.queue));
-        choices.is_some_and(|choices| doubts(choices.load(Relaxed)))
-    }
-
     /// The number of a choice.
     #[inline]
     fn choice(&self, place: &Place, lines: &mut impl Lines) -> u32 {
-        lines.write(Line { table: Table::Explorers, at: place.queue.into() });
-        let Some(choices) = self.explorers.get(usize::from(place.queue)) else { return 1 };
+        lines.write(Line { table: Table::Trials, at: place.queue.into() });
+        let Some(Chooser { choices, .. }) = self.choosers.get(usize::from(place.queue)).map(|chooser| &**chooser) else { return 1 };
         let choice = choices.load(Relaxed).wrapping_add(1);
         choices.store(choice, Relaxed);
         choice
@@ -220,7 +199,7 @@ impl Learnt {
     #[inline]
     pub(super) fn busy(&self, path: PathId, queue: u16, now: Nanos, lines: &mut impl Lines) {
         let at = self.at(queue.into(), path);
-        lines.write(Line { table: Table::Fits, at: at as u32 });
+        lines.write(Line { table: Table::Heard, at: at as u32 });
         if let Some(known) = self.known.get(at) {
             known.busy_since.store(now.0, Relaxed);
         }
@@ -229,16 +208,20 @@ impl Learnt {
     /// A request was answered.
     #[inline]
     pub(super) fn end(&self, path: PathId, queue: u32, ended: Ended, lines: &mut impl Lines) {
-        let Ended { found, class, latency, now } = ended;
+        let Ended { class, latency, now } = ended;
         let at = self.at(queue, path);
-        lines.write(Line { table: Table::Fits, at: at as u32 });
+        lines.write(Line { table: Table::Heard, at: at as u32 });
         lines.write(line_of(at, class));
+        lines.write(Line { table: Table::Trials, at: queue });
         let (Some(known), Some(latencies)) = (self.known.get(at), self.latencies.get(at)) else { return };
         let heard = Nanos(known.heard.load(Relaxed));
         known.heard.store(now.0, Relaxed);
+        if let Some(chooser) = self.choosers.get(queue as usize) {
+            chooser.trial.ended(now - latency, latency);
+        }
         let usual = &latencies[class.index()];
         let latency = latency.0 as f32;
-        match usual.usual() {
+        match usual.get() {
             Some(before) if now - heard > STALE_AFTER => {
                 usual.add_after_silence(latency);
                 if latency < before / 2.0 {
@@ -246,22 +229,15 @@ impl Learnt {
                     known.heard.store(0, Relaxed);
                 }
             }
-            _ => {
-                usual.add(latency);
-                let choices = self.explorers.get(queue as usize);
-                if known.fit.is_next() || choices.is_some_and(|choices| teaches(choices.load(Relaxed))) {
-                    known.fit.add(found as f32, usual.add_for_long(latency));
-                }
-            }
+            _ => usual.add(latency),
         }
     }
 
     /// Forgets what was learnt of a path; what is in flight stays counted.
     pub(super) fn forget(&self, path: PathId) {
         for at in (path.index()..self.known.len()).step_by(self.paths.max(1)) {
-            if let (Some(known), Some(latencies)) = (self.known.get(at), self.latencies.get(at)) {
-                known.fit.forget();
-                latencies.iter().for_each(Latencies::forget);
+            if let Some(latencies) = self.latencies.get(at) {
+                latencies.iter().for_each(Usual::forget);
             }
         }
     }
@@ -273,13 +249,13 @@ impl Learnt {
 
     /// The usual latency of a class on `path`, as the queue knows it.
     pub(super) fn usual(&self, path: PathId, queue: u16, class: Class) -> Option<Nanos> {
-        self.latencies.get(self.at(queue.into(), path))?[class.index()].usual().map(|ns| Nanos(ns as u64))
+        self.latencies.get(self.at(queue.into(), path))?[class.index()].get().map(|ns| Nanos(ns as u64))
     }
 }
 
 impl Knowledge {
     fn new() -> Knowledge {
-        Knowledge { fit: Fit::new(), busy_since: AtomicU64::new(0), heard: AtomicU64::new(0) }
+        Knowledge { busy_since: AtomicU64::new(0), heard: AtomicU64::new(0) }
     }
 }
 

@@ -25,12 +25,12 @@ pub enum Table {
     Counts,
     /// Where `round-robin` goes on, by hardware queue.
     Cursors,
-    /// What `latency` makes of a path's load, by controller and hardware queue.
-    Fits,
+    /// When a path answered last, for `latency`, by controller and hardware queue.
+    Heard,
     /// What `latency` has learnt, by controller, hardware queue and class.
     Learnt,
-    /// When `latency` explores, by hardware queue.
-    Explorers,
+    /// When `latency` explores and tries another rule, by hardware queue.
+    Trials,
 }
 
 /// Told of every line of the counters that a selector reads or writes. The simulator puts a price on each; for everybody

@@ -93,15 +93,17 @@ fn equal_paths_lose_nothing() {
     }
 }
 
-/// Where both paths are driven past what they can do nothing is won, as nothing is left to win; next to nothing is lost, and the
-/// tail is shorter.
+/// Where both paths are driven past what they can do nothing is won, as nothing is left to win; and next to nothing is lost,
+/// after a few trials or while it is finding out.
 #[test]
 fn saturated_paths_stay_saturated() {
-    for (model, queues, depth) in [(FAST, 1, 128), (TLC, 1, 128), (TLC, 4, 64), (BIMODAL, 1, 96), (STEADY, 4, 16)] {
-        let world = World { paths: vec![model, slower(model, 3)], changes: Vec::new(), queues, depth, length: 2 * LENGTH };
-        let (depth, latency) = judge(&world);
-        let ratio = latency.iops / depth.iops;
-        assert!(ratio >= 0.97 && latency.p99 <= depth.p99, "{world:?}: {ratio:.3}, p99 {} and {}", latency.p99, depth.p99);
+    for (model, queues, depth) in [(FAST, 1, 128), (TLC, 1, 128), (TLC, 4, 32), (TLC, 4, 64), (BIMODAL, 1, 96), (STEADY, 4, 16)] {
+        let world = |length| World { paths: vec![model, slower(model, 3)], changes: Vec::new(), queues, depth, length };
+        for (length, least) in [(2 * LENGTH, 0.98), (LENGTH / 4, 0.94)] {
+            let (depth, latency) = judge(&world(length));
+            let ratio = latency.iops / depth.iops;
+            assert!(ratio >= least, "{:?}: {ratio:.3}", world(length));
+        }
     }
 }
 
@@ -144,6 +146,34 @@ fn scoreboard() {
         degrading.iter().for_each(|&(name, worse)| print(name, world(vec![TLC; 2], vec![(LENGTH / 2, 1, worse)], LENGTH)));
         for (name, model) in [("equal, TLC", TLC), ("equal, fast", FAST), ("equal, bimodal", BIMODAL), ("equal, steady", STEADY)] {
             [2, 4].into_iter().for_each(|count| print(name, world(vec![model; count], Vec::new(), LENGTH / 2)));
+        }
+    }
+}
+
+/// `cargo test -p blkmq full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
+/// full, or nearly: mean and least of three seeds, while it is finding out and in a longer run.
+#[test]
+#[ignore = "prints a table, for whoever works on `latency`"]
+fn full_paths() {
+    let (far, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
+    let cases = [
+        ("2 ms farther", vec![near, farther(near, 2_000_000)], far),
+        ("30 ms farther", vec![near, farther(near, 30_000_000)], far),
+        ("a third", vec![TLC, slower(TLC, 3)], &[(1, 128), (4, 32), (16, 8), (1, 192), (4, 48), (4, 64), (16, 16)]),
+        ("a third, fast", vec![FAST, slower(FAST, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16), (1, 128), (4, 32)]),
+        ("a third, steady", vec![STEADY, slower(STEADY, 3)], &[(1, 32), (4, 8), (1, 64), (4, 16)]),
+        ("a third, bimodal", vec![BIMODAL, slower(BIMODAL, 3)], &[(1, 64), (4, 16), (1, 96), (1, 128), (16, 8), (4, 64)]),
+    ];
+    println!("{:<18} {:>7} {:>16} {:>16}", "", "", "50 ms", "200 ms");
+    for (name, paths, shapes) in cases {
+        for &(queues, depth) in shapes {
+            let ratios = [LENGTH / 4, LENGTH].map(|length| {
+                let world = World { paths: paths.clone(), changes: Vec::new(), queues, depth, length };
+                let ratio = |seed| world.run(Policy::Latency, seed).iops / world.run(DEPTH, seed).iops;
+                let ratios = [1, 2, 3].map(ratio);
+                format!("{:.3} ({:.3})", ratios.iter().sum::<f64>() / 3.0, ratios.into_iter().fold(9.0, f64::min))
+            });
+            println!("{name:<18} {queues:>2} × {depth:>3} {:>16} {:>16}", ratios[0], ratios[1]);
         }
     }
 }

@@ -34,8 +34,8 @@ pub(crate) struct Calendar {
     alone: (usize, Nanos),
 }
 
-/// Matches of a calendar with few sources: 16, which is what one CPU and one device make.
-const FEW: usize = 1 + ARITY;
+/// Matches of a calendar with few sources, at most 64: one CPU and one device with a vector for each of its queues make 20.
+const FEW: usize = 1 + ARITY + ARITY * ARITY;
 
 /// No source has this number.
 const NOBODY: usize = usize::MAX;

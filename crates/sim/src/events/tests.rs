@@ -17,9 +17,9 @@ fn alarms_ring_in_order_of_time_and_then_of_setting() {
 
 #[test]
 fn a_source_that_would_be_next_is_before_all_others() {
-    let mut calendar = Calendar::new(16);
+    let mut calendar = Calendar::new(64);
     calendar.set(3, Nanos(10));
-    calendar.set(15, Nanos(20));
+    calendar.set(63, Nanos(20));
     assert_eq!(calendar.pop(), Some((Nanos(10), 3)));
     assert!(calendar.would_be_next(3, Nanos(19)) && !calendar.would_be_next(3, Nanos(20)));
     calendar.set(4, Nanos(15));
@@ -27,6 +27,8 @@ fn a_source_that_would_be_next_is_before_all_others() {
     calendar.set(3, Nanos(16));
     assert_eq!(calendar.pop(), Some((Nanos(15), 4)));
     assert!(calendar.would_be_next(4, Nanos(15)) && !calendar.would_be_next(4, Nanos(16)));
+    let calendar = |sources| Calendar::new(sources).would_be_next(0, Nanos(1));
+    assert!(calendar(64) && !calendar(65), "many are not asked");
 }
 
 proptest! {

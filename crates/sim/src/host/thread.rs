@@ -132,7 +132,7 @@ impl Thread {
         Ok(Progress::Private(Nanos::ZERO))
     }
 
-    #[inline]
+    #[inline(always)] // Once for each step, and called from one place.
     fn one_step(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         match self.at {
             At::Load => self.load(g),

@@ -21,7 +21,7 @@ mod waits;
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Check, Decisions, Done, LatencySlack, Plan, Seen, Tuning};
+use crate::{Batch, Cause, Check, Decisions, Done, Found, LatencySlack, Plan, Seen, Tuning};
 use flight::Flight;
 use ledger::Ledger;
 use pace::Pace;
@@ -31,7 +31,8 @@ use waits::{Waits, Yields};
 /// One wait in so many is looked at all the way, because what is found after a sleep says little about the device.
 const EXPLORE_EVERY: u64 = 64;
 
-/// And the first ones, because nothing is known yet.
+/// And the first ones, if several are in flight, because nothing is known yet. Of a command that is alone a sleep tells enough:
+/// the device took as long as the sleep did, but for its delay.
 const EXPLORE_FIRST: u64 = 8;
 
 /// For as long as so many sleeps cost; a command that takes longer than was predicted by that is no use for predicting.
@@ -72,9 +73,22 @@ pub(super) struct Adaptive {
     doing: Doing,
     /// Since when, and until when at most because of the caller.
     asked: Nanos,
+    clock: Nanos,
+    /// Back from a nap or sleep since then; and from one that was not to end before something was due.
+    woke: Nanos,
+    blind: Nanos,
     goes_on_at: Option<Nanos>,
-    /// The look that comes follows a nap that was to end before anything was there.
-    napped: bool,
+    /// CPU time left for looking all the way, to learn, and for how many commands more: the first to come are the fastest.
+    explores: Nanos,
+    explored: u32,
+    /// The caller has a clock, but no room.
+    crowded: bool,
+    /// Something was due already when the last nap began.
+    overdue: bool,
+    /// Where the next nap is to end, from the low quantile to the median of what is due, in thousandths; and where the nap
+    /// did that the look which comes follows.
+    aims: Option<u64>,
+    napped: Option<u64>,
     /// With so many in flight, all overdue, it naps (or sleeps).
     patient: Option<(u32, bool)>,
     /// The look that comes follows a sleep that the notification did not end.
@@ -126,7 +140,7 @@ impl Adaptive {
             delay_over_late: machine.delay - machine.late,
             message: machine.message,
             flight: Flight::new(),
-            service: Service::new(),
+            service: Service::new(tuning.slack),
             pace: Pace::default(),
             waits: Waits::new(),
             yields: Yields::new(),
@@ -135,8 +149,16 @@ impl Adaptive {
             wait: None,
             doing: Doing::Nothing,
             asked: Nanos::ZERO,
+            clock: Nanos::ZERO,
+            woke: Nanos::ZERO,
+            blind: Nanos::ZERO,
             goes_on_at: None,
-            napped: false,
+            explores: Nanos::ZERO,
+            explored: 0,
+            crowded: false,
+            overdue: false,
+            aims: None,
+            napped: None,
             patient: None,
             slept_through: false,
             checks: false,
@@ -154,7 +176,8 @@ impl Adaptive {
         if let Some(class) = batch.class {
             self.flight.sent(now, batch.commands, class);
         }
-        self.pace.sent(now, batch.commands);
+        self.pace.sent(batch.commands);
+        self.clock = now;
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
         // without waiting: looking sooner would only find fewer at a time.
         self.checks = batch.in_flight > batch.commands && !self.outrun;
@@ -170,31 +193,48 @@ impl Adaptive {
                 self.decisions.missed_notifications += 1;
                 self.distrusts = true;
             }
-            self.service.learn(last, self.napped);
+            // Where the caller waits for room, one nap follows another: what was due when one ended, and came only after it, says
+            // nothing of those that had come. But how slow the slow ones are it does say.
+            let age = self.blind - (self.clock - last.age);
+            let slow = self.service.slow_due(last.class, last.age).is_some();
+            let missed = self.crowded && !slow && self.service.due(last.class, age).is_some_and(|due| age > due);
+            if missed && last.found == Found::Looking {
+                return;
+            }
+            let delay = self.delay();
+            self.service.learn(last, self.napped, delay);
         }
     }
 
     #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
         self.checks = false;
+        self.clock = now;
+        if seen.woke.is_some() {
+            self.woke = now;
+            if self.doing != Doing::Nap || self.overdue {
+                self.blind = now;
+            }
+        }
         self.account(now, seen);
         if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
         }
         if seen.goes_on_at.is_some() {
-            self.pace.clocked();
+            self.pace.clocked(now);
         }
         if seen.in_flight == 0 {
             self.wait = None;
             return Plan::Rest;
         }
         self.outrun = false;
+        self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         self.flight.keep(seen.in_flight);
         let before = self.decisions.gathered;
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
-        if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.flight.last(&self.service) <= now {
+        if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now {
             self.patient = Some((seen.in_flight, gathers));
         }
         (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
@@ -224,7 +264,7 @@ impl Adaptive {
             }
             Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
         }
-        self.napped = doing == Doing::Nap;
+        self.napped = if doing == Doing::Nap { self.aims } else { None };
         if seen.woke.is_none()
             && let Some((in_flight, napped)) = self.patient.take()
         {
@@ -236,8 +276,10 @@ impl Adaptive {
             if wait.explores > Nanos::ZERO {
                 self.ledger.explore(spent);
                 wait.explores = wait.explores - spent;
+                self.explores = wait.explores;
             }
             if seen.found > 0 {
+                self.explored = self.explored.saturating_sub(seen.found);
                 self.end_wait(now);
             }
         }
@@ -265,7 +307,7 @@ impl Adaptive {
                 if woke.late >= self.late { track(self.late, woke.late) } else { self.late - Nanos((self.late - woke.late).0 / 128) };
         }
         if let Some(wait) = &mut self.wait {
-            wait.spun = Nanos::ZERO;
+            wait.spun = if nap && self.overdue { wait.spun + cost } else { Nanos::ZERO };
             wait.in_vain += 1;
             if woke.cause == Cause::Notification {
                 wait.came = Some(wait.since.max(now - delay));
@@ -304,13 +346,20 @@ impl Adaptive {
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let horizon = self.horizon();
-        let first = self.flight.first(now, &self.service).unwrap_or(now).max(now);
+        let due = self.flight.first(now, &self.service, horizon < self.cpu);
+        let first = due.unwrap_or(now).max(now);
+        self.overdue = first == now;
         let wait = self.begin(now, seen.in_flight, first);
         if seen.leaving {
             return self.give_way(now);
         }
         if wait.explores > Nanos::ZERO && !seen.cpu_wanted {
+            self.aims = Some(0);
             return self.spin_or_nap(now, first, first, Nanos::ZERO, wait.explores);
+        }
+        if due.is_none() && horizon <= self.cpu && !seen.cpu_wanted {
+            // Nothing is known, and after a sleep something is.
+            return self.sleep(now);
         }
         if horizon <= self.cpu && !self.ledger.may_predict(self.cpu, MARGIN) {
             // As if nothing were known.
@@ -339,7 +388,15 @@ impl Adaptive {
         // As if polled: whoever goes on by himself is not to be late either.
         let earliest = seen.goes_on_at.filter(|_| horizon == Nanos::MAX);
         let awake = earliest.unwrap_or(first).clamp(now, first);
-        self.spin_or_nap(now, awake, first, self.allowance(seen), (horizon - wait.spun).min(SLICE))
+        // Alone, a nap ends when its command is due; several are gathered within the slack.
+        let alone = self.flight.class().filter(|_| seen.in_flight == 1 && seen.urgent_waiting == 0);
+        let allowed = match alone {
+            Some(class) if !self.overdue => self.service.aimed(class),
+            Some(_) => Nanos::ZERO,
+            None => self.allowance(seen),
+        };
+        self.aims = if alone.is_some() { Some(self.service.aim) } else { None };
+        self.spin_or_nap(now, awake, first, allowed, (horizon - wait.spun).min(SLICE))
     }
 
     /// The wait under way, or a new one.
@@ -351,9 +408,12 @@ impl Adaptive {
         self.decisions.waits += 1;
         self.pace.waits();
         let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore();
-        let explores = (turn || self.decisions.waits <= EXPLORE_FIRST) && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN);
-        self.decisions.explored += u64::from(explores);
-        let explores = if explores { Nanos(self.cpu.0 * EXPLORE_SLEEPS) } else { Nanos::ZERO };
+        let early = self.decisions.waits <= EXPLORE_FIRST && in_flight > 1;
+        if (turn || early) && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN) {
+            self.decisions.explored += 1;
+            (self.explores, self.explored) = (Nanos(self.cpu.0 * EXPLORE_SLEEPS), if turn { in_flight } else { 1 });
+        }
+        let explores = if self.explored > 0 { self.explores } else { Nanos::ZERO };
         let wait = Wait { since: now, due, in_flight, came: None, spun: Nanos::ZERO, in_vain: 0, explores };
         self.wait = Some(wait);
         wait
@@ -369,7 +429,7 @@ impl Adaptive {
     }
 
     /// Until when to gather, if that is allowed and pays.
-    fn gather(&self, now: Nanos, seen: &Seen, first: Nanos) -> Option<Nanos> {
+    fn gather(&mut self, now: Nanos, seen: &Seen, first: Nanos) -> Option<Nanos> {
         let allowed = self.allowance(seen);
         if allowed == Nanos::ZERO {
             return None;
@@ -392,40 +452,49 @@ impl Adaptive {
 
     /// Until when to nap if a clock drives the caller and he only waits for room: meanwhile his instants pass, and none of
     /// them wakes anybody.
-    fn wait_for_room(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
+    fn wait_for_room(&mut self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
         let spared = self.pace.spares(end - first, self.nap);
         if spared == Nanos::ZERO || self.nap >= self.cpu + spared {
             return None;
         }
-        let last = self.flight.last(&self.service);
-        let full = self.flight.since().unwrap_or(now) + self.pace.of(2 * in_flight);
-        let until = end.min(first.max(last).max(full)) - self.late;
-        (until >= last && until > now).then_some(until)
+        let last = self.last(now);
+        let batches = in_flight > 1 && self.pays(now, in_flight, first);
+        let fills = self.pace.fills(now, self.woke, in_flight, batches)?;
+        let until = end.min(first.max(last).max(fills)) - self.late;
+        (end >= last && until > now).then_some(until)
+    }
+
+    /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the
+    /// better, and what has just been sent need not hold up what was late.
+    fn last(&self, now: Nanos) -> Nanos {
+        self.flight.last(now, &self.service, self.crowded)
+    }
+
+    /// Whether a nap that finds so many costs less than the sleeps that do.
+    fn pays(&self, now: Nanos, gathered: u32, first: Nanos) -> bool {
+        let slept_over = u64::from(self.flight.by(now, first + self.delay(), &self.service).max(1));
+        let sleep = self.cpu + Nanos(self.message.0 * (slept_over - 1)).min(self.delay());
+        self.nap.0 * slept_over < sleep.0 * u64::from(gathered)
     }
 
     /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
     fn gather_by(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let last = self.flight.last(&self.service);
+        let last = self.last(now);
         let soonest = now + Nanos(self.nap.0 / SETTING);
         if in_flight < 2 || soonest + self.late > end {
             return None;
         }
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
-            // who is behind loses room.
-            let age = if self.pace.behind() { self.delay() } else { now - self.flight.since().unwrap_or(now) };
+            // without room loses by that: what is late by so much may be so by as much again.
+            let age = if self.crowded { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
             let again = now + age;
             let until = (end.min(again) - self.late).max(soonest);
             return self.yields.pays(in_flight, self.nap, self.cpu, self.message).then_some(until);
         }
         let until = (end.min(last.max(first)) - self.late).max(soonest);
-        let gathered = self.flight.by(until + self.late, &self.service);
-        if gathered < 2 {
-            return None;
-        }
-        let slept_over = u64::from(self.flight.by(first + self.delay(), &self.service).max(1));
-        let sleep = self.cpu + Nanos(self.message.0 * (slept_over - 1)).min(self.delay());
-        (self.nap.0 * slept_over < sleep.0 * u64::from(gathered)).then_some(until)
+        let gathered = self.flight.by(now, until + self.late, &self.service);
+        (gathered >= 2 && self.pays(now, gathered, first)).then_some(until)
     }
 
     /// Somebody else wants the CPU, or the thread has other things to do.

@@ -64,7 +64,7 @@ impl Flight {
         }
     }
 
-    fn batches(&self) -> impl Iterator<Item = &Sent> {
+    fn batches(&self) -> impl DoubleEndedIterator<Item = &Sent> {
         (self.left..self.begun).filter_map(|at| self.ring[at % BATCHES].as_ref())
     }
 
@@ -75,22 +75,24 @@ impl Flight {
     }
 
     /// Before this no completion is likely. `None`: nothing is known.
+    ///
+    /// Those in flight are at least as old as they look: what looks slow is. But if there are several, it may be so for
+    /// longer; `guesses` tells whether to rely on it nevertheless.
     #[inline]
-    pub(super) fn first(&self, now: Nanos, service: &Service) -> Option<Nanos> {
+    pub(super) fn first(&self, now: Nanos, service: &Service, guesses: bool) -> Option<Nanos> {
         let mut first = None;
         for sent in self.batches().take(FRONT) {
-            // Which of several is the slow one is not known.
-            let age = if self.begun - self.left == 1 { now - sent.at } else { Nanos::ZERO };
+            let age = if guesses || self.begun - self.left == 1 { now - sent.at } else { Nanos::ZERO };
             let due = sent.at + service.due(sent.class, age)?;
             first = Some(first.map_or(due, |first: Nanos| first.min(due)));
         }
         first
     }
 
-    /// When the only batch turns out to be a slow one, if it has not yet.
+    /// When the youngest batch, and so all of them, turns out to be slow, if it has not yet.
     pub(super) fn turns_slow(&self, now: Nanos, service: &Service) -> Option<Nanos> {
-        let oldest = self.batches().next().filter(|_| self.begun - self.left == 1)?;
-        service.slow_from(oldest.class).map(|age| oldest.at + age).filter(|&instant| instant > now)
+        let youngest = self.batches().last()?;
+        service.slow_from(youngest.class).map(|age| youngest.at + age).filter(|&instant| instant > now)
     }
 
     /// When the oldest was sent.
@@ -98,13 +100,25 @@ impl Flight {
         self.batches().next().map(|oldest| oldest.at)
     }
 
-    /// When most of everything has.
-    pub(super) fn last(&self, service: &Service) -> Nanos {
-        self.batches().map(|sent| sent.at + service.median(sent.class)).max().unwrap_or(Nanos::ZERO)
+    /// When most of everything has completed; `half`: when most of the older half has. Slow ones only count if nothing else is
+    /// in flight.
+    pub(super) fn last(&self, now: Nanos, service: &Service, half: bool) -> Nanos {
+        let (mut last, mut slow) = (Nanos::ZERO, Nanos::ZERO);
+        let mut spare = if half { self.commands / 2 } else { 0 };
+        for sent in self.batches().rev() {
+            match service.slow_due(sent.class, now - sent.at) {
+                Some(due) => slow = slow.max(sent.at + due),
+                None if sent.commands <= spare => spare -= sent.commands,
+                None if half => return sent.at + service.most(sent.class),
+                None => last = last.max(sent.at + service.median(sent.class)),
+            }
+        }
+        if last == Nanos::ZERO { slow } else { last }
     }
 
     /// How many are likely to have completed by then.
-    pub(super) fn by(&self, instant: Nanos, service: &Service) -> u32 {
-        self.batches().filter(|sent| sent.at + service.median(sent.class) <= instant).map(|sent| sent.commands).sum()
+    pub(super) fn by(&self, now: Nanos, instant: Nanos, service: &Service) -> u32 {
+        let due = |sent: &Sent| service.slow_due(sent.class, now - sent.at).unwrap_or_else(|| service.median(sent.class));
+        self.batches().filter(|sent| sent.at + due(sent) <= instant).map(|sent| sent.commands).sum()
     }
 }

@@ -7,25 +7,46 @@
 use units::Nanos;
 
 /// Waits in a row without an instant of his after which the caller is behind his clock, or has none.
-const PATIENCE: u32 = 16;
+const PATIENCE: u32 = 256;
 
-/// Batches over which the average forgets.
-const MEMORY: u64 = 16;
+/// Commands over which his rate is taken, at least; and those over which the average forgets.
+const COMMANDS: u32 = 64;
+const MEMORY: u64 = 256;
+
+/// What may wait for room, in commands: when so few do, it is worth waiting for more, and when so many do, no longer.
+const FEW: u64 = 8;
+const MANY: u64 = 256;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     /// Waits until he is believed to have no clock.
     patience: u32,
-    sent: Option<Nanos>,
+    /// When he was ahead of his clock last, as far as counting goes, and what he has sent since.
+    ahead: Option<Nanos>,
+    commands: u32,
     /// From one command to the next, on average.
     gap: u64,
+    /// Until so many wait for room, waiting goes on.
+    refills: bool,
 }
 
 impl Pace {
-    /// The caller says when he goes on by himself.
+    /// The caller says when he goes on by himself: he is ahead of his clock. From one such instant to another he has sent as
+    /// many as were to be sent, whatever held him up between the two.
     #[inline]
-    pub(super) fn clocked(&mut self) {
+    pub(super) fn clocked(&mut self, now: Nanos) {
         self.patience = PATIENCE;
+        self.refills = true;
+        let Some(ahead) = self.ahead else {
+            (self.ahead, self.commands) = (Some(now), 0);
+            return;
+        };
+        if self.commands >= COMMANDS {
+            let (span, commands) = ((now - ahead).0, u64::from(self.commands));
+            let memory = if self.gap == 0 { 0 } else { MEMORY };
+            self.gap = self.gap.saturating_mul(memory).saturating_add(span) / (memory + commands);
+            (self.ahead, self.commands) = (Some(now), 0);
+        }
     }
 
     /// A wait begins.
@@ -35,19 +56,19 @@ impl Pace {
     }
 
     #[inline]
-    pub(super) fn sent(&mut self, now: Nanos, commands: u32) {
-        if self.patience == 0 {
-            return;
-        }
-        let gap = (now - self.sent.unwrap_or(now)).0 / u64::from(commands.max(1));
-        self.sent = Some(now);
-        self.gap = if self.gap == 0 { gap } else { self.gap - self.gap / MEMORY + gap / MEMORY };
+    pub(super) fn sent(&mut self, commands: u32) {
+        self.commands = self.commands.saturating_add(commands);
+    }
+
+    /// He has a clock, or had one.
+    pub(super) fn has_clock(&self) -> bool {
+        self.ahead.is_some()
     }
 
     /// He has a clock, and has not been ahead of it for long.
     #[inline]
     pub(super) fn behind(&self) -> bool {
-        self.patience == 0 && self.sent.is_some()
+        self.patience == 0 && self.ahead.is_some()
     }
 
     /// What not waking for the caller in this span is worth, if a wake-up costs `wake`: at most one. Nothing where no
@@ -61,8 +82,31 @@ impl Pace {
         }
     }
 
-    /// In which time he goes on so often.
-    pub(super) fn of(&self, times: u32) -> Nanos {
-        Nanos(self.gap.saturating_mul(u64::from(times)))
+    /// How many wait for room, if his rate is what it was.
+    fn backlog(&self, now: Nanos) -> u64 {
+        let Some(ahead) = self.ahead.filter(|_| self.gap > 0) else { return 0 };
+        ((now - ahead).0 / self.gap).saturating_sub(u64::from(self.commands))
+    }
+
+    /// Until when it is worth waiting for room of so many, if it is; `batches` tells whether finding them together is. The
+    /// thread was `woke` last at that instant.
+    ///
+    /// One wake-up in the time that he takes to go on as often as there is room, and he neither catches up nor falls further
+    /// behind. Being ahead of his clock is what costs wake-ups: when only few of his commands wait for room, there shall be
+    /// more.
+    pub(super) fn fills(&mut self, now: Nanos, woke: Nanos, room: u32, batches: bool) -> Option<Nanos> {
+        let (backlog, room) = (self.backlog(now), u64::from(room));
+        if backlog >= MANY {
+            self.refills = false;
+        } else if backlog < FEW {
+            self.refills = true;
+        }
+        let commands = match backlog {
+            _ if self.refills => room + MANY,
+            _ if !batches => return None,
+            backlog if backlog > 2 * MANY => room - room / 8,
+            _ => room,
+        };
+        Some(woke + Nanos(self.gap.saturating_mul(commands)))
     }
 }

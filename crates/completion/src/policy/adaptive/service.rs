@@ -6,7 +6,7 @@
 
 use units::{Class, Nanos};
 
-use crate::{Done, Found};
+use crate::{Done, Found, LatencySlack};
 
 /// The low quantile: one completion in sixteen comes sooner.
 const LOW_PART: u64 = 16;
@@ -33,59 +33,92 @@ pub(super) struct Times {
 
 /// Device times by class.
 #[derive(Clone, Debug)]
-pub(super) struct Service(pub(super) [Times; Class::COUNT]);
+pub(super) struct Service {
+    times: [Times; Class::COUNT],
+    /// Where a nap is to end, from the low quantile to the median, in thousandths.
+    pub(super) aim: u64,
+}
 
 impl Service {
-    pub(super) fn new() -> Service {
-        Service([Times::default(); Class::COUNT])
+    /// Of a user who cares so much: the later a nap ends the more completions wait for it, and the less of it is spun.
+    /// Where CPU time and earliness are worth the same, what is due in the middle of it is best (a newsvendor's choice).
+    pub(super) fn new(slack: LatencySlack) -> Service {
+        let usual = u64::from(LatencySlack::default().thousandths());
+        let aim = (u64::from(slack.thousandths()) * 2_000 / usual).min(1_000);
+        Service { times: [Times::default(); Class::COUNT], aim }
+    }
+
+    /// How far beyond the low quantile a nap is to end.
+    pub(super) fn aimed(&self, class: Class) -> Nanos {
+        let times = &self.times[class.index()];
+        Nanos(times.median.saturating_sub(times.low).saturating_mul(self.aim) / 1_000)
     }
 
     /// Before this age a completion of a command that has reached `age` is unlikely. `None`: nothing is known.
     #[inline]
     pub(super) fn due(&self, class: Class, age: Nanos) -> Option<Nanos> {
-        let times = &self.0[class.index()];
-        match times.low {
-            0 => None,
-            low if age.0 < low.saturating_mul(SLOW) => Some(Nanos(low)),
-            _ => Some(Nanos(times.slow)),
-        }
+        let low = self.times[class.index()].low;
+        (low > 0).then(|| self.slow_due(class, age).unwrap_or(Nanos(low)))
+    }
+
+    /// The same, if a command of this age is a slow one.
+    #[inline]
+    pub(super) fn slow_due(&self, class: Class, age: Nanos) -> Option<Nanos> {
+        let times = &self.times[class.index()];
+        (times.low > 0 && age.0 >= times.low.saturating_mul(SLOW)).then_some(Nanos(times.slow))
     }
 
     /// From this age on a command is slow, and is looked for when slow ones come. `None`: there are none.
     pub(super) fn slow_from(&self, class: Class) -> Option<Nanos> {
-        let times = &self.0[class.index()];
+        let times = &self.times[class.index()];
         (times.slow > 0).then(|| Nanos(times.low.saturating_mul(SLOW)))
     }
 
     /// Half of the commands that are not slow have completed by then.
     #[inline]
     pub(super) fn median(&self, class: Class) -> Nanos {
-        Nanos(self.0[class.index()].median)
+        Nanos(self.times[class.index()].median)
+    }
+
+    /// Most of them have completed by then: as far beyond the median as the low quantile is below it.
+    #[inline]
+    pub(super) fn most(&self, class: Class) -> Nanos {
+        let times = &self.times[class.index()];
+        Nanos(times.median.saturating_mul(2).saturating_sub(times.low).max(times.median))
     }
 
     /// A command of this age has most likely completed, whatever the notification says.
     pub(super) fn deadline(&self, class: Class) -> Nanos {
-        Nanos(self.0[class.index()].p999.saturating_mul(LATE)).max(Nanos::from_millis(1))
+        Nanos(self.times[class.index()].p999.saturating_mul(LATE)).max(Nanos::from_millis(1))
     }
 
-    /// A command of this class has completed. `overslept`: it was there when a nap ended that was to end before.
+    /// A command of this class has completed. `overslept`: it was there when a nap ended that was to end before, so
+    /// far beyond the low quantile.
     #[inline]
-    pub(super) fn learn(&mut self, done: &Done, overslept: bool) {
-        let times = &mut self.0[done.class.index()];
-        match done.found {
-            Found::Looking => times.look(done.age.0),
-            Found::AfterSleep { at_most } if overslept => times.sooner(at_most.0),
+    /// `delay`: from a completion to the first look of a thread that it has woken.
+    pub(super) fn learn(&mut self, done: &Done, overslept: Option<u64>, delay: Nanos) {
+        let times = &mut self.times[done.class.index()];
+        match (done.found, overslept) {
+            (Found::Looking, _) => times.look(done.age.0),
+            // Better than nothing, until it is looked for.
+            (Found::AfterSleep { at_most }, _) if times.low == 0 => times.begin((at_most - delay).0),
+            (Found::AfterSleep { at_most }, Some(aim)) => times.sooner(at_most.0, aim),
             // No more than an upper bound, so it can only take estimates down.
-            Found::AfterSleep { at_most } => times.bound(at_most.0),
+            (Found::AfterSleep { at_most }, None) => times.bound(at_most.0),
         }
     }
 }
 
 impl Times {
-    /// What was believed, of commands of this age, was too late.
-    fn sooner(&mut self, age: u64) {
-        let believed = if self.slow > 0 && age >= self.low.saturating_mul(SLOW) { &mut self.slow } else { &mut self.low };
-        *believed = believed.saturating_sub(step(*believed)).max(1);
+    /// It was there when a nap ended, `aim` thousandths of the way from the low quantile to the median. So it came before
+    /// the median; the later the nap ended the less this says of the low quantile.
+    fn sooner(&mut self, age: u64, aim: u64) {
+        if self.slow > 0 && age >= self.low.saturating_mul(SLOW) {
+            self.slow = self.slow.saturating_sub(step(self.slow)).max(1);
+            return;
+        }
+        self.low = self.low.saturating_sub(step(self.low) * 1_000 / (1_000 + (LOW_PART - 1) * aim)).max(1);
+        self.median = self.median.saturating_sub(self.median / 32 + 1).max(self.low);
     }
 
     #[inline]
@@ -121,10 +154,7 @@ impl Times {
 
     #[inline]
     fn bound(&mut self, at_most: u64) {
-        if self.low == 0 {
-            // Better than nothing, and the first wait that is looked at all the way corrects it.
-            self.begin(at_most);
-        } else if at_most < self.low {
+        if at_most < self.low {
             self.add(at_most);
         } else if at_most >= self.low.saturating_mul(SLOW) && (self.slow == 0 || at_most < self.slow) {
             self.slow = at_most;

@@ -5,10 +5,10 @@ use super::*;
 /// A policy that knows a device which takes `age`, more or less, and comes when it is due.
 fn taught(slack: LatencySlack, age: u64) -> Adaptive {
     let mut policy = policy(slack);
-    // The first waits are looked at all the way.
+    // The first waits are looked at all the way if several are in flight.
     policy.decisions.waits = EXPLORE_FIRST;
     for n in 0..500 {
-        policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, false);
+        policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, None, Nanos::ZERO);
     }
     // It comes within 1 µs of when it is due.
     (0..10).for_each(|log2| policy.waits.took(1 << log2, Nanos(1_000), policy.horizon()));

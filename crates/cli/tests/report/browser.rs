@@ -62,11 +62,11 @@ impl Shown {
         rest.split_once('"').map(|(value, _)| value.to_owned())
     }
 
-    /// How many marks the chart has, or rows if it is the table; `None`: it is not there.
+    /// How many marks the chart has, or rows if it is a table; `None`: it is not there.
     pub fn marks(&self, chart: &str) -> Option<usize> {
         let (_, rest) = self.dom.split_once(&format!("data-chart=\"{chart}\""))?;
         let figure = rest.split_once("</figure>").map_or(rest, |(figure, _)| figure);
-        if chart == "table" {
+        if figure.contains("<table") {
             return Some(figure.matches("<tr").count().saturating_sub(1));
         }
         let of = |mark: &str| {

@@ -6,6 +6,7 @@ mod browser;
 mod page;
 
 use std::fs;
+use std::path::Path;
 
 use browser::Shown;
 use page::Page;
@@ -75,6 +76,9 @@ fn every_chart_of_a_simulation_is_drawn() {
     let place = tempfile::tempdir().unwrap();
     let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 3");
     assert_eq!(faults(&page.show(), &["plane", "figures", "ratios", "wakeups", "split", "distribution", "table"]), Vec::<String>::new());
+    let paths = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/path-loss.toml");
+    let page = Page::of(place.path(), &format!("sim {}", paths.display())).show();
+    assert_eq!((faults(&page, &["split", "paths", "table"]), page.marks("paths")), (Vec::new(), Some(4)));
     let page = Page::of(place.path(), "sim --sweep --quick --ios 400 --modes interrupt,adaptive");
     assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
 }

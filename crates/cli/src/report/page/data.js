@@ -73,7 +73,7 @@ function readRow(row) {
   const intervals = { iops: ci.iops, cpu: ci.cpu_ns_per_io, p50: ci.lat_p50, p99: ci.lat_p99, p999: ci.lat_p999 };
   return {
     ...figures, intervals, mode, knob, name: row.mode, load: row.load_pct, qd: row.qd, profile: row.profile, arrivals: row.arrivals ?? "",
-    background: row.background_pct ?? null, costs: row.costs ?? "", split: row.cpu_pct ?? null, curve: row.lat_curve ?? [], raw: row,
+    background: row.background_pct ?? null, costs: row.costs ?? "", split: row.cpu_pct ?? null, curve: row.lat_curve ?? [], paths: row.paths ?? [], raw: row,
   };
 }
 

@@ -1,5 +1,5 @@
 "use strict";
-// All rows in numbers, to be sorted by any column.
+// All rows in numbers, to be sorted by any column; and what each path did, of a device that has several.
 
 const COLUMNS = [
   ["mode", (row) => row.name, null, null], ["load, %", (row) => row.load, (row) => digitsOf(row.load), null], ["IOPS", (row) => row.iops, (row) => count(row.iops), ["iops", count]],
@@ -24,10 +24,28 @@ function tableChart() {
   }
   const head = element("tr", {}, ...used.map(heading));
   const body = some.map((row) => element("tr", {}, ...used.map((column) => cell(row, column))));
+  return tableFigure("table", "In numbers", "Medians, below them their 95 % interval where one was measured. A heading sorts.", head, body);
+}
+
+const PATH_COLUMNS = [
+  ["mode", null], ["path", (path) => (path.device ? `${path.path} of ${path.device}` : path.path)], ["state at the end", (path) => path.state], ["I/Os", (path) => count(path.ios)],
+  ["sent another way", (path) => count(path.failed)], ["in flight", (path) => digitsOf(path.in_flight)], ["latency", (path) => time(path.lat_ns)],
+];
+
+function pathsChart() {
+  const some = groupRows().filter((row) => row.paths.length);
+  if (!some.length) return null;
+  const head = element("tr", {}, ...PATH_COLUMNS.map(([text]) => element("th", { scope: "col", text })));
+  const name = (row) => (loadsOf(some).length > 1 ? `${row.name}, ${percent(row.load)}` : row.name);
+  const body = some.flatMap((row) => row.paths.map((path) =>
+    element("tr", {}, ...PATH_COLUMNS.map(([, show]) => (show === null ? cell(row, [null, () => name(row), null, null]) : element("td", { text: show(path) }))))));
+  return tableFigure("paths", "Paths", "What each path did over all that was measured of a mode; in flight and latency are means.", head, body);
+}
+
+function tableFigure(chart, title, words, head, body) {
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
-  const words = "Medians, below them their 95 % interval where one was measured. A heading sorts.";
-  const figure = element("figure", { "data-chart": "table" }, element("figcaption", {}, element("div", { class: "words" }, element("h2", { text: "In numbers" }), element("p", { text: words }))),
-    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of all figures" }, table));
+  const figure = element("figure", { "data-chart": chart }, element("figcaption", {}, element("div", { class: "words" }, element("h2", { text: title }), element("p", { text: words }))),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${title}` }, table));
   figure.draw = () => {};
   return figure;
 }

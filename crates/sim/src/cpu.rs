@@ -99,6 +99,7 @@ impl Cpu {
     }
 
     /// Accounts for the time until `now`. The part of it that a thread had.
+    #[inline]
     pub(crate) fn account(&mut self, now: Nanos) -> Nanos {
         let span = now - self.since;
         if span == Nanos::ZERO {
@@ -124,6 +125,7 @@ impl Cpu {
     }
 
     /// From now on it is at this.
+    #[inline]
     pub(crate) fn turn_to(&mut self, now: Nanos, running: Running) {
         self.running = running;
         if matches!(running, Running::At(Level::Hard | Level::Soft)) {

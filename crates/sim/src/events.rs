@@ -1,93 +1,67 @@
 //! What happens next: one alarm for each source of events, in virtual time.
 //!
 //! A source (a CPU, a device, a sleeping thread …) has one next instant, which it may move at will. So there are never
-//! events that are no longer wanted, and nothing is allocated while time passes. The earliest is kept at the top of a
-//! tournament tree: moving an alarm replays its matches, as many as the logarithm of the sources.
+//! events that are no longer wanted, and nothing is allocated while time passes.
+//!
+//! Alarms hang in wheels of 64 slots, one wheel for each digit of an instant in base 64: an alarm hangs in that of the first
+//! digit in which its instant is not now's. As soon as time comes to a slot, what hangs there moves to finer wheels, down to
+//! the slot of its nanosecond. To set or move an alarm costs the same however many there are.
 
 use units::Nanos;
 
-/// An alarm in one word, so that the earlier of two is the smaller number: the instant, the order among those of the same
-/// instant, the source. That order is all there is: no addresses, no hashes, so that the same seed gives the same run.
-type Key = u128;
+/// Bits of a digit, and the wheels that 64 bits need.
+const DIGIT: u32 = 6;
+const WHEELS: usize = 64_usize.div_ceil(DIGIT as usize);
 
-const NEVER: Key = Key::MAX;
+/// Slots of a wheel.
+const SLOTS: usize = 1 << DIGIT;
 
-/// Bits of a key that name its source, and those below the instant.
-const SOURCE_BITS: u32 = 20;
-const BELOW_INSTANT: u32 = 64;
-
-/// Players of a match.
-const ARITY: usize = 4;
+/// A source's place in the ring of its slot; and the slot's own, which is in no other ring.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// When its alarm is set; never: it is in no ring.
+    at: Nanos,
+    before: u32,
+    after: u32,
+}
 
 /// The alarms of all sources.
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    /// The earliest of match `n` has its place in match `(n - 1) / 4`; match 0 is the final. The last round's places are the
-    /// sources themselves, from match `first` on.
-    matches: Vec<[Key; ARITY]>,
-    first: usize,
-    next: Key,
-    moves: u64,
-    /// Its alarm has gone off, and its matches do not know yet: nearly always it is set again at once.
-    due: Option<usize>,
-    /// A source, and an instant before which no other one's alarm goes off.
-    alone: (usize, Nanos),
+    /// Those of all wheels' slots, then those of the sources. In a ring they are in the order in which they were set, so that
+    /// alarms of the same instant go off in that order. It is all there is: no addresses, no hashes, so that the same seed
+    /// gives the same run.
+    places: Vec<Place>,
+    /// By wheel, the slots where something hangs; and the wheels that have such.
+    taken: [u64; WHEELS],
+    wheels: u32,
+    /// No alarm is earlier: the last one to go off.
+    now: Nanos,
 }
-
-/// Matches of a calendar with few sources, at most 64: one CPU and one device with a vector for each of its queues make 20.
-const FEW: usize = 1 + ARITY + ARITY * ARITY;
-
-/// No source has this number.
-const NOBODY: usize = usize::MAX;
 
 impl Calendar {
     /// So many sources, none with an alarm.
     pub(crate) fn new(sources: usize) -> Calendar {
-        debug_assert!(sources <= 1 << SOURCE_BITS);
-        let (mut first, mut round) = (0, 1);
-        while round * ARITY < sources {
-            first += round;
-            round *= ARITY;
-        }
-        Calendar { matches: vec![[NEVER; ARITY]; first + round], first, next: NEVER, moves: 0, due: None, alone: (NOBODY, Nanos::ZERO) }
+        let alone = |n: usize| Place { at: Nanos::MAX, before: n as u32, after: n as u32 };
+        let places = (0..WHEELS * SLOTS + sources).map(alone).collect();
+        Calendar { places, taken: [0; WHEELS], wheels: 0, now: Nanos::ZERO }
     }
 
-    /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none.
+    /// Sets a source's alarm, in place of the one that it had; at [`Nanos::MAX`] it has none. What is past is now.
+    #[inline]
     pub(crate) fn set(&mut self, source: usize, at: Nanos) {
-        if self.due == Some(source) {
-            self.due = None;
+        let n = WHEELS * SLOTS + source;
+        if self.places[n].at < Nanos::MAX {
+            self.take_down(n);
         }
-        if source != self.alone.0 {
-            self.alone.1 = self.alone.1.min(at);
-        }
-        self.moves += 1;
-        let order = u128::from(self.moves) << SOURCE_BITS | source as u128;
-        self.replay(source, if at == Nanos::MAX { NEVER } else { u128::from(at.0) << BELOW_INSTANT | order });
-    }
-
-    /// Replays a source's matches, up to the first that ends as before.
-    fn replay(&mut self, source: usize, mut key: Key) {
-        let (mut n, mut place) = (self.first + source / ARITY, source % ARITY);
-        loop {
-            let players = &mut self.matches[n];
-            if players[place] == key {
-                return;
-            }
-            players[place] = key;
-            let [a, b, c, d] = *players;
-            key = a.min(b).min(c.min(d));
-            if n == 0 {
-                self.next = key;
-                return;
-            }
-            (n, place) = ((n - 1) / ARITY, (n - 1) % ARITY);
+        if at < Nanos::MAX {
+            self.hang_up(n, at.max(self.now));
         }
     }
 
     /// When a source's alarm is set.
     pub(crate) fn at(&self, source: usize) -> Nanos {
-        let key = self.matches[self.first + source / ARITY][source % ARITY];
-        if self.due == Some(source) { Nanos::MAX } else { instant(key) }
+        self.places[WHEELS * SLOTS + source].at
     }
 
     /// Sets it, unless it is set for earlier.
@@ -97,53 +71,84 @@ impl Calendar {
         }
     }
 
-    /// Whether a source's alarm would be the next one, were it set for this instant now: nobody else has an earlier one, or
-    /// one of the same instant. It may say no where somebody else's has been moved away, or has gone off and is not set again;
-    /// and where there are many: then somebody else is nearly always before, and to find out costs more than it saves.
-    #[inline]
+    /// Whether a source's alarm, were it set for this instant now, would be the next one: nobody else has an earlier one, or one
+    /// of the same instant. It may say no all the same. Its alarm is cleared.
     pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
-        if self.matches.len() > FEW {
-            return false;
-        }
-        if self.alone.0 != source {
-            self.alone = (source, self.first_but(source));
-        }
-        at < self.alone.1
-    }
-
-    /// The earliest instant of the others' alarms.
-    fn first_but(&self, source: usize) -> Nanos {
-        let (mut n, mut place, mut first) = (self.first + source / ARITY, source % ARITY, NEVER);
-        loop {
-            let others = self.matches[n].iter().enumerate().filter(|(other, _)| *other != place);
-            first = others.fold(first, |a, (_, &b)| a.min(b));
-            if n == 0 {
-                return instant(first);
-            }
-            (n, place) = ((n - 1) / ARITY, (n - 1) % ARITY);
-        }
+        self.set(source, Nanos::MAX);
+        self.first_slot().is_none_or(|(wheel, slot)| at < self.instant_of(wheel, slot))
     }
 
     /// The earliest alarm, which is cleared, and its source.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Nanos, usize)> {
-        if let Some(source) = self.due.take() {
-            self.replay(source, NEVER);
+        loop {
+            let (wheel, slot) = self.first_slot()?;
+            let ring = wheel * SLOTS + slot;
+            let Place { before: last, after: first, .. } = self.places[ring];
+            if wheel == 0 || first == last {
+                let n = first as usize;
+                self.now = self.places[n].at;
+                self.take_down(n);
+                return Some((self.now, n - WHEELS * SLOTS));
+            }
+            self.now = self.instant_of(wheel, slot);
+            self.refine(ring, first as usize);
         }
-        if self.next == NEVER {
-            return None;
-        }
-        let source = source_of(self.next);
-        (self.due, self.alone) = (Some(source), (NOBODY, Nanos::ZERO));
-        Some((instant(self.next), source))
     }
-}
 
-fn source_of(key: Key) -> usize {
-    key as usize & ((1 << SOURCE_BITS) - 1)
-}
+    /// The slot where the earliest alarm hangs.
+    #[inline]
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        let wheel = self.wheels.trailing_zeros() as usize;
+        self.taken.get(wheel).map(|slots| (wheel, slots.trailing_zeros() as usize))
+    }
 
-fn instant(key: Key) -> Nanos {
-    Nanos((key >> BELOW_INSTANT) as u64)
+    /// The first instant of a slot.
+    fn instant_of(&self, wheel: usize, slot: usize) -> Nanos {
+        let below = wheel as u32 * DIGIT;
+        Nanos((self.now.0 >> below & !(SLOTS as u64 - 1) | slot as u64) << below)
+    }
+
+    /// Time has come to a slot: moves what hangs there to finer wheels, in its order.
+    #[inline(never)] // Most alarms are alone in their slots, and go off without.
+    fn refine(&mut self, ring: usize, first: usize) {
+        let mut n = first;
+        while n != ring {
+            let Place { at, after, .. } = self.places[n];
+            self.take_down(n);
+            self.hang_up(n, at);
+            n = after as usize;
+        }
+    }
+
+    /// The last in the ring of its slot.
+    #[inline]
+    fn hang_up(&mut self, n: usize, at: Nanos) {
+        let differs = at.0 ^ self.now.0;
+        let wheel = ((differs | 1).ilog2() / DIGIT) as usize;
+        let slot = (at.0 >> (wheel as u32 * DIGIT)) as usize % SLOTS;
+        let ring = wheel * SLOTS + slot;
+        let last = std::mem::replace(&mut self.places[ring].before, n as u32);
+        self.places[last as usize].after = n as u32;
+        self.places[n] = Place { at, before: last, after: ring as u32 };
+        self.taken[wheel] |= 1 << slot;
+        self.wheels |= 1 << wheel;
+    }
+
+    /// Out of its ring.
+    #[inline(always)]
+    fn take_down(&mut self, n: usize) {
+        let Place { before, after, .. } = self.places[n];
+        self.places[n].at = Nanos::MAX;
+        self.places[before as usize].after = after;
+        self.places[after as usize].before = before;
+        if before == after {
+            // Only the slot itself is left in the ring.
+            let (wheel, slot) = (before as usize / SLOTS, before as usize % SLOTS);
+            self.taken[wheel] &= !(1 << slot);
+            self.wheels &= !(u32::from(self.taken[wheel] == 0) << wheel);
+        }
+    }
 }
 
 #[cfg(test)]

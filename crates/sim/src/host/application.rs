@@ -213,6 +213,7 @@ impl Thread {
     }
 
     /// Posts what waits, else hands over what was waited for, else asks the generator.
+    #[inline(never)]
     pub(super) fn load(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         if self.app.can_post() {
             return Ok(self.enter(g));

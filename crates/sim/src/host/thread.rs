@@ -132,7 +132,8 @@ impl Thread {
         Ok(Progress::Private(Nanos::ZERO))
     }
 
-    #[inline(always)] // Once for each step, and called from one place.
+    /// The larger ones are kept out of line: in one function each would fetch what any of them may need.
+    #[inline(always)]
     fn one_step(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         match self.at {
             At::Load => self.load(g),
@@ -199,6 +200,7 @@ impl Thread {
         self.poked || g.context == Context::Waiter && self.lanes.iter().any(|lane| lane.is_signalled(&g.queues[lane.queue]))
     }
 
+    #[inline(never)]
     fn decide(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         if !self.inbox.is_empty() {
             self.at = At::Sort;
@@ -336,6 +338,7 @@ impl Thread {
         }
     }
 
+    #[inline(never)]
     fn look(&mut self, g: &mut Ground, at: usize, budget: u32, after: After) -> Progress {
         let lane = &mut self.lanes[at];
         lane.plan = Plan::Rest;
@@ -381,6 +384,7 @@ impl Thread {
         }
     }
 
+    #[inline(never)]
     fn release(&mut self, g: &mut Ground, at: usize, after: After) -> Result<Progress, SimError> {
         let lane = &mut self.lanes[at];
         let index = lane.queue;
@@ -418,6 +422,7 @@ impl Thread {
     }
 
     /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
+    #[inline(never)]
     fn commit(&mut self, g: &mut Ground, at: usize, waited: bool) -> Result<Progress, SimError> {
         let Some(lane) = self.lanes.get_mut(at) else { return Ok(self.committed(g)) };
         self.at = At::Commit { lane: at + 1, waited: false };
@@ -481,6 +486,7 @@ impl Thread {
         }
     }
 
+    #[inline(never)]
     fn spin(&mut self, g: &Ground, cost: Nanos) -> Progress {
         let until = self.lanes.iter().find_map(|lane| match lane.plan {
             Plan::Spin { until } => Some(until),
@@ -493,6 +499,7 @@ impl Thread {
         }
     }
 
+    #[inline(never)]
     fn spun(&mut self, g: &Ground) -> Progress {
         for lane in &mut self.lanes {
             lane.seen.pending = g.queues[lane.queue].pair.pending();
@@ -503,6 +510,7 @@ impl Thread {
         Progress::Private(g.costs.library.look)
     }
 
+    #[inline(never)]
     fn sleep(&mut self, g: &mut Ground, step: usize, until: Nanos) -> Progress {
         self.at = At::Sleep { step: step + 1, until };
         let library = &g.costs.library;
@@ -551,6 +559,7 @@ impl Thread {
         Progress::Block(until)
     }
 
+    #[inline(never)]
     fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
         let called = self.take_signals(g);

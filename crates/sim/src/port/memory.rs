@@ -75,6 +75,7 @@ impl Memory {
         Ok(SimCq { memory: self.clone(), first: range.start })
     }
 
+    #[inline]
     fn words<const N: usize>(&self, at: usize) -> [u64; N] {
         let bytes = self.0.bytes.borrow();
         let (words, _) = bytes[at..at + 8 * N].as_chunks::<8>();
@@ -124,6 +125,7 @@ impl CqSlots for SimCq {
         (Cqe::phase_of(words[1]) == phase).then(|| Cqe::from_words(words))
     }
 
+    #[inline]
     fn is_new(&self, slot: u32, phase: bool) -> bool {
         let [word] = self.memory.words(self.first + slot as usize * CQE + 8);
         Cqe::phase_of(word) == phase

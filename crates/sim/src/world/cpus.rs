@@ -43,6 +43,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     /// Accounts for a CPU's time until now.
+    #[inline]
     pub(super) fn account(&mut self, cpu: usize) {
         let this = &mut self.cpus[cpu];
         let ran = this.account(self.now);
@@ -119,8 +120,9 @@ impl<P: Bus> World<'_, P> {
             let slice = self.scenario.machine.scheduler.slice - this.ran;
             ends = ends.min(self.now + slice.max(Nanos(1)));
         }
-        let alone = self.stirred.is_empty() && self.running > 0 && self.calendar.would_be_next(cpu, ends);
-        if alone && ends <= self.started + self.scenario.limit {
+        // Where there are many, somebody else is nearly always before, and to find out costs more than it saves.
+        let alone = self.cpus.len() == 1 && self.stirred.is_empty() && self.running > 0;
+        if alone && ends <= self.started + self.scenario.limit && self.calendar.would_be_next(cpu, ends) {
             self.now = ends;
             return true;
         }
@@ -172,6 +174,7 @@ impl<P: Bus> World<'_, P> {
         Ok(())
     }
 
+    #[inline(never)] // Few events stir a CPU.
     fn turn(&mut self, cpu: usize) -> Result<(), SimError> {
         match self.cpus[cpu].running {
             Running::Leaving | Running::At(Level::Hard) => return Ok(()),

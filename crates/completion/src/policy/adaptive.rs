@@ -340,6 +340,8 @@ impl Adaptive {
         match slack {
             0 => Nanos::MAX,
             slack if slack < usual => self.cpu + Nanos(self.delay().0.saturating_mul(usual - slack) / slack),
+            // Without dividing: it is asked for twice in each wait.
+            slack if slack == usual => self.cpu,
             slack => Nanos(self.cpu.0 * usual / slack),
         }
     }

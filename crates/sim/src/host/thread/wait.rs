@@ -1,0 +1,136 @@
+//! How a thread waits: it spins, naps, sleeps, and comes back.
+
+use completion::{Cause, Plan, QueueSet, Woke};
+use units::Nanos;
+
+use super::super::lane::Bound;
+use super::{At, Context, Ground, Progress, Thread};
+use crate::{Host, arming};
+
+impl Thread {
+    /// Spins until the goal's instant at the latest.
+    pub(super) fn spin_until(&mut self, until: Nanos) {
+        let until = until.min(self.deadline());
+        for lane in &mut self.lanes {
+            lane.plan = Plan::Spin { until };
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn spin(&mut self, g: &Ground, cost: Nanos) -> Progress {
+        let until = self.lanes.iter().find_map(|lane| match lane.plan {
+            Plan::Spin { until } => Some(until),
+            _ => None,
+        });
+        if self.sees_an_entry(g.queues) {
+            Progress::Busy(cost + g.costs.library.look)
+        } else {
+            Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn spun(&mut self, g: &Ground) -> Progress {
+        for lane in &mut self.lanes {
+            lane.seen.pending = g.queues[lane.queue].pair.pending();
+            // It looked all the while; what it finds now was posted just now.
+            lane.slept = false;
+        }
+        self.at = At::Decide;
+        Progress::Private(g.costs.library.look)
+    }
+
+    #[inline(never)]
+    pub(super) fn sleep(&mut self, g: &mut Ground, step: usize, until: Nanos) -> Progress {
+        self.at = At::Sleep { step: step + 1, until };
+        let library = &g.costs.library;
+        let queues = &*g.queues;
+        let bound = self.lanes.iter_mut().map(|lane| {
+            let queue = &queues[lane.queue];
+            Bound { lane, queue }
+        });
+        match arming::step(g.habits, step, bound) {
+            arming::Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
+            arming::Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
+            arming::Step::Found(looked) => {
+                self.at = At::Decide;
+                Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(g))
+            }
+            arming::Step::Block if self.leaving => {
+                self.leave_all(g);
+                self.at = At::Away;
+                self.tally.away += self.app.think;
+                Progress::Busy(self.app.think)
+            }
+            arming::Step::Block => {
+                self.at = At::Blocking { until };
+                if g.context == Context::Waiter {
+                    let armed = self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Sleep { .. }));
+                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Nap { .. })));
+                    self.tally.sleeps += u64::from(armed);
+                }
+                let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
+                // In the kernel it is in the system call already.
+                let call = if g.host == Host::User { g.costs.thread.syscall } else { Nanos::ZERO };
+                Progress::Busy(if self.is_called(g) { call } else { call + g.costs.thread.block + timer })
+            }
+        }
+    }
+
+    /// The system call: it returns at once if a signal waits, because signals are sticky.
+    pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
+        if self.is_called(g) || until <= g.now {
+            self.tally.returned_at_once += 1;
+            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
+            self.at = At::Woken { cause, due: until };
+            return Progress::Private(Nanos::ZERO);
+        }
+        self.at = At::Blocked { until };
+        Progress::Block(until)
+    }
+
+    #[inline(never)]
+    pub(super) fn woken(&mut self, g: &mut Ground, cause: Cause, due: Nanos) -> Progress {
+        let late = if cause == Cause::Timer { g.now - due } else { Nanos::ZERO };
+        let called = self.take_signals(g);
+        for (n, lane) in self.lanes.iter_mut().enumerate() {
+            lane.slept = true;
+            let queue = &g.queues[lane.queue];
+            lane.inherit(queue);
+            let own = if called.contains(n) { Woke { cause: Cause::Notification, late: Nanos::ZERO } } else { Woke { cause, late } };
+            lane.seen.woke = (lane.in_flight(queue) > 0).then_some(own);
+        }
+        let cost = self.mask_all(g);
+        self.poked = false;
+        self.app.unblock();
+        self.at = At::Decide;
+        Progress::Busy(cost)
+    }
+
+    /// The lanes whose queues have called; their signals are read.
+    pub(super) fn take_signals(&self, g: &mut Ground) -> QueueSet {
+        let mut called = QueueSet::EMPTY;
+        for (n, lane) in self.lanes.iter().enumerate() {
+            if lane.is_signalled(&g.queues[lane.queue]) {
+                called.insert(n);
+            }
+        }
+        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signalled = false);
+        called
+    }
+
+    /// The application is back in the library.
+    pub(super) fn back(&mut self, g: &mut Ground) -> Progress {
+        self.leaving = false;
+        self.woken(g, Cause::Other, Nanos::MAX)
+    }
+
+    /// Masks what it is to look at by itself. Where others look, their notifications are none of its business.
+    pub(super) fn mask_all(&self, g: &Ground) -> Nanos {
+        if g.context != Context::Waiter {
+            return Nanos::ZERO;
+        }
+        let masked = self.lanes.iter().filter(|lane| lane.mask(&g.queues[lane.queue])).count();
+        Nanos(g.costs.library.mask.0 * masked as u64)
+    }
+}

@@ -247,6 +247,9 @@ pub struct SimArgs {
     /// I/Os of each mode in each cell of the sweep [default: 1000000]
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub ios: Option<u64>,
+    /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal
+    #[arg(long, requires_all = ["sweep", "json"])]
+    pub resume: bool,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -264,6 +267,7 @@ Examples:
   reap sim --published --json published.json
   reap sim --sweep --quick --json sweep.json --html sweep.html
   reap sim --sweep --costs vm --profiles tlc,drawn --qd 32 --loads 50,90 --ios 100000
+  reap sim --sweep --json sweep.json --resume
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.

@@ -4,12 +4,12 @@
 pub mod json;
 pub mod table;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workload::report::PathFigures;
 
 /// A figure and its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median, or the percentile.
     pub value: f64,
@@ -20,7 +20,7 @@ pub struct Estimate {
 }
 
 /// What the modes of some rows were up against: rows of one scene are compared with each other.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
     /// Offered load in per cent of what polling reaches; 100: closed loop.
     pub load_pct: f64,
@@ -37,7 +37,7 @@ pub struct Scene {
 }
 
 /// One mode's figures in one scene.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Its name; several settings of one mode's knob as `adaptive@0.1`.
     pub mode: String,
@@ -68,7 +68,7 @@ pub struct Row {
 }
 
 /// Latencies in nanoseconds; what too few samples stand behind is missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// Mean.
     pub mean: Option<f64>,

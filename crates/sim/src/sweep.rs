@@ -9,6 +9,7 @@ use completion::LatencySlack;
 use device::{Profile, Service};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::{Costs, Outcome, Scenario, SimError, closed_loop, file, open_loop};
@@ -134,7 +135,7 @@ impl Cell {
 }
 
 /// What regret is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// The 99th percentile from the intended start, in nanoseconds.
     pub p99: f64,

@@ -1,19 +1,24 @@
 //! `reap sim --sweep`: every mode in every cell, and how far `adaptive` is from the others.
 
+mod journal;
+
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::sim::sweep::{self, Cell, Grid, Halves, Point, REFINEMENTS, SEEDS, SLACKS};
 use ::sim::{Outcome, SimError};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
+use self::journal::Journal;
 use super::{pool, scenario};
 use crate::args::SimArgs;
 use crate::output::Output;
@@ -41,9 +46,21 @@ struct Task {
 }
 
 /// What came of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Ran {
     row: Row,
     halves: Halves,
+}
+
+/// What all tasks have in common.
+struct Sweep {
+    cells: Vec<Cell>,
+    /// With each seed.
+    ios: u64,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+    /// Where what is done is kept; only results that go to a file have one.
+    journal: Option<Mutex<Journal>>,
 }
 
 /// How far `adaptive` is from a mode in a cell.
@@ -70,26 +87,29 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     let mut page = report::open(args.html.as_deref())?;
     let grid = grid(args, seed)?;
-    let cells = grid.cells();
     let ios = (ios(args) / SEEDS).max(1);
-    let mut tasks = tasks(&cells, grid.loads.len(), &modes, seed, &stop)?;
-    let mut ran = run_all(&cells, &tasks, "cells × modes", ios, seed, &stop)?;
+    let journal = args.json.as_deref().map(|path| journal(path, args.resume, describe(&grid, &modes, ios, seed)?)).transpose()?;
+    let mut tasks = tasks(&grid, &modes, seed)?;
+    let sweep = Sweep { cells: grid.cells(), ios, seed, stop, journal: journal.flatten().map(Mutex::new) };
+    let mut ran = sweep.run_all(&tasks, "cells × modes")?;
+    let mut more = finer(&sweep.cells, &tasks, &ran);
     for _ in 0..REFINEMENTS {
-        let more = finer(&cells, &tasks, &ran);
-        if more.is_empty() || stop.load(Relaxed) {
+        if more.is_empty() || sweep.stopped() {
             break;
         }
-        ran.extend(run_all(&cells, &more, "finer settings", ios, seed, &stop)?);
-        tasks.extend(more);
+        ran.extend(sweep.run_all(&more, "finer settings")?);
+        tasks.append(&mut more);
+        more = finer(&sweep.cells, &tasks, &ran);
     }
     let done = ran.iter().flatten().count();
+    let complete = done == tasks.len() && !sweep.stopped();
     if done == 0 {
         bail!("stopped before anything was simulated");
     }
-    if done < tasks.len() {
-        eprintln!("note: stopped by a signal after {done} of {} runs; what follows is of those", tasks.len());
+    if !complete {
+        sweep.tell_of_the_stop(done, tasks.len());
     }
-    let regrets = regrets(&cells, &tasks, &ran);
+    let regrets = regrets(&sweep.cells, &tasks, &ran);
     let mut results =
         Results { title: format!("Sweep of {done} runs, {} I/Os each", ios * SEEDS), device: "simulated".into(), ..Results::default() };
     // Settings that were tried later stand with their cell.
@@ -98,6 +118,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     results.rows = rows.into_iter().map(|(_, row)| row).collect();
     results.extra.insert("seed".into(), seed.into());
     results.extra.insert("ios_per_cell".into(), (ios * SEEDS).into());
+    results.extra.insert("complete".into(), complete.into());
     results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
     if let Some(page) = page.take() {
         results.notes.push(LEGEND.into());
@@ -108,6 +129,9 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         results.rows.iter_mut().for_each(|row| row.latency.curve.clear());
         file.write(&(serde_json::to_string(&JsonResults::new(&results))? + "\n"))?;
         file.finish()?;
+    }
+    if let Some(journal) = sweep.journal.filter(|_| complete) {
+        journal.into_inner().unwrap_or_else(PoisonError::into_inner).remove()?;
     }
     let mut output = Output::open(None)?;
     output.write(&show(&regrets, done, ios * SEEDS))?;
@@ -152,10 +176,83 @@ fn ios(args: &SimArgs) -> u64 {
     args.ios.unwrap_or(if args.quick { QUICK_IOS } else { IOS })
 }
 
-/// Runs them on all cores; those that were not begun before `stop` was set are `None`.
-fn run_all(cells: &[Cell], tasks: &[Task], what: &str, ios: u64, seed: u64, stop: &AtomicBool) -> Result<Vec<Option<Ran>>> {
-    let results = pool::each(tasks, what, stop, |task| ran(&cells[task.cell], task, ios, seed));
-    results.into_iter().map(Option::transpose).collect::<Result<_, SimError>>().context("the sweep")
+/// Everything that a run's figures depend on, and which runs there are.
+///
+/// # Errors
+/// The program cannot read itself.
+fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64) -> Result<Map<String, Value>> {
+    let profiles: Vec<&str> = grid.profiles.iter().map(|profile| profile.name.as_str()).collect();
+    let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
+    let described = [
+        ("seed", json!(seed)),
+        ("ios_per_cell", json!(ios * SEEDS)),
+        ("loads", json!(grid.loads)),
+        ("qd", json!(grid.depths)),
+        ("profiles", json!(profiles)),
+        ("costs", json!(grid.costs)),
+        ("modes", json!(modes)),
+        ("program", json!(journal::program()?)),
+    ];
+    Ok(described.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
+}
+
+/// The journal beside the results; pipes and devices have none.
+///
+/// # Errors
+/// As [`Journal::open`]'s; it is asked to resume where there can be none.
+fn journal(json: &Path, resume: bool, sweep: Map<String, Value>) -> Result<Option<Journal>> {
+    if json.is_file() {
+        return Journal::open(json, &sweep, resume).map(Some);
+    }
+    ensure!(!resume, "{} is no file, and has no journal beside it: nothing to resume", json.display());
+    Ok(None)
+}
+
+impl Sweep {
+    /// Runs them on all cores, but for those that the journal knows; what was not begun before the stop is `None`.
+    fn run_all(&self, tasks: &[Task], what: &str) -> Result<Vec<Option<Ran>>> {
+        let mut all: Vec<Option<Ran>> =
+            tasks.iter().map(|task| self.with_journal(|journal| journal.take(&self.name(task))).flatten()).collect();
+        let left: Vec<usize> = (0..tasks.len()).filter(|&at| all[at].is_none()).collect();
+        // A run that fails ends the sweep: the others' results wait in the journal.
+        let run = |&at: &usize| self.run(&tasks[at]).inspect_err(|_| self.stop.store(true, Relaxed));
+        for (&at, result) in left.iter().zip(pool::each(&left, what, &self.stop, run)) {
+            all[at] = result.transpose().context("the sweep")?;
+        }
+        Ok(all)
+    }
+
+    fn run(&self, task: &Task) -> Result<Ran> {
+        let ran = ran(&self.cells[task.cell], task, self.ios, self.seed)?;
+        self.with_journal(|journal| journal.add(&self.name(task), &ran)).transpose()?;
+        Ok(ran)
+    }
+
+    /// By what name the journal knows a task.
+    fn name(&self, task: &Task) -> String {
+        let cell = &self.cells[task.cell];
+        format!("{} {} qd {} load {} {}", cell.costs, cell.profile.name, cell.depth, cell.load, task.label())
+    }
+
+    fn with_journal<T>(&self, act: impl FnOnce(&mut Journal) -> T) -> Option<T> {
+        self.journal.as_ref().map(|journal| act(&mut journal.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn tell_of_the_stop(&self, done: usize, known: usize) {
+        let kept = self.with_journal(|journal| format!(", and {} keeps them: --resume goes on", journal.path().display()));
+        // Which settings are to be tried finer shows only when the others are done.
+        eprintln!("note: stopped by a signal after {done} of at least {known} runs; what follows is of those{}", kept.unwrap_or_default());
+    }
+}
+
+impl Task {
+    fn label(&self) -> String {
+        if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.slack) } else { self.mode.to_string() }
+    }
 }
 
 /// Settings of the knob that are still to be tried, in cells where none is close to some mode.
@@ -183,16 +280,18 @@ fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencySlack
     settings
 }
 
-/// Every mode in every cell, the capacities measured: one for all loads of a neighbourhood, of which there are `loads`.
-fn tasks(cells: &[Cell], loads: usize, modes: &[Mode], seed: u64, stop: &AtomicBool) -> Result<Vec<Task>> {
+/// Every mode in every cell, the capacities measured: one for all loads of a neighbourhood. That takes seconds, and is not
+/// stopped.
+fn tasks(grid: &Grid, modes: &[Mode], seed: u64) -> Result<Vec<Task>> {
+    let (cells, loads) = (grid.cells(), grid.loads.len());
     let places: Vec<&Cell> = cells.iter().step_by(loads).collect();
-    let capacities = pool::each(&places, "capacities", stop, |cell| cell.capacity(seed));
-    let capacities: Vec<Option<f64>> = capacities.into_iter().map(Option::transpose).collect::<Result<_, SimError>>()?;
+    let capacities = pool::each(&places, "capacities", &AtomicBool::new(false), |cell| cell.capacity(seed));
+    let capacities: Vec<f64> = capacities.into_iter().flatten().collect::<Result<_, SimError>>()?;
     let mut tasks = Vec::new();
-    for (cell, capacity) in (0..cells.len()).filter_map(|at| Some((at, (*capacities.get(at / loads)?)?))) {
+    for cell in 0..cells.len() {
         for &mode in modes {
             let slacks: &[LatencySlack] = if mode == Mode::ADAPTIVE { &SLACKS } else { &[LatencySlack::NONE] };
-            tasks.extend(slacks.iter().map(|&slack| Task { cell, mode, slack, capacity }));
+            tasks.extend(slacks.iter().map(|&slack| Task { cell, mode, slack, capacity: capacities[cell / loads] }));
         }
     }
     Ok(tasks)
@@ -207,9 +306,8 @@ fn ran(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Ran, SimError> {
     let unfit = || SimError::Unfit("a cell without I/Os".into());
     let halves = [Point::of(first).ok_or_else(unfit)?, Point::of(second).ok_or_else(unfit)?];
     let scene = Scene { load_pct: f64::from(cell.load), qd: cell.depth.into(), profile: cell.profile.name.clone(), ..Scene::default() };
-    let name = if task.mode == Mode::ADAPTIVE { format!("{}@{}", task.mode, task.slack) } else { task.mode.to_string() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut row = scenario::row(name, &scene, &outcomes.iter().collect::<Vec<_>>(), &mut rng).ok_or_else(unfit)?;
+    let mut row = scenario::row(task.label(), &scene, &outcomes.iter().collect::<Vec<_>>(), &mut rng).ok_or_else(unfit)?;
     row.extra.insert("costs".into(), Value::from(cell.costs));
     row.extra.insert("capacity_iops".into(), json!(task.capacity));
     Ok(Ran { row, halves })

@@ -1,8 +1,12 @@
 //! `reap sim` as a user meets it.
 
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Ended, Place};
 
 const SMALL: &str =
     "modes = [\"interrupt\", \"poll\"]\nduration = \"2ms\"\n[[device]]\nprofile = \"optane\"\n[[job]]\nfile = \"job.fio\"\n";
@@ -46,4 +50,45 @@ fn mistakes_have_a_place() {
     place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);
     std::fs::write(place.path("bytes.toml"), b"title = \"\xff\"").unwrap();
     place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);
+}
+
+/// One cell with eleven runs, which together take seconds.
+const SWEEP: &str = "sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes interrupt,poll,adaptive --ios 200000";
+
+/// Lets a sweep go on until some of its runs are done, and ends it by a signal.
+fn interrupted(place: &Place, arguments: &str, signal: &str) -> Ended {
+    let done = || std::fs::read_to_string(place.path("s.json.journal")).map_or(0, |text| text.lines().count());
+    let (before, mut child): (usize, Child) = (done(), place.start(arguments));
+    while done() < before + 2 && child.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+/// Killed, then stopped by Ctrl-C, then left alone: the results are those of a sweep that was never interrupted.
+#[test]
+fn an_interrupted_sweep_goes_on_where_it_was() {
+    let place = Place::new();
+    let whole = place.reap(&format!("{SWEEP} --json whole.json")).ok();
+    assert!(!place.path("whole.json.journal").exists());
+    let killed = interrupted(&place, &format!("{SWEEP} --json s.json"), "-KILL");
+    assert_eq!((killed.code, killed.stdout.as_str()), (None, ""));
+    place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
+    place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
+    let stopped = interrupted(&place, &format!("{SWEEP} --json s.json --resume"), "-INT").ok();
+    for word in ["stopped by a signal after", "of at least 11 runs", "s.json.journal keeps them: --resume goes on"] {
+        assert!(stopped.stderr.contains(word), "{word}: {}", stopped.stderr);
+    }
+    let part: Value = serde_json::from_str(&place.read("s.json")).unwrap();
+    let rows = part["rows"].as_array().unwrap().len();
+    assert!(part["complete"] == false && (2..11).contains(&rows), "{rows} rows");
+    let resumed = place.reap(&format!("{SWEEP} --json s.json --resume")).ok();
+    assert_eq!(resumed.stdout, whole.stdout);
+    assert_eq!(place.read("s.json"), place.read("whole.json"));
+    let results: Value = serde_json::from_str(&place.read("s.json")).unwrap();
+    assert!(results["complete"] == true && results["rows"].as_array().unwrap().len() >= 11);
+    place.reap(&format!("{SWEEP} --json s.json --resume")).fails_with(&["there is no s.json.journal: nothing to resume"]);
+    place.reap(&format!("{SWEEP} --json /dev/null --resume")).fails_with(&["/dev/null is no file"]);
+    place.reap(&format!("{SWEEP} --resume")).fails_with(&["--json"]);
 }

@@ -17,7 +17,7 @@ use crate::generator::Generator;
 use crate::job::Job;
 use crate::plan::Thread;
 use crate::stats::Stats;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 /// All results of a run.
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 /// What one path of a device did while the jobs ran. In [`json`] the list `paths`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     /// The device's name in the jobs; empty if they name none.
     pub device: String,

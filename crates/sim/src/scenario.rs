@@ -6,7 +6,7 @@ use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use units::Nanos;
-use workload::{Job, PerOp, Rate, RateProcess};
+use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
 use crate::{Costs, Machine, Recorded, SimError};
@@ -210,6 +210,21 @@ impl JobSpec {
         let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
         JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1, replay: None }
     }
+
+    /// The job at the pace of its phases: each is a stretch of the highest rate among them, and the last one never ends.
+    pub fn paced(&self) -> Job {
+        let mut job = self.job.clone();
+        let highest = self.phases.iter().map(|phase| phase.iops).max().unwrap_or(0);
+        if highest == 0 {
+            return job;
+        }
+        let first = Stretch { span: self.phases[0].from, share: 0.0 };
+        let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
+        let stretch = |(phase, end): (&Phase, Nanos)| Stretch { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
+        job.rate_stretches = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
+        job.rate = PerOp::both(Some(Rate::Iops(highest)));
+        job
+    }
 }
 
 impl Scenario {
@@ -382,6 +397,9 @@ impl JobSpec {
         }
         if !self.phases.is_sorted_by(|a, b| a.from < b.from) {
             return unfit(format!("job '{name}': each phase has to begin later than the one before it"));
+        }
+        if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
+            return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
         if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));

@@ -87,8 +87,8 @@ fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
     const STEP: u64 = 40_000_000;
     const WINDOW: u64 = 5_000_000;
     for (name, costs) in BOTH {
-        for (from, to) in [(100, 900), (900, 100)] {
-            let stretches = [from, to].map(|permille| Stretch { span: Nanos(STEP), permille }).to_vec();
+        for (from, to) in [(0.1, 0.9), (0.9, 0.1)] {
+            let stretches = [from, to].map(|share| Stretch { span: Nanos(STEP), share }).to_vec();
             let until = |time: u64| {
                 let job =
                     Job { iodepth: 32, runtime: Some(Nanos(time)), rate_stretches: stretches.clone(), ..open_loop(400_000, u64::MAX) };

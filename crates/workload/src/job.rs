@@ -174,12 +174,12 @@ pub enum RateProcess {
 }
 
 /// A stretch of time in which a rate is only partly used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch {
-    /// How long.
+    /// How long; [`Nanos::MAX`]: for ever.
     pub span: Nanos,
-    /// Thousandths of the rate; 0: silence.
-    pub permille: u32,
+    /// Of the rate, 0 to 1; 0: silence.
+    pub share: f64,
 }
 
 /// What several threads of a job do with the CPUs they are allowed.
@@ -302,11 +302,8 @@ pub struct Job {
     /// `rate_process`.
     pub rate_process: RateProcess,
     /// How the rate comes and goes: these stretches, one after the other, over and over. Empty: it does not. No option of
-    /// fio's; bursts and steps of comparisons.
+    /// fio's; the bursts and steps of comparisons, the phases of scenarios.
     pub rate_stretches: Vec<Stretch>,
-    /// Steps in load, ascending: from each instant on, counted from the start, so many I/Os per second of each operation,
-    /// in place of `rate`; before the first, none. No option of fio's; for whoever builds jobs by hand.
-    pub rate_steps: Vec<(Nanos, u64)>,
 
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
@@ -378,7 +375,6 @@ impl Default for Job {
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
             rate_stretches: Vec::new(),
-            rate_steps: Vec::new(),
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,

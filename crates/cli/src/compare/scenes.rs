@@ -50,7 +50,7 @@ impl Arrivals {
 
     /// The rate while I/Os arrive, as a share of the capacity in per cent, and the stretches in which they do.
     fn rate(self) -> (f64, Vec<Stretch>) {
-        let stretch = |span: Nanos, share: f64| Stretch { span, permille: (share * 1000.0).round() as u32 };
+        let stretch = |span, share| Stretch { span, share };
         match self {
             Arrivals::Job => (0.0, Vec::new()),
             Arrivals::Steady(share) => (share, Vec::new()),
@@ -70,7 +70,7 @@ impl Arrivals {
         let mut part = 1.0;
         for stretch in &stretches {
             if left < stretch.span.0 {
-                part = f64::from(stretch.permille) / 1000.0;
+                part = stretch.share;
                 break;
             }
             left -= stretch.span.0;

@@ -36,7 +36,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
-        let (place, span) = (Jobs { source, machine: &machine, devices: &devices, outside }, job.span());
+        let (place, span) = (Jobs { source, machine: &machine, host, devices: &devices, outside }, job.span());
         jobs.extend(place.read(job, &mut warnings)?);
         places.resize(jobs.len(), span);
     }
@@ -305,6 +305,7 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(source: Source<'_>, n: &Span
 struct Jobs<'a> {
     source: Source<'a>,
     machine: &'a Machine,
+    host: Host,
     devices: &'a [DeviceSpec],
     outside: &'a dyn Outside,
 }
@@ -314,6 +315,9 @@ impl Jobs<'_> {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let mut jobs = self.jobs(&raw, span.start, warnings)?;
+        if self.host == Host::Kernel && raw.engine.is_none() {
+            warnings.extend(jobs.iter().filter_map(|job| self.other_engine(job, span.start)));
+        }
         let named = match &raw.devices {
             Some(names) if names.is_empty() => {
                 return Err(self.source.error(Some(span), "`devices` names none").help("leave it out for the first"));
@@ -346,6 +350,16 @@ impl Jobs<'_> {
             })
         };
         jobs.into_iter().map(spec).collect()
+    }
+
+    /// What to say of a job whose ioengine is none of those that are simulated.
+    fn other_engine(&self, job: &Job, at: usize) -> Option<String> {
+        let other = job.ioengine.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
+        let (line, column) = self.source.place(at);
+        let (file, name) = (self.source.name, &job.name);
+        Some(format!(
+            "{file}:{line}:{column}: job '{name}': ioengine={other} is not simulated, io_uring takes its place; `engine` says which"
+        ))
     }
 
     fn multipath(&self, raw: &raw::Multipath, job: &Job, at: usize) -> Built<Multipath> {

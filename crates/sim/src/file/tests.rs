@@ -101,7 +101,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 52] = [
+const MISTAKES: [(&str, &[&str]); 53] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -136,6 +136,7 @@ const MISTAKES: [(&str, &[&str]); 52] = [
         "[[job]]\noptions = {}\nphase = [{ from = \"5ms\", iops = 5 }, { from = \"5ms\", iops = 2 }]",
         &["s.toml:2:1", "later than the one before"],
     ),
+    ("[[job]]\noptions = { runtime = \"1\" }\nphase = [{ from = \"5ms\", iops = 0 }]", &["s.toml:2:1", "all its phases are off"]),
     ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "not even one block"]),
     ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),
     ("duration = 5", &["s.toml:2:12", "string"]),
@@ -187,6 +188,18 @@ fn mistakes_say_where_and_what_to_do() {
         let error = read("s.toml", &text, &Nothing).map(|_| ()).expect_err(&text).to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}\n{words:?}");
     }
+}
+
+#[test]
+fn an_interface_that_is_not_simulated_is_named() {
+    let of = |host: &str, engine: &str| {
+        let text = format!("{host}\n[[device]]\nprofile = \"tlc\"\n[[job]]\n{engine}\noptions = {{ ioengine = \"psync\" }}\n");
+        read("s.toml", &text, &Nothing).unwrap().warnings.join("\n")
+    };
+    let warning = of("host = \"kernel\"", "");
+    assert!(["s.toml:4:1", "ioengine=psync", "io_uring"].iter().all(|word| warning.contains(word)), "{warning}");
+    // Said by a key of its own, or of no account.
+    assert_eq!((of("host = \"kernel\"", "engine = \"libaio\""), of("", "")), (String::new(), String::new()));
 }
 
 #[test]

@@ -419,8 +419,8 @@ impl Layout {
         // Devices that are paths look like one.
         let seen = if spec.paths.is_some_and(|paths| paths.apart) { 1 } else { targets.len() };
         let seen = targets.get(..seen).unwrap_or(&targets);
-        let rate_steps = spec.phases.iter().map(|phase| (phase.from, phase.iops)).collect();
-        let mut job = workload::Job { seed: spec.job.seed.or(Some(scenario.seed)), rate_steps, ..spec.job.clone() };
+        let mut job = spec.paced();
+        job.seed.get_or_insert(scenario.seed);
         // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {

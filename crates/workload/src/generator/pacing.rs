@@ -23,8 +23,6 @@ pub(super) struct Pacing {
     lines: PerOp<Option<Line>>,
     process: RateProcess,
     stretches: Vec<Stretch>,
-    /// Of [`Job::rate_steps`].
-    steps: Vec<(Nanos, u64)>,
     start: Nanos,
     rng: Xoshiro256PlusPlus,
 }
@@ -32,19 +30,13 @@ pub(super) struct Pacing {
 impl Pacing {
     /// The job's schedules, or `None` if it has no rate.
     pub fn new(job: &Job, seed: u64) -> Option<Pacing> {
-        let steps = job.rate_steps.clone();
-        let first = after(&steps, Nanos::ZERO, 0.0);
-        let line = |rate: Option<Rate>| match (rate, &steps[..]) {
-            (_, [_, ..]) => Some(Line { rate: Rate::Iops(1), units: 0, next: first }),
-            (rate, []) => rate.map(|rate| Line { rate, units: 0, next: Nanos::ZERO }),
-        };
-        let used = |rate, used: bool| if used { line(rate) } else { None };
+        let line = |rate| Line { rate, units: 0, next: Nanos::ZERO };
+        let used = |rate: Option<Rate>, used: bool| rate.filter(|_| used).map(line);
         let lines = PerOp { read: used(job.rate.read, job.pattern.reads()), write: used(job.rate.write, job.pattern.writes()) };
         (lines.read.is_some() || lines.write.is_some()).then(|| Pacing {
             lines,
             process: job.rate_process,
             stretches: job.rate_stretches.clone(),
-            steps,
             start: Nanos::ZERO,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
         })
@@ -63,11 +55,6 @@ impl Pacing {
     /// An I/O of `op` and `bytes` was issued: moves its schedule on.
     pub fn issued(&mut self, op: Op, bytes: u32) {
         let Some(line) = self.lines.get_mut(op) else { return };
-        if !self.steps.is_empty() {
-            let work: f64 = if self.process == RateProcess::Poisson { Exp1.sample(&mut self.rng) } else { 1.0 };
-            line.next = after(&self.steps, line.next, work);
-            return;
-        }
         let (per_second, step) = match line.rate {
             Rate::Bytes(n) => (n, u64::from(bytes)),
             Rate::Iops(n) => (n, 1),
@@ -85,44 +72,25 @@ impl Pacing {
     }
 }
 
-/// When `used` of fully used time have passed, where the rate is used in `stretches`.
+/// When `used` of fully used time have passed, where the rate is used in `stretches`. [`Nanos::MAX`]: never.
 fn stretched(stretches: &[Stretch], used: Nanos) -> Nanos {
-    let within = |stretch: &Stretch| (u128::from(stretch.span.0) * u128::from(stretch.permille) / 1000) as u64;
-    let cycle: u64 = stretches.iter().map(within).sum();
+    let within = |stretch: &Stretch| (stretch.span.0 as f64 * stretch.share) as u64;
+    let sum = |of: &dyn Fn(&Stretch) -> u64| stretches.iter().map(of).fold(0, u64::saturating_add);
+    let (cycle, span) = (sum(&within), sum(&|stretch| stretch.span.0));
     if cycle == 0 {
         return used;
     }
     let (cycles, mut left) = (used.0 / cycle, used.0 % cycle);
-    let mut at = stretches.iter().map(|stretch| stretch.span.0).sum::<u64>().saturating_mul(cycles);
+    let mut at = span.saturating_mul(cycles);
     for stretch in stretches {
         let used = within(stretch);
         if left < used {
-            return Nanos(at + (u128::from(left) * 1000 / u128::from(stretch.permille.max(1))) as u64);
+            return Nanos(at.saturating_add((left as f64 / stretch.share) as u64));
         }
         left -= used;
-        at += stretch.span.0;
+        at = at.saturating_add(stretch.span.0);
     }
     Nanos(at)
-}
-
-/// When, after `from`, the steps' rate has come to `work` I/Os: for a Poisson process an exponential variate, so that its
-/// rate follows the steps. [`Nanos::MAX`]: it never does.
-fn after(steps: &[(Nanos, u64)], from: Nanos, mut work: f64) -> Nanos {
-    let mut at = from;
-    let ends = steps.iter().skip(1).map(|&(end, _)| end).chain([Nanos::MAX]);
-    for (&(begin, rate), end) in steps.iter().zip(ends) {
-        if end <= at || rate == 0 {
-            continue;
-        }
-        at = at.max(begin);
-        let needed = Nanos((work * 1e9 / rate as f64) as u64);
-        if end == Nanos::MAX || at + needed < end {
-            return at + needed;
-        }
-        work -= (end - at).as_secs_f64() * rate as f64;
-        at = end;
-    }
-    Nanos::MAX
 }
 
 #[cfg(test)]

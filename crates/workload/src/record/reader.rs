@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::codec::{self, Context};
 use super::writer::{END, MAGIC, SUBMISSIONS, VERSION};
-use super::{End, Header, Submission, TraceError};
+use super::{End, Header, ServiceTimes, Submission, TraceError};
 
 /// A whole recording, in memory as compact as in its file.
 #[derive(Clone, Debug)]
@@ -106,10 +106,16 @@ impl Trace {
                 return malformed(format!("thread {number} has no I/O in flight at any time"));
             }
         }
-        match self.header.devices.iter().find(|device| !device.block_bytes.is_power_of_two()) {
-            Some(device) => malformed(format!("blocks of {} bytes on {}", device.block_bytes, device.uri)),
-            None => Ok(()),
+        for device in &self.header.devices {
+            if !device.block_bytes.is_power_of_two() {
+                return malformed(format!("blocks of {} bytes on {}", device.block_bytes, device.uri));
+            }
+            let dice = device.timing.iter().flat_map(|timing| [timing.read, timing.write, timing.flush]);
+            if let Some(ServiceTimes { tail_ppm, .. }) = dice.into_iter().find(|dice| dice.tail_ppm > 1_000_000) {
+                return malformed(format!("{tail_ppm} of a million commands slow on {}", device.uri));
+            }
         }
+        Ok(())
     }
 
     /// Decodes everything once.

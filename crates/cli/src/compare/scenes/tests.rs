@@ -69,7 +69,7 @@ proptest! {
         // And so does the rate that jobs are given.
         let (share, stretches) = arrivals.rate();
         let whole: f64 = stretches.iter().map(|s| s.span.0 as f64).sum();
-        let used: f64 = stretches.iter().map(|s| s.span.0 as f64 * f64::from(s.permille) / 1000.0).sum();
+        let used: f64 = stretches.iter().map(|s| s.span.0 as f64 * s.share).sum();
         let part = if whole > 0.0 { used / whole } else { 1.0 };
         prop_assert!((share * part / load - 1.0).abs() < 0.02, "{share} {part} {load}");
     }

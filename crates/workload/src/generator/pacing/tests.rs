@@ -50,15 +50,15 @@ fn only_what_is_issued_is_paced() {
     assert_eq!((mixed.due(Op::Read), mixed.due(Op::Write)), (None, Some(Nanos::ZERO)));
 }
 
-fn stretch(millis: u64, permille: u32) -> Stretch {
-    Stretch { span: Nanos::from_millis(millis), permille }
+fn stretch(millis: u64, share: f64) -> Stretch {
+    Stretch { span: Nanos::from_millis(millis), share }
 }
 
 #[test]
 fn a_rate_that_comes_and_goes_keeps_to_its_stretches() {
     let job = Job {
         rate: PerOp::both(Some(Rate::Iops(1000))),
-        rate_stretches: vec![stretch(10, 0), stretch(20, 1000), stretch(10, 500)],
+        rate_stretches: vec![stretch(10, 0.0), stretch(20, 1.0), stretch(10, 0.5)],
         ..Job::default()
     };
     let mut pacing = Pacing::new(&job, 7).unwrap();
@@ -74,7 +74,7 @@ fn a_rate_that_comes_and_goes_keeps_to_its_stretches() {
 
 #[test]
 fn stretches_of_silence_alone_are_none() {
-    assert_eq!(stretched(&[stretch(10, 0)], Nanos(7)), Nanos(7));
+    assert_eq!(stretched(&[stretch(10, 0.0)], Nanos(7)), Nanos(7));
     assert_eq!(stretched(&[], Nanos(7)), Nanos(7));
 }
 
@@ -82,8 +82,8 @@ proptest::proptest! {
     /// Over whole cycles the mean is the stretches' mean, and time never goes back.
     #[test]
     fn stretches_keep_order_and_mean(parts in proptest::collection::vec((1u64..50, 0u32..=1000), 1..6), used in proptest::collection::vec(0u64..10_000_000_000, 2..20)) {
-        let stretches: Vec<Stretch> = parts.iter().map(|&(millis, permille)| stretch(millis, permille)).collect();
-        let cycle: u64 = stretches.iter().map(|s| s.span.0 * u64::from(s.permille) / 1000).sum();
+        let stretches: Vec<Stretch> = parts.iter().map(|&(millis, permille)| stretch(millis, f64::from(permille) / 1000.0)).collect();
+        let cycle: u64 = stretches.iter().map(|s| (s.span.0 as f64 * s.share) as u64).sum();
         proptest::prop_assume!(cycle > 0);
         let mut used = used;
         used.sort_unstable();
@@ -96,10 +96,12 @@ proptest::proptest! {
     }
 }
 
-/// 1000 a second for 10 ms, nothing for 20 ms, 2000 a second from then on.
+/// 1000 a second for 10 ms, nothing for 20 ms, 2000 a second from then on: steps that are not repeated.
 fn steps(process: RateProcess) -> Pacing {
-    let steps = vec![(Nanos::from_millis(5), 1_000), (Nanos::from_millis(15), 0), (Nanos::from_millis(35), 2_000)];
-    let mut pacing = Pacing::new(&Job { rate_steps: steps, rate_process: process, ..Job::default() }, 7).unwrap();
+    let last = Stretch { span: Nanos::MAX, share: 1.0 };
+    let stretches = vec![stretch(5, 0.0), stretch(10, 0.5), stretch(20, 0.0), last];
+    let rate = PerOp::both(Some(Rate::Iops(2000)));
+    let mut pacing = Pacing::new(&Job { rate, rate_stretches: stretches, rate_process: process, ..Job::default() }, 7).unwrap();
     pacing.start(Nanos::from_secs(100));
     pacing
 }
@@ -109,7 +111,6 @@ fn the_rate_follows_its_steps() {
     let starts = starts(&mut steps(RateProcess::Linear), 14, 4096);
     let millis: Vec<f64> = starts.iter().map(|at| *at as f64 / 1e6).collect();
     assert_eq!(millis[..10], [5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0]);
-    // What the first step had left of its next one goes on where the rate does.
     assert_eq!(millis[10..], [35.0, 35.5, 36.0, 36.5]);
 }
 
@@ -126,9 +127,7 @@ fn a_poisson_process_has_the_steps_rates() {
 
 #[test]
 fn steps_that_end_in_nothing_end() {
-    let job = Job { rate_steps: vec![(Nanos::ZERO, 1_000), (Nanos::from_millis(2), 0)], ..Job::default() };
-    let mut pacing = Pacing::new(&job, 7).unwrap();
-    pacing.start(Nanos::ZERO);
-    (0..2).for_each(|_| pacing.issued(Op::Read, 4096));
-    assert_eq!(pacing.due(Op::Read), Some(Nanos::MAX));
+    let stretches = [stretch(2, 1.0), Stretch { span: Nanos::MAX, share: 0.0 }];
+    assert_eq!(stretched(&stretches, Nanos::from_millis(1)), Nanos::from_millis(1));
+    assert_eq!(stretched(&stretches, Nanos::from_millis(2)), Nanos::MAX);
 }

@@ -29,6 +29,10 @@ fn a_recording_that_contradicts_itself_is_malformed() {
     let mut stranger = header(1, 4, 0);
     stranger.threads[0].targets = vec![5];
     assert!(Trace::parse(write(&stranger, &[Vec::new()])).unwrap_err().to_string().contains("uses a device"));
+    let mut slow = header(1, 4, 0);
+    let dice = ServiceTimes { tail_ppm: 1_000_001, ..ServiceTimes::default() };
+    slow.devices[0].timing = Some(Timing { write: dice, ..Timing::default() });
+    assert!(Trace::parse(write(&slow, &[Vec::new()])).unwrap_err().to_string().contains("1000001 of a million"));
 }
 
 fn submission() -> Submission {

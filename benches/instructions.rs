@@ -12,13 +12,15 @@ use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptio
 const BATCHES: usize = 2000;
 
 /// Mode, batch size, bytes per read. What `adaptive` costs is its difference to `poll`.
-const CASES: [(Mode, usize, u32); 8] = [
+const CASES: [(Mode, usize, u32); 10] = [
     (Mode::POLL, 32, 512),
     (Mode::POLL, 32, 4096),
     (Mode::POLL, 1, 512),
+    (Mode::POLL, 8, 512),
     (Mode::POLL, 128, 512),
     (Mode::POLL, 32, 65536),
     (Mode::ADAPTIVE, 1, 512),
+    (Mode::ADAPTIVE, 8, 512),
     (Mode::ADAPTIVE, 32, 512),
     (Mode::ADAPTIVE, 128, 512),
 ];

@@ -46,6 +46,9 @@ const MARGIN: u64 = 6;
 /// nearer would have passed by then.
 const SETTING: u64 = 3;
 
+/// A thread that has neither napped nor slept in so many waits in a row stays awake.
+const AWAKE: u32 = 64;
+
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
 
@@ -95,9 +98,11 @@ pub(super) struct Adaptive {
     slept_through: bool,
     /// The last question was whether to look after a commit, and the answer was yes.
     checks: bool,
-    /// Such a look found something, and no wait was needed since: the device keeps ahead of the thread, and entries gather
-    /// by themselves.
+    /// Such a look found something, and no wait was needed since, or the thread stays awake in its waits: its next look comes
+    /// soon anyway, and entries gather by themselves until then.
     outrun: bool,
+    /// Waits in a row without a nap or sleep.
+    awake: u32,
     /// A message was lost once; from then on every sleep has a deadline.
     distrusts: bool,
 }
@@ -163,6 +168,7 @@ impl Adaptive {
             slept_through: false,
             checks: false,
             outrun: false,
+            awake: 0,
             distrusts: false,
         }
     }
@@ -179,7 +185,7 @@ impl Adaptive {
         self.pace.sent(batch.commands);
         self.clock = now;
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
-        // without waiting: looking sooner would only find fewer at a time.
+        // soon anyway: looking sooner would only find fewer at a time.
         self.checks = batch.in_flight > batch.commands && !self.outrun;
         if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
     }
@@ -228,12 +234,12 @@ impl Adaptive {
             self.wait = None;
             return Plan::Rest;
         }
-        self.outrun = false;
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         self.flight.keep(seen.in_flight);
         let before = self.decisions.gathered;
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
+        self.outrun &= self.awake >= AWAKE;
         if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now {
             self.patient = Some((seen.in_flight, gathers));
         }
@@ -322,6 +328,7 @@ impl Adaptive {
     fn end_wait(&mut self, now: Nanos) {
         let Some(wait) = self.wait.take() else { return };
         let elapsed = now - wait.since;
+        self.awake = if wait.in_vain == 0 { self.awake.saturating_add(1) } else { 0 };
         self.ledger.waited(wait.came.map(|came| came - wait.since), elapsed, self.cpu);
         if let Some(came) = wait.came {
             self.waits.took(wait.in_flight, came - wait.due.max(wait.since), self.horizon());

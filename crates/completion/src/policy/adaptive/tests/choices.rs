@@ -136,3 +136,32 @@ fn one_wait_in_sixty_four_is_looked_at_all_the_way() {
     }
     assert!((50..=130).contains(&awake), "{awake}");
 }
+
+#[test]
+fn a_thread_that_stays_awake_in_its_waits_leaves_the_looks_after_its_commits_out() {
+    let mut policy = taught(LatencySlack::default(), 1_000);
+    let mut at = LATER;
+    // Whether it looked after the commit.
+    let mut turn = |cpu_wanted: bool| {
+        let done = Done { class: read(), age: Nanos(1_000), found: Found::Looking };
+        let looks = policy.submitted(at, &Batch { commands: 1, in_flight: 16, class: Some(read()), urgent: 0 }) != Check::No;
+        if looks {
+            policy.completed(&[done]);
+        }
+        let plan = policy.next(at, &Seen { cpu_wanted, ..waiting(16) });
+        at += Nanos(1_000);
+        let woke = cpu_wanted.then_some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
+        assert_eq!(matches!(plan, Plan::Sleep { .. }), cpu_wanted, "{plan:?}");
+        policy.next(at, &Seen { pending: !cpu_wanted, woke, ..waiting(16) });
+        policy.completed(&[done]);
+        policy.next(at, &Seen { found: 1, pending: true, ..waiting(16) });
+        looks
+    };
+    assert!((0..AWAKE).all(|_| turn(false)));
+    (0..AWAKE).for_each(|_| _ = turn(false));
+    assert!((0..AWAKE).all(|_| !turn(false)));
+    // Asleep once, and the wait after it is as good as the first.
+    turn(true);
+    turn(false);
+    assert!((1..AWAKE).all(|_| turn(false)));
+}

@@ -44,6 +44,13 @@ impl Request {
         Request { op, namespace: *namespace, lba, bytes, buf, fua: false, urgent: false, tag: 0 }
     }
 
+    /// Of a Flush: takes a buffer along that it does not use, for callers who keep one with each of their places.
+    #[inline]
+    pub fn carrying(mut self, buf: DmaBuf) -> Request {
+        self.buf = Some(buf);
+        self
+    }
+
     /// Only the first `bytes` bytes of the buffer: whole blocks.
     #[inline]
     pub fn bytes(mut self, bytes: u32) -> Request {
@@ -113,7 +120,7 @@ pub struct Completion {
     pub tag: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The request's buffer; `None` for a Flush, and when [`IoError::DeviceLost`] leaked it.
+    /// The request's buffer; `None` for a Flush that carried none, and when [`IoError::DeviceLost`] leaked it.
     pub buf: Option<DmaBuf>,
     /// The clock read of the batch it was submitted in.
     pub submitted_at: Nanos,

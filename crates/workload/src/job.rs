@@ -318,6 +318,10 @@ pub struct Job {
     /// `exitall`: once a job is done, the others of its group stop.
     pub exitall: bool,
 
+    /// `fsync`, `fdatasync`: a Flush after so many writes; 0: none. A device does not tell them apart.
+    pub sync_every: u32,
+    /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
+    pub sync_at_end: bool,
     /// `verify=crc32c`.
     pub verify: Option<Verify>,
 
@@ -381,6 +385,8 @@ impl Default for Job {
             new_group: false,
             stonewall: false,
             exitall: false,
+            sync_every: 0,
+            sync_at_end: false,
             verify: None,
             urgent: false,
             measure: Measure::default(),

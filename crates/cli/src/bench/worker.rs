@@ -301,8 +301,11 @@ impl Worker {
                 let place = places.get_mut(number as usize)?;
                 let (io, buf) = (&place.io, place.buf.take()?);
                 let lba = io.offset >> block_shift;
-                // Generators issue reads and writes only.
-                let request = if io.op == Op::Read { Request::read(&namespace, lba, buf) } else { Request::write(&namespace, lba, buf) };
+                let request = match io.op {
+                    Op::Read => Request::read(&namespace, lba, buf),
+                    Op::Write => Request::write(&namespace, lba, buf),
+                    Op::Flush => Request::flush(&namespace).carrying(buf),
+                };
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
             });

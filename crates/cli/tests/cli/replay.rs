@@ -35,6 +35,21 @@ fn a_recorded_run_in_its_own_mode_has_the_same_counts() {
 }
 
 #[test]
+fn flushes_are_recorded_and_submitted_again() {
+    let place = recorded("[a]\nrw=write\nbs=4k\niodepth=4\nnumber_ios=300\nfsync=3\nend_fsync=1\n", "--completion interrupt");
+    let ended = place.reap("sim --replay run.trace --modes interrupt --json rows.json").ok();
+    assert!(ended.stdout.contains("400 I/Os recorded"), "{}", ended.stdout);
+    let row = &rows(&place)["rows"][0];
+    assert!((row["messages_per_s"].as_f64().unwrap() / row["iops"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
+    // And a scenario's job flushes, on several paths, too.
+    for paths in ["", "paths = { policy = \"queue-depth\" }\ndevices = [\"a\", \"b\"]\n"] {
+        let devices = "[[device]]\nname = \"a\"\nprofile = \"tlc\"\n[[device]]\nname = \"b\"\nprofile = \"tlc\"\n";
+        place.write("s.toml", &format!("{devices}[[job]]\n{paths}options = {{ rw = \"randwrite\", iodepth = 8, fsync = 4 }}\n"));
+        place.reap("sim s.toml --modes interrupt,adaptive").ok();
+    }
+}
+
+#[test]
 fn a_price_list_may_stand_in_a_file() {
     let place = recorded("[a]\nrw=randread\nbs=4k\nnumber_ios=300\n", "");
     let cost = |costs: &str| {

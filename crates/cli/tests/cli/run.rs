@@ -227,6 +227,21 @@ fn options_of_fio_that_are_missing_are_named_once() {
     assert_eq!(ended.stderr.matches("zonemode").count(), 1, "{}", ended.stderr);
 }
 
+/// Flushes at depth, to two devices, with verified data; and buffers are not lost over it.
+#[test]
+fn writes_are_flushed_as_often_as_asked_for() {
+    let job = "[a]\nrw=randwrite\nbs=4k\niodepth=8\nfilename=one:two\nsize=1M\nfsync=16\nend_fsync=1\nverify=crc32c\n";
+    for mode in ["adaptive", "interrupt", "poll"] {
+        let results = place(job)
+            .reap(&format!("run job.fio --device file:{{filename}}.img?size=2M --output-format json --completion {mode}"))
+            .ok()
+            .json();
+        let job = &results["jobs"][0];
+        assert_eq!((&job["error"], &job["write"]["total_ios"], &job["read"]["total_ios"]), (&0.into(), &256.into(), &256.into()));
+        assert_eq!((&job["sync"]["total_ios"], &job["sync"]["lat_ns"]["N"]), (&(2 * 15 + 2).into(), &(2 * 15 + 2).into()));
+    }
+}
+
 /// Two paths, one of which is lost for a while: the job does not notice, and the table says what each path did.
 #[test]
 fn paths_have_lines_of_their_own() {

@@ -110,6 +110,9 @@ static OPTIONS: &[Opt] = &[
     value(&["iodepth_batch", "iodepth_batch_submit"], set!(job.batch_submit = depth)),
     value(&["iodepth_batch_complete_min", "iodepth_batch_complete"], set!(job.complete_min = depth)),
     value(&["iodepth_batch_complete_max"], set!(job.complete_max = depth)),
+    // What is made durable.
+    value(&["fsync", "fdatasync"], set!(job.sync_every = |d, v| Ok(values::within(v, d.job.kb_base, 0, i32::MAX as u64)? as u32))),
+    boolean(&["end_fsync", "fsync_on_close"], set!(job.sync_at_end = |_, v| values::flag(v))),
     // How long.
     value(&["numjobs"], set!(job.numjobs = |d, v| Ok(values::within(v, d.job.kb_base, 1, MOST_JOBS)? as u32))),
     value(&["runtime", "timeout"], set!(job.runtime = |_, v| Ok(Some(values::time(v)?).filter(|t| *t > Nanos::ZERO)))),

@@ -170,6 +170,13 @@ fn times_amounts_rates_and_lists() {
 }
 
 #[test]
+fn flushes_between_writes() {
+    let of = |text: &str| (job(text).sync_every, job(text).sync_at_end);
+    assert_eq!((of("fsync=32"), of("fdatasync=1"), of("bs=4k")), ((32, false), (1, false), (0, false)));
+    assert_eq!((of("end_fsync=1"), of("fsync_on_close=1\nfsync=2"), of("end_fsync=0")), ((0, true), (2, true), (0, false)));
+}
+
+#[test]
 fn measurement_and_verification() {
     let all = Measure::default();
     assert_eq!((job("reap_urgent=1").urgent, job("reap_urgent").urgent, job("bs=4k").urgent), (true, true, false));

@@ -38,13 +38,14 @@ pub(super) struct Flight {
     pub in_flight: u32,
     /// I/Os posted and not announced: the first so many of `batch`.
     pub queued: u32,
-    queued_writes: u32,
+    /// Of these, reads, writes and Flushes.
+    queued_of: [u32; 3],
     times: Box<[Times]>,
     /// As many as `times`, or none.
     extras: Box<[Extra]>,
     /// From index `in_flight` on, the slots that are not taken.
     free: Box<[u32]>,
-    /// Their slots, doubled; and 1 more for a write.
+    /// Their slots, four times, and the operation.
     batch: Box<[u32]>,
     /// Start of the batch's first I/O, and whether another one's differs.
     batch_start: Nanos,
@@ -58,7 +59,7 @@ impl Flight {
         Flight {
             in_flight: 0,
             queued: 0,
-            queued_writes: 0,
+            queued_of: [0; 3],
             times: vec![Times::IDLE; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
             free: (0..depth).collect(),
@@ -81,14 +82,13 @@ impl Flight {
     pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
         let (Some(times), Some(place)) = (self.times.get_mut(slot as usize), self.batch.get_mut(self.queued as usize)) else { return };
         *times = Times { start: now, committed: now };
-        let write = u32::from(op != Op::Read);
-        *place = slot << 1 | write;
+        *place = slot << 2 | op as u32;
         if self.queued == 0 {
             self.batch_start = now;
         }
         self.uneven |= now != self.batch_start;
         self.queued += 1;
-        self.queued_writes += write;
+        self.queued_of[op as usize] += 1;
     }
 
     /// What was posted is announced at `now`; `timed`: single I/Os are.
@@ -99,17 +99,18 @@ impl Flight {
         }
         stats.submit.add_batch(self.queued);
         stats.depth.add_depth(self.in_flight, self.queued);
-        let writes = u64::from(self.queued_writes);
-        let reads = u64::from(self.queued) - writes;
+        let [reads, writes, syncs] = self.queued_of.map(u64::from);
         stats.read.issued += reads;
         stats.write.issued += writes;
+        stats.sync.issued += syncs;
         if timed && !self.uneven && now == self.batch_start {
             // Announced at the instant at which it was posted, as far as the clock was read.
             stats.add_slat(Op::Read, Nanos::ZERO, reads);
             stats.add_slat(Op::Write, Nanos::ZERO, writes);
+            stats.add_slat(Op::Flush, Nanos::ZERO, syncs);
         } else if timed {
             for tagged in self.batch.iter().take(self.queued as usize) {
-                if let Some(times) = self.times.get_mut((*tagged >> 1) as usize) {
+                if let Some(times) = self.times.get_mut((*tagged >> 2) as usize) {
                     times.committed = now;
                 }
             }
@@ -119,18 +120,19 @@ impl Flight {
             } else {
                 stats.add_slat(Op::Read, now - self.batch_start, reads);
                 stats.add_slat(Op::Write, now - self.batch_start, writes);
+                stats.add_slat(Op::Flush, now - self.batch_start, syncs);
             }
         }
         self.queued = 0;
-        self.queued_writes = 0;
+        self.queued_of = [0; 3];
         self.uneven = false;
     }
 
     #[cold]
     fn count_each(&self, now: Nanos, stats: &mut Stats) {
         for tagged in self.batch.iter().take(self.queued as usize) {
-            let op = if tagged & 1 == 0 { Op::Read } else { Op::Write };
-            if let Some(times) = self.times.get((*tagged >> 1) as usize) {
+            let op = [Op::Read, Op::Write, Op::Flush, Op::Flush][(tagged & 3) as usize];
+            if let Some(times) = self.times.get((*tagged >> 2) as usize) {
                 stats.add_slat(op, now - times.start, 1);
             }
         }

@@ -23,6 +23,7 @@ mod flight;
 mod offsets;
 mod pacing;
 mod phases;
+mod syncs;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
@@ -37,6 +38,7 @@ use offsets::{Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
+use syncs::Syncs;
 use units::{Nanos, Op};
 
 /// One I/O.
@@ -44,7 +46,7 @@ use units::{Nanos, Op};
 pub struct Io {
     /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
     pub slot: u32,
-    /// Read or write.
+    /// Read, write, or the Flush of [`Job::sync_every`], which has neither place nor length.
     pub op: Op,
     /// Index of the target it goes to.
     pub target: u16,
@@ -129,7 +131,7 @@ pub struct Generator {
     credit: u32,
     /// Before this instant nothing but I/O happens.
     event: Nanos,
-    /// A rate or verification makes I/Os more than a place.
+    /// A rate, verification or Flushes make I/Os more than a place.
     special: bool,
     /// Single I/Os are timed at all.
     timed: bool,
@@ -154,6 +156,7 @@ pub struct Generator {
     /// An I/O that waits for its time.
     held: Option<Place>,
     pacing: Option<Box<Pacing>>,
+    syncs: Option<Box<Syncs>>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -236,7 +239,8 @@ impl Generator {
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let checks = Checks::new(job, seat)?;
         let goal = Goal::new(job, &stream, targets);
-        let special = pacing.is_some() || job.verify.is_some();
+        let syncs = Syncs::new(job, targets.len()).map(Box::new);
+        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some();
         let mut generator = Generator {
             credit: 0,
             event: Nanos::ZERO,
@@ -258,6 +262,7 @@ impl Generator {
             complete_max: job.complete_max.max(job.complete_min).max(1),
             held: None,
             pacing,
+            syncs,
             stats: Stats::default(),
             clock: Clock::new(job, seeds.next_u64()),
             checks,
@@ -273,7 +278,7 @@ impl Generator {
     fn prepare_stats(&mut self, job: &Job) {
         let on = |wanted: bool| wanted.then(Histogram::default);
         let measure = &job.measure;
-        for stats in [&mut self.stats.read, &mut self.stats.write] {
+        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.sync] {
             stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
             // Also for the lines that say how the latencies are distributed.
             stats.clat.histogram = on(measure.clat);
@@ -391,8 +396,13 @@ impl Generator {
         }
     }
 
-    /// The same for a job with a rate or with verification.
+    /// The same for a job with a rate, with verification or with Flushes.
     fn issue_special(&mut self, now: Nanos) -> Next {
+        if let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.due()) {
+            // What was granted is still to come.
+            self.ios_left += 1;
+            return self.issue_flush(target, now);
+        }
         let place = match self.held.take() {
             Some(place) => place,
             None => self.stream.next(),
@@ -412,6 +422,9 @@ impl Generator {
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
         let write = u64::from(place.op == Op::Write);
+        if let Some(syncs) = self.syncs.as_mut().filter(|_| place.op == Op::Write) {
+            syncs.wrote(place.target);
+        }
         let sequence = self.checks.sequence;
         self.checks.sequence += write;
         if let Some(pass) = &mut self.goal.pass {
@@ -422,6 +435,14 @@ impl Generator {
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check });
         io(slot, place)
+    }
+
+    /// A Flush of `target`.
+    fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
+        // One slot at least is free: for what was granted, or because nothing is in flight.
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence: 0, check: false });
+        io(slot, Place { op: Op::Flush, target, offset: 0, len: 0 })
     }
 
     /// The next write of the pass, as a read; `None` if there is none.

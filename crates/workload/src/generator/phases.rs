@@ -244,6 +244,12 @@ impl Generator {
         if self.flight.in_flight > 0 {
             return Some(Next::Reap { min: self.flight.in_flight, max: self.complete_max.max(self.flight.in_flight) });
         }
+        if self.failure.is_none()
+            && matches!(self.phase, Phase::Run | Phase::Drain)
+            && let Some(target) = self.syncs.as_mut().and_then(|syncs| syncs.last())
+        {
+            return Some(self.issue_flush(target, now));
+        }
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 mod laws;
 mod measured;
+mod synced;
 mod verified;
 
 const TARGET: Target = Target { bytes: 1 << 20, block: 512 };

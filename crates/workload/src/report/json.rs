@@ -31,7 +31,6 @@ fn job(entry: &Entry, groups: &Groups) -> Value {
     let (read_bps, write_bps) = groups.bytes_per_second(entry.group);
     let (user, system) = entry.cpu_percent();
     let latencies = distribution::latencies(stats);
-    let issued = stats.read.issued + stats.write.issued;
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
     if let Value::Object(reap) = &mut reap {
         for (name, op) in [("read", &stats.read), ("write", &stats.write)] {
@@ -50,14 +49,14 @@ fn job(entry: &Entry, groups: &Groups) -> Value {
         "read": operation(entry, &stats.read, read_bps),
         "write": operation(entry, &stats.write, write_bps),
         "trim": operation(entry, &OpStats::default(), 0),
-        "sync": { "total_ios": 0, "lat_ns": latency(entry, &Latency::default(), false) },
+        "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, measured(&stats.sync.clat, stats.measure.clat), true) },
         "job_runtime": entry.thread_time.0 / 1_000_000,
         "usr_cpu": rounded(user),
         "sys_cpu": rounded(system),
         "ctx": entry.usage.context_switches,
         "majf": entry.usage.major_faults,
         "minf": entry.usage.minor_faults,
-        "iodepth_level": shares(&["1", "2", "4", "8", "16", "32", ">=64"], &distribution::bands(&stats.depth, issued)),
+        "iodepth_level": shares(&["1", "2", "4", "8", "16", "32", ">=64"], &distribution::bands(&stats.depth, stats.issued())),
         "iodepth_submit": shares(&BATCHES, &distribution::bands(&stats.submit, stats.submit.total())),
         "iodepth_complete": shares(&BATCHES, &distribution::bands(&stats.complete, stats.complete.total())),
         "latency_ns": latency_shares(&latencies.ns),

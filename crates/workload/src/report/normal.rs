@@ -6,7 +6,7 @@ use super::time::ctime;
 use super::{Entry, Report};
 use crate::job::{BlockSizes, Job};
 use crate::plan::Plan;
-use crate::stats::{Latency, Moments, OpStats};
+use crate::stats::{Latency, Moments, OpStats, Stats};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -93,6 +93,7 @@ fn write_entry(out: &mut String, entry: &Entry, report: &Report, groups: &Groups
         }
     }
     write_latencies(out, entry)?;
+    write_syncs(out, entry)?;
     write_rest(out, entry)
 }
 
@@ -226,6 +227,17 @@ fn write_latencies(out: &mut String, entry: &Entry) -> fmt::Result {
     Ok(())
 }
 
+/// Flushes, as fio prints its own.
+fn write_syncs(out: &mut String, entry: &Entry) -> fmt::Result {
+    let Stats { sync, measure, .. } = &entry.stats;
+    if !measure.clat || sync.clat.moments.n == 0 {
+        return Ok(());
+    }
+    writeln!(out, "  fsync/fdatasync/sync_file_range:")?;
+    write_moments(out, "sync", &sync.clat.moments)?;
+    write_percentiles(out, "sync", entry, &sync.clat)
+}
+
 fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     let stats = &entry.stats;
     let (user, system) = entry.cpu_percent();
@@ -238,7 +250,7 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     let depths = ["1", "2", "4", "8", "16", "32", ">=64"];
     let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
     for (title, labels, bands, total) in [
-        ("  IO depths    ", depths, &stats.depth, stats.read.issued + stats.write.issued),
+        ("  IO depths    ", depths, &stats.depth, stats.issued()),
         ("     submit    ", batches, &stats.submit, stats.submit.total()),
         ("     complete  ", batches, &stats.complete, stats.complete.total()),
     ] {
@@ -246,7 +258,11 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
         let shares: Vec<String> = labels.iter().zip(shares).map(|(label, share)| format!("{label}={share:.1}%")).collect();
         writeln!(out, "{title}: {}", shares.join(", "))?;
     }
-    writeln!(out, "     issued rwts: total={},{},0,0 short=0,0,0,0 dropped=0,0,0,0", stats.read.issued, stats.write.issued)?;
+    writeln!(
+        out,
+        "     issued rwts: total={},{},0,{} short=0,0,0,0 dropped=0,0,0,0",
+        stats.read.issued, stats.write.issued, stats.sync.issued
+    )?;
     writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={}", entry.iodepth)?;
     let reap = &entry.reap;
     if !reap.mode.is_empty() {

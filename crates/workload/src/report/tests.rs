@@ -181,6 +181,18 @@ fn a_rate_adds_the_latency_from_the_intended_start() {
 }
 
 #[test]
+fn flushes_have_lines_of_their_own() {
+    let (report, _) = report("[a]\nrw=write\nsize=64k\nfsync=4\nend_fsync=1\n");
+    let sync = &json(&report)["jobs"][0]["sync"];
+    assert_eq!((&sync["total_ios"], &sync["lat_ns"]["N"]), (&4.into(), &4.into()));
+    assert_eq!(sync["lat_ns"]["percentile"].as_object().unwrap().len(), 17);
+    let text = normal(&report);
+    for line in ["  fsync/fdatasync/sync_file_range:\n    sync (nsec): min=", "    sync percentiles (", "total=0,16,0,4 short"] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+}
+
+#[test]
 fn numbers_have_four_digits_as_in_fio() {
     // As seen in fio's results.
     let cases = [

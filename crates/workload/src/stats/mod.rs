@@ -55,7 +55,7 @@ impl Latency {
     }
 }
 
-/// Everything that is kept for reads, or for writes.
+/// Everything that is kept for reads, for writes, or for Flushes.
 #[derive(Clone, Debug, Default)]
 pub struct OpStats {
     /// I/Os that completed without an error.
@@ -168,6 +168,8 @@ pub struct Stats {
     pub read: OpStats,
     /// Writes.
     pub write: OpStats,
+    /// Flushes; no other figure has them in it but depths and batches.
+    pub sync: OpStats,
     /// I/Os in flight, as each one was announced.
     pub depth: Bands,
     /// I/Os per doorbell.
@@ -179,12 +181,13 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The figures of `op`; a flush counts as a write.
+    /// The figures of `op`.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
             Op::Read => &mut self.read,
-            Op::Write | Op::Flush => &mut self.write,
+            Op::Write => &mut self.write,
+            Op::Flush => &mut self.sync,
         }
     }
 
@@ -201,10 +204,16 @@ impl Stats {
         PerOp { read: &self.read, write: &self.write }
     }
 
+    /// I/Os that were announced, Flushes included.
+    pub fn issued(&self) -> u64 {
+        self.read.issued + self.write.issued + self.sync.issued
+    }
+
     /// Adds another thread's figures, of the same time.
     pub fn merge(&mut self, other: &Stats) {
         self.read.merge(&other.read);
         self.write.merge(&other.write);
+        self.sync.merge(&other.sync);
         self.depth.merge(&other.depth);
         self.submit.merge(&other.submit);
         self.complete.merge(&other.complete);
@@ -214,6 +223,7 @@ impl Stats {
     pub fn clear(&mut self) {
         self.read.clear();
         self.write.clear();
+        self.sync.clear();
         self.depth = Bands::default();
         self.submit = Bands::default();
         self.complete = Bands::default();

@@ -25,7 +25,7 @@ impl Observed {
                 law(device.flying.iter().all(|other| other.slot != io.slot), "a slot is used by one I/O at a time");
                 law(io.slot < generator_depth, "slots are below the depth");
                 law(io.offset + u64::from(io.len) <= TARGET.bytes, "I/O stays on the device");
-                law(io.offset % 512 == 0 && io.len % 512 == 0 && io.len > 0, "I/O is aligned");
+                law(io.offset % 512 == 0 && io.len % 512 == 0 && (io.len > 0) == (io.op != Op::Flush), "I/O is aligned");
                 self.queued += 1;
                 self.most_in_flight = self.most_in_flight.max(self.in_flight + 1);
             }
@@ -56,7 +56,8 @@ fn any_job() -> impl Strategy<Value = Job> {
     let depths = (1..70u32, 0..80u32, 0..80u32, 0..80u32, 0..80u32);
     let limits = (proptest::option::of(1..600u64), proptest::option::of(1..400u64), 0..3u64, 1..3u64);
     let times = (proptest::option::of(1..2000u64), any::<bool>(), 0..300u64, 0..100u64, proptest::option::of(1_000..1_000_000u64));
-    (shape, depths, limits, times, any::<bool>(), any::<u64>()).prop_map(|(shape, depths, limits, times, verify, seed)| {
+    let syncs = (prop_oneof![Just(0), 1..20u32], any::<bool>());
+    (shape, depths, limits, times, any::<bool>(), syncs, any::<u64>()).prop_map(|(shape, depths, limits, times, verify, syncs, seed)| {
         let direction = [Direction::Read, Direction::Write, Direction::Mixed][shape.0 as usize];
         let block = match shape.2 {
             0 => BlockSizes::fixed(512),
@@ -84,6 +85,8 @@ fn any_job() -> impl Strategy<Value = Job> {
             ramp_time: Nanos::from_micros(times.2),
             start_delay: (Nanos::from_micros(times.3), Nanos::from_micros(2 * times.3)),
             rate: PerOp::both(times.4.map(Rate::Iops)),
+            sync_every: syncs.0,
+            sync_at_end: syncs.1,
             verify: verify.then_some(Verify { interval: None, fatal: false, after_write: true }),
             seed: Some(seed),
             ..Job::default()
@@ -109,7 +112,8 @@ proptest! {
         prop_assert_eq!(generator.next_is_done(), true);
         let stats = generator.stats();
         if job.ramp_time == Nanos::ZERO {
-            prop_assert_eq!(stats.read.ios + stats.write.ios, device.ios);
+            prop_assert_eq!(stats.read.ios + stats.write.ios + stats.sync.ios, device.ios);
+            prop_assert_eq!(stats.issued(), device.ios);
             prop_assert_eq!(stats.depth.total(), device.ios);
             prop_assert_eq!(stats.submit.total(), observed.commits.len() as u64);
             prop_assert_eq!(stats.read.clat.moments.n, stats.read.ios);

@@ -1,0 +1,79 @@
+//! Flushes: where they come, and what they count as.
+
+use super::*;
+
+/// Writes, with the I/Os as letters.
+fn letters(job: Job) -> (Generator, String) {
+    let job = Job { pattern: pattern(Direction::Write, false), io_size: Some(Amount::Bytes(7 * 4096)), ..job };
+    let (generator, ios) = run(&job);
+    (generator, ios.iter().map(|io| if io.op == Op::Flush { 'F' } else { 'w' }).collect())
+}
+
+#[test]
+fn flushes_come_after_so_many_writes_and_at_the_end_only_if_asked_for() {
+    for iodepth in [1, 2, 16] {
+        let job = Job { iodepth, ..Job::default() };
+        assert_eq!(letters(job.clone()).1, "wwwwwww");
+        assert_eq!(letters(Job { sync_every: 3, ..job.clone() }).1, "wwwFwwwFw");
+        assert_eq!(letters(Job { sync_every: 7, ..job.clone() }).1, "wwwwwww");
+        assert_eq!(letters(Job { sync_at_end: true, ..job.clone() }).1, "wwwwwwwF");
+        assert_eq!(letters(Job { sync_every: 7, sync_at_end: true, ..job.clone() }).1, "wwwwwwwF");
+        assert_eq!(letters(Job { sync_every: 1, sync_at_end: true, number_ios: Some(2), ..job }).1, "wFwF");
+    }
+}
+
+#[test]
+fn the_last_flush_comes_when_all_writes_have_completed() {
+    let job = Job { iodepth: 16, sync_at_end: true, pattern: pattern(Direction::Write, true), ..Job::default() };
+    let mut generator = generator(&job);
+    let mut alone = false;
+    Device::new().run(&mut generator, |next, device| {
+        if matches!(next, Next::Issue(io) if io.op == Op::Flush) {
+            alone = device.flying.is_empty();
+        }
+    });
+    assert!(alone);
+}
+
+#[test]
+fn flushes_have_figures_of_their_own() {
+    let (generator, _) = letters(Job { sync_every: 2, sync_at_end: true, ..Job::default() });
+    let stats = generator.stats();
+    assert_eq!((stats.write.ios, stats.write.issued, stats.write.clat.moments.n, stats.write.bytes), (7, 7, 7, 7 * 4096));
+    assert_eq!((stats.sync.ios, stats.sync.issued, stats.sync.clat.moments.n, stats.sync.bytes), (4, 4, 4, 0));
+    assert_eq!((stats.read.ios, stats.depth.total()), (0, 11));
+}
+
+#[test]
+fn who_writes_nothing_flushes_nothing() {
+    let (_, ios) = run(&Job { sync_every: 1, sync_at_end: true, ..Job::default() });
+    assert!(ios.iter().all(|io| io.op == Op::Read));
+}
+
+#[test]
+fn each_device_that_was_written_to_is_flushed() {
+    let job = Job { pattern: pattern(Direction::Write, false), sync_every: 4, sync_at_end: true, number_ios: Some(6), ..Job::default() };
+    let mut generator = Generator::new(&job, Seat::default(), &[TARGET, TARGET]).unwrap();
+    let mut log = Vec::new();
+    Device::new().run(&mut generator, |next, _| {
+        if let Next::Issue(io) = next {
+            log.push((io.op == Op::Flush, io.target));
+        }
+    });
+    let mut flushed = |range: std::ops::Range<usize>| {
+        let part = &mut log[range];
+        part.sort_unstable();
+        assert_eq!(part, [(true, 0), (true, 1)]);
+    };
+    flushed(4..6);
+    flushed(8..10);
+}
+
+#[test]
+fn a_flush_that_fails_ends_the_job() {
+    let job = Job { pattern: pattern(Direction::Write, false), sync_every: 2, ..Job::default() };
+    let mut device = Device { fails: Some(2), ..Device::new() };
+    let (generator, ios) = run_on(&mut device, &job);
+    assert_eq!(generator.failure().map(|failure| failure.op), Some(Op::Flush));
+    assert_eq!(ios.len(), 3);
+}

@@ -3,7 +3,8 @@
 //!
 //! A [`Cell`] is a place to compare modes at: its load is a part of what `poll` does there in a closed loop, measured
 //! beforehand. *Regret* at a cell against a mode m is max(p99 ÷ m's p99, CPU ÷ m's CPU), of the setting of the knob that is
-//! best against m on one half of the seeds, judged on the other half.
+//! best against m on one half of the seeds, judged on the other half. Best is the setting whose worst seed is best: some modes
+//! collapse on one seed and not on the next, and what is far better than a collapse need not be any good.
 
 use completion::LatencySlack;
 use device::{Profile, Service};
@@ -32,7 +33,7 @@ pub const SLACKS: [LatencySlack; 9] = [
     LatencySlack::UNLIMITED,
 ];
 /// Seeds of a cell, which share its I/Os; even, so that they can be halved.
-pub const SEEDS: u64 = 4;
+pub const SEEDS: u64 = 8;
 /// I/Os of the closed loop that measures what `poll` reaches.
 const CAPACITY_IOS: u64 = 50_000;
 
@@ -160,24 +161,44 @@ impl Point {
 }
 
 /// The two halves of the seeds.
-pub type Halves = [Point; 2];
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Halves {
+    /// Each seed that a setting is chosen by.
+    pub choosing: Vec<Point>,
+    /// All that it is judged on, together.
+    pub judging: Point,
+}
+
+impl Halves {
+    /// Of one outcome for each seed. `None` of fewer than two.
+    pub fn of(outcomes: &[Outcome]) -> Option<Halves> {
+        let (choosing, judging) = outcomes.split_at(outcomes.len() / 2);
+        let choosing: Vec<Point> = choosing.iter().filter_map(|outcome| Point::of(std::slice::from_ref(outcome))).collect();
+        Point::of(judging).filter(|_| !choosing.is_empty()).map(|judging| Halves { choosing, judging })
+    }
+
+    /// How much worse than `other` on the seed on which it is worst.
+    fn worst(&self, other: &Halves) -> f64 {
+        self.choosing.iter().zip(&other.choosing).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
+    }
+}
 
 /// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.
 /// The setting's place in `settings` and the ratio; `None` without any setting.
 pub fn regret(settings: &[Halves], other: &Halves) -> Option<(usize, f64)> {
     let best = best(settings, other)?;
-    Some((best, settings[best][1].ratio(&other[1])))
+    Some((best, settings[best].judging.ratio(&other.judging)))
 }
 
 fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
-    (0..settings.len()).min_by(|&a, &b| settings[a][0].ratio(&other[0]).total_cmp(&settings[b][0].ratio(&other[0])))
+    (0..settings.len()).min_by(|&a, &b| settings[a].worst(other).total_cmp(&settings[b].worst(other)))
 }
 
 /// Settings of the knob, which has no steps, half-way from the best against a mode on the first half of the seeds to its
 /// neighbours; none if that one is within 3 % of the mode already. `settings` in the order of the knob.
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
-    let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
-    let Some(at) = best(&halves, other).filter(|&at| halves[at][0].ratio(&other[0]) > 1.03) else { return Vec::new() };
+    let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
+    let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
     let pairs = settings[at.saturating_sub(1)..].windows(2).take(if at == 0 { 1 } else { 2 });
     let mut between: Vec<LatencySlack> = pairs.map(|pair| half_way(pair[0].0, pair[1].0)).collect();
     between.retain(|slack| settings.iter().all(|(known, _)| known != slack));

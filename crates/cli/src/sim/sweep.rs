@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::sim::sweep::{self, Cell, Grid, Halves, Point, REFINEMENTS, SEEDS, SLACKS};
+use ::sim::sweep::{self, Cell, Grid, Halves, REFINEMENTS, SEEDS, SLACKS};
 use ::sim::{Outcome, SimError};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
@@ -35,7 +35,7 @@ const QUICK_IOS: u64 = 40_000;
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
     work not. Latencies: from the intended start until the completion was found. Regret: the setting of --latency-slack with the least max(p99 ÷ \
-    its p99, CPU ÷ its CPU) on one half of the seeds, judged on the other.";
+    its p99, CPU ÷ its CPU) on the worst seed of one half, judged on the other half.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -275,7 +275,7 @@ fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
 /// The settings of the knob that were run in a cell, in its order.
 fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencySlack, Halves)> {
     let here = tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode == Mode::ADAPTIVE);
-    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves))).collect();
+    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves.clone()))).collect();
     settings.sort_by_key(|(slack, _)| *slack);
     settings
 }
@@ -302,9 +302,8 @@ fn ran(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Ran, SimError> {
     let outcomes: Vec<Outcome> = (0..SEEDS)
         .map(|n| cell.scenario(task.mode, task.slack, task.capacity, ios, seed.wrapping_add(n)).run())
         .collect::<Result<_, SimError>>()?;
-    let (first, second) = outcomes.split_at(outcomes.len() / 2);
     let unfit = || SimError::Unfit("a cell without I/Os".into());
-    let halves = [Point::of(first).ok_or_else(unfit)?, Point::of(second).ok_or_else(unfit)?];
+    let halves = Halves::of(&outcomes).ok_or_else(unfit)?;
     let scene = Scene { load_pct: f64::from(cell.load), qd: cell.depth.into(), profile: cell.profile.name.clone(), ..Scene::default() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut row = scenario::row(task.label(), &scene, &outcomes.iter().collect::<Vec<_>>(), &mut rng).ok_or_else(unfit)?;
@@ -321,7 +320,7 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
         if settings.len() < SLACKS.len() {
             continue;
         }
-        let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
+        let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
         for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
             let judged = ran.as_ref().and_then(|ran| sweep::regret(&halves, &ran.halves));
             regrets.extend(judged.map(|(best, ratio)| Regret {
@@ -377,8 +376,8 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
         column.set_padding((0, 1));
     }
     text += &format!("{table}\n");
-    text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on one half\n\
-            of the seeds, judged on the other half. 1.00: as good in both; the worst cell's place and setting stand beside it.\n"
+    text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on the worst\n\
+            seed of one half, judged on the other half together. 1.00: as good in both; the worst cell's place and setting stand beside it.\n"
 }
 
 #[cfg(test)]

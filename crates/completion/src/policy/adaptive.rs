@@ -340,6 +340,12 @@ impl Adaptive {
         self.late + self.delay_over_late
     }
 
+    /// From the instant at which a notification is taken until the thread masks it: the CPU time of a sleep but for what is
+    /// spent before the thread blocks. What is left of the delay is spent by nobody, on a CPU that is being woken.
+    fn waking(&self) -> Nanos {
+        (self.cpu - Nanos(self.cpu.0 / SETTING)).min(self.delay())
+    }
+
     /// What a sleep counts as: its CPU time, and the worth of its delay.
     #[inline]
     fn horizon(&self) -> Nanos {
@@ -474,16 +480,36 @@ impl Adaptive {
     }
 
     /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the
-    /// better, and what has just been sent need not hold up what was late.
+    /// better, and what has just been sent need not hold up what was late. Whoever lets it cost any latency has all of it
+    /// found at once, his clock notwithstanding.
     fn last(&self, now: Nanos) -> Nanos {
-        self.flight.last(now, &self.service, self.crowded)
+        let spare = match self.slack {
+            LatencySlack::UNLIMITED => Some(0),
+            _ => self.hurries().then(|| self.flight.commands() / 2),
+        };
+        self.flight.last(now, &self.service, spare)
+    }
+
+    /// The caller's having no room is worth something.
+    fn hurries(&self) -> bool {
+        self.crowded && self.slack != LatencySlack::UNLIMITED
     }
 
     /// Whether a nap that finds so many costs less than the sleeps that do.
     fn pays(&self, now: Nanos, gathered: u32, first: Nanos) -> bool {
         let slept_over = u64::from(self.flight.by(now, first + self.delay(), &self.service).max(1));
-        let sleep = self.cpu + Nanos(self.message.0 * (slept_over - 1)).min(self.delay());
+        let sleep = self.cpu + self.messages(now, first);
         self.nap.0 * slept_over < sleep.0 * u64::from(gathered)
+    }
+
+    /// What the messages but for the first cost that come during a sleep: CPU time, and for as long the thread waits for the CPU.
+    fn messages(&self, now: Nanos, first: Nanos) -> Nanos {
+        let awake = first + self.delay();
+        let slept_over = self.flight.by(now, awake, &self.service).max(1);
+        // Until a CPU that has gone idle takes the first message, others are one with it.
+        let idle = first > now + Nanos(self.cpu.0 / SETTING);
+        let one = if idle { self.flight.by(now, awake - self.waking(), &self.service).max(1) } else { 1 };
+        Nanos(self.message.0 * u64::from(slept_over - one)).min(self.delay())
     }
 
     /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
@@ -496,7 +522,7 @@ impl Adaptive {
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.
-            let age = if self.crowded { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
+            let age = if self.hurries() { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
             let again = now + age;
             let until = (end.min(again) - self.late).max(soonest);
             return self.yields.pays(in_flight, self.nap, self.cpu, self.message).then_some(until);

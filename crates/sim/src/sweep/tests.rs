@@ -33,27 +33,40 @@ fn a_cell_runs_at_its_load() {
     assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
 }
 
+fn halves(choosing: &[(f64, f64)], judging: (f64, f64)) -> Halves {
+    let point = |&(p99, cpu): &(f64, f64)| Point { p99, cpu };
+    Halves { choosing: choosing.iter().map(point).collect(), judging: point(&judging) }
+}
+
 /// A setting that is lucky on the seeds it is chosen by is judged on the others.
 #[test]
 fn regret_is_judged_on_other_seeds_than_it_is_chosen_by() {
-    let point = |p99, cpu| Point { p99, cpu };
-    let other = [point(100.0, 100.0); 2];
-    let lucky = [point(50.0, 50.0), point(300.0, 50.0)];
-    let steady = [point(90.0, 90.0), point(90.0, 95.0)];
-    assert_eq!(regret(&[steady, lucky], &other), Some((1, 3.0)));
+    let other = halves(&[(100.0, 100.0); 2], (100.0, 100.0));
+    let lucky = halves(&[(50.0, 50.0); 2], (300.0, 50.0));
+    let steady = halves(&[(90.0, 90.0); 2], (90.0, 95.0));
+    assert_eq!(regret(&[steady.clone(), lucky], &other), Some((1, 3.0)));
     assert_eq!(regret(&[steady], &other), Some((0, 0.95)));
     assert_eq!(regret(&[], &other), None);
 }
 
+/// A mode that collapses on one seed is as good as it is on the others.
+#[test]
+fn a_setting_is_chosen_by_the_seed_on_which_it_is_worst() {
+    let other = halves(&[(100.0, 100.0), (9_000.0, 100.0)], (100.0, 100.0));
+    let slow = halves(&[(900.0, 20.0), (900.0, 20.0)], (900.0, 20.0));
+    let steady = halves(&[(99.0, 99.0), (99.0, 99.0)], (99.0, 99.0));
+    assert_eq!(regret(&[slow, steady], &other), Some((1, 0.99)));
+}
+
 #[test]
 fn the_knob_is_set_finer_around_the_best_setting_and_only_while_that_is_not_good_enough() {
-    let point = |p99, cpu| Point { p99, cpu };
-    let setting = |thousandths, p99, cpu| (LatencySlack::per_mille(thousandths), [point(p99, cpu); 2]);
+    let both = |p99, cpu| halves(&[(p99, cpu)], (p99, cpu));
+    let setting = |thousandths, p99, cpu| (LatencySlack::per_mille(thousandths), both(p99, cpu));
     let curve = [setting(0, 10.0, 300.0), setting(100, 90.0, 115.0), setting(400, 130.0, 80.0), setting(u32::MAX, 500.0, 50.0)];
-    let around = |other| finer(&curve, &[other; 2]).iter().map(|slack| slack.thousandths()).collect::<Vec<_>>();
-    assert_eq!(around(point(100.0, 100.0)), [10, 200]);
-    assert_eq!(around(point(9.0, 300.0)), [10]);
-    assert_eq!(around(point(500.0, 45.0)), [20_000]);
-    assert!(around(point(90.0, 115.0)).is_empty());
-    assert!(finer(&[], &[point(1.0, 1.0); 2]).is_empty());
+    let around = |(p99, cpu)| finer(&curve, &both(p99, cpu)).iter().map(|slack| slack.thousandths()).collect::<Vec<_>>();
+    assert_eq!(around((100.0, 100.0)), [10, 200]);
+    assert_eq!(around((9.0, 300.0)), [10]);
+    assert_eq!(around((500.0, 45.0)), [20_000]);
+    assert!(around((90.0, 115.0)).is_empty());
+    assert!(finer(&[], &both(1.0, 1.0)).is_empty());
 }

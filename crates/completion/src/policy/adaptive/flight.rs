@@ -95,21 +95,25 @@ impl Flight {
         service.slow_from(youngest.class).map(|age| youngest.at + age).filter(|&instant| instant > now)
     }
 
+    pub(super) fn commands(&self) -> u32 {
+        self.commands
+    }
+
     /// When the oldest was sent.
     pub(super) fn since(&self) -> Option<Nanos> {
         self.batches().next().map(|oldest| oldest.at)
     }
 
-    /// When most of everything has completed; `half`: when most of the older half has. Slow ones only count if nothing else is
-    /// in flight.
-    pub(super) fn last(&self, now: Nanos, service: &Service, half: bool) -> Nanos {
+    /// When most of everything has completed. With `spare`, when all have but for so many of the youngest. Slow ones only count
+    /// if nothing else is in flight.
+    pub(super) fn last(&self, now: Nanos, service: &Service, spare: Option<u32>) -> Nanos {
         let (mut last, mut slow) = (Nanos::ZERO, Nanos::ZERO);
-        let mut spare = if half { self.commands / 2 } else { 0 };
+        let mut left = spare.unwrap_or(0);
         for sent in self.batches().rev() {
             match service.slow_due(sent.class, now - sent.at) {
                 Some(due) => slow = slow.max(sent.at + due),
-                None if sent.commands <= spare => spare -= sent.commands,
-                None if half => return sent.at + service.most(sent.class),
+                None if sent.commands <= left => left -= sent.commands,
+                None if spare.is_some() => return sent.at + service.most(sent.class),
                 None => last = last.max(sent.at + service.median(sent.class)),
             }
         }

@@ -37,6 +37,8 @@ pub(super) struct Service {
     times: [Times; Class::COUNT],
     /// Where a nap is to end, from the low quantile to the median, in thousandths.
     pub(super) aim: u64,
+    /// Most is all that are not slow, because waiting costs nothing.
+    all: bool,
 }
 
 impl Service {
@@ -45,7 +47,7 @@ impl Service {
     pub(super) fn new(slack: LatencySlack) -> Service {
         let usual = u64::from(LatencySlack::default().thousandths());
         let aim = (u64::from(slack.thousandths()) * 2_000 / usual).min(1_000);
-        Service { times: [Times::default(); Class::COUNT], aim }
+        Service { times: [Times::default(); Class::COUNT], aim, all: slack == LatencySlack::UNLIMITED }
     }
 
     /// How far beyond the low quantile a nap is to end.
@@ -84,6 +86,9 @@ impl Service {
     #[inline]
     pub(super) fn most(&self, class: Class) -> Nanos {
         let times = &self.times[class.index()];
+        if self.all {
+            return Nanos(times.low.saturating_mul(SLOW).min(times.p999));
+        }
         Nanos(times.median.saturating_mul(2).saturating_sub(times.low).max(times.median))
     }
 

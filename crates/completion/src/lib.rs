@@ -17,7 +17,8 @@
 //! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
 //! | `Rest` | nothing | |
 //!
-//! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`.
+//! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`; it may
+//! stay armed after one as long as [`Policy::stays_armed`], and the next `Sleep` then neither arms nor looks.
 //! Where it does not, the notification is never masked: every entry has sent its message, signals are sticky, and `Sleep`
 //! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never
 //! heard, and the first thing it is told is that the thread `woke`: entries posted under a mask that is now taken off

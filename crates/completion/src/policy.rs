@@ -117,10 +117,19 @@ impl Policy {
         }
     }
 
-    /// Whether the notification is kept masked whenever the thread is awake.
+    /// Whether the notification is kept masked while the thread is awake, unless [`Policy::stays_armed`].
     #[inline]
     pub fn masks(&self) -> bool {
         self.mode.masks()
+    }
+
+    /// Whether a notification that is armed may stay so, with so many in flight, although the thread is awake or about to carry
+    /// out `plan`: it sleeps as soon as it has looked. An executor that asks after each wake-up and for each plan, and masks
+    /// as soon as the answer is no, may block without arming and without the look after it: since it was armed each entry
+    /// has sent its message, and signals are sticky.
+    #[inline]
+    pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
+        in_flight <= 1 && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
     }
 }
 

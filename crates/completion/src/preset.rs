@@ -78,13 +78,22 @@ impl Preset {
         }
     }
 
-    /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
+    /// Whether the notification is kept masked while the thread is awake ([`Preset::stays_armed_alone`] apart). Where it is
+    /// not, it is never masked.
     #[inline]
     pub fn masks(self) -> bool {
         match self {
             Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
             Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
         }
+    }
+
+    /// Whether a notification that has ended a sleep is left armed as long as at most one command is in flight. Its message
+    /// is the one that ends the sleep for it, and no other can come meanwhile; so masking, arming and the look after it are
+    /// spared, as in modes that never mask.
+    #[inline]
+    pub fn stays_armed_alone(self) -> bool {
+        self == Preset::Adaptive
     }
 
     /// Who looks.

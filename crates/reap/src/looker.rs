@@ -82,6 +82,8 @@ pub(crate) struct Looker {
     pub registered: bool,
     /// The vector's eventfd is in this thread's poller.
     pub polled: bool,
+    /// The vector has been armed since before the thread slept last: every entry since has sent its message.
+    pub kept_armed: bool,
     /// A drain thread takes the entries: this one looks at its inbox alone, but for the looks after commits.
     pub drained: bool,
     /// [`MOST`] places; what a look takes is in the first of them.
@@ -106,6 +108,7 @@ impl Looker {
             owner: false,
             registered: false,
             polled: false,
+            kept_armed: false,
             drained: false,
             taken: vec![Completed::default(); MOST].into(),
             inbox: Vec::with_capacity(MOST),

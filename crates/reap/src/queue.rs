@@ -308,7 +308,13 @@ impl Queue {
     pub(crate) fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
         self.commit();
         self.adopt();
-        self.looker.borrow_mut().next(self.soft(), now, goes_on_at)
+        let mut looker = self.looker.borrow_mut();
+        let plan = looker.next(self.soft(), now, goes_on_at);
+        if looker.kept_armed && !looker.policy.stays_armed(plan, looker.seen.in_flight) {
+            looker.kept_armed = false;
+            self.queue.mask_vector();
+        }
+        plan
     }
 
     /// Another mode, if one was asked for.
@@ -432,7 +438,7 @@ impl Queue {
                 tracing::error!(%error, "a queue's vector cannot be watched");
             }
         }
-        if looker.owner && !self.posting.has_another_round(&self.queue) {
+        if looker.owner && !looker.kept_armed && !self.posting.has_another_round(&self.queue) {
             self.queue.arm_vector();
             self.posting.look(&self.queue);
         }
@@ -440,11 +446,13 @@ impl Queue {
 
     /// The look between arming and blocking. In `interrupt` mode the vector is never masked and its messages are
     /// sticky, so that nothing can be missed and looking would only be a free poll; unless another thread may have held
-    /// the lock when the message was followed.
+    /// the lock when the message was followed. A vector that was kept armed has told of everything as well.
     pub(crate) fn look_before_sleep(&self) -> bool {
-        let needed = self.queue.is_shared() || self.looker.borrow().policy.masks();
+        let looker = self.looker.borrow();
+        let needed = self.queue.is_shared() || looker.policy.masks() && !looker.kept_armed;
         // Another thread may have ended requests since the plan was made, and told before the bell was armed.
-        let changed = self.looker.borrow().seen.in_flight != self.soft().open();
+        let changed = looker.seen.in_flight != self.soft().open();
+        drop(looker);
         // Asked in any case: it tells once.
         let posted = self.posted_to();
         posted || self.look_once_more(needed) || changed || self.soft().mode_asked()
@@ -474,7 +482,13 @@ impl Queue {
         self.soft().bell.mask();
         let mut looker = self.looker.borrow_mut();
         if looker.policy.masks() && looker.owner && self.queue.maskable {
-            self.queue.mask_vector();
+            // A queue that was not to sleep has not armed its vector.
+            let armed = looker.kept_armed || matches!(looker.plan, Plan::Sleep { .. });
+            let alone = armed && !self.queue.is_shared();
+            looker.kept_armed = alone && looker.policy.stays_armed(looker.plan, self.soft().open());
+            if !looker.kept_armed {
+                self.queue.mask_vector();
+            }
         }
         if looker.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
             self.queue.reporter.stirred();
@@ -537,7 +551,8 @@ impl Queue {
 
     /// In a mode that never masks, the vector is armed from now on; in any other it is masked while awake.
     fn settle_mask(&self) {
-        let looker = self.looker.borrow();
+        let mut looker = self.looker.borrow_mut();
+        looker.kept_armed = false;
         if !looker.policy.masks() || !self.queue.maskable {
             self.queue.arm_vector();
         } else if looker.owner {

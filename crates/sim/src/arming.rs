@@ -19,6 +19,8 @@ pub(crate) struct Habits {
     pub(crate) sleep: &'static [SleepStep],
     /// Taking a mask off because of a switch of mode is followed by a look, too.
     pub(crate) looks_after_switch: bool,
+    /// Whoever masks a notification that had stayed armed arms it before the next sleep.
+    pub(crate) knows_its_mask: bool,
     /// The handler of posted interrupts looks once more after it has cleared the outstanding bit.
     pub(crate) posted_looks_again: bool,
     /// Whoever releases a completion queue's lock looks after those who found it busy.
@@ -35,6 +37,7 @@ pub(crate) struct Habits {
 pub(crate) const LAWFUL: Habits = Habits {
     sleep: &[SleepStep::Arm, SleepStep::Look, SleepStep::Block],
     looks_after_switch: true,
+    knows_its_mask: true,
     posted_looks_again: true,
     releases_look: true,
     hands_on: true,

@@ -24,7 +24,8 @@ fn at_one_command_per_interrupt_irq_poll_is_dearer_and_adaptive_is_not() {
             let (interrupt, irq_poll, adaptive) = (cpu(Mode::INTERRUPT), cpu(Mode::IRQ_POLL), cpu(Mode::ADAPTIVE));
             println!("{name} {}: interrupt {interrupt:.0}, irq-poll {irq_poll:.0}, adaptive {adaptive:.0} ns per I/O", profile.name);
             assert!(irq_poll > interrupt, "{name}: {irq_poll} {interrupt}");
-            assert!(adaptive <= 1.02 * irq_poll, "{name}: {adaptive} {irq_poll}");
+            // What is left is learning: a wait is looked at all the way where a sleep has found something at another time than expected.
+            assert!(adaptive <= 1.005 * interrupt, "{name}: {adaptive} {interrupt}");
         }
     }
 }

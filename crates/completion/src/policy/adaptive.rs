@@ -94,8 +94,11 @@ pub(super) struct Adaptive {
     napped: Option<u64>,
     /// With so many in flight, all overdue, it naps (or sleeps).
     patient: Option<(u32, bool)>,
-    /// The look that comes follows a sleep that the notification did not end.
+    /// The look that comes follows a sleep that the notification did not end; and one that it did.
     slept_through: bool,
+    told: bool,
+    /// What the last sleep found was due at another time than that: sooner, or slow.
+    surprised: bool,
     /// The last question was whether to look after a commit, and the answer was yes.
     checks: bool,
     /// Such a look found something, and no wait was needed since, or the thread stays awake in its waits: its next look comes
@@ -166,6 +169,8 @@ impl Adaptive {
             napped: None,
             patient: None,
             slept_through: false,
+            told: false,
+            surprised: true,
             checks: false,
             outrun: false,
             awake: 0,
@@ -208,6 +213,10 @@ impl Adaptive {
                 return;
             }
             let delay = self.delay();
+            self.surprised = match last.found {
+                Found::AfterSleep { at_most } => !self.told || !self.service.foresaw(last.class, at_most - delay),
+                Found::Looking => false,
+            };
             self.service.learn(last, self.napped, delay);
         }
     }
@@ -276,7 +285,8 @@ impl Adaptive {
         {
             self.yields.found(in_flight, napped, seen.found);
         }
-        self.slept_through = doing == Doing::Sleep && seen.woke.is_some_and(|woke| woke.cause != Cause::Notification);
+        let notified = seen.woke.filter(|_| doing == Doing::Sleep).map(|woke| woke.cause == Cause::Notification);
+        (self.told, self.slept_through) = (notified == Some(true), notified == Some(false));
         self.ledger.spend(spent);
         if let Some(wait) = &mut self.wait {
             if wait.explores > Nanos::ZERO {
@@ -422,7 +432,7 @@ impl Adaptive {
         }
         self.decisions.waits += 1;
         self.pace.waits();
-        let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore();
+        let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore() && (in_flight > 1 || self.surprised);
         let early = self.decisions.waits <= EXPLORE_FIRST && in_flight > 1;
         if (turn || early) && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN) {
             self.decisions.explored += 1;

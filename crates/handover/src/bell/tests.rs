@@ -80,6 +80,58 @@ mod models {
         told
     }
 
+    /// The same, but that the sleeper leaves the bell armed after its first sleep, looks, and blocks again without another
+    /// look; after the second it masks, and `forgets` it.
+    fn stays_armed(entries: u64, forgets: bool) -> bool {
+        let bell = Arc::new(Bell::new());
+        let published = Arc::new(AtomicU64::new(0));
+        let eventfds = EventFds::new(1, 2);
+
+        let teller = {
+            let (bell, published, eventfds) = (bell.clone(), published.clone(), eventfds.clone());
+            thread::spawn(move || {
+                for entry in 1..=entries {
+                    published.store(entry, Ordering::Release);
+                    if bell.rings() {
+                        eventfds.signal(0);
+                    }
+                }
+                eventfds.end();
+            })
+        };
+
+        let seen = || published.load(Ordering::Acquire) == entries;
+        let (mut told, mut kept, mut sleeps) = (true, false, 0);
+        while told && !seen() {
+            if !kept {
+                bell.arm();
+            }
+            if kept || !seen() {
+                told = eventfds.block(&[0]).is_ok();
+            }
+            sleeps += 1;
+            if sleeps == 1 {
+                kept = true;
+            } else {
+                bell.mask();
+                kept = forgets;
+            }
+        }
+        eventfds.end();
+        teller.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_by_staying_armed() {
+        holds(3, || stays_armed(3, false));
+    }
+
+    #[test]
+    fn whoever_masks_and_believes_to_be_armed_loses_one() {
+        fails(3, || stays_armed(3, true));
+    }
+
     #[test]
     fn no_wake_up_is_lost() {
         holds(3, || arm_look_sleep(2, false, Omit::Nothing));

@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     pub(crate) mine: u32,
     /// The thread owns the hardware queue's notification, which others share.
     pub(crate) owner: bool,
+    /// The notification has been armed since before the thread slept last: every entry since has sent its message.
+    kept: bool,
     /// What policies decided that have been replaced.
     decided: Option<Decisions>,
 }
@@ -64,6 +66,7 @@ impl Lane {
             slept: false,
             mine: 0,
             owner: false,
+            kept: false,
             decided: None,
         }
     }
@@ -98,15 +101,32 @@ impl Lane {
 
     /// The thread is awake: masks the notification, unless the policy leaves it alone or it is another thread's. Whether
     /// it did.
-    pub(crate) fn mask(&self, queue: &HwQueue) -> bool {
+    pub(crate) fn mask(&mut self, queue: &HwQueue) -> bool {
         let masks = self.policy.masks() && (self.owner || !queue.shared);
         if masks {
             queue.mask();
+            self.kept = false;
         }
         masks
     }
 
-    pub(crate) fn settle(&self, queue: &HwQueue) {
+    /// The same after a sleep, but that the notification is kept armed if the policy is content with it.
+    pub(crate) fn mask_or_keep(&mut self, queue: &HwQueue) -> bool {
+        let armed = self.kept || matches!(self.plan, Plan::Sleep { .. });
+        let alone = armed && !queue.shared && !queue.vector_shared;
+        self.kept = alone && self.policy.stays_armed(self.plan, self.in_flight(queue));
+        !self.kept && self.mask(queue)
+    }
+
+    /// It has a plan: masks a notification that was kept armed, unless it may stay so. Whether it did; and it `knows` of it, but
+    /// for the broken twin.
+    pub(crate) fn mask_if_kept(&mut self, queue: &HwQueue, knows: bool) -> bool {
+        let masked = self.kept && !self.policy.stays_armed(self.plan, self.in_flight(queue)) && self.mask(queue);
+        self.kept |= masked && !knows;
+        masked
+    }
+
+    pub(crate) fn settle(&mut self, queue: &HwQueue) {
         if !self.mask(queue) {
             queue.arm();
         }
@@ -150,8 +170,8 @@ impl Lane {
 impl Armed for Bound<'_> {
     /// On a shared queue every mode looks: another thread may have held the lock when the message was followed.
     fn is_to_arm(&self) -> bool {
-        let kept = self.lane.policy.masks() || self.queue.shared;
-        matches!(self.lane.plan, Plan::Sleep { .. }) && kept && (self.lane.owner || !self.queue.shared)
+        let masked = self.lane.policy.masks() || self.queue.shared;
+        matches!(self.lane.plan, Plan::Sleep { .. }) && masked && !self.lane.kept && (self.lane.owner || !self.queue.shared)
     }
 
     fn arm(&self) {

@@ -242,7 +242,7 @@ impl Thread {
     /// Asks each lane's policy whose last answer has been carried out. What that costs.
     fn ask(&mut self, g: &Ground) -> Nanos {
         self.plans.clear();
-        let mut asked = 0;
+        let (mut asked, mut masked) = (0, 0);
         let tells = self.app.urgent && g.habits.tells_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         for lane in &mut self.lanes {
@@ -254,10 +254,11 @@ impl Thread {
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;
+                masked += u64::from(lane.mask_if_kept(&g.queues[lane.queue], g.habits.knows_its_mask));
             }
             self.plans.push(lane.plan);
         }
-        Nanos(g.costs.library.decide.0 * asked)
+        Nanos(g.costs.library.decide.0 * asked + g.costs.library.mask.0 * masked)
     }
 
     /// Where the combined plan leads.

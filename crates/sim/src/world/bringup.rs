@@ -282,8 +282,8 @@ impl<'a, P: Bus> World<'a, P> {
         for queue in &self.queues {
             queue.arm();
         }
-        for thread in self.tasks.iter().filter_map(Task::thread).filter(|_| waiter) {
-            for lane in &thread.lanes {
+        for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
+            for lane in &mut thread.lanes {
                 let queue = &self.queues[lane.queue];
                 if queue.shared && lane.policy.masks() { queue.mask() } else { lane.settle(queue) }
             }

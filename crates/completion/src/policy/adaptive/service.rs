@@ -70,6 +70,12 @@ impl Service {
         (times.low > 0 && age.0 >= times.low.saturating_mul(SLOW)).then_some(Nanos(times.slow))
     }
 
+    /// Whether a command that took so long is as expected: neither sooner than most, nor slow.
+    pub(super) fn foresaw(&self, class: Class, age: Nanos) -> bool {
+        let low = self.times[class.index()].low;
+        (low..low.saturating_mul(SLOW)).contains(&age.0)
+    }
+
     /// From this age on a command is slow, and is looked for when slow ones come. `None`: there are none.
     pub(super) fn slow_from(&self, class: Class) -> Option<Nanos> {
         let times = &self.times[class.index()];

@@ -125,12 +125,13 @@ impl Thread {
         self.woken(g, Cause::Other, Nanos::MAX)
     }
 
-    /// Masks what it is to look at by itself. Where others look, their notifications are none of its business.
-    pub(super) fn mask_all(&self, g: &Ground) -> Nanos {
+    /// Masks what it is to look at by itself, unless it may stay armed. Where others look, their notifications are none of its
+    /// business.
+    pub(super) fn mask_all(&mut self, g: &Ground) -> Nanos {
         if g.context != Context::Waiter {
             return Nanos::ZERO;
         }
-        let masked = self.lanes.iter().filter(|lane| lane.mask(&g.queues[lane.queue])).count();
+        let masked = self.lanes.iter_mut().map(|lane| lane.mask_or_keep(&g.queues[lane.queue])).filter(|&masked| masked).count();
         Nanos(g.costs.library.mask.0 * masked as u64)
     }
 }

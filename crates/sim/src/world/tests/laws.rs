@@ -14,6 +14,8 @@ const LOOKS_TOO_EARLY: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Ar
 const DOES_NOT_ARM: Habits = Habits { sleep: &[SleepStep::Look, SleepStep::Block], ..LAWFUL };
 /// Trusts that a vector which it has just unmasked tells of what was posted before.
 const FORGETS_THE_MASK: Habits = Habits { looks_after_switch: false, ..LAWFUL };
+/// Believes a notification armed that it has masked.
+const BELIEVES_IT_ARMED: Habits = Habits { knows_its_mask: false, ..LAWFUL };
 /// Leaves entries behind when it releases a queue's lock, although somebody found it held.
 const LEAVES_ENTRIES: Habits = Habits { releases_look: false, ..LAWFUL };
 /// Clears the outstanding bit of posted interrupts and does not look for what was posted before.
@@ -115,11 +117,11 @@ fn ten_thousand_machines_keep_the_laws() {
     holds(2_000, LAWFUL, any_burst()).unwrap();
 }
 
-/// The same runs without the look after arming, or with the look before it, or without arming, come to a standstill for
-/// some seed.
+/// The same runs without the look after arming, or with the look before it, or without arming, once or always, come to a
+/// standstill for some seed.
 #[test]
 fn executors_with_other_habits_are_caught() {
-    for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM] {
+    for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
         let message = holds(3_000, habits, any_scenario()).expect_err(&format!("no seed finds {habits:?}"));
         // Where a hog or a moderator goes on for ever, time runs out instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");

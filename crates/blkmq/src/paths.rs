@@ -17,6 +17,7 @@ mod policy;
 mod queue_depth;
 mod round_robin;
 mod set;
+mod token;
 mod trial;
 mod usual;
 
@@ -26,6 +27,7 @@ use units::{Class, Nanos};
 
 use count::{NO_ROW, Rows};
 use place::Kind;
+use token::weight;
 
 pub use batch::Batch;
 pub use lines::{Line, Lines, Table};
@@ -34,6 +36,7 @@ pub use place::Place;
 pub use policy::{Policy, PolicyError};
 pub use queue_depth::Counting;
 pub use set::{PathId, PathSet};
+pub use token::Token;
 
 /// How many there are of everything that requests are counted by. Places past the last go round again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,43 +67,14 @@ pub struct ShapeError {
     pub namespaces: u16,
 }
 
-/// What a request was counted in. It goes with the request, and back by [`Paths::end`] or [`Paths::abandon`], once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what is counted has to be taken back"]
-pub struct Token {
-    /// The row of counts; [`NO_ROW`]: the policy does not count.
-    row: u32,
-    kind: Kind,
-    class: Class,
-    path: PathId,
-}
-
-impl Token {
-    /// The path that the request took.
-    #[inline]
-    pub fn path(&self) -> PathId {
-        self.path
-    }
-
-    /// What it is counted as.
-    #[inline]
-    fn weight(&self) -> u32 {
-        weight(self.kind, self.class)
-    }
-}
-
-/// What a request is counted as: one, or for `latency` so many times 4 KiB.
-#[inline]
-fn weight(kind: Kind, class: Class) -> u32 {
-    if kind == Kind::Loads { class.most_bytes().div_ceil(4096).max(1) } else { 1 }
-}
-
 /// The paths to a namespace: what is in flight on them, what has been learnt of them, and how to choose.
 pub struct Paths {
     policy: AtomicU8,
     shape: Shape,
     cursors: round_robin::Cursors,
     counts: Rows,
+    /// The row of the first queue's load.
+    first_load: u32,
     learnt: latency::Learnt,
 }
 
@@ -118,6 +92,7 @@ impl Paths {
             policy: AtomicU8::new(policy.into()),
             cursors: round_robin::Cursors::new(queues),
             counts: Rows::new(paths.into(), Kind::ALL.map(|kind| kind.rows(&shape)).into_iter().sum::<u32>() as usize),
+            first_load: Kind::Loads.first(&shape),
             learnt: latency::Learnt::new(&shape),
             shape,
         })
@@ -190,37 +165,41 @@ impl Paths {
     /// Counts a request that is sent by `path`.
     #[inline]
     pub fn start(&self, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
-        let policy = self.policy();
+        self.start_by(self.policy(), path, place, class, now, lines)
+    }
+
+    #[inline]
+    fn start_by(&self, policy: Policy, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
         let kind = policy.kind();
         if !policy.counts() {
-            return Token { row: NO_ROW, kind, class, path };
+            return Token::new(NO_ROW, kind, class, path);
         }
-        let token = Token { row: place.row(kind), kind, class, path };
-        let found = self.counts.add(token.row, path, token.weight(), place.owns(kind, token.row), lines);
+        let row = place.row(kind);
+        let found = self.counts.add(row, path, weight(kind, class), place.owns(kind, row), lines);
         if kind == Kind::Loads && found == 0 {
             self.learnt.busy(path, place.queue, now, lines);
         }
-        token
+        Token::new(row, kind, class, path)
     }
 
     /// The request was answered at `now`, `latency` after it was sent: whatever it was counted in is one less. `place`: of
     /// the thread that says so, which need not be the one that has sent it.
     #[inline]
     pub fn end(&self, token: Token, place: &Place, latency: Nanos, now: Nanos, lines: &mut impl Lines) {
-        if token.row == NO_ROW {
+        if !token.is_counted() {
             return;
         }
-        self.counts.take(token.row, token.path, token.weight(), place.owns(token.kind, token.row), lines);
-        if token.kind == Kind::Loads {
-            let queue = token.row - Kind::Loads.first(&self.shape);
-            self.learnt.end(token.path, queue, latency::Ended { class: token.class, latency, now }, lines);
+        let (row, kind, path) = (token.row(), token.kind(), token.path());
+        self.counts.take(row, path, token.weight(), place.owns(kind, row), lines);
+        if kind == Kind::Loads {
+            self.learnt.end(path, row - self.first_load, latency::Ended { class: token.class(), latency, now }, lines);
         }
     }
 
     /// The request was taken back from its path: it counts no more, and nothing is learnt from it.
     pub fn abandon(&self, token: Token, place: &Place, lines: &mut impl Lines) {
-        if token.row != NO_ROW {
-            self.counts.take(token.row, token.path, token.weight(), place.owns(token.kind, token.row), lines);
+        if token.is_counted() {
+            self.counts.take(token.row(), token.path(), token.weight(), place.owns(token.kind(), token.row()), lines);
         }
     }
 

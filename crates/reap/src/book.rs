@@ -416,6 +416,24 @@ impl Requests {
         moved
     }
 
+    /// Gives all of them to `take` instead, one by one.
+    #[inline(always)]
+    pub(crate) fn take_each_done(&mut self, mut take: impl FnMut(Completion)) {
+        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        while let Some(&Finished { at, completed_at }) = done.get(*reaped) {
+            *reaped += 1;
+            let slot = vacate(slots, free, at);
+            if *troubled == 0 {
+                take(slot.complete_well(completed_at));
+            } else {
+                *troubled -= u32::from(slot.is_troubled());
+                take(slot.complete(completed_at));
+            }
+        }
+        done.clear();
+        *reaped = 0;
+    }
+
     /// The result of a future's request, if it is finished; otherwise `waker` is kept.
     ///
     /// Wakers are the caller's code: the one that is replaced, or not needed, is handed back to be dropped outside the lock.

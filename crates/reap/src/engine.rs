@@ -184,7 +184,9 @@ impl State {
 
     fn round(&mut self, queues: &[impl Borrow<Queue>], mut now: Nanos) -> Nanos {
         self.round.begin(now);
-        while let Some(turn) = self.round.turn(now, &self.plans) {
+        // Each has one turn at most.
+        for _ in queues {
+            let Some(turn) = self.round.turn(now, &self.plans) else { break };
             let (found, read) = queues[turn.queue].borrow().look(turn.budget);
             now = read.unwrap_or(now);
             self.round.took(found);

@@ -194,9 +194,11 @@ impl Multipath {
         }
     }
 
+    /// Of a software queue, by path.
     #[inline]
-    fn tally(&self, index: usize, path: usize) -> &Tally {
-        &self.tallies[index * self.singles.len() + path]
+    fn tallies(&self, index: usize) -> &[CachePadded<Tally>] {
+        let paths = self.singles.len();
+        self.tallies.get(index * paths..).and_then(|all| all.get(..paths)).unwrap_or_default()
     }
 
     fn keep_counters(&self, index: usize, counters: impl FnOnce() -> Counters) {

@@ -143,6 +143,12 @@ impl Queue {
         self.soft().requests().take_done(room, out)
     }
 
+    /// Gives all that [`Queue::reap`] would move to `take`, which must not use the queue: it is locked.
+    #[inline]
+    pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
+        self.soft().requests().take_each_done(take);
+    }
+
     /// Finished requests that [`Queue::reap`] would move.
     pub fn finished(&self) -> usize {
         self.soft().done() as usize
@@ -307,8 +313,12 @@ impl Queue {
     #[inline(always)]
     pub(crate) fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
         self.commit();
-        self.adopt();
         let mut looker = self.looker.borrow_mut();
+        if looker.adopt(self.soft(), || self.tuning()).is_some() {
+            drop(looker);
+            self.settle();
+            looker = self.looker.borrow_mut();
+        }
         let plan = looker.next(self.soft(), now, goes_on_at);
         if looker.kept_armed && !looker.policy.stays_armed(plan, looker.seen.in_flight) {
             looker.kept_armed = false;
@@ -318,7 +328,6 @@ impl Queue {
     }
 
     /// Another mode, if one was asked for.
-    #[inline]
     fn adopt(&self) {
         let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.tuning());
         if adopted.is_some() {

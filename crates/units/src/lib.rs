@@ -127,6 +127,12 @@ impl Class {
         Class((op as usize * Self::BANDS + band) as u8)
     }
 
+    /// The class of an index, which [`Class::index`] gave.
+    #[inline]
+    pub fn of_index(index: u8) -> Class {
+        Class(index.min(Self::COUNT as u8 - 1))
+    }
+
     /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least.
     #[inline]
     pub fn most_bytes(self) -> u32 {

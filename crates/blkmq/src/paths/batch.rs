@@ -4,14 +4,16 @@
 //! batch nobody else's requests matter that much: what the paths are like is read once, and each choice then knows of the
 //! ones before it. The counts are exact once the batch is committed.
 
+use handover::sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos, Op};
 
 use super::count::NO_ROW;
 use super::lines::Lines;
 use super::place::{Kind, Place};
-use super::queue_depth;
+use super::queue_depth::{self, Counting};
 use super::set::{PathId, PathSet};
-use super::{Paths, Policy, Token, weight};
+use super::token::{Token, weight};
+use super::{Paths, Policy};
 
 /// What is to be known of a path to choose it or not.
 #[derive(Clone, Copy, Debug)]
@@ -19,18 +21,14 @@ pub(super) struct Standing {
     pub path: PathId,
     /// What is in flight there, as the policy counts.
     pub load: u32,
-    /// How long a request is expected to take (ns). Paths for which this is about the same are told apart by their load alone.
+    /// How long a request is expected to take (ns); 0: nobody knows, and one is to go and see. Paths for which this is about the
+    /// same are told apart by their load alone.
     pub usual: f32,
 }
 
 impl Standing {
-    /// Where load is all that is known.
-    #[inline]
-    pub(super) fn by_load(path: PathId, load: u32) -> Standing {
-        Standing { path, load, usual: 1.0 }
-    }
-
-    /// Whether it is better than `other`, where `near` is the factor within which latencies count as the same.
+    /// Whether it is better than `other`, where `near` is the factor within which latencies count as the same. Where there are three or
+    /// more this goes from one to the next; a batch compares each with the fastest.
     #[inline]
     pub(super) fn beats(&self, other: &Standing, near: f32) -> bool {
         let is_near = self.usual <= other.usual * near && other.usual <= self.usual * near;
@@ -38,96 +36,114 @@ impl Standing {
     }
 }
 
-/// A path that is ranked, and its load before the batch.
+/// Where a path stands among the ranked: its tier, its load in that, and its place in the list. The least has its turn.
+///
+/// What is chosen by is one number, so that the least is found without a branch for each path, and whatever a policy knows
+/// beyond the load is in it once for the whole batch.
 #[derive(Clone, Copy, Debug)]
-struct Ranked {
-    standing: Standing,
+struct Turn {
+    rank: u64,
+    /// What it is given for each request: the load that this is, and for one that is to have no other, the last tier.
+    step: u64,
+    /// What its requests are counted in.
+    token: Token,
+    /// Its load before the batch.
     before: u32,
+    /// For `latency`, as in [`Standing`].
+    usual: f32,
 }
 
-/// How the ranked are chosen from.
+/// The load begins at this bit, and the tier at that one.
+const LOAD: u32 = 8;
+const TIER: u32 = LOAD + u32::BITS;
+/// The tiers: 0, a path of which one request is to find out; one that is as good as any; one that is worse.
+const GOOD: u64 = 1 << TIER;
+const LAST: u64 = 2 << TIER;
+
+impl Turn {
+    fn new(token: Token, weight: u32) -> Turn {
+        Turn { rank: 0, step: u64::from(weight) << LOAD, token, before: 0, usual: 0.0 }
+    }
+
+    /// Its load is this.
+    #[inline]
+    fn begin(&mut self, place: usize, load: u32) {
+        self.before = load;
+        self.rank = u64::from(load) << LOAD | place as u64;
+    }
+
+    /// One request is to go there before all others, and no second one.
+    fn send_one(&mut self) {
+        self.rank &= GOOD - 1;
+        self.step |= LAST;
+    }
+
+    /// What it was given by the batch.
+    #[inline]
+    fn added(&self) -> u32 {
+        ((self.rank >> LOAD) as u32).wrapping_sub(self.before)
+    }
+}
+
+/// What a ranking was made of: while that stays the same, only the loads are new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// The one with the least load.
-    Emptiest,
-    /// One after the other.
-    InTurn,
-    /// The best, unless it is time to explore.
-    Best,
-}
-
-/// The choices of one batch after the other; made once for each thread ([`Paths::batch`]).
-#[derive(Debug)]
-pub struct Batch {
-    /// In the order in which they have their turn; what `among`, `class` and `policy` were when they were ranked. `among` is none if
-    /// they have to be ranked anew.
-    ranked: Vec<Ranked>,
+struct Basis {
     among: PathSet,
     class: Class,
-    policy: Policy,
-    how: How,
-    /// Where, by what, and as how much each that it sends is counted; [`NO_ROW`]: nowhere.
+    /// Where requests are counted; [`NO_ROW`]: nowhere.
     row: u32,
-    kind: Kind,
-    weight: u32,
-    /// For `latency`: the factor within which paths count as equal.
-    near: f32,
-    /// Among the ranked, the one that was chosen last.
-    last: usize,
+}
+
+/// No class.
+const UNRANKED: u16 = u16::MAX;
+/// No place.
+const NO_TURN: usize = usize::MAX;
+
+/// The choices of one batch after the other, each of which begins with [`Paths::begin`] and ends with [`Paths::commit`]; made once for each thread ([`Paths::batch`]).
+#[derive(Debug)]
+pub struct Batch {
+    /// The ranked; those among which the next request chooses, in the order of their places.
+    turns: Vec<Turn>,
+    basis: Basis,
+    /// The index of the class that they are ranked for; [`UNRANKED`]: they have to be ranked before the next request.
+    ranked_for: u16,
+    /// The policy, also as a number, and the node that they are ranked by.
+    policy: Policy,
+    number: u8,
+    node: u16,
+    /// The place whose turn it is, where they are taken one after the other; else [`NO_TURN`]: the one with the least rank is.
+    next: usize,
 }
 
 impl Batch {
     pub(super) fn new(paths: usize) -> Batch {
         Batch {
-            ranked: Vec::with_capacity(paths),
-            among: PathSet::NONE,
-            class: Class::new(Op::Flush, 0),
+            turns: Vec::with_capacity(paths),
+            basis: Basis { among: PathSet::NONE, class: Class::new(Op::Flush, 0), row: NO_ROW },
+            ranked_for: UNRANKED,
             policy: Policy::Numa,
-            how: How::InTurn,
-            row: NO_ROW,
-            kind: Kind::Loads,
-            weight: 0,
-            near: 1.0,
-            last: 0,
+            number: Policy::Numa.into(),
+            node: 0,
+            next: 0,
         }
     }
 
-    /// By load alone: the path with the least; of several, the first. Without a branch for each path, as [`Rows::least`] does it.
-    #[inline]
-    fn emptiest(&mut self) -> Option<PathId> {
-        let key = |(n, ranked): (usize, &Ranked)| (u64::from(ranked.standing.load) << 8) | n as u64;
-        let least = self.ranked.iter().enumerate().map(key).fold(u64::MAX, u64::min);
-        self.last = least as usize % PathSet::MOST;
-        self.ranked.get(self.last).map(|ranked| ranked.standing.path)
-    }
-
-    /// The one after the last.
-    #[inline]
-    fn next_in_turn(&mut self) -> Option<PathId> {
-        self.last += 1;
-        if self.last >= self.ranked.len() {
-            self.last = 0;
-        }
-        self.ranked.get(self.last).map(|ranked| ranked.standing.path)
-    }
-
-    /// The best of the ranked, as of now.
-    #[inline]
-    fn best(&mut self) -> Option<PathId> {
-        let (first, others) = self.ranked.split_first()?;
-        let (mut best, mut last) = (&first.standing, 0);
-        for (n, Ranked { standing, .. }) in others.iter().enumerate() {
-            if standing.beats(best, self.near) {
-                (best, last) = (standing, n + 1);
+    /// Chooses, and gives what the request is counted in.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Token> {
+        if let Some(turn) = self.turns.get(self.next) {
+            self.next += 1;
+            if self.next == self.turns.len() {
+                self.next = 0;
             }
+            return Some(turn.token);
         }
-        let (path, unheard_of) = (best.path, best.usual == 0.0);
-        self.last = last;
-        if unheard_of && let Some(ranked) = self.ranked.get_mut(last) {
-            // One is enough to see what it is like.
-            ranked.standing.usual = f32::INFINITY;
-        }
-        Some(path)
+        // Two are what most have, and all there are to choose between then.
+        let [first, second, others @ ..] = self.turns.as_slice() else { return None };
+        let least = others.iter().map(|turn| turn.rank).fold(first.rank.min(second.rank), u64::min);
+        let turn = self.turns.get_mut(least as usize % (1 << LOAD))?;
+        turn.rank += turn.step;
+        Some(turn.token)
     }
 }
 
@@ -137,9 +153,10 @@ impl Paths {
         Batch::new(self.shape().paths.into())
     }
 
-    /// As [`Paths::choose`], for the next request of a batch.
-    #[inline(always)] // As little as a call of it would cost, but for `latency`.
-    pub fn choose_next(
+    /// As [`Paths::choose`] and [`Paths::start`], for the next request of a batch. Where there is a choice the request is counted
+    /// when the batch is committed.
+    #[inline(always)] // As little as a call of it would cost.
+    pub fn send_next(
         &self,
         batch: &mut Batch,
         among: PathSet,
@@ -147,102 +164,127 @@ impl Paths {
         class: Class,
         now: Nanos,
         lines: &mut impl Lines,
-    ) -> Option<PathId> {
-        if among.is_at_most_one() {
-            return among.first();
-        }
-        if batch.among != among || batch.class != class {
+    ) -> Option<Token> {
+        if batch.basis.among != among || usize::from(batch.ranked_for) != class.index() {
+            if among.is_at_most_one() {
+                return among.first().map(|path| self.start_by(batch.policy, path, place, class, now, lines));
+            }
             self.rank(batch, among, place, class, now, lines);
         }
-        match batch.how {
-            How::Emptiest => batch.emptiest(),
-            How::InTurn => batch.next_in_turn(),
-            How::Best => self.expected_first(batch, among, place, class, now, lines),
+        batch.next()
+    }
+
+    /// A batch begins: it is sent by the policy that is in force now.
+    #[inline]
+    pub fn begin(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
+        let number = self.policy.load(Relaxed);
+        if batch.number != number || batch.node != place.node {
+            self.begin_anew(batch, number, place, now, lines);
         }
     }
 
-    /// By `latency`. Apart from what others need.
-    #[inline(never)]
-    fn expected_first(
-        &self,
-        batch: &mut Batch,
-        among: PathSet,
-        place: &Place,
-        class: Class,
-        now: Nanos,
-        lines: &mut impl Lines,
-    ) -> Option<PathId> {
-        self.learnt.explore(&self.counts, among, place, class, now, lines).or_else(|| batch.best())
+    #[cold]
+    fn begin_anew(&self, batch: &mut Batch, number: u8, place: &Place, now: Nanos, lines: &mut impl Lines) {
+        self.commit(batch, place, now, lines);
+        batch.basis.among = PathSet::NONE;
+        (batch.ranked_for, batch.policy, batch.number, batch.node) = (UNRANKED, Policy::from_bits(number), number, place.node);
     }
 
-    /// Ranks `among` by the policy in force; what was sent by the last ranking is counted.
+    /// Ranks `among`; what was sent by the last ranking is counted.
     #[inline(never)]
     fn rank(&self, batch: &mut Batch, among: PathSet, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) {
         self.commit(batch, place, now, lines);
-        let policy = self.policy();
-        let kind = policy.kind();
-        (batch.policy, batch.among, batch.class) = (policy, among, class);
-        batch.ranked.clear();
-        (batch.kind, batch.row, batch.weight) =
-            if policy.counts() { (kind, place.row(kind), weight(kind, class)) } else { (kind, NO_ROW, 0) };
-        let (how, ranked, first) = match policy {
-            Policy::Numa => (How::InTurn, self.shape().distances.choose(among, place.node).map_or(among, PathSet::of), 0),
-            Policy::RoundRobin => (How::InTurn, among, self.cursors.next(place.queue)),
-            Policy::QueueDepth(_) => (How::Emptiest, among, place.first),
-            Policy::Latency => (How::Best, among, place.first),
-        };
-        batch.how = how;
-        if how == How::Best {
-            batch.near = self.learnt.near(among, place, class, now);
+        let basis = Basis { among, class, row: batch.policy.row(place) };
+        if batch.basis != basis {
+            self.rank_anew(batch, basis, place);
         }
-        for path in ranked.iter_from(first) {
-            let standing = match policy {
-                Policy::Numa | Policy::RoundRobin => Standing::by_load(path, 0),
-                Policy::QueueDepth(counting) => queue_depth::standing(&self.counts, counting, self.shape(), path, place, lines),
-                Policy::Latency => self.learnt.standing(&self.counts, path, place, class, now, lines),
-            };
-            batch.ranked.push(Ranked { standing, before: standing.load });
+        batch.ranked_for = class.index() as u16;
+        match batch.policy {
+            Policy::Numa | Policy::RoundRobin => {}
+            Policy::QueueDepth(counting) => self.rank_by_depth(batch, counting, lines),
+            Policy::Latency => self.rank_by_latency(batch, place, now, lines),
         }
-        // Nothing has been chosen; the next in turn is the first.
-        batch.last = batch.ranked.len();
     }
 
-    /// As [`Paths::start`], for a request of a batch. It is counted when the batch is committed.
-    #[inline(always)]
-    pub fn start_next(&self, batch: &mut Batch, path: PathId, place: &Place, class: Class, now: Nanos, lines: &mut impl Lines) -> Token {
-        let Batch { ranked, last, class: of, row, kind, weight, .. } = batch;
-        let last = ranked.get_mut(*last).filter(|ranked| ranked.standing.path == path && *of == class);
-        let Some(ranked) = last else { return self.start(path, place, class, now, lines) };
-        let token = Token { row: *row, kind: *kind, class, path };
-        ranked.standing.load = ranked.standing.load.wrapping_add(*weight);
-        token
+    #[inline(never)]
+    fn rank_anew(&self, batch: &mut Batch, basis: Basis, place: &Place) {
+        let (Basis { among, class, row }, policy) = (basis, batch.policy);
+        let (ranked, first) = match policy {
+            Policy::Numa => (self.shape().distances.choose(among, batch.node).map_or(among, PathSet::of), 0),
+            Policy::RoundRobin => (among, self.cursors.next(place.queue)),
+            Policy::QueueDepth(_) | Policy::Latency => (among, place.first),
+        };
+        let kind = policy.kind();
+        batch.turns.clear();
+        batch.turns.extend(ranked.iter_from(first).map(|path| Turn::new(Token::new(row, kind, class, path), weight(kind, class))));
+        (batch.basis, batch.next) = (basis, if policy.counts() { NO_TURN } else { 0 });
+    }
+
+    /// All that there is to know is the load.
+    fn rank_by_depth(&self, batch: &mut Batch, counting: Counting, lines: &mut impl Lines) {
+        let row = batch.basis.row;
+        for (at, turn) in batch.turns.iter_mut().enumerate() {
+            let path = turn.token.path();
+            let load = match counting {
+                Counting::Sum => queue_depth::sum(&self.counts, self.shape(), path, lines),
+                _ => self.counts.read(row, path, lines),
+            };
+            turn.begin(at, load);
+        }
+    }
+
+    /// The paths that count as equal to the fastest are told apart by load; before them comes one that nobody knows, or that has not
+    /// been heard of for long, for one request; behind them, the others.
+    fn rank_by_latency(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
+        let Basis { among, class, .. } = batch.basis;
+        let near = self.learnt.near(among, place, class, now);
+        let mut fastest = f32::INFINITY;
+        for (at, turn) in batch.turns.iter_mut().enumerate() {
+            let Standing { load, usual, .. } = self.learnt.standing(&self.counts, turn.token.path(), place, class, now, lines);
+            turn.begin(at, load);
+            turn.usual = usual;
+            if usual > 0.0 {
+                fastest = fastest.min(usual);
+            }
+        }
+        let explored = self.learnt.explore(&self.counts, among, place, class, now, lines);
+        for turn in &mut batch.turns {
+            turn.step &= GOOD - 1;
+            turn.rank |= if turn.usual <= fastest * near { GOOD } else { LAST };
+            if turn.usual == 0.0 || Some(turn.token.path()) == explored {
+                turn.send_one();
+            }
+        }
     }
 
     /// Counts what the batch has sent. To be called before anything of it can have been answered; without anything sent it
     /// costs nothing.
     #[inline]
     pub fn commit(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
-        if !batch.among.is_empty() {
+        if let Some(next) = batch.turns.get(batch.next) {
+            // Nothing is counted. Whoever else chooses for the hardware queue goes on from here.
+            if batch.policy == Policy::RoundRobin {
+                self.cursors.set_next(place.queue, next.token.path(), lines);
+            }
+        } else if batch.ranked_for != UNRANKED {
             self.count(batch, place, now, lines);
         }
     }
 
     #[inline(never)]
     fn count(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
-        batch.among = PathSet::NONE;
-        if batch.row == NO_ROW {
-            if let Some(last) = batch.ranked.get(batch.last).filter(|_| batch.policy == Policy::RoundRobin) {
-                self.cursors.set(place.queue, last.standing.path, lines);
-            }
-            return;
-        }
-        let (kind, row) = (batch.kind, batch.row);
+        batch.ranked_for = UNRANKED;
+        let (kind, row, mut sent) = (batch.policy.kind(), batch.basis.row, 0);
         let owned = place.owns(kind, row);
-        for Ranked { standing: Standing { path, load, .. }, before } in batch.ranked.drain(..) {
-            let added = load.wrapping_sub(before);
-            if added > 0 && self.counts.add(row, path, added, owned, lines) == 0 && kind == Kind::Loads {
-                self.learnt.busy(path, place.queue, now, lines);
+        for turn in &batch.turns {
+            let added = turn.added();
+            sent += added;
+            if added > 0 && self.counts.add(row, turn.token.path(), added, owned, lines) == 0 && kind == Kind::Loads {
+                self.learnt.busy(turn.token.path(), place.queue, now, lines);
             }
+        }
+        if kind == Kind::Loads {
+            self.learnt.chosen(place, sent / weight(kind, batch.basis.class));
         }
     }
 }

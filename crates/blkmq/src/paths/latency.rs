@@ -55,7 +55,7 @@ pub(super) struct Learnt {
     known: Box<[CachePadded<Knowledge>]>,
     /// The usual latency (ns) by queue, path and class.
     latencies: Box<[CachePadded<[Usual; Class::COUNT]>]>,
-    /// By queue: choices so far, and which rule they follow.
+    /// By queue: choices since one explored, and which rule they follow.
     choosers: Box<[CachePadded<Chooser>]>,
     verdict: CachePadded<Verdict>,
 }
@@ -95,6 +95,7 @@ impl Learnt {
         now: Nanos,
         lines: &mut impl Lines,
     ) -> Option<PathId> {
+        self.chosen(place, 1);
         if let Some(path) = self.explore(counts, usable, place, class, now, lines) {
             return Some(path);
         }
@@ -157,7 +158,7 @@ impl Learnt {
         if seen().count() > 1 { seen().max() } else { None }
     }
 
-    /// Counts a choice, and now and then takes it for exploring.
+    /// Now and then a choice is for exploring.
     #[inline]
     pub(super) fn explore(
         &self,
@@ -168,18 +169,21 @@ impl Learnt {
         now: Nanos,
         lines: &mut impl Lines,
     ) -> Option<PathId> {
-        let choice = self.choice(place, lines);
-        if choice.is_multiple_of(EXPLORE_ONE_IN) { self.least_known(counts, usable, place, class, now) } else { None }
+        lines.write(Line { table: Table::Trials, at: place.queue.into() });
+        let choices = &self.choosers.get(usize::from(place.queue))?.choices;
+        if choices.load(Relaxed) < EXPLORE_ONE_IN {
+            return None;
+        }
+        choices.store(0, Relaxed);
+        self.least_known(counts, usable, place, class, now)
     }
 
-    /// The number of a choice.
+    /// Counts choices; [`Learnt::explore`] tells of the line.
     #[inline]
-    fn choice(&self, place: &Place, lines: &mut impl Lines) -> u32 {
-        lines.write(Line { table: Table::Trials, at: place.queue.into() });
-        let Some(Chooser { choices, .. }) = self.choosers.get(usize::from(place.queue)).map(|chooser| &**chooser) else { return 1 };
-        let choice = choices.load(Relaxed).wrapping_add(1);
-        choices.store(choice, Relaxed);
-        choice
+    pub(super) fn chosen(&self, place: &Place, choices: u32) {
+        if let Some(chooser) = self.choosers.get(usize::from(place.queue)) {
+            chooser.choices.store(chooser.choices.load(Relaxed).saturating_add(choices), Relaxed);
+        }
     }
 
     /// The path that has been silent for longest, if nothing is under way that will tell.

@@ -23,12 +23,13 @@ fn read() -> Class {
 impl TakeBack {
     fn end(self, paths: &Paths, token: Token, place: &Place) {
         let end = |token| paths.end(token, place, Nanos(10), Nanos(10), &mut ());
+        let by = |kind| Token::new(place.row(kind), kind, token.class(), token.path());
         match self {
             TakeBack::Right => end(token),
-            TakeBack::AsOwner => paths.counts.take(token.row, token.path, token.weight(), true, &mut ()),
+            TakeBack::AsOwner => paths.counts.take(token.row(), token.path(), token.weight(), true, &mut ()),
             TakeBack::ByPolicy => match paths.policy() {
-                Policy::QueueDepth(counting) => end(Token { kind: counting.kind(), row: place.row(counting.kind()), ..token }),
-                Policy::Latency => end(Token { kind: Kind::Loads, row: place.row(Kind::Loads), ..token }),
+                Policy::QueueDepth(counting) => end(by(counting.kind())),
+                Policy::Latency => end(by(Kind::Loads)),
                 Policy::Numa | Policy::RoundRobin => {}
             },
         }

@@ -20,6 +20,12 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Kind; 5] = [Kind::Controllers, Kind::Namespaces, Kind::Queues, Kind::Cpus, Kind::Loads];
 
+    /// The kind of a number (`as u8`); of any that is none, the last.
+    #[inline]
+    pub(super) fn of_number(number: u8) -> Kind {
+        Kind::ALL.get(usize::from(number)).copied().unwrap_or(Kind::Loads)
+    }
+
     /// Rows of this kind.
     pub(super) fn rows(self, shape: &Shape) -> u32 {
         match self {

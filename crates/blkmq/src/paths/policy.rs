@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::place::Kind;
+use super::count::NO_ROW;
+use super::place::{Kind, Place};
 use super::queue_depth::Counting;
 
 /// How a path is chosen.
@@ -69,6 +70,12 @@ impl Policy {
             Policy::QueueDepth(counting) => counting.kind(),
             Policy::Latency | Policy::Numa | Policy::RoundRobin => Kind::Loads,
         }
+    }
+
+    /// The row in which it counts requests from there; [`NO_ROW`] if it does not count.
+    #[inline]
+    pub(super) fn row(self, place: &Place) -> u32 {
+        if self.counts() { place.row(self.kind()) } else { NO_ROW }
     }
 
     /// The policy of a number from `u8::from`; of any other, the first.

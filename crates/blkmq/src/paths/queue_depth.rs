@@ -1,7 +1,6 @@
 //! `queue-depth`: the path with the fewest requests in flight, and the five places where that can be counted (post 004).
 
 use super::Shape;
-use super::batch::Standing;
 use super::count::Rows;
 use super::lines::Lines;
 use super::place::{Kind, Place};
@@ -46,23 +45,13 @@ pub(super) fn choose(
     lines: &mut impl Lines,
 ) -> Option<PathId> {
     if counting == Counting::Sum {
-        return usable.iter_from(place.first).min_by_key(|&path| rows.sum(all(shape), path, lines));
+        return usable.iter_from(place.first).min_by_key(|&path| sum(rows, shape, path, lines));
     }
     rows.least(place.row(counting.kind()), usable, place.first, lines)
 }
 
-/// How a path stands for the first request of a batch.
-#[inline]
-pub(super) fn standing(rows: &Rows, counting: Counting, shape: &Shape, path: PathId, place: &Place, lines: &mut impl Lines) -> Standing {
-    let load = match counting {
-        Counting::Sum => rows.sum(all(shape), path, lines),
-        _ => rows.read(place.row(counting.kind()), path, lines),
-    };
-    Standing::by_load(path, load)
-}
-
-/// The rows of all hardware queues.
-fn all(shape: &Shape) -> std::ops::Range<u32> {
+/// What a path has in flight on all hardware queues.
+pub(super) fn sum(rows: &Rows, shape: &Shape, path: PathId, lines: &mut impl Lines) -> u32 {
     let first = Kind::Queues.first(shape);
-    first..first + u32::from(shape.queues)
+    rows.sum(first..first + u32::from(shape.queues), path, lines)
 }

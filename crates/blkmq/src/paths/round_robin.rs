@@ -34,6 +34,12 @@ impl Cursors {
         (last.wrapping_add(1) % PathSet::MOST as u32) as u8
     }
 
+    /// It goes on with this one.
+    #[inline]
+    pub(super) fn set_next(&self, queue: u16, next: PathId, lines: &mut impl Lines) {
+        self.set(queue, PathId(next.0.wrapping_sub(1) % PathSet::MOST as u8), lines);
+    }
+
     /// A queue has taken this one last.
     #[inline]
     pub(super) fn set(&self, queue: u16, path: PathId, lines: &mut impl Lines) {

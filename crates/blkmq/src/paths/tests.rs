@@ -121,15 +121,89 @@ fn a_batch_is_spread_as_single_requests_are() {
             }
         }
         let singles = spread(&start(&one, &places[0], 12), 3);
+        all.begin(&mut batch, &places[1], Nanos::ZERO, &mut ());
         let mut tokens = Vec::new();
         for _ in 0..12 {
-            let path = all.choose_next(&mut batch, PathSet::below(3), &places[1], read(4096), Nanos::ZERO, &mut ()).unwrap();
-            tokens.push(all.start_next(&mut batch, path, &places[1], read(4096), Nanos::ZERO, &mut ()));
+            tokens.push(all.send_next(&mut batch, PathSet::below(3), &places[1], read(4096), Nanos::ZERO, &mut ()).unwrap());
         }
         assert!(all.counted() == 0, "counted before it is committed");
         all.commit(&mut batch, &places[1], Nanos::ZERO, &mut ());
         assert_eq!((spread(&tokens, 3), all.counted()), (singles, one.counted()), "{policy}");
     }
+}
+
+/// A batch of `n` requests from one place, committed.
+fn send(paths: &Paths, batch: &mut Batch, place: &Place, n: usize, now: Nanos) -> Vec<Token> {
+    paths.begin(batch, place, now, &mut ());
+    let usable = PathSet::below(paths.shape().paths.into());
+    let tokens = (0..n).map(|_| paths.send_next(batch, usable, place, read(4096), now, &mut ()).unwrap()).collect();
+    paths.commit(batch, place, now, &mut ());
+    tokens
+}
+
+#[test]
+fn round_robin_goes_on_from_batch_to_batch() {
+    let paths = Paths::new(shape(3, 1), Policy::RoundRobin).unwrap();
+    let (place, mut batch) = (paths.place(0, 0, 0, 0), paths.batch());
+    let order = |tokens: Vec<Token>| tokens.iter().map(|token| token.path().0).collect::<Vec<_>>();
+    assert_eq!(order(send(&paths, &mut batch, &place, 4, Nanos::ZERO)), [0, 1, 2, 0]);
+    assert_eq!(order(send(&paths, &mut batch, &place, 4, Nanos::ZERO)), [1, 2, 0, 1]);
+    assert_eq!(order(start(&paths, &place, 2)), [2, 0], "and so does whoever chooses without one");
+}
+
+/// What a batch has sent is counted although it was never committed, and the next one is sent by the new policy.
+#[test]
+fn a_policy_is_switched_between_batches() {
+    let paths = Paths::new(shape(2, 1), Policy::QueueDepth(Counting::Queue)).unwrap();
+    let (place, mut batch) = (paths.place(0, 0, 0, 0), paths.batch());
+    paths.begin(&mut batch, &place, Nanos::ZERO, &mut ());
+    let among = PathSet::below(2);
+    let mut tokens: Vec<_> = (0..3).map(|_| paths.send_next(&mut batch, among, &place, read(512), Nanos::ZERO, &mut ()).unwrap()).collect();
+    paths.set_policy(Policy::Numa);
+    let by_numa = send(&paths, &mut batch, &place, 3, Nanos::ZERO);
+    assert_eq!((paths.counted(), spread(&by_numa, 2)), (3, vec![3, 0]));
+    paths.set_policy(Policy::RoundRobin);
+    assert_eq!(send(&paths, &mut batch, &place, 2, Nanos::ZERO).iter().filter(|token| token.path() == PathId(1)).count(), 1);
+    tokens.drain(..).for_each(|token| paths.end(token, &place, Nanos(10), Nanos(10), &mut ()));
+    assert_eq!(paths.counted(), 0);
+}
+
+/// `latency`, whose paths 0 and 1 have answered after these times.
+fn with_latencies(latencies: [u64; 2], count: u8) -> (Paths, Place) {
+    let paths = Paths::new(shape(count, 1), Policy::Latency).unwrap();
+    let place = paths.place(0, 0, 0, 0);
+    for (path, latency) in latencies.into_iter().enumerate() {
+        let token = paths.start(PathId(path as u8), &place, read(4096), Nanos::ZERO, &mut ());
+        paths.end(token, &place, Nanos(latency), Nanos(latency), &mut ());
+    }
+    (paths, place)
+}
+
+#[test]
+fn a_batch_sends_one_request_to_see_what_a_path_is_like() {
+    let (paths, place) = with_latencies([80_000, 90_000], 3);
+    let mut batch = paths.batch();
+    let first = send(&paths, &mut batch, &place, 11, Nanos(100_000));
+    assert_eq!((first[0].path(), spread(&first, 3)), (PathId(2), vec![5, 5, 1]));
+    assert_eq!(spread(&send(&paths, &mut batch, &place, 10, Nanos(100_000)), 3), [5, 5, 0], "until it has answered");
+}
+
+#[test]
+fn batches_explore_now_and_then() {
+    let (paths, place) = with_latencies([80_000, 8_000_000], 2);
+    let mut batch = paths.batch();
+    let mut now = Nanos::from_secs(2);
+    let mut there = 0;
+    for _ in 0..16 {
+        let tokens = send(&paths, &mut batch, &place, 32, now);
+        there += spread(&tokens, 2)[1];
+        tokens
+            .into_iter()
+            .filter(|token| token.path() == PathId(0))
+            .for_each(|token| paths.end(token, &place, Nanos(80_000), now, &mut ()));
+        now += Nanos(80_000);
+    }
+    assert_eq!(there, 1, "of 512 requests; the next explorer waits for the first");
 }
 
 /// Who sees whose requests: the counts that are split see their own part only.
@@ -284,17 +358,17 @@ fn by_token(paths: &Paths, token: Token, place: &Place, latency: Nanos) {
 /// A twin: as the patch of post 004, by what the policy is now.
 fn by_policy(paths: &Paths, token: Token, place: &Place, latency: Nanos) {
     let token = match paths.policy() {
-        Policy::Numa | Policy::RoundRobin => Token { row: NO_ROW, ..token },
-        Policy::QueueDepth(counting) => Token { row: place.row(counting.kind()), kind: counting.kind(), ..token },
-        Policy::Latency => Token { row: place.row(Kind::Loads), kind: Kind::Loads, ..token },
+        Policy::Numa | Policy::RoundRobin => Token::new(NO_ROW, token.kind(), token.class(), token.path()),
+        Policy::QueueDepth(counting) => Token::new(place.row(counting.kind()), counting.kind(), token.class(), token.path()),
+        Policy::Latency => Token::new(place.row(Kind::Loads), Kind::Loads, token.class(), token.path()),
     };
     paths.end(token, place, latency, Nanos(1_000), &mut ());
 }
 
 /// A twin: by where the thread that takes it back counts, not by where it was counted.
 fn by_place(paths: &Paths, token: Token, place: &Place, latency: Nanos) {
-    let row = if token.row == NO_ROW { NO_ROW } else { place.row(token.kind) };
-    paths.end(Token { row, ..token }, place, latency, Nanos(1_000), &mut ());
+    let row = if token.is_counted() { place.row(token.kind()) } else { NO_ROW };
+    paths.end(Token::new(row, token.kind(), token.class(), token.path()), place, latency, Nanos(1_000), &mut ());
 }
 
 /// Whatever happens, each count is what is in flight under it, and everything comes back to zero.
@@ -304,6 +378,7 @@ fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)
         let paths = Paths::new(shape(count, 4), Policy::QueueDepth(Counting::Controller)).unwrap();
         // The last two share a queue with others, and a CPU, and own less.
         let mut threads: Vec<Place> = (0..THREADS as u16).map(|n| paths.place(n % 3, n % 4, n % 2, 0)).collect();
+        let mut batches: Vec<Batch> = threads.iter().map(|_| paths.batch()).collect();
         let mut out: Vec<(Token, usize)> = Vec::new();
         let mut clock = 0;
         for step in steps {
@@ -317,18 +392,19 @@ fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)
                     out.push((paths.start(path, place, read(bytes), now, &mut ()), thread));
                 }
                 Step::Batch { thread, bytes } => {
-                    let (place, mut batch) = (&threads[thread], paths.batch());
+                    let (place, batch) = (&threads[thread], &mut batches[thread]);
+                    paths.begin(batch, place, now, &mut ());
                     for (n, class) in bytes.into_iter().map(read).enumerate() {
                         // A path may be lost in the middle, and the policy switched.
                         let among = PathSet::below(count.into()).without(if n == 3 { PathSet::of(PathId(0)) } else { PathSet::NONE });
-                        let Some(path) = paths.choose_next(&mut batch, among, place, class, now, &mut ()) else { continue };
-                        prop_assert!(among.contains(path));
-                        out.push((paths.start_next(&mut batch, path, place, class, now, &mut ()), thread));
+                        let Some(token) = paths.send_next(batch, among, place, class, now, &mut ()) else { continue };
+                        prop_assert!(among.contains(token.path()));
+                        out.push((token, thread));
                         if n == 5 {
                             paths.set_policy(Policy::ALL[clock as usize / 10_000 % Policy::ALL.len()]);
                         }
                     }
-                    paths.commit(&mut batch, place, now, &mut ());
+                    paths.commit(batch, place, now, &mut ());
                 }
                 Step::End { which, thread, latency, answered } if !out.is_empty() => {
                     let (token, _) = out.swap_remove(which % out.len());
@@ -348,7 +424,7 @@ fn counts_are_exact(take_back: TakeBack) -> Result<(), TestError<(Vec<Step>, u8)
                 }
             }
             for path in (0..count).map(PathId) {
-                let counted = |(token, _): &&(Token, usize)| token.path() == path && token.row != NO_ROW;
+                let counted = |(token, _): &&(Token, usize)| token.path() == path && token.is_counted();
                 let counted: u64 = out.iter().filter(counted).map(|(token, _)| u64::from(token.weight())).sum();
                 prop_assert_eq!(paths.in_flight(path), counted);
             }

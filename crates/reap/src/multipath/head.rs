@@ -66,8 +66,6 @@ pub(super) struct Head {
     batches: Vec<Vec<u32>>,
     /// Whether there is any.
     pub staged: bool,
-    /// Room for what a path's queue has found.
-    pub found: Vec<Completion>,
     /// What each path was when the failover was last told.
     seen: Vec<Standing>,
     /// The board's changes, all of which the failover knows of.
@@ -89,7 +87,6 @@ impl Head {
             done: Vec::with_capacity(256),
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
-            found: Vec::with_capacity(256),
             seen: vec![Standing::NEVER_UP; paths],
             changes: u64::MAX,
             wakers: Vec::new(),
@@ -151,9 +148,17 @@ impl Head {
         self.futures += u32::from(matches!(claim, Claim::Future(_)));
         let (op, class) = (request.op, class_of(&request));
         slot.fill(request, claim, now);
-        let choose = |among: PathSet| shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0));
+        let mut chosen = None;
+        let choose = |among: PathSet| {
+            chosen = shared.selector.send_next(choices, among, place, class, now, &mut ());
+            chosen.map_or(PathId(0), |token| token.path())
+        };
         match failover.submit(now, at.into(), op, choose) {
-            Submitted::Send { request, path } => self.stage(shared, at, request, path, class, now),
+            Submitted::Send { request, path } => {
+                let token = chosen.filter(|token| token.path() == path);
+                let token = token.unwrap_or_else(|| self.count_elsewhere(shared, chosen, path, class, now));
+                self.stage(at, request, token);
+            }
             Submitted::Queued => {}
             Submitted::Refused(failure) => self.finish_where_it_is(&shared.tickets, at, Err(failure.into()), now),
         }
@@ -161,13 +166,21 @@ impl Head {
 
     /// Puts a request among those that are sent on `path` with the next doorbell.
     #[inline]
-    fn stage(&mut self, shared: &Multipath, at: u32, id: RequestId, path: PathId, class: Class, now: Nanos) {
-        let Head { slots, batches, place, choices, .. } = self;
-        let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(path.index())) else { return };
-        let token = shared.selector.start_next(choices, path, place, class, now, &mut ());
+    fn stage(&mut self, at: u32, id: RequestId, token: Token) {
+        let Head { slots, batches, .. } = self;
+        let (Some(slot), Some(batch)) = (slots.get_mut(at as usize), batches.get_mut(token.path().index())) else { return };
         slot.sent = Some((id, token));
         batch.push(at);
         self.staged = true;
+    }
+
+    /// A request is sent by another path than was chosen for it.
+    #[cold]
+    fn count_elsewhere(&self, shared: &Multipath, chosen: Option<Token>, path: PathId, class: Class, now: Nanos) -> Token {
+        if let Some(token) = chosen {
+            shared.selector.abandon(token, &self.place, &mut ());
+        }
+        shared.selector.start(path, &self.place, class, now, &mut ())
     }
 
     /// The slots of what is staged for a path, for whoever sends it; [`Head::sent`] follows.
@@ -327,10 +340,10 @@ impl Head {
     #[inline]
     pub(super) fn pump(&mut self, shared: &Multipath, now: Nanos) {
         loop {
-            let Head { failover, slots, place, choices, .. } = self;
+            let Head { failover, slots, place, .. } = self;
             let choose = |token: u64, among: PathSet| {
                 let class = slots.get(token as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
-                shared.selector.choose_next(choices, among, place, class, now, &mut ()).unwrap_or(PathId(0))
+                shared.selector.choose(among, place, class, now, &mut ()).unwrap_or(PathId(0))
             };
             let Some(action) = failover.poll(now, choose) else { return };
             self.carry_out(shared, action, now);
@@ -344,7 +357,8 @@ impl Head {
                 let is_flush = self.slots.get(token as usize).is_some_and(|slot| slot.op == Op::Flush);
                 let at = if is_flush { self.new_part(now) } else { token as u32 };
                 let class = self.slots.get(at as usize).map_or(Class::new(Op::Flush, 0), Slot::class);
-                self.stage(shared, at, request, path, class, now);
+                let token = shared.selector.start(path, &self.place, class, now, &mut ());
+                self.stage(at, request, token);
             }
             Action::End { token, status } => self.ended(shared, token as u32, status, now),
             Action::Fail { token, failure } => self.finish_where_it_is(&shared.tickets, token as u32, Err(failure.into()), now),
@@ -361,6 +375,12 @@ impl Head {
             *slot = Slot { op: Op::Flush, claim: Claim::Part, submitted_at: now, ..Slot::free() };
         }
         at
+    }
+
+    /// Before a batch.
+    #[inline]
+    pub(super) fn begin(&mut self, shared: &Multipath, now: Nanos) {
+        shared.selector.begin(&mut self.choices, &self.place, now, &mut ());
     }
 
     /// Counts what is staged: it is about to be sent.

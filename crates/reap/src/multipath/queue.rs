@@ -8,8 +8,8 @@ use blkmq::paths::{Counting, PathId, Policy};
 use completion::Mode;
 use units::Nanos;
 
+use super::Multipath;
 use super::head::{Claim, Head};
-use super::{Multipath, Tally};
 use crate::device::HardwareCounters;
 use crate::engine::Place;
 use crate::error::Refused;
@@ -90,8 +90,9 @@ impl Queue {
     /// Drives the paths until `min` requests can be reaped, `until`, or, unless `idle` too is waited out, nothing is open.
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> usize {
         let parts = self.parts();
-        parts.drive(until, idle, || parts.head.borrow().done.len() >= min);
-        self.finished()
+        let done = || parts.head.borrow().done.len();
+        parts.drive(until, idle, || done() >= min);
+        done()
     }
 
     pub(crate) fn start(&self, request: Request) -> Pending {
@@ -203,6 +204,7 @@ impl Parts {
         if matches!(self.shared.selector.policy(), Policy::Numa | Policy::QueueDepth(Counting::Cpu)) {
             head.set_cpu(&self.shared, hw::current_cpu());
         }
+        head.begin(&self.shared, now);
         if head.changes != self.shared.board.changes() {
             self.read_board(&mut head, now);
         }
@@ -224,22 +226,17 @@ impl Parts {
             return;
         }
         head.count_staged(&self.shared, now);
-        for (path, (lane, namespace)) in self.lanes.iter().zip(&self.shared.path_namespaces).enumerate() {
+        let lanes = self.lanes.iter().zip(self.shared.tallies(self.index)).zip(&self.shared.path_namespaces);
+        for (path, ((lane, tally), namespace)) in lanes.enumerate() {
             let Some(batch) = head.take_batch(path) else { continue };
             let mut left = batch.iter();
             // Those after one that is not taken are sent all the same.
             while let Err((why, request)) = lane.submit(now, head.requests(&mut left, namespace)) {
                 head.not_taken(&self.shared, why, request, now);
             }
-            self.tally(path).sent.add(batch.len() as u64);
+            tally.sent.add(batch.len() as u64);
             head.sent(path, batch);
         }
-    }
-
-    /// What this queue has counted of a path.
-    #[inline]
-    fn tally(&self, path: usize) -> &Tally {
-        self.shared.tally(self.index, path)
     }
 
     /// Takes what the paths' queues have found, and whatever follows from it.
@@ -261,25 +258,24 @@ impl Parts {
 
     #[inline]
     fn take_found(&self, head: &mut Head) {
-        for (path, lane) in self.lanes.iter().enumerate() {
-            while lane.finished() > 0 {
-                let mut found = std::mem::take(&mut head.found);
-                lane.reap(&mut found);
-                let (mut ended, mut failed, mut time) = (0, 0, 0);
-                for completion in found.drain(..) {
-                    ended += 1;
-                    failed += u64::from(completion.result.is_err());
-                    time += (completion.completed_at - completion.submitted_at).0;
-                    self.clock.set(self.clock.get().max(completion.completed_at));
-                    head.came_back(&self.shared, completion);
-                }
-                head.found = found;
-                let tally = self.tally(path);
-                tally.ended.add(ended);
-                tally.failed.add(failed);
-                tally.time.add(time);
+        let mut latest = self.clock.get();
+        for (lane, tally) in self.lanes.iter().zip(self.shared.tallies(self.index)) {
+            if lane.finished() == 0 {
+                continue;
             }
+            let (mut ended, mut failed, mut time) = (0, 0, 0);
+            lane.reap_each(|completion| {
+                ended += 1;
+                failed += u64::from(completion.result.is_err());
+                time += (completion.completed_at - completion.submitted_at).0;
+                latest = latest.max(completion.completed_at);
+                head.came_back(&self.shared, completion);
+            });
+            tally.ended.add(ended);
+            tally.failed.add(failed);
+            tally.time.add(time);
         }
+        self.clock.set(latest);
     }
 
     /// Wakers run when nothing is borrowed: they may do anything with the queue.
@@ -350,7 +346,11 @@ impl Drop for Parts {
     fn drop(&mut self) {
         let mut head = self.head.borrow_mut();
         self.shared.keep_counters(self.index, || head.counters());
-        head.leave(&self.shared, |path| self.tally(path.index()).sent.add(1u64.wrapping_neg()));
+        head.leave(&self.shared, |path| {
+            if let Some(tally) = self.shared.tallies(self.index).get(path.index()) {
+                tally.sent.add(1u64.wrapping_neg());
+            }
+        });
         drop(head);
         self.lanes.clear();
         self.shared.give_back(self.index);

@@ -20,7 +20,7 @@ mod verdict;
 pub use actions::{Action, Counters, Ended, FailoverConfig, Failure, Submitted, TooManyPaths};
 pub use blkmq::paths::{PathId, PathSet};
 pub use failover::Failover;
-pub use identity::{Field, JoinError, Joined, PathIdentity, join};
+pub use identity::{Field, JoinError, PathIdentity, join};
 pub use marks::WriteMarks;
 pub use path::{Link, PathStatus, PathTraits};
 pub use slots::RequestId;

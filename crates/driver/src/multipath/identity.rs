@@ -139,47 +139,12 @@ pub enum JoinError {
         /// Its value on `first`.
         expected: String,
     },
-    /// A path that has come back, to another namespace.
-    #[error("path {path} leads elsewhere than path {path} did before: {field} is {found}, and was {expected}")]
-    Changed {
-        /// The path.
-        path: PathId,
-        /// Which field.
-        field: Field,
-        /// Its value now.
-        found: String,
-        /// Its value before.
-        expected: String,
-    },
-    /// A path that has come back through another controller.
-    #[error("path {path} leads to controller {found:#06x} (CNTLID) and led to {expected:#06x} before: join it anew")]
-    AnotherController {
-        /// The path.
-        path: PathId,
-        /// CNTLID now.
-        found: u16,
-        /// CNTLID before.
-        expected: u16,
-    },
-    /// A path that was never joined.
-    #[error("there is no path {path}")]
-    NoSuchPath {
-        /// The path.
-        path: PathId,
-    },
 }
 
-/// What paths that were joined lead to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
-    paths: Vec<PathIdentity>,
-}
-
-/// Joins paths in the order given. A single private namespace is fine as long as it is the only path.
-pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
-    if paths.is_empty() {
-        return Err(JoinError::None);
-    }
+/// Joins paths in the order given: the namespace that they lead to, as the first shows it; the same on all, but for what is a
+/// controller's own (boundaries, say). A single private namespace is fine as long as it is the only path.
+pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
+    let namespace = paths.first().ok_or(JoinError::None)?.namespace;
     if paths.len() > PathSet::MOST {
         return Err(JoinError::TooMany { given: paths.len() });
     }
@@ -202,40 +167,13 @@ pub fn join(paths: Vec<PathIdentity>) -> Result<Joined, JoinError> {
             return Err(JoinError::SameController { path: id, first: PathId(at as u8), controller: path.controller });
         }
     }
-    Ok(Joined { paths })
+    Ok(namespace)
 }
 
 /// The first field in which two paths differ, with the value of each.
 fn difference(found: &PathIdentity, expected: &PathIdentity) -> Option<(Field, String, String)> {
     let field = Field::ALL.into_iter().find(|&field| found.value(field) != expected.value(field))?;
     Some((field, found.value(field), expected.value(field)))
-}
-
-impl Joined {
-    /// The paths, in order.
-    pub fn paths(&self) -> &[PathIdentity] {
-        &self.paths
-    }
-
-    /// The namespace as the first path shows it; the same on all, but for what is a controller's own (boundaries, say).
-    pub fn namespace(&self) -> Option<Namespace> {
-        self.paths.first().map(|path| path.namespace)
-    }
-
-    /// Whether a path that has come back still leads where it did: the comparison is with itself as it was.
-    pub fn check(&self, path: PathId, now: &PathIdentity) -> Result<(), JoinError> {
-        let Some(before) = self.paths.get(path.index()) else { return Err(JoinError::NoSuchPath { path }) };
-        if let Some((field, found, expected)) = difference(now, before) {
-            return Err(JoinError::Changed { path, field, found, expected });
-        }
-        if now.controller != before.controller {
-            return Err(JoinError::AnotherController { path, found: now.controller, expected: before.controller });
-        }
-        if !now.namespace.shared && self.paths.len() > 1 {
-            return Err(JoinError::Private { path, nsid: now.namespace.nsid });
-        }
-        Ok(())
-    }
 }
 
 fn hex(bytes: &[u8]) -> String {

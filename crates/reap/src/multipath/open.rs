@@ -33,10 +33,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
         inventories.push(inventory);
     }
     let identities = identities(&uri, &inventories)?;
-    let joined = join(identities).map_err(|e| OpenError::Options(e.to_string()))?;
-    if let Some(namespace) = joined.namespace() {
-        board.set_namespace(&namespace);
-    }
+    board.set_namespace(&join(&identities).map_err(|e| OpenError::Options(e.to_string()))?);
     for n in 0..uri.paths.len() {
         board.ask_news(PathId(n as u8));
     }

@@ -249,7 +249,7 @@ impl World {
         let mut now = Nanos::from_secs(1);
         let mut ends: Vec<_> = [1, 2].map(|id| End::new(&mut subsystem, id)).into();
         ends.iter_mut().for_each(|end| end.bring_up(&mut now));
-        join(ends.iter().filter_map(|end| end.identity.clone()).collect()).expect("two ways to one namespace");
+        join(&ends.iter().filter_map(|end| end.identity.clone()).collect::<Vec<_>>()).expect("two ways to one namespace");
         let traits: Vec<_> = ends.iter().filter_map(|end| end.traits).collect();
         let mut failover = Failover::new(config, &traits, &WriteMarks::new(1, 2), 0, 16).unwrap();
         (0..2).for_each(|path| failover.path_up(now, PathId(path), AnaState::OPTIMIZED));

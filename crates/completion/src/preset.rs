@@ -107,6 +107,11 @@ impl Preset {
         self == Preset::IrqPoll
     }
 
+    /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
+    pub fn asks_placer(self) -> bool {
+        self == Preset::Adaptive
+    }
+
     /// How a message becomes a notification.
     pub fn delivery(self) -> Delivery {
         if self == Preset::Posted { Delivery::Posted } else { Delivery::PerVector }

@@ -6,6 +6,7 @@ mod cpus;
 mod interrupts;
 mod keeper;
 mod outcome;
+mod placing;
 mod seat;
 mod softirqs;
 mod tasks;
@@ -29,6 +30,7 @@ use crate::irq::Route;
 use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::{Lines, Outcome, Scenario, SimError};
 use keeper::Keeper;
+use placing::Placing;
 use tasks::Task;
 use ticks::Ticks;
 
@@ -61,6 +63,7 @@ struct Sources {
     timers: usize,
     messages: usize,
     switches: usize,
+    placer: usize,
     ticks: usize,
     all: usize,
 }
@@ -70,7 +73,17 @@ impl Sources {
         let keepers = cpus + devices;
         let (moderators, timers) = (keepers + devices, keepers + 2 * devices);
         let messages = timers + tasks;
-        Sources { devices: cpus, keepers, moderators, timers, messages, switches: messages + 1, ticks: messages + 2, all: messages + 3 }
+        Sources {
+            devices: cpus,
+            keepers,
+            moderators,
+            timers,
+            messages,
+            switches: messages + 1,
+            placer: messages + 2,
+            ticks: messages + 3,
+            all: messages + 4,
+        }
     }
 }
 
@@ -106,6 +119,7 @@ pub(crate) struct World<'a, P: Bus> {
     raised: Vec<Vector>,
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
+    placing: Option<Placing>,
     effects: Vec<Effect>,
     ticks: Ticks,
     /// CPUs on which something has changed during this event.
@@ -148,6 +162,7 @@ impl<P: Bus> World<'_, P> {
 
     fn begin(&mut self) -> Result<(), SimError> {
         self.set_switch();
+        self.set_placer();
         self.set_tick();
         for device in 0..self.devices.len() {
             self.keep(device)?;
@@ -189,6 +204,9 @@ impl<P: Bus> World<'_, P> {
             Ok(())
         } else if source == sources.switches {
             self.switch();
+            Ok(())
+        } else if source == sources.placer {
+            self.place();
             Ok(())
         } else {
             self.tick();
@@ -286,10 +304,16 @@ impl<P: Bus> World<'_, P> {
         }
     }
 
-    /// The mode is switched: every policy is another one from its next batch on, and everybody looks up.
+    /// The mode is switched.
     fn switch(&mut self) {
         let Some((_, mode)) = self.switches.pop() else { return };
         self.set_switch();
+        self.carry_out(mode);
+        self.set_placer();
+    }
+
+    /// Another mode: every policy is another one from its next batch on, and everybody looks up.
+    fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
         for queue in &mut self.queues {
             queue.drain.switch(mode);

@@ -132,9 +132,8 @@ fn no_drain_takes_longer_than_100_us_at_any_backlog() {
 }
 
 /// In the scenarios of posts 000, 001 and 003 it is as fast as the best of what the posts compare, less 2 %. The modes' own
-/// figures are those that `reap sim --published` sets beside the published ones. The exception is a slow machine whose best
-/// mode completes on a CPU of its own: `adaptive` does everything on the submitting one, which is busy all the time then; it
-/// does it for a sixth less CPU time.
+/// figures are those that `reap sim --published` sets beside the published ones. On the slow machine the best mode completes on
+/// a CPU of its own: there `adaptive`, too, leaves the completing to it.
 #[test]
 fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
     let of = |name: &str| CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"));
@@ -161,11 +160,8 @@ fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
             mine.iops(),
             mine.cpu_ns_per_io()
         );
-        if adaptive.starts_with("001.off") {
-            let busy = mine.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread).0 as f64 / mine.elapsed.0 as f64);
-            assert!(busy.fold(0.0, f64::max) > 0.98 && cpu < 5.0 / 6.0, "{adaptive}: {cpu}");
-        } else {
-            assert!(speed >= 0.98, "{adaptive}: {speed}");
-        }
+        assert!(speed >= 0.98, "{adaptive}: {speed}");
+        let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
+        assert_eq!(helped, adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }
 }

@@ -150,6 +150,7 @@ impl<'a, P: Bus> World<'a, P> {
             messages: VecDeque::new(),
             raised: Vec::new(),
             switches,
+            placing: None,
             effects: Vec::new(),
             ticks: Ticks::default(),
             stirred: Vec::new(),

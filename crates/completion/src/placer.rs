@@ -1,0 +1,130 @@
+//! When a kernel's `adaptive` leaves its completions to another CPU.
+//!
+//! `adaptive` completes on the CPU that submits, where nothing has to be carried from one CPU to another. A thread that never
+//! waits, because whatever it has submitted has completed by the time it looks, gains nothing by choosing when to look: the thread is
+//! what limits, and the CPU that the vector interrupts could take the completing off it. Whether that raises throughput only a
+//! trial shows. So it is tried for a window, kept only if more completed by it, and questioned again.
+
+use units::Nanos;
+
+use crate::Mode;
+
+/// How long completions are counted before they are compared. What a switch brings about is over after one window.
+pub const WINDOW: Nanos = Nanos::from_millis(10);
+
+/// Completions of one window that are enough to be compared.
+const ENOUGH: u64 = 64;
+
+/// A thread that waits less often than once in so many completions does not wait.
+const SELDOM: u64 = 64;
+
+/// Throughput is higher if it is by more than one part in so many, and the load is another one if it differs by one in so many.
+const GAIN: u64 = 32;
+const OTHER: u64 = 8;
+
+/// Windows until what was found is questioned: twice as many each time it was found again, up to a limit.
+const SOON: u32 = 64;
+const LATE: u32 = 1_024;
+
+/// Which mode a kernel's `adaptive` carries out for now: itself, or, where the thread that submits is what limits, `irq-poll`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placer {
+    stage: Stage,
+    /// How long a failure, and a success, are taken for granted.
+    failed: u32,
+    raised: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The thread that submits completes, for so many windows at least.
+    Own { rest: u32 },
+    /// Tried instead of `own` completions in a window; the first window does not count.
+    Trial { own: u64, counts: bool },
+    /// Another CPU completes, so many in a window, for so many windows more.
+    Other { rate: u64, left: u32 },
+}
+
+impl Default for Placer {
+    fn default() -> Placer {
+        Placer { stage: Stage::Own { rest: 1 }, failed: SOON, raised: SOON }
+    }
+}
+
+impl Placer {
+    /// A window is over in which so many commands completed, and the threads that submit waited so often. What to carry out in
+    /// the next.
+    pub fn window(&mut self, completed: u64, waits: u64) -> Mode {
+        self.stage = match self.stage {
+            Stage::Own { rest: 0 } if completed >= ENOUGH && waits.saturating_mul(SELDOM) <= completed => {
+                Stage::Trial { own: completed, counts: false }
+            }
+            Stage::Own { rest } => Stage::Own { rest: rest.saturating_sub(1) },
+            Stage::Trial { own, counts: false } => Stage::Trial { own, counts: true },
+            Stage::Trial { own, .. } if completed > own + own / GAIN => {
+                self.failed = SOON;
+                Stage::Other { rate: completed, left: longer(&mut self.raised) }
+            }
+            Stage::Trial { .. } => Stage::Own { rest: longer(&mut self.failed) },
+            Stage::Other { rate, .. } if completed.abs_diff(rate) > rate / OTHER => {
+                self.raised = SOON;
+                Stage::Own { rest: 1 }
+            }
+            Stage::Other { left: 0, .. } => Stage::Own { rest: 1 },
+            Stage::Other { rate, left } => Stage::Other { rate, left: left - 1 },
+        };
+        if matches!(self.stage, Stage::Own { .. }) { Mode::ADAPTIVE } else { Mode::IRQ_POLL }
+    }
+}
+
+/// Twice as long from now on; how long it was.
+fn longer(windows: &mut u32) -> u32 {
+    std::mem::replace(windows, (*windows * 2).min(LATE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays windows against a machine that completes so many by itself and by another CPU. How many windows went to the other
+    /// CPU, and how often it was tried.
+    fn play(placer: &mut Placer, windows: u32, own: u64, other: u64, waits: u64) -> (u32, u32) {
+        let (mut mode, mut away, mut switches) = (Mode::ADAPTIVE, 0, 0);
+        for _ in 0..windows {
+            let completed = if mode == Mode::ADAPTIVE { own } else { other };
+            away += u32::from(mode != Mode::ADAPTIVE);
+            let next = placer.window(completed, if mode == Mode::ADAPTIVE { waits } else { completed });
+            switches += u32::from(next != mode && next == Mode::IRQ_POLL);
+            mode = next;
+        }
+        (away, switches)
+    }
+
+    #[test]
+    fn what_raises_throughput_is_kept_and_questioned_ever_less_often() {
+        let (away, tries) = play(&mut Placer::default(), 2_000, 250, 300, 0);
+        assert!(away > 1_980 && tries <= 6, "{away} {tries}");
+    }
+
+    #[test]
+    fn what_does_not_is_tried_ever_less_often() {
+        for other in [100, 250, 257] {
+            let (away, tries) = play(&mut Placer::default(), 2_000, 250, other, 0);
+            assert!(away == 2 * tries && (1..=6).contains(&tries), "{other}: {away} {tries}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_or_has_little_to_complete_is_let_be() {
+        assert_eq!(play(&mut Placer::default(), 2_000, 250, 300, 10), (0, 0));
+        assert_eq!(play(&mut Placer::default(), 2_000, 30, 300, 0), (0, 0));
+    }
+
+    #[test]
+    fn when_the_load_falls_the_thread_completes_by_itself_again() {
+        let mut placer = Placer::default();
+        play(&mut placer, 100, 250, 300, 0);
+        let (away, _) = play(&mut placer, 1_000, 120, 120, 60);
+        assert!(away <= 1, "{away}");
+    }
+}

@@ -6,8 +6,7 @@
 //! Each round runs both modes without recording and both while recording, one after the other; the prices are measured
 //! once before, by `reap calibrate`, for the length of sleeps that the depth brings about. CPU is that of the job
 //! threads (CLOCK_THREAD_CPUTIME_ID; of the simulated machine, time in threads). Beside them, without a goal, what explains
-//! them: messages and doorbells for each I/O, and completions that a wake-up brought (a wait that returned at once is
-//! none in the simulator, and one for real). Medians over rounds with all their range; for a quiet machine.
+//! them: messages and doorbells for each I/O, and completions for each wait that a message ended, be it at once. Medians over rounds with all their range; for a quiet machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +36,7 @@ const COLUMNS: [Column; 5] = [
     ("p50 ns", |f| f.p50),
     ("messages/IO", |f| f.messages),
     ("doorbells/IO", |f| f.doorbells),
-    ("IO/wake-up", |f| f.brought),
+    ("IO/wait", |f| f.brought),
 ];
 
 fn reap(dir: &Path, arguments: &[&str]) -> Value {
@@ -70,12 +69,13 @@ fn predicted(dir: &Path, trace: &str, mode: &str) -> Figures {
     let row = &rows["rows"][0];
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {row}"));
     let thread = number(&row["cpu_pct"]["thread"]) / 100.0 * 1e9 / number(&row["iops"]);
+    let waits = number(&row["wakeups_per_s"]) + number(&row["waits_over_at_once_per_s"]);
     Figures {
         cpu: thread,
         p50: number(&row["lat_ns"]["p50"]),
         messages: number(&row["messages_per_s"]) / number(&row["iops"]),
         doorbells: number(&row["sq_doorbells_per_s"]) / number(&row["iops"]),
-        brought: row["completions_per_wakeup"].as_f64().unwrap_or_default(),
+        brought: if waits > 0.0 { number(&row["iops"]) / waits } else { 0.0 },
     }
 }
 

@@ -43,6 +43,10 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         let sleep = Nanos(args.sleep_us.saturating_mul(1_000));
         found.sleep = sleeps::across(&mut sampler, other, sleep)?;
         found.short_sleep = sleeps::across(&mut sampler, other, SHORT)?;
+        if let Some(deep) = found.sleep {
+            found.awake = sleeps::awake(&mut sampler, other, sleep, deep.delay)?;
+            found.caught = sleeps::caught(&mut sampler, other, deep.delay)?;
+        }
         library::measure(&mut sampler, other, &mut found)?;
     } else {
         eprintln!("note: there is one CPU; what happens between two of them is taken from the list that ships");

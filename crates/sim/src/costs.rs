@@ -89,6 +89,10 @@ pub struct ThreadCosts {
     /// Into a system call and out of it.
     #[serde(with = "nanos")]
     pub syscall: Nanos,
+    /// A wait that need not sleep because a signal waits already, on top of the system call: reading it, and what the thread
+    /// does more slowly afterwards. User host only.
+    #[serde(with = "nanos")]
+    pub ready: Nanos,
     /// Going to sleep inside a system call, without the switch.
     #[serde(with = "nanos")]
     pub block: Nanos,
@@ -98,6 +102,19 @@ pub struct ThreadCosts {
     /// A CPU that has been idle for less is still awake.
     #[serde(with = "nanos")]
     pub idle_after: Nanos,
+    /// A CPU that has had nothing to do for less is still on its way to idle. A signal that ends a thread's sleep then catches it:
+    /// the CPU is interrupted on its way. 0: it cannot be told from one that is idle.
+    #[serde(with = "nanos")]
+    pub caught_within: Nanos,
+    /// What such a signal costs its giver, in place of `rouse`.
+    #[serde(with = "nanos")]
+    pub catch: Nanos,
+    /// What the sleeper pays for it, on top of the switch.
+    #[serde(with = "nanos")]
+    pub caught: Nanos,
+    /// Delay of such a wake-up, in place of `idle_exit`.
+    #[serde(with = "nanos")]
+    pub caught_exit: Nanos,
     /// A CPU that has been idle for so long has switched its caches off.
     #[serde(with = "nanos")]
     pub cold_after: Nanos,
@@ -228,7 +245,7 @@ impl Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(percent, t.wake, t.signal, t.rouse, t.switch, t.syscall, t.block, t.timer);
+        scale!(percent, t.wake, t.signal, t.rouse, t.catch, t.caught, t.switch, t.syscall, t.ready, t.block, t.timer);
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {

@@ -68,6 +68,8 @@ pub(crate) struct Cpu {
     pub(crate) ran: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
+    /// Whoever ended the sleep of its thread has caught it on its way to idle.
+    pub(crate) caught: bool,
     /// Something has changed on it during this event.
     pub(crate) stirred: bool,
 }
@@ -94,6 +96,7 @@ impl Cpu {
             current: None,
             ran: Nanos::ZERO,
             resched: false,
+            caught: false,
             stirred: false,
         }
     }

@@ -248,18 +248,16 @@ impl<P: Bus> World<'_, P> {
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
-        let arrives = self.now + self.scenario.machine.costs.interrupt.message_delay;
         let mut raised = std::mem::take(&mut self.raised);
         let tells = self.scenario.tells(n, self.mode);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
-            let busy = if tells {
-                self.tell(n, usize::from(vector.0))
-            } else {
-                self.messages.push_back((arrives, n as u32, vector));
-                self.delivery(n, usize::from(vector.0))
-            };
+            let busy = if tells { self.signal_cost() } else { self.delivery(n, usize::from(vector.0)) };
             let free_at = self.devices[n].way_free_at.max(self.now) + busy;
             self.devices[n].way_free_at = free_at;
+            // A signal takes effect when most of its system call is over.
+            let arrives = if tells { free_at } else { self.now + self.scenario.machine.costs.interrupt.message_delay };
+            let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
+            self.messages.insert(place, (arrives, n as u32, vector));
         }
         self.raised = raised;
         if let Some(&(first, ..)) = self.messages.front() {
@@ -291,7 +289,14 @@ impl<P: Bus> World<'_, P> {
 
     fn messages_arrive(&mut self) {
         while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
-            self.message(device as usize, usize::from(vector.0));
+            let (device, vector) = (device as usize, usize::from(vector.0));
+            if self.scenario.tells(device, self.mode) {
+                let more = self.tell(device, vector);
+                let free_at = self.devices[device].way_free_at.max(self.now) + more;
+                self.devices[device].way_free_at = free_at;
+            } else {
+                self.message(device, vector);
+            }
         }
         if let Some(&(first, ..)) = self.messages.front() {
             self.calendar.set(self.sources.messages, first);

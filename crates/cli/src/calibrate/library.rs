@@ -43,6 +43,11 @@ impl Rig {
         Some([submitted - begin, taken - looks, handed - taken].map(|span| span.0 as f64))
     }
 
+    /// An I/O in the mode that the queue is in, all of it: submitted, waited for once its message was sent, and handed over.
+    fn announced(&mut self) -> Option<f64> {
+        self.medians(1).map(|parts| parts.iter().sum())
+    }
+
     /// A large batch, waited for at once: the device's nanoseconds for each command, without its data.
     fn served(&mut self) -> Option<f64> {
         let ns = self.queue.namespaces().first().copied()?;
@@ -89,6 +94,9 @@ pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) 
         let call = |n: usize| (one[n] - each(n) - clock).max(0.0);
         Some([call(0), each(0), call(1), each(1), call(2), each(2)])
     });
+    rig.queue.set_mode(Mode::INTERRUPT);
+    found.announced = sampler.repeat(|| Some([(rig.announced()? - 3.0 * clock).max(0.0)])).map(|[ns]| ns);
+    rig.queue.set_mode(Mode::POLL);
     let mut pages = Pages::new();
     found.serve = sampler
         .repeat(|| {

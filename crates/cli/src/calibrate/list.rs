@@ -26,12 +26,18 @@ pub struct Found {
     /// A sleep that the other CPU ends, and one that it ends at once.
     pub sleep: Option<Sleep>,
     pub short_sleep: Option<Sleep>,
+    /// For how long a CPU without work stays awake.
+    pub awake: Option<Estimate>,
+    /// A CPU that a signal catches on its way to idle.
+    pub caught: Option<Caught>,
     pub arm: Option<Estimate>,
     pub mask: Option<Estimate>,
     /// A cache line from one CPU to the other.
     pub line: Option<Estimate>,
     /// Of the library: submit, take, hand over; each per call and per I/O.
     pub library: Option<[Estimate; 6]>,
+    /// An I/O whose message came before it was waited for.
+    pub announced: Option<Estimate>,
     /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
     pub serve: Option<Estimate>,
 }
@@ -40,6 +46,19 @@ pub struct Found {
 #[derive(Clone, Copy, Debug)]
 pub struct Sleep {
     /// CPU time of the sleeper.
+    pub cpu: Estimate,
+    /// From the signal until it runs.
+    pub delay: Estimate,
+    /// What the signal costs its giver.
+    pub signal: Estimate,
+}
+
+/// Signals that catch a CPU on its way to idle.
+#[derive(Clone, Copy, Debug)]
+pub struct Caught {
+    /// How long the way is.
+    pub within: Estimate,
+    /// What it costs the sleeper more than another sleep.
     pub cpu: Estimate,
     /// From the signal until it runs.
     pub delay: Estimate,
@@ -98,15 +117,35 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
         block = (both.value - signal.value - syscall).max(0.0);
         put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
     }
+    // The simulated signal takes effect when this is over.
+    let of = |e: Option<Estimate>, shipped: units::Nanos| e.map_or(shipped.0 as f64, |e| e.value);
+    let effect = of(found.signal, shipped.thread.signal) + 2.0 * of(found.line, shipped.memory.line_node);
+    // An I/O that is polled for, from its look on, and its submission.
+    let polled = found.library.map(|parts| parts.iter().map(|part| part.value).sum::<f64>());
+    if let (Some(announced), Some(polled)) = (found.announced, polled) {
+        let how = format!("an I/O whose message waits, {:.0}, less one that is polled for, {polled:.0}, and system call", announced.value);
+        put("thread", "ready", (announced.value - polled - syscall).max(0.0), how);
+    }
     if let Some(Sleep { cpu, delay, signal: rouse }) = found.sleep {
         put("thread", "rouse", rouse.value, direct(rouse));
         // The simulated thread pays for the switch that brings it back; the one to idle is nobody's.
         let switch = (cpu.value - syscall - block).max(0.0);
         put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
+        if let Some(awake) = found.awake {
+            let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
+            put("thread", "idle_after", awake.value - syscall - block, how);
+        }
+        if let Some(Caught { within, cpu: more, delay, signal }) = found.caught {
+            put("thread", "caught_within", within.value, direct(within));
+            put("thread", "catch", signal.value, direct(signal));
+            put("thread", "caught", more.value, direct(more));
+            let exit = delay.value - switch - more.value - effect;
+            put("thread", "caught_exit", exit, format!("delay of such a wake-up, {:.0}, less switch, caught, and the signal", delay.value));
+        }
         let wake = shipped.thread.wake.0 as f64;
         let i = &shipped.interrupt;
-        let idle = (delay.value - switch).max(0.0);
-        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch", delay.value));
+        let idle = (delay.value - switch - effect).max(0.0);
+        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch and the signal", delay.value));
         if let Some((nap, late)) = found.nap {
             put("thread", "timer", (nap.value - cpu.value).max(0.0), format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
@@ -168,6 +207,7 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
     let pair = |p: Option<(Estimate, Estimate)>, second: bool| p.map(|(a, b)| if second { b } else { a });
     let sleep = |n: usize| found.sleep.map(|s| [s.cpu, s.delay, s.signal][n]);
     let short = |n: usize| found.short_sleep.map(|s| [s.cpu, s.delay][n]);
+    let caught = |n: usize| found.caught.map(|c| [c.within, c.cpu, c.delay, c.signal][n]);
     let library = |n: usize| found.library.map(|figures| figures[n]);
     let lines = [
         ("reading the clock", found.clock),
@@ -180,6 +220,11 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("… cost to whoever signals", sleep(2)),
         ("one that ends at once: CPU time", short(0)),
         ("… delay until the thread runs", short(1)),
+        ("without work a CPU stays awake for at most", found.awake),
+        ("for how long it can be caught on its way to idle", caught(0)),
+        ("… CPU time of a sleep that ends so, more than B", caught(1)),
+        ("… delay until the thread runs", caught(2)),
+        ("… cost to whoever signals", caught(3)),
         ("a nap of 50 µs: CPU time", pair(found.nap, false)),
         ("… how late it ends", pair(found.nap, true)),
         ("a cache line to the other CPU", found.line),
@@ -191,6 +236,7 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("… each entry", library(3)),
         ("hand over: a call", library(4)),
         ("… each completion", library(5)),
+        ("an I/O, its message there before it is waited for", found.announced),
         ("an embedded device's thread: each command", found.serve),
     ];
     for (what, estimate) in lines {

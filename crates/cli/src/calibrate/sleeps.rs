@@ -9,8 +9,10 @@ use anyhow::{Context, Result};
 use hw::{EventFd, Poller, Vector, Vectors};
 use units::Nanos;
 
-use super::list::{Found, Sleep};
+use super::list::{Caught, Found, Sleep};
 use super::sampler::{Sampler, time_each};
+use crate::compare::statistics::median;
+use crate::rows::Estimate;
 
 /// Cheap things of a sample.
 const MANY: u32 = 2_000;
@@ -18,6 +20,15 @@ const MANY: u32 = 2_000;
 const SLEEPS: u32 = 100;
 /// Of timers.
 const NAP: Nanos = Nanos(50_000);
+/// Until a CPU that has nothing to do is asleep.
+const PAUSES: [Nanos; 8] = [Nanos(0), Nanos(250), Nanos(500), Nanos(1_000), Nanos(2_000), Nanos(4_000), Nanos(8_000), Nanos(16_000)];
+/// Sleeps of a sample that are to be caught: signalled at so many instants around the call, the first so long before it.
+const CATCHES: u64 = 300;
+const CATCH_STEPS: u64 = 30;
+const CATCH_STEP: Nanos = Nanos(50);
+const EARLIEST: Nanos = Nanos(1_000);
+/// From asking for a signal to the call.
+const LEAD: Nanos = Nanos(2_000);
 /// A sleeper that is not woken for so long is given up.
 const LOST: Nanos = Nanos::from_secs(1);
 
@@ -55,7 +66,7 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
                 late.push((hw::now() - until).0 as f64);
             }
             let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS / 4);
-            Some([cpu, crate::compare::statistics::median(&late)?])
+            Some([cpu, median(&late)?])
         })
         .map(|[cpu, late]| (cpu, late));
     found.switch = switch(sampler)?;
@@ -63,7 +74,7 @@ pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
 }
 
 /// A round between two threads of one CPU: two of everything.
-fn switch(sampler: &mut Sampler<'_>) -> Result<Option<crate::rows::Estimate>> {
+fn switch(sampler: &mut Sampler<'_>) -> Result<Option<Estimate>> {
     let (ping, pong) = (Arc::new(Wire::new()?), Arc::new(Wire::new()?));
     let (heard, said) = (ping.clone(), pong.clone());
     // The thread inherits this CPU.
@@ -95,10 +106,13 @@ struct Wire {
     end: AtomicBool,
     /// The sleeper is about to sleep, for the n-th time.
     sleeps: AtomicU64,
-    /// When the signal was given.
+    /// When the signal is to be given, and was.
+    due: AtomicU64,
     at: AtomicU64,
     /// What giving it took.
     took: AtomicU64,
+    /// The n-th was given.
+    given: AtomicU64,
 }
 
 impl Wire {
@@ -108,12 +122,33 @@ impl Wire {
             poller: Poller::new()?,
             end: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
+            due: AtomicU64::new(0),
             at: AtomicU64::new(0),
             took: AtomicU64::new(0),
+            given: AtomicU64::new(0),
         };
         wire.poller.add(&wire.fd, 0)?;
         Ok(wire)
     }
+}
+
+/// For how long a CPU without work stays awake: the shortest pause after which a wake-up takes more than half as long as after
+/// one of `sleep`, and the one before.
+///
+/// # Errors
+/// Too many open files, or threads.
+pub fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: Nanos, delay: Estimate) -> Result<Option<Estimate>> {
+    let mut low = 0.0;
+    for pause in PAUSES.into_iter().filter(|&pause| pause < sleep) {
+        let Some(woken) = across(sampler, other, pause)? else { return Ok(None) };
+        let high = pause.0 as f64;
+        if woken.delay.value > delay.value / 2.0 {
+            return Ok(Some(Estimate { value: high, low, high }));
+        }
+        low = high;
+    }
+    let high = sleep.0 as f64;
+    Ok(Some(Estimate { value: high, low, high }))
 }
 
 /// A sleep that the other CPU ends after `pause`: CPU time of the sleeper, delay, and what the signal costs its giver.
@@ -121,53 +156,121 @@ impl Wire {
 /// # Errors
 /// Too many open files, or threads.
 pub fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<Option<Sleep>> {
-    let wire = Arc::new(Wire::new()?);
-    let giver = wire.clone();
-    let giving = thread::Builder::new().name("reap-signal".into()).spawn(move || {
-        if hw::pin(other).is_err() {
-            return;
+    let mut ended = Ended::by(other)?;
+    let sleep = sampler.repeat(|| {
+        let (mut delays, mut costs) = (Vec::new(), Vec::new());
+        let cpu = hw::thread_cpu();
+        for _ in 0..SLEEPS {
+            let (delay, signal) = ended.sleep(hw::now() + pause, || ())?;
+            delays.push(delay);
+            costs.push(signal);
         }
-        let mut given = 0;
-        while !giver.end.load(Relaxed) {
-            let asked = giver.sleeps.load(Acquire);
-            if asked == given {
-                std::hint::spin_loop();
-                continue;
-            }
-            given = asked;
-            let at = hw::now() + pause;
-            while hw::now() < at {
-                std::hint::spin_loop();
-            }
-            let at = hw::now();
-            giver.at.store(at.0, Release);
-            giver.fd.signal();
-            giver.took.store((hw::now() - at).0, Release);
-        }
+        let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
+        Some([cpu, median(&delays)?, median(&costs)?])
     });
-    let giving = giving.context("cannot start a thread")?;
-    let (mut events, mut n) = (Vec::with_capacity(8), 0);
-    let sleep = sampler
-        .repeat(|| {
-            let (mut delays, mut costs) = (Vec::new(), Vec::new());
-            let cpu = hw::thread_cpu();
-            for _ in 0..SLEEPS {
-                n += 1;
-                wire.sleeps.store(n, Release);
-                wire.poller.wait(Some(LOST), &mut events).ok()?;
-                let woken = hw::now();
-                if events.is_empty() {
-                    return None;
+    Ok(sleep.map(|[cpu, delay, signal]| Sleep { cpu, delay, signal }))
+}
+
+/// A CPU on its way to idle that a signal catches: whoever comes then has to interrupt it. For how long that can be, and what
+/// such a wake-up costs on average, told from others by a delay half as long again as `deep`, that of a sleep.
+///
+/// # Errors
+/// Too many open files, or threads.
+pub fn caught(sampler: &mut Sampler<'_>, other: usize, deep: Estimate) -> Result<Option<Caught>> {
+    let mut ended = Ended::by(other)?;
+    let found = sampler.repeat(|| {
+        // How many, and sums of CPU time, delay and the giver's time.
+        let (mut caught, mut others) = ([0.0; 4], [0.0; 2]);
+        for n in 0..CATCHES {
+            let call = hw::now() + LEAD;
+            let due = call - EARLIEST + Nanos(CATCH_STEP.0 * (n % CATCH_STEPS));
+            let mut cpu = Nanos::ZERO;
+            let (delay, signal) = ended.sleep(due, || {
+                cpu = hw::thread_cpu();
+                while hw::now() < call {
+                    std::hint::spin_loop();
                 }
-                delays.push((woken - Nanos(wire.at.load(Acquire))).0 as f64);
-                costs.push(wire.took.load(Acquire) as f64);
+            })?;
+            let cpu = (hw::thread_cpu() - cpu).0 as f64;
+            if delay > 1.5 * deep.value {
+                caught.iter_mut().zip([1.0, cpu, delay, signal]).for_each(|(sum, this)| *sum += this);
+            } else if delay > deep.value / 2.0 {
+                others.iter_mut().zip([1.0, cpu]).for_each(|(sum, this)| *sum += this);
             }
-            let cpu = (hw::thread_cpu() - cpu).0 as f64 / f64::from(SLEEPS);
-            let median = crate::compare::statistics::median;
-            Some([cpu, median(&delays)?, median(&costs)?])
-        })
-        .map(|[cpu, delay, signal]| Sleep { cpu, delay, signal });
-    wire.end.store(true, Relaxed);
-    _ = giving.join();
-    Ok(sleep)
+        }
+        let [n, cpu, delay, signal] = caught;
+        let within = n / CATCHES as f64 * (CATCH_STEP.0 * CATCH_STEPS) as f64;
+        let each = |sum: f64, n: f64| if n > 0.0 { sum / n } else { 0.0 };
+        Some([within, (each(cpu, n) - each(others[1], others[0])).max(0.0), each(delay, n), each(signal, n)])
+    });
+    let found = found.map(|[within, cpu, delay, signal]| Caught { within, cpu, delay, signal });
+    // Fewer than in one of the steps are sleeps that something else has prolonged.
+    Ok(found.filter(|caught| caught.within.low >= CATCH_STEP.0 as f64))
+}
+
+/// Sleeps that a thread on another CPU ends.
+struct Ended {
+    wire: Arc<Wire>,
+    giving: Option<thread::JoinHandle<()>>,
+    events: Vec<u64>,
+    asked: u64,
+}
+
+impl Ended {
+    fn by(other: usize) -> Result<Ended> {
+        let wire = Arc::new(Wire::new()?);
+        let giver = wire.clone();
+        let giving = thread::Builder::new().name("reap-signal".into()).spawn(move || {
+            if hw::pin(other).is_err() {
+                return;
+            }
+            let mut given = 0;
+            while !giver.end.load(Relaxed) {
+                let asked = giver.sleeps.load(Acquire);
+                if asked == given {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                given = asked;
+                let due = Nanos(giver.due.load(Relaxed));
+                while hw::now() < due {
+                    std::hint::spin_loop();
+                }
+                let at = hw::now();
+                giver.at.store(at.0, Relaxed);
+                giver.fd.signal();
+                giver.took.store((hw::now() - at).0, Relaxed);
+                giver.given.store(given, Release);
+            }
+        });
+        let giving = giving.context("cannot start a thread")?;
+        Ok(Ended { wire, giving: Some(giving), events: Vec::with_capacity(8), asked: 0 })
+    }
+
+    /// Sleeps until it is signalled at `due`, after doing what comes `before`. The delay from the signal, and what it took its
+    /// giver.
+    fn sleep(&mut self, due: Nanos, before: impl FnOnce()) -> Option<(f64, f64)> {
+        let wire = &*self.wire;
+        self.asked += 1;
+        wire.due.store(due.0, Relaxed);
+        wire.sleeps.store(self.asked, Release);
+        before();
+        wire.poller.wait(Some(LOST), &mut self.events).ok()?;
+        let woken = hw::now();
+        if self.events.is_empty() {
+            return None;
+        }
+        // The giver may still be in its call.
+        while wire.given.load(Acquire) != self.asked {
+            std::hint::spin_loop();
+        }
+        Some(((woken - Nanos(wire.at.load(Relaxed))).0 as f64, wire.took.load(Relaxed) as f64))
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.wire.end.store(true, Relaxed);
+        self.giving.take().map(thread::JoinHandle::join);
+    }
 }

@@ -40,11 +40,18 @@ impl Costs {
             switch: Nanos(700),
             // A null system call with the usual mitigations: 100–200 ns in micro-benchmarks.
             syscall: Nanos(120),
+            // Not told apart from the system call's.
+            ready: Nanos(0),
             block: Nanos(250),
             // C1: its advertised exit latency is 1–2 µs, measured half of that; menu and teo keep a CPU that is idle for
             // a shorter time polling.
             idle_exit: Nanos(500),
             idle_after: Nanos(1_000),
+            // Not known of any machine but those that `reap calibrate` measures.
+            caught_within: Nanos(0),
+            catch: Nanos(0),
+            caught: Nanos(0),
+            caught_exit: Nanos(0),
             // C6 empties a core's own caches (Intel's data sheets); intel_idle enters it from a predicted 600 µs on (its
             // table for Ice Lake servers).
             cold_after: Nanos(600_000),

@@ -169,7 +169,7 @@ fn every_number_of_a_scenario_moves_a_row() {
 
 /// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
 /// CPUs and under contention, those that are 0, and a threshold that the one post with long sleeps is far beyond.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 17] = [
     "block.remote",
     "interrupt.send",
     "io_uring.wait_call",
@@ -180,6 +180,11 @@ const OTHERS: [&str; 12] = [
     "memory.line_remote",
     "thread.cold_after",
     "thread.rouse",
+    "thread.ready",
+    "thread.caught_within",
+    "thread.catch",
+    "thread.caught",
+    "thread.caught_exit",
     "thread.signal",
     "thread.timer_slack",
 ];

@@ -148,7 +148,9 @@ impl<P: Bus> World<'_, P> {
         let this = &mut self.cpus[cpu];
         (this.current, this.ran) = (Some(task), Nanos::ZERO);
         this.outcome.context_switches += 1;
-        this.left[Level::Thread as usize] = Some(self.scenario.machine.costs.thread.switch + left);
+        let costs = &self.scenario.machine.costs.thread;
+        let caught = if std::mem::take(&mut this.caught) { costs.caught } else { Nanos::ZERO };
+        this.left[Level::Thread as usize] = Some(costs.switch + caught + left);
     }
 
     /// Something is pending at a CPU that interrupts whatever it is at.
@@ -180,10 +182,12 @@ impl<P: Bus> World<'_, P> {
             Running::Leaving | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
-                if self.now >= since + thread.idle_after && thread.idle_exit > Nanos::ZERO {
+                let asleep = self.now >= since + thread.idle_after;
+                let exit = if self.cpus[cpu].caught { thread.caught_exit } else { thread.idle_exit };
+                if (asleep || self.cpus[cpu].caught) && exit > Nanos::ZERO {
                     self.account(cpu);
                     self.cpus[cpu].turn_to(self.now, Running::Leaving);
-                    self.calendar.set(cpu, self.now + thread.idle_exit);
+                    self.calendar.set(cpu, self.now + exit);
                     return Ok(());
                 }
             }

@@ -37,12 +37,22 @@ impl<P: Bus> World<'_, P> {
         if told { Nanos::ZERO } else { delivery }
     }
 
-    /// A message of a controller that is a thread of this machine's: whoever sleeps on the vector wakes. What that takes the
-    /// controller.
+    /// What a message takes a controller that is a thread of this machine's, where nobody sleeps on the vector: the counter and
+    /// the wait queue are in the reader's cache.
+    pub(super) fn signal_cost(&self) -> Nanos {
+        let costs = &self.scenario.machine.costs;
+        costs.thread.signal + costs.memory.line_node + costs.memory.line_node
+    }
+
+    /// Its effect: whoever sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
     pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
-        let idle = matches!(self.cpus[cpu].running, Running::Idle(_));
+        let thread_costs = self.scenario.machine.costs.thread;
+        let (idle, caught) = match self.cpus[cpu].running {
+            Running::Idle(since) => (true, self.now < since + thread_costs.caught_within),
+            _ => (false, false),
+        };
         let mut woken = Nanos::ZERO;
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
@@ -54,12 +64,12 @@ impl<P: Bus> World<'_, P> {
                 woken += self.rouse(None, queue);
             }
         }
-        let costs = &self.scenario.machine.costs;
         if woken > Nanos::ZERO && idle {
-            return costs.thread.rouse;
+            self.cpus[cpu].caught = caught;
+            let all = if caught { thread_costs.catch } else { thread_costs.rouse };
+            return all - self.signal_cost();
         }
-        // The counter and the wait queue are in the reader's cache.
-        costs.thread.signal + costs.memory.line_node + costs.memory.line_node + woken
+        woken
     }
 
     /// Accepts an interrupt. What comes before its handler's first effect.

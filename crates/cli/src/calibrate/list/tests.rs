@@ -15,6 +15,15 @@ fn found() -> Found {
         switch: e(3_600.0),
         nap: e(12_000.0).zip(e(30_000.0)),
         sleep: e(9_150.0).zip(e(20_000.0)).zip(e(900.0)).map(|((cpu, delay), signal)| Sleep { cpu, delay, signal }),
+        awake: e(1_000.0),
+        caught: e(400.0).zip(e(7_000.0)).zip(e(36_000.0).zip(e(10_500.0))).map(|((within, cpu), (delay, signal))| Caught {
+            within,
+            cpu,
+            delay,
+            signal,
+        }),
+        library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
+        announced: e(1_000.0),
         line: e(120.0),
         ..Found::default()
     }
@@ -30,7 +39,7 @@ fn a_list_reads_back_as_what_was_measured() {
     assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
     assert_eq!(costs.thread.timer, Nanos(12_000 - 9_150));
     // What was not measured is what ships.
-    assert_eq!((costs.interrupt, costs.library, costs.block), (Costs::VIRTUAL.interrupt, Costs::VIRTUAL.library, Costs::VIRTUAL.block));
+    assert_eq!((costs.interrupt, costs.block), (Costs::VIRTUAL.interrupt, Costs::VIRTUAL.block));
 }
 
 /// The sums are what was measured, however they are divided.
@@ -39,8 +48,13 @@ fn parts_add_up_to_what_was_measured() {
     let costs = read_costs("here.toml", &toml(&prices(&found()).unwrap(), "")).unwrap();
     let thread = &costs.thread;
     assert_eq!(thread.syscall + thread.block + thread.switch, Nanos(9_150));
-    assert_eq!(thread.idle_exit + thread.switch, Nanos(20_000));
+    // The signal takes effect when it is over, lines included.
+    let effect = thread.signal + costs.memory.line_node + costs.memory.line_node;
+    assert_eq!(effect + thread.idle_exit + thread.switch, Nanos(20_000));
     assert_eq!(thread.rouse, Nanos(900));
+    assert_eq!(effect + thread.caught_exit + thread.switch + thread.caught, Nanos(36_000));
+    // From the call on, of which system call and block are a part; and an I/O less one that is polled for.
+    assert_eq!((thread.idle_after, thread.ready), (Nanos(1_000 - 350), Nanos(1_000 - 250 - 150)));
 }
 
 #[test]

@@ -112,6 +112,7 @@ pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro
     extra.insert(SOFTIRQS.into(), json!(rate(|o| o.softirqs)));
     extra.insert("sq_doorbells_per_s".into(), json!(rate(|o| o.sq_doorbells)));
     extra.insert(SWITCHES.into(), json!(rate(|o| o.context_switches)));
+    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|o| o.returned_at_once)));
     extra.insert(
         SPLIT.into(),
         json!({

@@ -81,9 +81,9 @@ impl Thread {
     pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
         if self.is_called(g) || until <= g.now {
             self.tally.returned_at_once += 1;
-            let cause = if until <= g.now { Cause::Timer } else { Cause::Other };
+            let (cause, cost) = if until <= g.now { (Cause::Timer, Nanos::ZERO) } else { (Cause::Other, g.costs.thread.ready) };
             self.at = At::Woken { cause, due: until };
-            return Progress::Private(Nanos::ZERO);
+            return Progress::Private(if g.host == Host::User { cost } else { Nanos::ZERO });
         }
         self.at = At::Blocked { until };
         Progress::Block(until)

@@ -79,6 +79,43 @@ fn arrivals_beyond_the_capacity_show_in_the_latency_from_the_intended_start() {
     assert!((90e3..110e3).contains(&below.iops()) && above.iops() < 210e3);
 }
 
+/// A device in process, one I/O at a time: each message comes as long after the thread went to sleep, and catches its CPU on the
+/// way to idle, or does not.
+#[test]
+fn a_message_that_catches_a_cpu_on_its_way_to_idle_costs_more() {
+    let run = |caught_within| {
+        let mut costs = Costs::BARE_METAL;
+        (costs.thread.caught_within, costs.thread.caught) = (Nanos(caught_within), Nanos(7_000));
+        (costs.thread.catch, costs.thread.caught_exit) = (Nanos(10_000), Nanos(20_000));
+        let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 1_000)).with_costs(costs);
+        scenario.devices[0].in_process = true;
+        scenario.run().unwrap()
+    };
+    let (never, asleep, caught) = (run(0), run(5_000), run(50_000));
+    assert_eq!((never.thread, never.elapsed), (asleep.thread, asleep.elapsed));
+    assert_eq!(caught.thread - asleep.thread, Nanos(7_000 * 1_000));
+    // Instead of the way out of the idle state; what the device spends on the message is over by then.
+    let exit = Costs::BARE_METAL.thread.idle_exit;
+    assert_eq!(caught.read_latency().max - asleep.read_latency().max, 7_000 + 20_000 - exit.0);
+}
+
+/// Of a device in process messages may come while the thread works: a wait that finds one there pays for reading it.
+#[test]
+fn a_wait_that_finds_a_message_there_has_a_price() {
+    let run = |ready| {
+        let mut costs = Costs::BARE_METAL;
+        costs.thread.ready = Nanos(ready);
+        let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(32, 2_000)).with_costs(costs);
+        scenario.devices[0].in_process = true;
+        scenario.jobs[0].work = Nanos(3_000);
+        scenario.run().unwrap()
+    };
+    let (free, priced) = (run(0), run(2_000));
+    assert!(free.returned_at_once > 100, "{}", free.returned_at_once);
+    let each = (priced.thread.0 - free.thread.0) / priced.returned_at_once;
+    assert!((1_500..2_500).contains(&each), "{each}");
+}
+
 #[test]
 fn a_thread_whose_cpu_is_wanted_naps_instead_of_spinning() {
     let scenario = |wanted| {

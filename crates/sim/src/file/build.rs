@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use blkmq::paths::PathSet;
 use completion::Mode;
-use device::{Config, Profile, Script, ScriptError};
+use device::{Change, Config, Profile, Script, ScriptError};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use toml::Spanned;
@@ -106,6 +106,10 @@ fn script(source: Source<'_>, events: &[raw::Event], devices: &[DeviceSpec], job
             let at = event.change.span().start + into;
             source.error(Some(at..at), wrong.what)
         })?;
+        if matches!(change, Change::Resize { .. } | Change::PowerLost) {
+            let error = source.error(Some(event.change.span()), format!("a simulated host does not follow `{change}`"));
+            return Err(error.help("it follows ana, lost, back, delay, hold and release; the embedded device's `script=` has the others"));
+        }
         script = script.with(event.at.0, path, change);
     }
     Ok((!events.is_empty()).then(|| (script, Multipath::recovery(keep_alive))))

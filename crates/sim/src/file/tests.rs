@@ -101,7 +101,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 53] = [
+const MISTAKES: [(&str, &[&str]); 55] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -176,6 +176,14 @@ const MISTAKES: [(&str, &[&str]); 53] = [
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lost now\"",
         &["s.toml:12:16", "`now` is no way to be lost"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"power-lost\"",
+        &["s.toml:12:10", "does not follow `power-lost`", "ana, lost, back"],
+    ),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"resize 1000\"",
+        &["s.toml:12:10", "does not follow `resize 1000`", "ana, lost, back"],
     ),
     ("[[event]]\nat = \"1ms\"\ndevice = \"nvme0\"\nchange = \"lost\"", &["s.toml:4:10", "`nvme0` is no path of any job", "paths"]),
     ("[[job]]\ncpus = \"1-0\"\noptions = {}", &["s.toml:3:8", "ends before it begins"]),

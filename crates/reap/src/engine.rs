@@ -253,6 +253,19 @@ pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
     }
 }
 
+/// The only thing that can fail while driving is the system's refusal to let a thread sleep.
+#[inline(always)]
+pub(crate) fn report(ended: io::Result<Ended>) {
+    if let Err(error) = ended {
+        cannot_sleep(&error);
+    }
+}
+
+#[cold]
+fn cannot_sleep(error: &io::Error) {
+    tracing::error!(%error, "the thread cannot sleep");
+}
+
 /// A queue's number in its hardware queue, as the role knows it.
 pub(crate) fn sleeper(me: u8) -> SleeperId {
     SleeperId(u32::from(me))

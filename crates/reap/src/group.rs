@@ -8,7 +8,6 @@ use crate::engine::{self, Place};
 use crate::error::WouldDeadlock;
 use crate::executor;
 use crate::front::Queue;
-use crate::queue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
 /// and sleeps until any of them has something.
@@ -54,7 +53,7 @@ impl Group {
             let for_others = until != Nanos::MAX || held;
             let enough = || finished() >= min || held && self.queues.iter().all(|queue| queue.in_flight() == 0);
             engine::together(self.queues.iter().flat_map(Queue::lanes), |lanes| {
-                queue::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
+                engine::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
             });
             let over = finished() >= min || hw::now() >= until;
             if over || !held || until == Nanos::MAX && self.queues.iter().all(|queue| queue.in_flight() == 0) {

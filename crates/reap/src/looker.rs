@@ -177,6 +177,27 @@ impl Looker {
         (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
     }
 
+    /// The thread has slept: masks the vector if that is the policy's way and the vector this thread's, unless it may stay armed.
+    pub(crate) fn mask_or_keep(&mut self, queue: &HwQueue, soft: &Soft) {
+        if self.policy.masks() && self.owner && queue.maskable {
+            // A queue that was not to sleep has not armed its vector.
+            let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
+            self.kept_armed = armed && !queue.is_shared() && self.policy.stays_armed(self.plan, soft.open());
+            if !self.kept_armed {
+                queue.mask_vector();
+            }
+        }
+    }
+
+    /// It has a plan: masks a vector that was kept armed, unless it may stay so.
+    #[inline]
+    pub(crate) fn mask_if_kept(&mut self, queue: &HwQueue) {
+        if self.kept_armed && !self.policy.stays_armed(self.plan, self.seen.in_flight) {
+            self.kept_armed = false;
+            queue.mask_vector();
+        }
+    }
+
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {

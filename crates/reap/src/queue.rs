@@ -13,7 +13,7 @@ use crate::book::Claim;
 use crate::cycle;
 use crate::device::{HardwareCounters, Shared};
 use crate::drain;
-use crate::engine::{self, Ended, KEY_VECTOR, KEY_WAKE, Place};
+use crate::engine::{self, KEY_VECTOR, KEY_WAKE, Place, report};
 use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::executor::{self, Signal};
 use crate::future::Pending;
@@ -320,10 +320,7 @@ impl Queue {
             looker = self.looker.borrow_mut();
         }
         let plan = looker.next(self.soft(), now, goes_on_at);
-        if looker.kept_armed && !looker.policy.stays_armed(plan, looker.seen.in_flight) {
-            looker.kept_armed = false;
-            self.queue.mask_vector();
-        }
+        looker.mask_if_kept(&self.queue);
         plan
     }
 
@@ -490,15 +487,7 @@ impl Queue {
     pub(crate) fn woken(&self, found: bool, nap: bool, notified: bool, woke_at: Nanos, until: Nanos, cycle: Option<Nanos>) {
         self.soft().bell.mask();
         let mut looker = self.looker.borrow_mut();
-        if looker.policy.masks() && looker.owner && self.queue.maskable {
-            // A queue that was not to sleep has not armed its vector.
-            let armed = looker.kept_armed || matches!(looker.plan, Plan::Sleep { .. });
-            let alone = armed && !self.queue.is_shared();
-            looker.kept_armed = alone && looker.policy.stays_armed(looker.plan, self.soft().open());
-            if !looker.kept_armed {
-                self.queue.mask_vector();
-            }
-        }
+        looker.mask_or_keep(&self.queue, self.soft());
         if looker.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
             self.queue.reporter.stirred();
         }
@@ -580,19 +569,6 @@ fn watch(queue: &HwQueue, place: &Place, looker: &mut Looker) -> io::Result<()> 
     }
     looker.polled = looker.owner;
     Ok(())
-}
-
-/// The only thing that can fail while driving is the system's refusal to let a thread sleep.
-#[inline(always)]
-pub(crate) fn report(ended: io::Result<Ended>) {
-    if let Err(error) = ended {
-        cannot_sleep(&error);
-    }
-}
-
-#[cold]
-fn cannot_sleep(error: &io::Error) {
-    tracing::error!(%error, "the thread cannot sleep");
 }
 
 impl Drop for Queue {

@@ -11,12 +11,12 @@ use units::Nanos;
 use super::Multipath;
 use super::head::{Claim, Head};
 use crate::device::HardwareCounters;
-use crate::engine::Place;
+use crate::engine::{self, Place};
 use crate::error::Refused;
 use crate::executor::Signal;
 use crate::future::Pending;
 use crate::looker::Counters;
-use crate::queue::{self, Queue as Lane, Turned};
+use crate::queue::{Queue as Lane, Turned};
 use crate::request::{Completion, Request};
 use crate::wakeups::Wakeups;
 
@@ -319,7 +319,7 @@ impl Parts {
                 self.sift();
                 enough() || idle()
             };
-            queue::report(self.place.drive(&self.lanes, self.clock.get(), wait_until, true, stop));
+            engine::report(self.place.drive(&self.lanes, self.clock.get(), wait_until, true, stop));
         }
         self.shared.keep_counters(self.index, || self.head.borrow().counters());
     }

@@ -392,7 +392,8 @@ impl Adaptive {
             let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
             return if spins { self.spin(now, left) } else { self.sleep(now) };
         }
-        if let Some(until) = self.gather(now, seen, first) {
+        let allowance = self.allowance(seen);
+        if let Some(until) = self.gather(now, seen, first, allowance) {
             self.decisions.gathered += 1;
             return Plan::Nap { until };
         }
@@ -418,7 +419,7 @@ impl Adaptive {
         let allowed = match alone {
             Some(class) if !self.overdue => self.service.aimed(class),
             Some(_) => Nanos::ZERO,
-            None => self.allowance(seen),
+            None => allowance,
         };
         self.aims = if alone.is_some() { Some(self.service.aim) } else { None };
         self.spin_or_nap(now, awake, first, allowed, (horizon - wait.spun).min(SLICE))
@@ -454,8 +455,7 @@ impl Adaptive {
     }
 
     /// Until when to gather, if that is allowed and pays.
-    fn gather(&mut self, now: Nanos, seen: &Seen, first: Nanos) -> Option<Nanos> {
-        let allowed = self.allowance(seen);
+    fn gather(&mut self, now: Nanos, seen: &Seen, first: Nanos, allowed: Nanos) -> Option<Nanos> {
         if allowed == Nanos::ZERO {
             return None;
         }
@@ -524,11 +524,11 @@ impl Adaptive {
 
     /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
     fn gather_by(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let last = self.last(now);
         let soonest = now + Nanos(self.nap.0 / SETTING);
         if in_flight < 2 || soonest + self.late > end {
             return None;
         }
+        let last = self.last(now);
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.

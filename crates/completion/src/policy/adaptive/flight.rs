@@ -91,7 +91,7 @@ impl Flight {
 
     /// When the youngest batch, and so all of them, turns out to be slow, if it has not yet.
     pub(super) fn turns_slow(&self, now: Nanos, service: &Service) -> Option<Nanos> {
-        let youngest = self.batches().last()?;
+        let youngest = self.batches().next_back()?;
         service.slow_from(youngest.class).map(|age| youngest.at + age).filter(|&instant| instant > now)
     }
 

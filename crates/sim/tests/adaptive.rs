@@ -101,7 +101,7 @@ fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
             let (last, half) = (cost.len() as f64 / 2.0, cost.len() / 2);
             let settled = cost[half..].iter().sum::<f64>() / last;
             let text: Vec<String> = cost.iter().map(|cost| format!("{cost:.0}")).collect();
-            println!("{name}: {from} to {to} thousandths of 400k IOPS: {} ns per I/O in windows of 5 ms", text.join(", "));
+            println!("{name}: {from} to {to} of 400k IOPS: {} ns per I/O in windows of 5 ms", text.join(", "));
             for cost in &cost[2..] {
                 assert!((cost / settled - 1.0).abs() <= 0.15, "{name} {from} to {to}: {text:?}");
             }

@@ -107,6 +107,8 @@ pub struct JobSpec {
     /// Steps in load: from each of these instants on, counted from the job's start, its threads have this rate; 0 is off,
     /// and so is the time before the first. Empty: the job's own rate throughout.
     pub phases: Vec<Phase>,
+    /// The phases begin anew each so often: on/off bursts. `None`: the last one never ends.
+    pub phases_every: Option<Nanos>,
     /// The paths that its I/Os can take, and how one is chosen for each. `None`: there is one.
     pub paths: Option<Multipath>,
     /// Software queues that each of its threads opens on each device, in the user host; I/Os are spread over them.
@@ -208,10 +210,26 @@ impl JobSpec {
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
         let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
-        JobSpec { job, engine, think: Nanos::ZERO, work: Nanos::ZERO, phases: Vec::new(), paths: None, queues: 1, replay: None }
+        JobSpec {
+            job,
+            engine,
+            think: Nanos::ZERO,
+            work: Nanos::ZERO,
+            phases: Vec::new(),
+            phases_every: None,
+            paths: None,
+            queues: 1,
+            replay: None,
+        }
     }
 
-    /// The job at the pace of its phases: each is a stretch of the highest rate among them, and the last one never ends.
+    /// The rate that its phases mean for each thread, so long after the start; 0 without any.
+    pub fn phase_at(&self, at: Nanos) -> u64 {
+        let at = self.phases_every.map_or(at, |every| Nanos(at.0 % every.0.max(1)));
+        self.phases.iter().rev().find(|phase| phase.from <= at).map_or(0, |phase| phase.iops)
+    }
+
+    /// The job at the pace of its phases: each is a stretch of the highest rate among them.
     pub fn paced(&self) -> Job {
         let mut job = self.job.clone();
         let highest = self.phases.iter().map(|phase| phase.iops).max().unwrap_or(0);
@@ -219,7 +237,7 @@ impl JobSpec {
             return job;
         }
         let first = Stretch { span: self.phases[0].from, share: 0.0 };
-        let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
+        let ends = self.phases.iter().skip(1).map(|next| next.from).chain([self.phases_every.unwrap_or(Nanos::MAX)]);
         let stretch = |(phase, end): (&Phase, Nanos)| Stretch { span: end - phase.from, share: phase.iops as f64 / highest as f64 };
         job.rate_stretches = std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
         job.rate = PerOp::both(Some(Rate::Iops(highest)));
@@ -401,7 +419,12 @@ impl JobSpec {
         if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
             return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
-        if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
+        if let Some(every) = self.phases_every
+            && self.phases.last().is_none_or(|last| last.from >= every)
+        {
+            return unfit(format!("job '{name}': its phases begin anew before the last of them has begun, or it has none"));
+        }
+        if self.phases_every.is_none() && self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!("job '{name}': its last phase is off and it has no runtime, so it would never end"));
         }
         Ok(())

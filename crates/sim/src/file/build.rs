@@ -348,6 +348,7 @@ impl Jobs<'_> {
                 think: raw.think.map_or(spec.think, |t| t.0),
                 work: raw.work.map_or(spec.work, |t| t.0),
                 phases: phases.clone(),
+                phases_every: raw.phase_every.map(|every| every.0),
                 paths,
                 queues: raw.queues.map_or(spec.queues, NonZeroU16::get),
                 ..spec

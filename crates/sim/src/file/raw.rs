@@ -301,6 +301,8 @@ pub(super) struct Job {
     pub(super) work: Option<Time>,
     #[serde(default, rename = "phase")]
     pub(super) phases: Vec<Phase>,
+    /// From one beginning of the phases to the next.
+    pub(super) phase_every: Option<Time>,
     /// Several paths, and how one is chosen.
     pub(super) paths: Option<Multipath>,
     /// Software queues per thread and device.

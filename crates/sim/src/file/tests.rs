@@ -47,6 +47,7 @@ engine = "libaio"
 think = "2us"
 work = "300ns"
 phase = [{ from = "0ms", iops = 1000 }, { from = "5ms", iops = 2000 }]
+phase_every = "8ms"
 options = { rw = "randread", bs = 512, norandommap = true }
 [[job]]
 fio = """
@@ -83,6 +84,7 @@ fn every_key_arrives() {
     assert_eq!((first.job.cpus_allowed.as_deref(), &first.job.filenames[..]), (Some(&[1, 2][..]), &["fast1".to_owned()][..]));
     assert_eq!((first.job.block.read.max, first.job.random_map), (512, false));
     assert_eq!(first.phases[1], Phase { from: Nanos::from_millis(5), iops: 2000 });
+    assert_eq!(first.phases_every, Some(Nanos::from_millis(8)));
     assert_eq!((a.job.name.as_str(), a.job.numjobs, b.job.filenames[0].as_str()), ("a", 2, "fast0"));
     for spec in &scenario.jobs {
         let job = &spec.job;
@@ -101,7 +103,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 55] = [
+const MISTAKES: [(&str, &[&str]); 57] = [
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -136,6 +138,8 @@ const MISTAKES: [(&str, &[&str]); 55] = [
         "[[job]]\noptions = {}\nphase = [{ from = \"5ms\", iops = 5 }, { from = \"5ms\", iops = 2 }]",
         &["s.toml:2:1", "later than the one before"],
     ),
+    ("[[job]]\noptions = {}\nphase_every = \"5ms\"", &["s.toml:2:1", "or it has none"]),
+    ("[[job]]\noptions = {}\nphase_every = \"5ms\"\nphase = [{ from = \"5ms\", iops = 9 }]", &["s.toml:2:1", "begin anew before the last"]),
     ("[[job]]\noptions = { runtime = \"1\" }\nphase = [{ from = \"5ms\", iops = 0 }]", &["s.toml:2:1", "all its phases are off"]),
     ("[[job]]\noptions = { offset = \"64m\" }", &["s.toml:2:1", "not even one block"]),
     ("host = \"kernal\"", &["s.toml:2:8", "did you mean 'kernel'?"]),

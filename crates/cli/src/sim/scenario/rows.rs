@@ -92,10 +92,7 @@ fn timeline(scenario: &Scenario, mode: Mode, scene: &Scene, outcome: &Outcome) -
 
 /// I/Os per second that the steps mean, so long after the start.
 fn offered(scenario: &Scenario, at: Nanos) -> f64 {
-    let of = |spec: &JobSpec| {
-        let phase = spec.phases.iter().rev().find(|phase| phase.from <= at);
-        phase.map_or(0, |phase| phase.iops) as f64 * f64::from(spec.job.numjobs.max(1))
-    };
+    let of = |spec: &JobSpec| spec.phase_at(at) as f64 * f64::from(spec.job.numjobs.max(1));
     scenario.jobs.iter().map(of).sum()
 }
 

@@ -116,6 +116,24 @@ fn a_wait_that_finds_a_message_there_has_a_price() {
     assert!((1_500..2_500).contains(&each), "{each}");
 }
 
+/// On/off bursts: in the 2 ms of each 10 that have a rate, and in no others, I/Os begin; and they are as many as it says.
+#[test]
+fn phases_that_begin_anew_are_bursts() {
+    let job = workload::Job { runtime: Some(Nanos::from_millis(50)), time_based: true, iodepth: 64, ..Default::default() };
+    let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), job);
+    scenario.ticks = Some(Nanos::from_millis(2));
+    scenario.jobs[0].phases = vec![Phase { from: Nanos::ZERO, iops: 100_000 }, Phase { from: Nanos::from_millis(2), iops: 0 }];
+    scenario.jobs[0].phases_every = Some(Nanos::from_millis(10));
+    let outcome = scenario.run().unwrap();
+    assert!((995..=1_005).contains(&outcome.completed), "{}", outcome.completed);
+    for (at, tick) in outcome.ticks.iter().enumerate() {
+        let expected = if at % 5 == 0 { 195..=205 } else { 0..=5 };
+        assert!(expected.contains(&tick.completed), "tick {at}: {}", tick.completed);
+    }
+    assert_eq!(scenario.jobs[0].phase_at(Nanos::from_millis(41)), 100_000);
+    assert_eq!(scenario.jobs[0].phase_at(Nanos::from_millis(43)), 0);
+}
+
 #[test]
 fn a_thread_whose_cpu_is_wanted_naps_instead_of_spinning() {
     let scenario = |wanted| {

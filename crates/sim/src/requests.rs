@@ -148,8 +148,11 @@ impl Requests {
             return Err(SimError::Unfit(format!("target {} of a job that has {}", io.target, self.targets.len())));
         };
         let blocks = namespace.blocks;
-        let split = || splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()));
-        let (slot, parts) = (io.slot as u16, if io.op == Op::Flush { 1 } else { split()?.parts() });
+        let parts = match io.op {
+            Op::Flush => 1,
+            _ => splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?.parts(),
+        };
+        let slot = io.slot as u16;
         if !(1..=64).contains(&parts) {
             return Err(SimError::Unfit(format!("a request of {parts} commands: there have to be 1 to 64")));
         }

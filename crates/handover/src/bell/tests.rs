@@ -39,29 +39,38 @@ mod models {
         TellersFence,
     }
 
+    /// Publishes `entries` entries one by one, and signals after each if it `rings`.
+    fn teller(
+        entries: u64,
+        bell: &Arc<Bell>,
+        published: &Arc<AtomicU64>,
+        eventfds: &Arc<EventFds>,
+        rings: impl Fn(&Bell) -> bool + 'static,
+    ) -> thread::JoinHandle<()> {
+        let (bell, published, eventfds) = (bell.clone(), published.clone(), eventfds.clone());
+        thread::spawn(move || {
+            for entry in 1..=entries {
+                published.store(entry, Ordering::Release);
+                if rings(&bell) {
+                    eventfds.signal(0);
+                }
+            }
+            eventfds.end();
+        })
+    }
+
     /// One sleeper waits for `entries` entries that another thread publishes one by one. The sleeper masks while awake.
     fn arm_look_sleep(entries: u64, once: bool, omit: Omit) -> bool {
         let bell = Arc::new(Bell::new());
         let published = Arc::new(AtomicU64::new(0));
         let eventfds = EventFds::new(1, 2);
 
-        let teller = {
-            let (bell, published, eventfds) = (bell.clone(), published.clone(), eventfds.clone());
-            thread::spawn(move || {
-                for entry in 1..=entries {
-                    published.store(entry, Ordering::Release);
-                    let rings = match omit {
-                        Omit::TellersFence => bell.is_armed(),
-                        _ if once => bell.ring_once(),
-                        _ => bell.rings(),
-                    };
-                    if rings {
-                        eventfds.signal(0);
-                    }
-                }
-                eventfds.end();
-            })
+        let rings = move |bell: &Bell| match omit {
+            Omit::TellersFence => bell.is_armed(),
+            _ if once => bell.ring_once(),
+            _ => bell.rings(),
         };
+        let teller = teller(entries, &bell, &published, &eventfds, rings);
 
         let seen = || published.load(Ordering::Acquire) == entries;
         let mut told = true;
@@ -87,18 +96,7 @@ mod models {
         let published = Arc::new(AtomicU64::new(0));
         let eventfds = EventFds::new(1, 2);
 
-        let teller = {
-            let (bell, published, eventfds) = (bell.clone(), published.clone(), eventfds.clone());
-            thread::spawn(move || {
-                for entry in 1..=entries {
-                    published.store(entry, Ordering::Release);
-                    if bell.rings() {
-                        eventfds.signal(0);
-                    }
-                }
-                eventfds.end();
-            })
-        };
+        let teller = teller(entries, &bell, &published, &eventfds, Bell::rings);
 
         let seen = || published.load(Ordering::Acquire) == entries;
         let (mut told, mut kept, mut sleeps) = (true, false, 0);

@@ -35,7 +35,7 @@ impl Syncs {
 
     /// A write to `target` was issued.
     pub fn wrote(&mut self, target: u16) {
-        self.writes += 1;
+        self.writes = self.writes.saturating_add(1);
         self.closed = false;
         if let Some(written) = self.written.get_mut(usize::from(target)) {
             *written = true;

@@ -104,9 +104,8 @@ impl Service {
     }
 
     /// A command of this class has completed. `overslept`: it was there when a nap ended that was to end before, so
-    /// far beyond the low quantile.
+    /// far beyond the low quantile. `delay`: from a completion to the first look of a thread that it has woken.
     #[inline]
-    /// `delay`: from a completion to the first look of a thread that it has woken.
     pub(super) fn learn(&mut self, done: &Done, overslept: Option<u64>, delay: Nanos) {
         let times = &mut self.times[done.class.index()];
         match (done.found, overslept) {

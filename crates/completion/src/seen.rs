@@ -88,6 +88,8 @@ pub struct Seen {
     pub urgent_waiting: u32,
     /// The thread has slept and has not looked since.
     pub woke: Option<Woke>,
+    /// Messages that were taken since the notification was armed, where the executor counts them.
+    pub messages: u32,
     /// Another thread wants this CPU.
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.

@@ -36,8 +36,8 @@ pub(crate) struct HwQueue {
     pub(crate) shared: bool,
     /// Who among the users sleeps on the vector.
     pub(crate) role: LookRole,
-    /// Its vector's eventfd was signalled and not read.
-    pub(crate) signalled: bool,
+    /// What its vector's eventfd counts: so often it was signalled and not read.
+    pub(crate) signals: u32,
     /// Takes its entries, where no waiting thread does.
     pub(crate) drain: Drain,
     /// Somebody holds the completion queue's lock.
@@ -77,7 +77,7 @@ impl HwQueue {
             stuck: Vec::new(),
             shared: false,
             role: LookRole::new(8),
-            signalled: false,
+            signals: 0,
             drain,
             held: false,
             turned_away: Cell::new(false),

@@ -16,6 +16,7 @@ mod flight;
 mod ledger;
 mod pace;
 mod service;
+mod timers;
 mod waits;
 
 use units::Nanos;
@@ -26,7 +27,8 @@ use flight::Flight;
 use ledger::Ledger;
 use pace::Pace;
 use service::Service;
-use waits::{Waits, Yields};
+use timers::{SETTING, Timers};
+use waits::{Spans, Waits, Yields};
 
 /// One wait in so many is looked at all the way, because what is found after a sleep says little about the device.
 const EXPLORE_EVERY: u64 = 64;
@@ -42,15 +44,14 @@ const EXPLORE_SLEEPS: u64 = 8;
 /// user's adds.
 const MARGIN: u64 = 6;
 
-/// The part of a nap's CPU time that is spent before the thread blocks is less than one in this many: a timer that is
-/// nearer would have passed by then.
-const SETTING: u64 = 3;
-
 /// A thread that has neither napped nor slept in so many waits in a row stays awake.
 const AWAKE: u32 = 64;
 
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
+
+/// The slack, in thousandths, up to which half of what is in flight is enough for a caller who has no room.
+const HALF_UNTIL: u64 = 5_000;
 
 /// Longest gathering nap, whatever the slack: NAPI's suspension has the same order of magnitude.
 const LONGEST: Nanos = Nanos::from_millis(1);
@@ -58,10 +59,9 @@ const LONGEST: Nanos = Nanos::from_millis(1);
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
     slack: LatencySlack,
-    /// B, what a nap costs, and how late a timer is, as seen lately; D is later than a timer by a constant.
+    /// B, and what timers cost and how late they are, as seen lately; D is later than a timer by a constant.
     cpu: Nanos,
-    nap: Nanos,
-    late: Nanos,
+    timers: Timers,
     delay_over_late: Nanos,
     /// What each further notification costs.
     message: Nanos,
@@ -70,6 +70,7 @@ pub(super) struct Adaptive {
     pace: Pace,
     waits: Waits,
     yields: Yields,
+    spans: Spans,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
@@ -94,6 +95,8 @@ pub(super) struct Adaptive {
     napped: Option<u64>,
     /// With so many in flight, all overdue, it naps (or sleeps).
     patient: Option<(u32, bool)>,
+    /// With so many in flight, the last of which was sent at this instant, it naps to gather.
+    gathers: Option<(u32, Nanos)>,
     /// The look that comes follows a sleep that the notification did not end; and one that it did.
     slept_through: bool,
     told: bool,
@@ -143,8 +146,7 @@ impl Adaptive {
         Adaptive {
             slack: tuning.slack,
             cpu: machine.cpu.max(Nanos(1)),
-            nap: machine.nap.max(Nanos(1)),
-            late: machine.late,
+            timers: Timers::new(machine.nap, machine.late),
             delay_over_late: machine.delay - machine.late,
             message: machine.message,
             flight: Flight::new(),
@@ -152,6 +154,7 @@ impl Adaptive {
             pace: Pace::default(),
             waits: Waits::new(),
             yields: Yields::new(),
+            spans: Spans::default(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
@@ -168,6 +171,7 @@ impl Adaptive {
             aims: None,
             napped: None,
             patient: None,
+            gathers: None,
             slept_through: false,
             told: false,
             surprised: true,
@@ -246,13 +250,14 @@ impl Adaptive {
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         self.flight.keep(seen.in_flight);
         let before = self.decisions.gathered;
+        (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
         self.outrun &= self.awake >= AWAKE;
         if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now {
             self.patient = Some((seen.in_flight, gathers));
         }
-        (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
+        self.gathers = self.flight.until().filter(|_| gathers).map(|last| (seen.in_flight, last));
         self.doing = match plan {
             Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } if gathers => Doing::Gather,
@@ -285,6 +290,12 @@ impl Adaptive {
         {
             self.yields.found(in_flight, napped, seen.found);
         }
+        if seen.woke.is_none()
+            && let Some((in_flight, last)) = self.gathers.take()
+        {
+            let wanted = in_flight - self.spare().unwrap_or(0).min(in_flight);
+            self.spans.found(in_flight, wanted.min(WEIGHT), seen.found, self.woke - last);
+        }
         let notified = seen.woke.filter(|_| doing == Doing::Sleep).map(|woke| woke.cause == Cause::Notification);
         (self.told, self.slept_through) = (notified == Some(true), notified == Some(false));
         self.ledger.spend(spent);
@@ -311,16 +322,18 @@ impl Adaptive {
             return Nanos::ZERO;
         };
         let delay = self.delay();
-        let cost = if nap { &mut self.nap } else { &mut self.cpu };
+        if !nap && seen.messages > 0 {
+            let in_flight = self.wait.map_or(seen.in_flight, |wait| wait.in_flight);
+            self.yields.told(in_flight, seen.messages);
+        }
+        let cost = if nap { &mut self.timers.cost } else { &mut self.cpu };
         if let Some(cycle) = seen.cycle {
             *cost = track(*cost, cycle).max(Nanos(1));
         }
         let cost = *cost;
         // Back sooner than going takes: the timer had passed already.
         if woke.cause == Cause::Timer && now - self.asked > cost {
-            // Rather too early than too late: it falls slowly.
-            self.late =
-                if woke.late >= self.late { track(self.late, woke.late) } else { self.late - Nanos((self.late - woke.late).0 / 128) };
+            self.timers.was(now - self.asked - woke.late, woke.late);
         }
         if let Some(wait) = &mut self.wait {
             wait.spun = if nap && self.overdue { wait.spun + cost } else { Nanos::ZERO };
@@ -347,7 +360,7 @@ impl Adaptive {
 
     /// From an entry to the first look of a thread that it has woken.
     fn delay(&self) -> Nanos {
-        self.late + self.delay_over_late
+        self.timers.late() + self.delay_over_late
     }
 
     /// From the instant at which a notification is taken until the thread masks it: the CPU time of a sleep but for what is
@@ -401,11 +414,14 @@ impl Adaptive {
             return self.give_way(now);
         }
         let expected = self.waits.expected(seen.in_flight);
-        let awake = if self.nap_pays(now, first - self.late) { self.nap } else { first - now } + expected;
+        let awake = if self.nap_until(now, first).is_some() { self.timers.cost } else { first - now } + expected;
         if wait.spun >= horizon || awake > horizon {
             // What a sleep finds late as well, a nap finds without being told of each.
             let held = seen.urgent_waiting == 0;
-            let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
+            let Some(until) = held
+                .then(|| self.gather_by(now, seen.in_flight, first, first + self.delay() + self.further(now, seen.in_flight, first)))
+                .flatten()
+            else {
                 return self.sleep(now);
             };
             self.decisions.gathered += 1;
@@ -450,7 +466,7 @@ impl Adaptive {
         let Some(class) = self.flight.class().filter(|_| seen.urgent_waiting == 0) else { return Nanos::ZERO };
         let median = self.service.median(class);
         // Whoever is behind his clock loses room by waiting: no longer than the device takes anyway, or a nap at all.
-        let most = if self.pace.behind() { median.max(Nanos(self.late.0 * 2)) } else { LONGEST };
+        let most = if self.pace.behind() { median.max(Nanos(self.timers.late().0 * 2)) } else { LONGEST };
         self.slack.of(median).min(most)
     }
 
@@ -460,12 +476,8 @@ impl Adaptive {
             return None;
         }
         let end = first + allowed;
-        if let Some(goes_on) = seen.goes_on_at
-            && goes_on + self.late <= end
-            && goes_on > now
-        {
-            // The thread wakes then anyway.
-            return Some(goes_on);
+        if let Some(until) = self.until_he_goes_on(now, first, end) {
+            return Some(until);
         }
         if seen.goes_on_at.is_none()
             && let Some(until) = self.wait_for_room(now, seen.in_flight, first, end)
@@ -475,29 +487,57 @@ impl Adaptive {
         self.gather_by(now, seen.in_flight, first, end)
     }
 
+    /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no
+    /// later than a timer of his own would.
+    fn until_he_goes_on(&self, now: Nanos, first: Nanos, end: Nanos) -> Option<Nanos> {
+        let goes_on = self.goes_on_at.filter(|&at| now < at && at <= end)?;
+        if goes_on + self.timers.late() <= end {
+            return Some(goes_on);
+        }
+        // Asleep for as long it would be awake then as well, and sooner.
+        if end <= first + self.delay() {
+            return None;
+        }
+        let until = self.timers.until(now, end)?;
+        (self.timers.back(now, until) >= goes_on).then_some(until)
+    }
+
     /// Until when to nap if a clock drives the caller and he only waits for room: meanwhile his instants pass, and none of
     /// them wakes anybody.
     fn wait_for_room(&mut self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let spared = self.pace.spares(end - first, self.nap);
-        if spared == Nanos::ZERO || self.nap >= self.cpu + spared {
+        let nap = self.timers.cost;
+        let spared = self.pace.spares(end - first, nap);
+        if spared == Nanos::ZERO || nap >= self.cpu + spared {
             return None;
         }
         let last = self.last(now);
-        let batches = in_flight > 1 && self.pays(now, in_flight, first);
+        let batches = in_flight > 1 && self.pays(now, in_flight, in_flight, first, end);
         let fills = self.pace.fills(now, self.woke, in_flight, batches)?;
-        let until = end.min(first.max(last).max(fills)) - self.late;
-        (end >= last && until > now).then_some(until)
+        if end < last {
+            return None;
+        }
+        self.timers.until(now, end.min(first.max(last).max(fills)))
     }
 
     /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the
     /// better, and what has just been sent need not hold up what was late. Whoever lets it cost any latency has all of it
     /// found at once, his clock notwithstanding.
     fn last(&self, now: Nanos) -> Nanos {
-        let spare = match self.slack {
+        self.flight.last(now, &self.service, self.spare())
+    }
+
+    /// The same, by when naps have found as many of late.
+    fn spanned(&self) -> Nanos {
+        self.flight.until().map_or(Nanos::ZERO, |sent| sent + self.spans.of(self.flight.commands()))
+    }
+
+    /// How many of the youngest hold up nobody, if a caller without room waits. The later a completion may be found the fewer.
+    fn spare(&self) -> Option<u32> {
+        let slack = u64::from(self.slack.thousandths());
+        match self.slack {
             LatencySlack::UNLIMITED => Some(0),
-            _ => self.hurries().then(|| self.flight.commands() / 2),
-        };
-        self.flight.last(now, &self.service, spare)
+            _ => self.hurries().then(|| (u64::from(self.flight.commands() / 2) * HALF_UNTIL / slack.max(HALF_UNTIL)) as u32),
+        }
     }
 
     /// The caller's having no room is worth something.
@@ -505,14 +545,29 @@ impl Adaptive {
         self.crowded && self.slack != LatencySlack::UNLIMITED
     }
 
-    /// Whether a nap that finds so many costs less than the sleeps that do.
-    fn pays(&self, now: Nanos, gathered: u32, first: Nanos) -> bool {
-        let slept_over = u64::from(self.flight.by(now, first + self.delay(), &self.service).max(1));
-        let sleep = self.cpu + self.messages(now, first);
-        self.nap.0 * slept_over < sleep.0 * u64::from(gathered)
+    /// Whether a nap that finds so many, and is over at `back`, costs less than the sleeps that do.
+    fn pays(&self, now: Nanos, in_flight: u32, gathered: u32, first: Nanos, back: Nanos) -> bool {
+        let awake = first + self.delay();
+        let slept_over = u64::from(self.flight.by(now, awake, &self.service).max(1));
+        let sleep = self.cpu + self.further(now, in_flight, first) - self.spared(back, awake);
+        self.timers.cost.0 * slept_over < sleep.0 * u64::from(gathered)
     }
 
-    /// What the messages but for the first cost that come during a sleep: CPU time, and for as long the thread waits for the CPU.
+    /// Who is still asleep when the caller goes on need not wake for him later: what that is worth in this span.
+    fn spared(&self, from: Nanos, to: Nanos) -> Nanos {
+        match self.goes_on_at {
+            Some(at) if at <= from => self.pace.spares(to - from, self.timers.cost),
+            Some(at) if at <= to => self.timers.cost,
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// What the messages but for the first cost that come during a sleep: CPU time, and for as long the thread waits for the
+    /// CPU. As seen of late; a guess, as long as there was no sleep.
+    fn further(&self, now: Nanos, in_flight: u32, first: Nanos) -> Nanos {
+        self.yields.further(in_flight, self.message).unwrap_or_else(|| self.messages(now, first))
+    }
+
     fn messages(&self, now: Nanos, first: Nanos) -> Nanos {
         let awake = first + self.delay();
         let slept_over = self.flight.by(now, awake, &self.service).max(1);
@@ -524,22 +579,23 @@ impl Adaptive {
 
     /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
     fn gather_by(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let soonest = now + Nanos(self.nap.0 / SETTING);
-        if in_flight < 2 || soonest + self.late > end {
+        if in_flight < 2 {
             return None;
         }
+        self.timers.until(now, end)?;
+        let until = |by: Nanos| self.timers.until(now, by.min(end)).unwrap_or(self.timers.soonest(now));
         let last = self.last(now);
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.
             let age = if self.hurries() { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
-            let again = now + age;
-            let until = (end.min(again) - self.late).max(soonest);
-            return self.yields.pays(in_flight, self.nap, self.cpu, self.message).then_some(until);
+            let again = (now + age).max(self.spanned());
+            return self.yields.pays(in_flight, self.timers.cost, self.cpu, self.message).then(|| until(again));
         }
-        let until = (end.min(last.max(first)) - self.late).max(soonest);
-        let gathered = self.flight.by(now, until + self.late, &self.service);
-        (gathered >= 2 && self.pays(now, gathered, first)).then_some(until)
+        let until = until(last.max(first).max(self.spanned()));
+        let back = self.timers.back(now, until);
+        let gathered = self.flight.by(now, back, &self.service);
+        (gathered >= 2 && self.pays(now, in_flight, gathered, first, back)).then_some(until)
     }
 
     /// Somebody else wants the CPU, or the thread has other things to do.
@@ -559,15 +615,14 @@ impl Adaptive {
         Plan::Spin { until: now + at_most.max(Nanos(1)) }
     }
 
-    /// Whether a nap until then is cheaper than staying awake for as long.
-    fn nap_pays(&self, now: Nanos, until: Nanos) -> bool {
-        until > now && until + self.late > now + self.nap
+    /// Until when to nap to be back by then, if that is cheaper than staying awake for as long.
+    fn nap_until(&self, now: Nanos, end: Nanos) -> Option<Nanos> {
+        self.timers.until(now, end).filter(|&until| self.timers.back(now, until) > now + self.timers.cost)
     }
 
     /// Awake at `awake`, and from when something is due for so long.
     fn spin_or_nap(&mut self, now: Nanos, awake: Nanos, first: Nanos, allowed: Nanos, at_most: Nanos) -> Plan {
-        let until = awake + allowed - self.late;
-        if self.nap_pays(now, until) {
+        if let Some(until) = self.nap_until(now, awake + allowed) {
             self.decisions.napped += 1;
             return Plan::Nap { until };
         }

@@ -163,7 +163,7 @@ impl Lane {
 
     /// Whether the queue's signal is this thread's to follow.
     pub(crate) fn is_signalled(&self, queue: &HwQueue) -> bool {
-        queue.signalled && (self.owner || !queue.shared)
+        queue.signals > 0 && (self.owner || !queue.shared)
     }
 }
 

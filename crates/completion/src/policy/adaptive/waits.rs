@@ -44,12 +44,41 @@ impl Waits {
     }
 }
 
+/// How long after the last batch was sent as many have completed as a nap waits for, by powers of two in flight. A device at
+/// its limit takes longer for many than for each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spans {
+    span: [u64; BUCKETS],
+}
+
+impl Spans {
+    /// Zero: nothing is known.
+    pub(super) fn of(&self, in_flight: u32) -> Nanos {
+        Nanos(self.span[Waits::bucket(in_flight)])
+    }
+
+    /// So long after the last batch, `found` of the `wanted` among so many in flight had completed. A few may be missing: slow ones
+    /// hold up nobody. Where most are, they are slow, and say nothing of the others.
+    pub(super) fn found(&mut self, in_flight: u32, wanted: u32, found: u32, after: Nanos) {
+        let span = &mut self.span[Waits::bucket(in_flight)];
+        if found >= wanted - wanted / 8 {
+            *span = (*span).min(after.0);
+            *span -= *span / 64;
+        } else if found > wanted / 4 {
+            *span = (*span).max(after.0);
+            *span = span.saturating_add(*span / 8);
+        }
+    }
+}
+
 /// Entries that a nap and a sleep find when whatever is in flight is overdue already: by powers of two in flight, in
 /// [`ONE`]s.
 #[derive(Clone, Debug)]
 pub(super) struct Yields {
     nap: [u32; BUCKETS],
     sleep: [u32; BUCKETS],
+    /// Messages that a sleep has taken, whatever was overdue; 0: not known.
+    messages: [u32; BUCKETS],
 }
 
 /// One entry.
@@ -60,7 +89,7 @@ const HOPED: u32 = 2 * ONE;
 
 impl Yields {
     pub(super) fn new() -> Yields {
-        Yields { nap: [HOPED; BUCKETS], sleep: [ONE; BUCKETS] }
+        Yields { nap: [HOPED; BUCKETS], sleep: [ONE; BUCKETS], messages: [0; BUCKETS] }
     }
 
     /// Whether a nap that costs so much finds entries for less than a sleep does, of which each but the first sends a
@@ -70,6 +99,19 @@ impl Yields {
         let (napped, slept) = (u64::from(self.nap[at]), u64::from(self.sleep[at].max(ONE)));
         let sleep = sleep.0 + message.0.saturating_mul(slept - u64::from(ONE)) / u64::from(ONE);
         nap.0.saturating_mul(slept) <= sleep.saturating_mul(napped)
+    }
+
+    /// A sleep with so many in flight has taken so many messages.
+    pub(super) fn told(&mut self, in_flight: u32, messages: u32) {
+        let seen = &mut self.messages[Waits::bucket(in_flight)];
+        let told = messages.min(64) * ONE;
+        *seen = if *seen == 0 { told } else { *seen - (*seen >> MEMORY_LOG2) + (told >> MEMORY_LOG2) };
+    }
+
+    /// What the messages of such a sleep but for the first cost, if each costs so much. `None`: not known.
+    pub(super) fn further(&self, in_flight: u32, message: Nanos) -> Option<Nanos> {
+        let seen = self.messages[Waits::bucket(in_flight)];
+        (seen > 0).then(|| Nanos(message.0.saturating_mul(u64::from(seen.max(ONE) - ONE)) / u64::from(ONE)))
     }
 
     /// A nap, or a sleep, has found so many.

@@ -108,14 +108,16 @@ impl Thread {
     }
 
     /// The lanes whose queues have called; their signals are read.
-    pub(super) fn take_signals(&self, g: &mut Ground) -> QueueSet {
+    pub(super) fn take_signals(&mut self, g: &mut Ground) -> QueueSet {
         let mut called = QueueSet::EMPTY;
-        for (n, lane) in self.lanes.iter().enumerate() {
-            if lane.is_signalled(&g.queues[lane.queue]) {
+        for (n, lane) in self.lanes.iter_mut().enumerate() {
+            let queue = &g.queues[lane.queue];
+            lane.seen.messages = if lane.is_signalled(queue) { queue.signals } else { 0 };
+            if lane.seen.messages > 0 {
                 called.insert(n);
             }
         }
-        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signalled = false);
+        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signals = 0);
         called
     }
 

@@ -142,6 +142,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
                 world.advance(at + MACHINE.delay, plan);
                 world.spent += MACHINE.cpu.0;
                 (seen.woke, slept) = (woke(Cause::Notification, Nanos::ZERO), true);
+                seen.messages = world.pending;
             }
             Plan::Nap { until } => {
                 world.advance(until + MACHINE.late, plan);

@@ -221,7 +221,9 @@ impl Adaptive {
                 Found::AfterSleep { at_most } => !self.told || !self.service.foresaw(last.class, at_most - delay),
                 Found::Looking => false,
             };
-            self.service.learn(last, self.napped, delay);
+            // What the notification tells comes when it does; of a nap's end only what was seen before it is certain.
+            let reached = if self.told { last.age - delay } else { self.asked - (self.clock - last.age) };
+            self.service.learn(last, self.napped, delay, reached);
         }
     }
 
@@ -479,8 +481,9 @@ impl Adaptive {
         if let Some(until) = self.until_he_goes_on(now, first, end) {
             return Some(until);
         }
+        let room_by = if self.hurries() { self.pace.allows(now, self.woke, seen.in_flight, first, allowed) } else { end };
         if seen.goes_on_at.is_none()
-            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, end)
+            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, room_by)
         {
             return Some(until);
         }

@@ -17,6 +17,9 @@ const MEMORY: u64 = 256;
 const FEW: u64 = 8;
 const MANY: u64 = 256;
 
+/// So many times as fast as he goes on, a caller with a backlog is to catch up.
+const CATCHES_UP: u64 = 4;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     /// Waits until he is believed to have no clock.
@@ -86,6 +89,23 @@ impl Pace {
     fn backlog(&self, now: Nanos) -> u64 {
         let Some(ahead) = self.ahead.filter(|_| self.gap > 0) else { return 0 };
         ((now - ahead).0 / self.gap).saturating_sub(u64::from(self.commands))
+    }
+
+    /// Until when a nap for room of so many may last, if what completes `first` may be found so much late. The thread was `woke`
+    /// last at that instant.
+    ///
+    /// What waits for room is late already. Unless such naps keep up with the caller, it will be so by a nap more when it gets
+    /// some, and only then is it sent. Where it is late by more than is allowed, because the device was slow or there was a
+    /// burst, a nap makes little difference to it, and only the speed counts at which he catches up.
+    pub(super) fn allows(&self, now: Nanos, woke: Nanos, room: u32, first: Nanos, allowed: Nanos) -> Nanos {
+        let late = Nanos(self.backlog(now).saturating_mul(self.gap));
+        let keeps_up = Nanos(self.gap.saturating_mul(u64::from(room)));
+        let end = first + allowed;
+        if late > allowed {
+            return first.max(end.min(woke + Nanos(keeps_up.0 / CATCHES_UP)));
+        }
+        let left = allowed - late;
+        first + if end <= woke + keeps_up { left } else { Nanos(left.0 / 2) }
     }
 
     /// Until when it is worth waiting for room of so many, if it is; `batches` tells whether finding them together is. The

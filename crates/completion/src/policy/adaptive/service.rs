@@ -104,9 +104,10 @@ impl Service {
     }
 
     /// A command of this class has completed. `overslept`: it was there when a nap ended that was to end before, so
-    /// far beyond the low quantile. `delay`: from a completion to the first look of a thread that it has woken.
+    /// far beyond the low quantile. `delay`: from a completion to the first look of a thread that it has woken. `reached`: the
+    /// age up to which it is certain not to have completed, if it was found after a sleep.
     #[inline]
-    pub(super) fn learn(&mut self, done: &Done, overslept: Option<u64>, delay: Nanos) {
+    pub(super) fn learn(&mut self, done: &Done, overslept: Option<u64>, delay: Nanos, reached: Nanos) {
         let times = &mut self.times[done.class.index()];
         match (done.found, overslept) {
             (Found::Looking, _) => times.look(done.age.0),
@@ -114,7 +115,7 @@ impl Service {
             (Found::AfterSleep { at_most }, _) if times.low == 0 => times.begin((at_most - delay).0),
             (Found::AfterSleep { at_most }, Some(aim)) => times.sooner(at_most.0, aim),
             // No more than an upper bound, so it can only take estimates down.
-            (Found::AfterSleep { at_most }, None) => times.bound(at_most.0),
+            (Found::AfterSleep { at_most }, None) => times.bound(at_most.0, reached.0),
         }
     }
 }
@@ -162,11 +163,12 @@ impl Times {
         self.p999 = if age >= self.p999 { self.p999 + step } else { self.p999 - step / 1_000 };
     }
 
+    /// It was found after a sleep, which tells little of what comes soon; and that it is slow only what was so before.
     #[inline]
-    fn bound(&mut self, at_most: u64) {
+    fn bound(&mut self, at_most: u64, reached: u64) {
         if at_most < self.low {
             self.add(at_most);
-        } else if at_most >= self.low.saturating_mul(SLOW) && (self.slow == 0 || at_most < self.slow) {
+        } else if reached >= self.low.saturating_mul(SLOW) && (self.slow == 0 || at_most < self.slow) {
             self.slow = at_most;
         }
     }

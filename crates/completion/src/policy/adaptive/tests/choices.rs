@@ -8,7 +8,7 @@ fn taught(slack: LatencySlack, age: u64) -> Adaptive {
     // The first waits are looked at all the way if several are in flight.
     policy.decisions.waits = EXPLORE_FIRST;
     for n in 0..500 {
-        policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, None, Nanos::ZERO);
+        policy.service.learn(&Done { class: read(), age: Nanos(age + n % 2), found: Found::Looking }, None, Nanos::ZERO, Nanos::ZERO);
     }
     // It comes within 1 µs of when it is due.
     (0..10).for_each(|log2| policy.waits.took(1 << log2, Nanos(1_000), policy.horizon()));

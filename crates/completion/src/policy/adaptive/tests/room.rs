@@ -1,0 +1,82 @@
+//! A caller who waits for room, and a device whose slow phases take it from him.
+
+use super::*;
+
+const GAP: u64 = 2_000;
+const ROOM: u32 = 32;
+const DEVICE: Nanos = Nanos::from_micros(10);
+
+/// Of a caller with a command every [`GAP`], who is ahead of his clock at that instant.
+fn paced() -> (Pace, Nanos) {
+    let (mut pace, start) = (Pace::default(), Nanos::from_secs(1));
+    pace.clocked(start);
+    pace.sent(64);
+    let now = start + Nanos(64 * GAP);
+    pace.clocked(now);
+    (pace, now)
+}
+
+/// So long the oldest waits for room at most, if `burst` do at first and the naps end as `ends` says.
+fn longest_wait(burst: u64, ends: impl Fn(&Pace, Nanos) -> Nanos) -> (Nanos, Nanos) {
+    let (mut pace, start) = paced();
+    let (mut now, mut sent, mut longest, mut last) = (start, 0, Nanos::ZERO, Nanos::ZERO);
+    for _ in 0..1_000 {
+        let due = burst + (now - start).0 / GAP;
+        last = Nanos((due - sent) * GAP);
+        longest = longest.max(last);
+        let room = (due - sent).min(ROOM.into());
+        sent += room;
+        pace.sent(room as u32);
+        now = ends(&pace, now) + Nanos(3_000);
+    }
+    (longest, last)
+}
+
+#[test]
+fn naps_for_room_do_not_let_the_wait_for_it_grow() {
+    let allowed = Nanos::from_micros(60);
+    let wait = |burst, rule: bool| {
+        longest_wait(burst, |pace, now| match rule {
+            true => pace.allows(now, now, ROOM, now + DEVICE, allowed),
+            false => now + DEVICE + allowed,
+        })
+    };
+    assert!(wait(40, true).1 <= allowed, "{:?}", wait(40, true));
+    // A backlog is caught up with.
+    assert!(wait(600, true).1 <= allowed, "{:?}", wait(600, true));
+    // The twin takes the allowance for each nap, whatever waits.
+    assert!(wait(40, false).1 > Nanos::from_millis(1), "{:?}", wait(40, false));
+}
+
+#[test]
+fn a_nap_that_keeps_up_with_the_caller_may_take_what_is_allowed() {
+    let (pace, now) = paced();
+    let short = Nanos::from_micros(20);
+    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, short), now + DEVICE + short);
+    let long = Nanos::from_micros(200);
+    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, long), now + DEVICE + Nanos(long.0 / 2));
+}
+
+/// When slow ones are believed to come, after many others were found when a nap ended, each three times as old as it took and
+/// so old at the last look before.
+fn slow_after_naps(reached: Nanos) -> Option<Nanos> {
+    let mut service = Service::new(LatencySlack::per_mille(1_000));
+    let done = |age: Nanos, found| Done { class: read(), age, found };
+    let slow = Nanos::from_micros(500);
+    for n in 0..200 {
+        let age = if n % 4 == 0 { slow } else { DEVICE };
+        service.learn(&done(age, Found::Looking), None, Nanos::ZERO, age);
+    }
+    let found = Nanos(DEVICE.0 * 3);
+    for _ in 0..200 {
+        service.learn(&done(found, Found::AfterSleep { at_most: found }), None, Nanos::ZERO, reached);
+    }
+    service.slow_due(read(), found)
+}
+
+#[test]
+fn what_a_nap_has_found_late_is_not_taken_for_slow() {
+    assert!(slow_after_naps(Nanos::ZERO) > Some(Nanos::from_micros(400)));
+    // What was late at the look before the nap already is; the twin takes all for that.
+    assert!(slow_after_naps(Nanos(DEVICE.0 * 3)) < Some(Nanos::from_micros(50)));
+}

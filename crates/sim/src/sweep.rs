@@ -21,7 +21,7 @@ pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
 /// I/Os in flight at most.
 pub const DEPTHS: [u32; 4] = [1, 4, 32, 128];
 /// Settings of the knob, in thousandths.
-pub const SLACKS: [LatencySlack; 9] = [
+pub const SLACKS: [LatencySlack; 11] = [
     LatencySlack::NONE,
     LatencySlack::per_mille(20),
     LatencySlack::per_mille(50),
@@ -29,7 +29,9 @@ pub const SLACKS: [LatencySlack; 9] = [
     LatencySlack::per_mille(200),
     LatencySlack::per_mille(500),
     LatencySlack::per_mille(1_000),
+    LatencySlack::per_mille(2_500),
     LatencySlack::per_mille(5_000),
+    LatencySlack::per_mille(10_000),
     LatencySlack::UNLIMITED,
 ];
 /// Seeds of a cell, which share its I/Os; even, so that they can be halved.

@@ -420,10 +420,7 @@ impl Adaptive {
         if wait.spun >= horizon || awake > horizon {
             // What a sleep finds late as well, a nap finds without being told of each.
             let held = seen.urgent_waiting == 0;
-            let Some(until) = held
-                .then(|| self.gather_by(now, seen.in_flight, first, first + self.delay() + self.further(now, seen.in_flight, first)))
-                .flatten()
-            else {
+            let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
                 return self.sleep(now);
             };
             self.decisions.gathered += 1;

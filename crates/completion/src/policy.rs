@@ -74,10 +74,14 @@ impl Policy {
         self.check
     }
 
-    /// Whether [`Policy::completed`] does anything with the records; if not, they need not be made.
+    /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.
     #[inline]
     pub fn wants_done(&self) -> bool {
-        matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
+        match &self.rule {
+            Rule::Hybrid(_) => true,
+            Rule::Adaptive(rule) => rule.wants_done(),
+            _ => false,
+        }
     }
 
     /// Whether, of the records of one look, the last says it all: the others need not be made.

@@ -80,6 +80,9 @@ pub struct Seen {
     /// An entry is known to be there and was not taken: a spin ended on it, the look after arming met it, or the last
     /// look left it behind.
     pub pending: bool,
+    /// The last look took an entry that was known to be there, at this instant: so a spin's end is known although the
+    /// executor has looked without asking first.
+    pub met_at: Option<Nanos>,
     /// Another thread held the queue's lock: it looks, so this one need not.
     pub lock_busy: bool,
     /// Commands in flight on the queue.

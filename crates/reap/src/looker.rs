@@ -148,7 +148,7 @@ impl Looker {
         self.seen.urgent_waiting = soft.urgent();
         self.plan = self.policy.next(now, &self.seen);
         // Told once.
-        (self.seen.found, self.seen.cycle) = (0, None);
+        (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan
     }
 
@@ -201,7 +201,7 @@ impl Looker {
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
-        let slept = self.seen.woke.is_some();
+        let (slept, met) = (self.seen.woke.is_some(), self.seen.pending);
         self.seen = Seen { cpu_wanted: self.seen.cpu_wanted, ..Seen::default() };
         self.counters.looks += 1;
         if !self.drained {
@@ -222,6 +222,7 @@ impl Looker {
         self.finish(queue, soft, now, slept);
         // What somebody else took for this queue is found as well, as far as its policy is concerned.
         self.seen.found += from_inbox as u32;
+        self.seen.met_at = met.then_some(now);
         Some(now)
     }
 

@@ -12,6 +12,7 @@
 //! so that at 0 there is only spinning and napping; above it, a sleep counts as cheaper, since what comes meanwhile is
 //! gathered by it as well. `docs/adaptive.md` has the reasons and the figures.
 
+mod awake;
 mod flight;
 mod ledger;
 mod pace;
@@ -23,6 +24,7 @@ use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Decisions, Done, Found, LatencySlack, Plan, Seen, Tuning};
+use awake::AWAKE;
 use flight::Flight;
 use ledger::Ledger;
 use pace::Pace;
@@ -43,9 +45,6 @@ const EXPLORE_SLEEPS: u64 = 8;
 /// Sleeps that one wait which follows a prediction can cost too much: a nap, a spin and a sleep, and what a choice of the
 /// user's adds.
 const MARGIN: u64 = 6;
-
-/// A thread that has neither napped nor slept in so many waits in a row stays awake.
-const AWAKE: u32 = 64;
 
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
@@ -107,7 +106,7 @@ pub(super) struct Adaptive {
     /// Such a look found something, and no wait was needed since, or the thread stays awake in its waits: its next look comes
     /// soon anyway, and entries gather by themselves until then.
     outrun: bool,
-    /// Waits in a row without a nap or sleep.
+    /// Waits without a nap or sleep; [`AWAKE`] of them make up for one that had some. From as many on the thread stays awake.
     awake: u32,
     /// A message was lost once; from then on every sleep has a deadline.
     distrusts: bool,
@@ -117,7 +116,7 @@ pub(super) struct Adaptive {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Nanos,
-    /// When something was due, if that was later.
+    /// When something was due, if that was later; 0 if that has not been asked yet.
     due: Nanos,
     in_flight: u32,
     /// When an entry came, if that is known.
@@ -134,6 +133,7 @@ struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Nothing,
+    Glance,
     Spin,
     Nap,
     Gather,
@@ -251,6 +251,10 @@ impl Adaptive {
         }
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         self.flight.keep(seen.in_flight);
+        if let Some(until) = self.glance(now, seen) {
+            (self.asked, self.doing) = (now, Doing::Glance);
+            return Plan::Spin { until };
+        }
         let before = self.decisions.gathered;
         (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
         let plan = self.decide(now, seen);
@@ -275,13 +279,16 @@ impl Adaptive {
     fn account(&mut self, now: Nanos, seen: &Seen) {
         let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
         let mut spent = Nanos::ZERO;
+        // What the caller has done with it since is not waiting.
+        let over = seen.met_at.filter(|_| matches!(doing, Doing::Spin | Doing::Glance)).unwrap_or(now);
         match doing {
+            Doing::Glance => return self.glanced(over, seen),
             Doing::Nothing => {}
             Doing::Spin => {
-                spent = now - self.asked;
+                spent = over - self.asked;
                 if let Some(wait) = &mut self.wait {
                     wait.spun += spent;
-                    wait.came = seen.pending.then_some(now);
+                    wait.came = (seen.pending || seen.met_at.is_some()).then_some(over);
                 }
             }
             Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
@@ -309,7 +316,7 @@ impl Adaptive {
             }
             if seen.found > 0 {
                 self.explored = self.explored.saturating_sub(seen.found);
-                self.end_wait(now);
+                self.end_wait(over);
             }
         }
     }
@@ -353,7 +360,7 @@ impl Adaptive {
     fn end_wait(&mut self, now: Nanos) {
         let Some(wait) = self.wait.take() else { return };
         let elapsed = now - wait.since;
-        self.awake = if wait.in_vain == 0 { self.awake.saturating_add(1) } else { 0 };
+        self.stayed_awake(wait.in_vain == 0);
         self.ledger.waited(wait.came.map(|came| came - wait.since), elapsed, self.cpu);
         if let Some(came) = wait.came {
             self.waits.took(wait.in_flight, came - wait.due.max(wait.since), self.horizon());
@@ -443,8 +450,11 @@ impl Adaptive {
     /// The wait under way, or a new one.
     #[inline]
     fn begin(&mut self, now: Nanos, in_flight: u32, due: Nanos) -> Wait {
-        if let Some(wait) = self.wait {
-            return wait;
+        if let Some(wait) = &mut self.wait {
+            if wait.due == Nanos::ZERO {
+                wait.due = due;
+            }
+            return *wait;
         }
         self.decisions.waits += 1;
         self.pace.waits();

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use units::{Class, Op};
 
+use super::awake::AWAKE_MEMORY;
 use super::*;
 use crate::{Cycle, Found, Woke};
 

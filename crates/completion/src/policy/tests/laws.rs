@@ -13,9 +13,10 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
             .prop_map(|(cause, late)| Some(Woke { cause, late: Nanos(late) })),
     ];
     let counts = (0u32..200, prop_oneof![Just(0u32), 1u32..5, 0u32..2000], 0u32..3, prop_oneof![Just(0u32), any::<u32>()]);
-    let spans = (proptest::option::of(0u64..1_000_000_000), proptest::option::of(0u64..1_000_000));
-    (counts, woke, any::<[bool; 5]>(), spans).prop_map(|((found, in_flight, urgent_waiting, messages), woke, b, (goes_on_at, cycle))| {
-        Seen {
+    let instant = || proptest::option::of(0u64..1_000_000_000);
+    let spans = (instant(), instant(), proptest::option::of(0u64..1_000_000));
+    (counts, woke, any::<[bool; 5]>(), spans).prop_map(
+        |((found, in_flight, urgent_waiting, messages), woke, b, (goes_on_at, met_at, cycle))| Seen {
             found,
             budget_used_up: b[0],
             pending: b[1],
@@ -27,9 +28,10 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
             cpu_wanted: b[3],
             leaving: b[4],
             goes_on_at: goes_on_at.map(Nanos),
+            met_at: met_at.map(Nanos),
             cycle: cycle.map(Nanos),
-        }
-    })
+        },
+    )
 }
 
 /// One thing that happens to a policy, after `pause`.

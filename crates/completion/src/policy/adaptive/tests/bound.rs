@@ -24,6 +24,8 @@ struct Case {
     /// Ages that the policy is told, by turns: predictions may be anything.
     ages: Vec<u64>,
     in_flight: u32,
+    /// A spin's end is looked at without asking first, and what is found is told so much later.
+    at_once: Option<u64>,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -36,12 +38,15 @@ fn any_case() -> impl Strategy<Value = Case> {
     let gaps = prop::collection::vec(stretch, 1..16).prop_map(|stretches| stretches.concat());
     let slack = prop_oneof![Just(100u32), Just(101), Just(300), Just(2_000), Just(u32::MAX)].prop_map(LatencySlack::per_mille);
     let ages = prop::collection::vec(prop_oneof![1u64..500, 1_000u64..20_000, 50_000u64..1_000_000], 1..6);
-    (slack, gaps, prop::collection::vec(1u32..6, 1..4), ages, 1u32..40).prop_map(|(slack, gaps, burst, ages, in_flight)| Case {
+    let burst = prop::collection::vec(1u32..6, 1..4);
+    let at_once = prop::option::of(0u64..5_000);
+    (slack, gaps, burst, ages, 1u32..40, at_once).prop_map(|(slack, gaps, burst, ages, in_flight, at_once)| Case {
         slack,
         gaps,
         burst,
         ages,
         in_flight,
+        at_once,
     })
 }
 
@@ -89,6 +94,19 @@ impl World<'_> {
         self.now = now;
     }
 
+    /// Takes what is pending, and submits as many again.
+    fn look(&mut self, policy: &mut Adaptive, slept: bool) -> u32 {
+        let (case, taken) = (self.case, std::mem::take(&mut self.pending));
+        if taken > 0 {
+            let age = Nanos(case.ages[self.turn % case.ages.len()]);
+            let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
+            policy.completed(&[Done { class: read(), age, found }]);
+            let (commands, in_flight) = (taken.min(case.in_flight), case.in_flight);
+            policy.submitted(self.now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
+        }
+        taken
+    }
+
     fn check(&self) -> Result<(), String> {
         let under_way = (self.now - self.last).0.min(MACHINE.cpu.0);
         let best = self.fixed.sleeping.min(self.now.0).min(self.fixed.renting + under_way);
@@ -117,14 +135,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
         seen = Seen { in_flight, ..Seen::default() };
         match plan {
             Plan::Look { .. } => {
-                (seen.found, world.pending) = (world.pending, 0);
-                if seen.found > 0 {
-                    let age = Nanos(case.ages[world.turn % case.ages.len()]);
-                    let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
-                    policy.completed(&[Done { class: read(), age, found }]);
-                    let commands = seen.found.min(in_flight);
-                    policy.submitted(world.now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
-                }
+                seen.found = world.look(&mut policy, slept);
                 slept = false;
             }
             Plan::Spin { until } => {
@@ -135,6 +146,10 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
                     world.spent += (to - from).0;
                 }
                 (seen.pending, slept) = (world.pending > 0, false);
+                if let (true, Some(pause)) = (seen.pending, case.at_once) {
+                    seen = Seen { found: world.look(&mut policy, false), met_at: Some(world.now), pending: false, ..seen };
+                    world.advance(world.now + Nanos(pause), plan);
+                }
             }
             Plan::Sleep { .. } if world.pending > 0 => seen.pending = true,
             Plan::Sleep { .. } => {
@@ -164,6 +179,12 @@ fn verdict(meddle: fn(&mut Adaptive)) -> Result<(), String> {
 #[test]
 fn waiting_costs_at_most_twice_the_best_fixed_choice() {
     verdict(|_| {}).unwrap();
+}
+
+/// Spinning before anything is weighed is within what every wait is granted, however often it is in vain.
+#[test]
+fn so_it_does_if_the_thread_always_counts_as_awake() {
+    verdict(|policy| policy.awake = AWAKE_MEMORY).unwrap();
 }
 
 #[test]

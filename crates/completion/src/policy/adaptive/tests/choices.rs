@@ -3,7 +3,7 @@
 use super::*;
 
 /// A policy that knows a device which takes `age`, more or less, and comes when it is due.
-fn taught(slack: LatencySlack, age: u64) -> Adaptive {
+pub(super) fn taught(slack: LatencySlack, age: u64) -> Adaptive {
     let mut policy = policy(slack);
     // The first waits are looked at all the way if several are in flight.
     policy.decisions.waits = EXPLORE_FIRST;
@@ -17,11 +17,11 @@ fn taught(slack: LatencySlack, age: u64) -> Adaptive {
 
 const LATER: Nanos = Nanos::from_secs(1);
 
-fn submit(policy: &mut Adaptive, now: Nanos, commands: u32, in_flight: u32) {
+pub(super) fn submit(policy: &mut Adaptive, now: Nanos, commands: u32, in_flight: u32) {
     policy.submitted(now, &Batch { commands, in_flight, class: Some(read()), urgent: 0 });
 }
 
-fn waiting(in_flight: u32) -> Seen {
+pub(super) fn waiting(in_flight: u32) -> Seen {
     Seen { in_flight, ..Seen::default() }
 }
 

@@ -1,0 +1,82 @@
+//! What gathering has learnt: of messages, of timers, of a device at its limit.
+
+use super::*;
+use crate::policy::adaptive::timers::Timers;
+use crate::policy::adaptive::waits::{Spans, Yields};
+
+/// On a virtual machine a short nap is over before its CPU has gone idle. That says nothing of the others, nor of a sleep.
+#[test]
+fn short_naps_do_not_shorten_the_lateness_of_long_ones() {
+    let (cost, long, short) = (Nanos(16_000), Nanos(36_000), Nanos(11_000));
+    let mut timers = Timers::new(cost, long);
+    (0..1_000).for_each(|_| timers.was(Nanos(5_400), short));
+    assert_eq!(timers.late(), long);
+    assert_eq!(timers.late_after(Nanos(20_000)), long);
+    assert!(timers.late_after(Nanos(5_400)) < short + Nanos(200));
+    (0..1_000).for_each(|_| timers.was(Nanos(20_000), Nanos(30_000)));
+    assert!(timers.late() < Nanos(30_200));
+}
+
+#[test]
+fn a_nap_that_would_be_late_is_a_short_one_or_none() {
+    let mut timers = Timers::new(Nanos(16_000), Nanos(36_000));
+    (0..1_000).for_each(|_| timers.was(Nanos(5_400), Nanos(11_000)));
+    let now = Nanos::from_secs(1);
+    for after in (0..100_000).step_by(500).map(Nanos) {
+        if let Some(until) = timers.until(now, now + after) {
+            assert!(until > now && timers.back(now, until) <= now + after, "{after}");
+        }
+    }
+    let until = |after: u64| timers.until(now, now + Nanos(after)).map(|until| (until - now).0);
+    assert_eq!((until(60_000), until(40_000), until(10_000)), (Some(24_000), Some(16_000 / 3), None));
+}
+
+#[test]
+fn what_the_messages_of_sleeps_cost_is_counted_for_each_depth() {
+    let mut yields = Yields::new();
+    assert_eq!(yields.further(32, Nanos(500)), None);
+    (0..100).for_each(|_| yields.told(32, 7));
+    (0..100).for_each(|_| yields.told(1, 1));
+    assert_eq!(yields.further(32, Nanos(500)), Some(Nanos(3_000)));
+    assert_eq!(yields.further(1, Nanos(500)), Some(Nanos::ZERO));
+    assert_eq!(yields.further(4, Nanos(500)), None);
+}
+
+/// A nap that waits for all of a device at its limit is as long as that takes, and no longer than a sixth more.
+#[test]
+fn naps_become_as_long_as_a_device_at_its_limit_needs() {
+    let mut spans = Spans::default();
+    let takes = |n: u64| 10_000 + 1_600 * n;
+    for _ in 0..2_000 {
+        let after = spans.of(32).0.max(30_000);
+        let found = (0..32).filter(|&n| takes(n) <= after).count() as u32;
+        spans.found(32, 32, found, Nanos(after));
+    }
+    let span = spans.of(32).0;
+    assert!((takes(27) * 63 / 64..takes(31) * 7 / 6).contains(&span), "{span}");
+    // In a slow phase nothing comes: that is no reason to nap for longer when it is over.
+    (0..100).for_each(|_| spans.found(32, 32, 3, Nanos(500_000)));
+    assert_eq!(spans.of(32).0, span);
+}
+
+/// With 32 in flight, a machine on which each further message costs a fifth of a sleep, and a slack that allows no nap of its own:
+/// it sleeps, until it has seen what the messages take.
+#[test]
+fn where_sleeps_take_many_messages_it_naps() {
+    let mut policy = choices::taught(LatencySlack::default(), 4_000);
+    let mut naps = 0;
+    for n in 0..400 {
+        let now = Nanos::from_secs(2) + Nanos(n * 100_000);
+        choices::submit(&mut policy, now, 32, 32);
+        // Nothing was there for longer than a sleep is worth.
+        (0..10).for_each(|log2| policy.waits.took(1 << log2, Nanos(1_000_000), policy.cpu));
+        let plan = policy.next(now, &choices::waiting(32));
+        naps += u32::from(matches!(plan, Plan::Nap { .. }));
+        let cause = if matches!(plan, Plan::Sleep { .. }) { Cause::Notification } else { Cause::Timer };
+        let woke = Some(Woke { cause, late: MACHINE.late });
+        let later = now + Nanos(9_000);
+        policy.next(later, &Seen { woke, messages: 8, ..choices::waiting(32) });
+        policy.next(later, &Seen { found: 32, ..choices::waiting(0) });
+    }
+    assert!(naps > 300, "{naps}");
+}

@@ -41,12 +41,17 @@ fn mode(name: &str) -> Mode {
 
 /// Waits until `what` is true of the device's health, for ten seconds at most.
 fn until(device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
+    until_at(32, device, queue, what)
+}
+
+/// The same with so many in flight.
+fn until_at(depth: usize, device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
     for _ in 0..10_000 {
         let health = device.health();
         if what(&health) {
             return health;
         }
-        read(queue, 64, 32, false);
+        read(queue, 64, depth, false);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     panic!("still {:?}", device.health());
@@ -138,6 +143,44 @@ fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
         }
         assert_eq!(read(&queue, 100, 8, false), 100);
     }
+}
+
+#[test]
+fn adaptive_has_messages_held_back_within_a_large_slack_and_never_for_urgent_commands() {
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let device = open("tlc", options);
+    let queue = device.queue().unwrap();
+    let held = |health: &reap::Health| health.held_back.is_some();
+    until_at(4, &device, &queue, held);
+    device.reset();
+    until_at(4, &device, &queue, |health| health.resets == 1);
+    until_at(4, &device, &queue, held);
+    assert_eq!(read(&queue, 2_000, 4, false), 2_000);
+    assert!(queue.decisions().unwrap().held > 0, "{:?}", queue.decisions());
+
+    // Urgent commands have it taken back, and are found meanwhile.
+    while device.health().held_back.is_some() {
+        assert_eq!(read(&queue, 64, 8, true), 64);
+    }
+    until_at(4, &device, &queue, held);
+    queue.set_latency_slack("10%".parse().unwrap());
+    until_at(4, &device, &queue, |health| health.held_back.is_none());
+    queue.set_latency_slack("inf".parse().unwrap());
+    until_at(4, &device, &queue, held);
+    device.set_mode(Mode::INTERRUPT);
+    until_at(4, &device, &queue, |health| health.held_back.is_none());
+    nothing_was_late(&device);
+}
+
+#[test]
+fn adaptive_does_without_where_a_controller_refuses() {
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let device = open("cloud", options);
+    let queue = device.queue().unwrap();
+    until_at(4, &device, &queue, |health| health.coalescing_refused);
+    assert_eq!(read(&queue, 1_000, 32, false), 1_000);
+    assert_eq!((queue.mode(), device.health().held_back), (Mode::ADAPTIVE, None));
+    nothing_was_late(&device);
 }
 
 #[test]

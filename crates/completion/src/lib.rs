@@ -39,7 +39,7 @@ mod tuning;
 pub use decisions::Decisions;
 pub use group::{Group, Round, Turn, combine};
 pub use mode::{Mode, ModeError};
-pub use moderator::{Coalesce, Moderator, PACE, Rates};
+pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
 pub use notifier::{Notifier, QueueSet};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};

@@ -7,6 +7,7 @@
 
 mod dim;
 mod fixed;
+mod slack;
 mod vic;
 
 use units::Nanos;
@@ -16,6 +17,9 @@ use dim::Dim;
 
 /// At most one change in this time: a change is an admin command, and rates need time to follow it.
 pub const PACE: Nanos = Nanos::from_millis(10);
+
+/// The step in which TIME counts, and so the shortest time that anything is held back.
+pub const STEP: Nanos = Nanos::from_micros(100);
 
 /// A setting of Interrupt Coalescing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +52,26 @@ impl Coalesce {
         self.steps
     }
 
+    /// The same as a span of time.
+    pub const fn span(self) -> Nanos {
+        Nanos(STEP.0 * self.steps as u64)
+    }
+
+    /// Of two settings the one that holds back less, in either respect.
+    #[must_use]
+    pub fn least(self, other: Coalesce) -> Coalesce {
+        Coalesce::new(self.entries.min(other.entries), self.steps.min(other.steps))
+    }
+
     /// Entries before a message: 1 to 256.
     pub const fn entries(self) -> u16 {
         self.entries
+    }
+}
+
+impl Default for Coalesce {
+    fn default() -> Coalesce {
+        Coalesce::OFF
     }
 }
 
@@ -65,6 +86,8 @@ pub struct Rates {
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
+    /// The most that the queues' policies allow ([`crate::Policy::holds`]), where they have a say.
+    pub allowed: Coalesce,
 }
 
 impl Rates {
@@ -90,6 +113,7 @@ enum Rule {
     Fixed,
     Dim(Dim),
     Vic,
+    Slack,
 }
 
 impl Moderator {
@@ -99,6 +123,7 @@ impl Moderator {
             Moderation::Fixed => Rule::Fixed,
             Moderation::Dim => Rule::Dim(Dim::default()),
             Moderation::Vic => Rule::Vic,
+            Moderation::Slack => Rule::Slack,
         };
         Moderator { rule, in_force: Coalesce::OFF, changed_at: None, refused: false }
     }
@@ -113,6 +138,7 @@ impl Moderator {
             Rule::Fixed => fixed::SETTING,
             Rule::Dim(dim) => dim.next(rates),
             Rule::Vic => vic::setting(rates),
+            Rule::Slack => slack::setting(self.in_force, rates.allowed),
         };
         if wanted == self.in_force {
             return None;

@@ -51,12 +51,14 @@ pub enum Delivery {
 /// Which moderator decides what the device holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Moderation {
-    /// [`crate::Moderator::fixed`].
+    /// One setting.
     Fixed,
-    /// [`crate::Moderator::dim`].
+    /// One that climbs while it helps.
     Dim,
-    /// [`crate::Moderator::vic`].
+    /// By what is in flight.
     Vic,
+    /// What the queues' policies allow ([`crate::Policy::holds`]).
+    Slack,
 }
 
 impl Preset {
@@ -123,6 +125,7 @@ impl Preset {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
+            Preset::Adaptive => Some(Moderation::Slack),
             _ => None,
         }
     }

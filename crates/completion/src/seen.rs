@@ -2,6 +2,8 @@
 
 use units::{Class, Nanos};
 
+use crate::Coalesce;
+
 /// A batch that was just committed: its doorbell has been rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -101,6 +103,8 @@ pub struct Seen {
     pub goes_on_at: Option<Nanos>,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
     pub cycle: Option<Nanos>,
+    /// What the device holds back of the queue's messages, or is about to.
+    pub held: Coalesce,
 }
 
 /// What to do next about one queue.

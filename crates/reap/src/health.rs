@@ -18,7 +18,7 @@ pub struct Health {
     pub dead: Option<String>,
     /// The latest asynchronous events, by what they said, and what came of them.
     pub events: Vec<String>,
-    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim` and `vic`.
+    /// Entries and microseconds that the controller's Interrupt Coalescing holds back, for `coalesce`, `dim`, `vic` and `adaptive`.
     pub held_back: Option<(u32, u32)>,
     /// The controller refuses Interrupt Coalescing: those three modes are `interrupt` on it.
     pub coalescing_refused: bool,

@@ -22,6 +22,7 @@ use crate::control::Reporter;
 use crate::drain::Drain;
 use crate::error::Refused;
 use crate::link::Link;
+use crate::moderation::Said;
 use crate::prp_table::PrpTable;
 use crate::request::{How, Outcome, Request, Token};
 
@@ -73,6 +74,9 @@ pub(crate) struct Soft {
     pub inbox: Inbox<Outcome>,
     /// The completion mode that was asked for, and the one in force.
     pub mode: ModeCell<Mode>,
+    /// What the policy allows the controller to hold back, and what of it the controller does.
+    pub holds: Said,
+    pub held: Said,
     /// Armed while the queue's thread sleeps, for everything that is not its vector.
     pub bell: Bell,
     /// What the bell signals.
@@ -100,6 +104,8 @@ impl Soft {
             done: AtomicU32::new(0),
             inbox: Inbox::new(tags as usize),
             mode: ModeCell::new(mode),
+            holds: Said::default(),
+            held: Said::default(),
             bell: Bell::new(),
             wake: EventFd::new()?,
         })

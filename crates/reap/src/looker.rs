@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Batch, Cause, Check, Done, Mode, Plan, Policy, Seen, Tuning, Woke};
+use completion::{Batch, Cause, Check, Coalesce, Done, Mode, Plan, Policy, Seen, Tuning, Woke};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -130,6 +130,7 @@ impl Looker {
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
         let mode = soft.mode.adopt(self.policy.mode())?;
         self.policy = Policy::with(mode, &tuning());
+        soft.holds.set(Coalesce::OFF);
         self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
         Some(mode)
     }
@@ -146,10 +147,24 @@ impl Looker {
         self.seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         self.seen.in_flight = soft.open();
         self.seen.urgent_waiting = soft.urgent();
+        self.seen.held = soft.held.get();
         self.plan = self.policy.next(now, &self.seen);
         // Told once.
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
         self.plan
+    }
+
+    /// About to block: what the policy allows to be held back. Whether a moderator is wanted that was not, or no longer.
+    #[inline]
+    pub(crate) fn says_what_it_holds(&self, soft: &Soft, now: Nanos) -> bool {
+        if !matches!(self.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
+            return false;
+        }
+        let (said, holds) = (soft.holds.get(), self.policy.holds(now).unwrap_or_default());
+        if said != holds {
+            soft.holds.set(holds);
+        }
+        (said == Coalesce::OFF) != (holds == Coalesce::OFF)
     }
 
     /// A batch has been committed: tells the policy, and looks if it says so. Whether it did.

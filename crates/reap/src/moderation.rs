@@ -5,6 +5,8 @@
 //! first. One command is out at a time. A controller that refuses is said to, and its moderated queues run in `interrupt`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Coalesce, Mode, Moderator, PACE, Rates};
 use driver::AdminCommand;
@@ -62,6 +64,7 @@ impl Moderation {
         }
         let out = self.exemption(queues).or_else(|| self.setting(now, link, queues))?;
         self.out = Some(out);
+        self.tell(queues);
         let sqe = match out {
             Out::Coalesce(setting) => {
                 let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
@@ -75,9 +78,10 @@ impl Moderation {
         Some(AdminCommand { sqe, page: false })
     }
 
-    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's.
+    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's, but any before
+    /// `adaptive`'s, which does without.
     fn choose(&mut self, queues: &[Arc<HwQueue>]) {
-        let wanted = queues.iter().find_map(|queue| moderation(queue));
+        let wanted = queues.iter().filter_map(|queue| moderation(queue)).min_by_key(|&wanted| wanted == completion::Moderation::Slack);
         if self.moderator.as_ref().map(|(moderation, _)| *moderation) != wanted {
             self.moderator = wanted.map(|moderation| {
                 let mut moderator = Moderator::new(moderation);
@@ -113,6 +117,7 @@ impl Moderation {
             completions: completions.saturating_sub(self.completions),
             messages: messages.saturating_sub(self.messages),
             in_flight: moderated().map(|queue| queue.pair.in_flight()).sum(),
+            allowed: allowed(queues),
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
@@ -123,11 +128,12 @@ impl Moderation {
     pub(crate) fn answered(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
         let Some(out) = self.out.take() else { return };
         if !status.is_success() {
-            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it");
+            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it, and adaptive has nothing held back");
             self.refused = true;
             if let Some((_, moderator)) = &mut self.moderator {
                 moderator.refused();
             }
+            self.tell(queues);
             self.fall_back(queues);
             return;
         }
@@ -141,26 +147,42 @@ impl Moderation {
             Out::Exempt(vector, true) => self.exempt.push(vector),
             Out::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
         }
+        self.tell(queues);
     }
 
     /// There was no room on the admin queue.
-    pub(crate) fn not_posted(&mut self) {
+    pub(crate) fn not_posted(&mut self, queues: &[Arc<HwQueue>]) {
         self.out = None;
+        self.tell(queues);
     }
 
     /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
         (self.in_force, self.out) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
             moderator.reset();
         }
+        self.tell(queues);
     }
 
-    /// Whoever asks a refusing controller for moderation gets what it has.
+    /// Tells the queues what is held back of their messages: before the controller may, and after it does no longer.
+    fn tell(&self, queues: &[Arc<HwQueue>]) {
+        let asked = match self.out {
+            Some(Out::Coalesce(setting)) if setting != Coalesce::OFF => Some(setting),
+            _ => self.in_force,
+        };
+        for queue in queues {
+            let exempt = self.exempt.contains(&queue.vector) && self.out != Some(Out::Exempt(queue.vector, false));
+            let held = asked.filter(|_| !exempt).unwrap_or_default();
+            queue.softs.iter().for_each(|soft| soft.held.set(held));
+        }
+    }
+
+    /// Whoever asks a refusing controller for moderation gets what it has; `adaptive` does without.
     fn fall_back(&self, queues: &[Arc<HwQueue>]) {
         for soft in queues.iter().flat_map(|queue| &queue.softs) {
-            if soft.mode.asked().is_some_and(|mode| mode.moderation().is_some()) {
+            if soft.mode.asked().and_then(Mode::moderation).is_some_and(|wanted| wanted != completion::Moderation::Slack) {
                 soft.mode.ask(Mode::INTERRUPT);
                 soft.tell();
             }
@@ -169,7 +191,7 @@ impl Moderation {
 
     /// When to come again. Idle queues are left alone, until [`HwQueue::idle`] is rung.
     pub(crate) fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
-        let ticks = matches!(self.moderator, Some((completion::Moderation::Dim | completion::Moderation::Vic, _)));
+        let ticks = self.moderator.as_ref().is_some_and(|(asked, _)| *asked != completion::Moderation::Fixed);
         let waits = self.moderator.is_some() && self.in_force.is_none();
         if self.out.is_some() || self.refused || !(ticks || waits) {
             return Nanos::MAX;
@@ -188,7 +210,40 @@ impl Moderation {
     }
 }
 
-/// Which moderator the modes of a hardware queue ask for.
+/// A setting that one thread says and others ask for. It orders nothing: whoever reads an old one is late by what is held back,
+/// once, or is told sooner than he thought.
+#[derive(Default)]
+pub(crate) struct Said(AtomicU32);
+
+impl Said {
+    /// What was said last; [`Coalesce::OFF`] to begin with.
+    #[inline]
+    pub(crate) fn get(&self) -> Coalesce {
+        match self.0.load(Relaxed) {
+            0 => Coalesce::OFF,
+            word => Coalesce::new((word >> 8) as u16, word as u8),
+        }
+    }
+
+    /// Says another.
+    pub(crate) fn set(&self, setting: Coalesce) {
+        let word = if setting == Coalesce::OFF { 0 } else { u32::from(setting.entries()) << 8 | u32::from(setting.time()) };
+        self.0.store(word, Relaxed);
+    }
+}
+
+/// Which moderator the modes of a hardware queue ask for; `adaptive` only does as long as its policy allows to hold anything
+/// back.
 fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
-    queue.softs.iter().find_map(|soft| soft.mode.asked().and_then(Mode::moderation))
+    queue.softs.iter().find_map(|soft| {
+        let wanted = soft.mode.asked().and_then(Mode::moderation)?;
+        (wanted != completion::Moderation::Slack || soft.holds.get() != Coalesce::OFF).then_some(wanted)
+    })
+}
+
+/// The most that all policies allow that allow any: the vectors of the others are exempt.
+fn allowed(queues: &[Arc<HwQueue>]) -> Coalesce {
+    let softs = queues.iter().flat_map(|queue| &queue.softs);
+    let allowed = softs.map(|soft| soft.holds.get()).filter(|&holds| holds != Coalesce::OFF);
+    allowed.reduce(Coalesce::least).unwrap_or_default()
 }

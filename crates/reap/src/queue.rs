@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use completion::{Batch, Cause, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
+use completion::{Batch, Cause, Coalesce, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -321,6 +321,9 @@ impl Queue {
         }
         let plan = looker.next(self.soft(), now, goes_on_at);
         looker.mask_if_kept(&self.queue);
+        if looker.says_what_it_holds(self.soft(), now) {
+            self.shared.mode_asked();
+        }
         plan
     }
 
@@ -579,6 +582,7 @@ impl Drop for Queue {
             self.queue.drain.dismiss();
         }
         self.posting.end(&self.queue);
+        self.soft().holds.set(Coalesce::OFF);
         self.soft().requests().disown_all();
         self.shared.give_back(&self.queue, self.me);
     }

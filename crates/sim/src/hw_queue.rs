@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use completion::Coalesce;
 use driver::{Completed, QueuePair, Reaped};
 use handover::LookRole;
 use nvme::Vector;
@@ -40,6 +41,8 @@ pub(crate) struct HwQueue {
     pub(crate) signals: u32,
     /// Takes its entries, where no waiting thread does.
     pub(crate) drain: Drain,
+    /// What the device holds back of its messages, or is about to.
+    pub(crate) holding: Coalesce,
     /// Somebody holds the completion queue's lock.
     held: bool,
     /// Somebody found it held.
@@ -79,6 +82,7 @@ impl HwQueue {
             role: LookRole::new(8),
             signals: 0,
             drain,
+            holding: Coalesce::OFF,
             held: false,
             turned_away: Cell::new(false),
             sq_free_at: Nanos::ZERO,

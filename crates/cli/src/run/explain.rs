@@ -25,6 +25,14 @@ pub fn lines(mode: Mode, counted: &Counted) -> Vec<(String, String)> {
             "gathered",
             format!("{}{}: napped for several at once, within the slack", decisions.gathered, of(decisions.gathered, decisions.waits)),
         ),
+        line(
+            "held",
+            format!(
+                "{}{}: slept while the device held messages back, within the slack",
+                decisions.held,
+                of(decisions.held, decisions.waits)
+            ),
+        ),
         line("explored", format!("{}{}: looked all the way, to learn", decisions.explored, of(decisions.explored, decisions.waits))),
         line("gave way", format!("{}: somebody else wanted the CPU, or the thread left", decisions.gave_way)),
         line("missed", format!("{}: found long after their time, of which nothing had told", decisions.missed_notifications)),

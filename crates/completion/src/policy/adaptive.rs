@@ -14,6 +14,7 @@
 
 mod awake;
 mod flight;
+mod holds;
 mod ledger;
 mod pace;
 mod service;
@@ -23,9 +24,10 @@ mod waits;
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Check, Decisions, Done, Found, LatencySlack, Plan, Seen, Tuning};
+use crate::{Batch, Cause, Check, Coalesce, Decisions, Done, Found, LatencySlack, Plan, Seen, Tuning};
 use awake::AWAKE;
 use flight::Flight;
+use holds::Holds;
 use ledger::Ledger;
 use pace::Pace;
 use service::Service;
@@ -71,6 +73,7 @@ pub(super) struct Adaptive {
     yields: Yields,
     spans: Spans,
     ledger: Ledger,
+    holds: Holds,
     decisions: Decisions,
     wait: Option<Wait>,
     doing: Doing,
@@ -156,6 +159,7 @@ impl Adaptive {
             yields: Yields::new(),
             spans: Spans::default(),
             ledger: Ledger::default(),
+            holds: Holds::new(tuning.slack),
             decisions: Decisions::default(),
             wait: None,
             doing: Doing::Nothing,
@@ -204,7 +208,7 @@ impl Adaptive {
         // The last one is the freshest; the others have waited for this look as well.
         if let Some(last) = done.last() {
             self.outrun |= self.checks;
-            if self.slept_through && last.age > self.service.deadline(last.class) {
+            if self.slept_through && last.age > self.service.deadline(last.class) + self.holds.under {
                 self.decisions.missed_notifications += 1;
                 self.distrusts = true;
             }
@@ -216,14 +220,16 @@ impl Adaptive {
             if missed && last.found == Found::Looking {
                 return;
             }
-            let delay = self.delay();
+            let delay = self.delay() + self.holds.under;
             self.surprised = match last.found {
                 Found::AfterSleep { at_most } => !self.told || !self.service.foresaw(last.class, at_most - delay),
                 Found::Looking => false,
             };
             // What the notification tells comes when it does; of a nap's end only what was seen before it is certain.
             let reached = if self.told { last.age - delay } else { self.asked - (self.clock - last.age) };
-            self.service.learn(last, self.napped, delay, reached);
+            if self.holds.under == Nanos::ZERO {
+                self.service.learn(last, self.napped, delay, reached);
+            }
         }
     }
 
@@ -251,6 +257,7 @@ impl Adaptive {
         }
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         self.flight.keep(seen.in_flight);
+        self.holds.under = Nanos::ZERO;
         if let Some(until) = self.glance(now, seen) {
             (self.asked, self.doing) = (now, Doing::Glance);
             return Plan::Spin { until };
@@ -330,8 +337,8 @@ impl Adaptive {
             }
             return Nanos::ZERO;
         };
-        let delay = self.delay();
-        if !nap && seen.messages > 0 {
+        let delay = self.delay() + self.holds.under;
+        if !nap && seen.messages > 0 && seen.held == Coalesce::OFF {
             let in_flight = self.wait.map_or(seen.in_flight, |wait| wait.in_flight);
             self.yields.told(in_flight, seen.messages);
         }
@@ -396,13 +403,18 @@ impl Adaptive {
         let due = self.flight.first(now, &self.service, horizon < self.cpu);
         let first = due.unwrap_or(now).max(now);
         self.overdue = first == now;
-        let wait = self.begin(now, seen.in_flight, first);
+        let wait = self.begin(now, seen, first);
         if seen.leaving {
             return self.give_way(now);
         }
         if wait.explores > Nanos::ZERO && !seen.cpu_wanted {
             self.aims = Some(0);
             return self.spin_or_nap(now, first, first, Nanos::ZERO, wait.explores);
+        }
+        if seen.held != Coalesce::OFF
+            && let Some(plan) = self.under_hold(now, seen, &wait, first)
+        {
+            return plan;
         }
         if due.is_none() && horizon <= self.cpu && !seen.cpu_wanted {
             // Nothing is known, and after a sleep something is.
@@ -449,7 +461,8 @@ impl Adaptive {
 
     /// The wait under way, or a new one.
     #[inline]
-    fn begin(&mut self, now: Nanos, in_flight: u32, due: Nanos) -> Wait {
+    fn begin(&mut self, now: Nanos, seen: &Seen, due: Nanos) -> Wait {
+        let in_flight = seen.in_flight;
         if let Some(wait) = &mut self.wait {
             if wait.due == Nanos::ZERO {
                 wait.due = due;
@@ -458,6 +471,7 @@ impl Adaptive {
         }
         self.decisions.waits += 1;
         self.pace.waits();
+        self.holds.waits(now, self.decisions.waits, seen);
         let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore() && (in_flight > 1 || self.surprised);
         let early = self.decisions.waits <= EXPLORE_FIRST && in_flight > 1;
         if (turn || early) && self.ledger.may_predict(self.cpu, EXPLORE_SLEEPS + MARGIN) {
@@ -616,7 +630,7 @@ impl Adaptive {
 
     fn sleep(&mut self, now: Nanos) -> Plan {
         self.decisions.slept += 1;
-        let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.service.deadline(class));
+        let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.holds.under + self.service.deadline(class));
         Plan::Sleep { until: if self.distrusts { deadline } else { Nanos::MAX } }
     }
 

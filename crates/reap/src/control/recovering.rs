@@ -63,7 +63,7 @@ impl Keeper {
         self.admin.pair.abandon();
         self.events.forget();
         self.returning = false;
-        self.moderation.forget();
+        self.moderation.forget(&self.queues);
         lock(&self.asks.health).held_back = None;
         for (n, queue) in self.queues.iter().enumerate() {
             self.abandoned.push((n, queue.pair.abandon()));

@@ -250,7 +250,8 @@ impl Thread {
                 let in_flight = lane.in_flight(&g.queues[lane.queue]);
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
-                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, ..lane.seen };
+                let seen =
+                    Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, held: g.queues[lane.queue].holding, ..lane.seen };
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;

@@ -33,6 +33,19 @@ fn a_cell_runs_at_its_load() {
     assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
 }
 
+/// A command at a time, so seldom that the device may hold its messages back: as cheap as a mode that always does.
+#[test]
+fn adaptive_has_messages_held_back_as_coalesce_does() {
+    let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 1, load: 5 };
+    let capacity = cell.capacity(1).unwrap();
+    let point = |mode, slack| Point::of(&[cell.scenario(mode, slack, capacity, 20_000, 1).run().unwrap()]).unwrap();
+    let (held, alone) = (LatencySlack::per_mille(10_000), LatencySlack::per_mille(5_000));
+    let coalesce = point(Mode::COALESCE, LatencySlack::default());
+    let ratio = point(Mode::ADAPTIVE, held).ratio(&coalesce);
+    assert!(ratio < 1.02, "{ratio}");
+    assert!(point(Mode::ADAPTIVE, alone).ratio(&coalesce) > 1.2, "by itself it is not");
+}
+
 fn halves(choosing: &[(f64, f64)], judging: (f64, f64)) -> Halves {
     let point = |&(p99, cpu): &(f64, f64)| Point { p99, cpu };
     Halves { choosing: choosing.iter().map(point).collect(), judging: point(&judging) }

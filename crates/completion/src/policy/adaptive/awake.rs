@@ -57,6 +57,7 @@ impl Adaptive {
             self.stayed_awake(true);
             self.ledger.waited(met.then_some(spun), spun, self.cpu);
         } else {
+            self.holds.waits(now, self.decisions.waits, seen);
             let (in_flight, due, explores) = (seen.in_flight, Nanos::ZERO, Nanos::ZERO);
             self.wait = Some(Wait { since, due, in_flight, came: None, spun, in_vain: 0, explores });
         }

@@ -74,6 +74,11 @@ impl Flight {
         if self.left == self.begun { None } else { self.ring[self.left % BATCHES].map(|sent| sent.class) }
     }
 
+    /// The youngest ever, in flight or not.
+    pub(super) fn latest(&self) -> Option<Class> {
+        self.ring[self.begun.checked_sub(1)? % BATCHES].map(|sent| sent.class)
+    }
+
     /// Before this no completion is likely. `None`: nothing is known.
     ///
     /// Those in flight are at least as old as they look: what looks slow is. But if there are several, it may be so for

@@ -85,6 +85,16 @@ impl Pace {
         }
     }
 
+    /// From one of his commands to the next; nothing where no clock drives him.
+    pub(super) fn gap(&self) -> Nanos {
+        Nanos(self.gap)
+    }
+
+    /// Too few of his commands wait for room.
+    pub(super) fn refills(&self) -> bool {
+        self.refills
+    }
+
     /// How many wait for room, if his rate is what it was.
     fn backlog(&self, now: Nanos) -> u64 {
         let Some(ahead) = self.ahead.filter(|_| self.gap > 0) else { return 0 };

@@ -9,6 +9,7 @@ use crate::{Cycle, Found, Woke};
 mod bound;
 mod choices;
 mod gathering;
+mod holding;
 mod room;
 
 const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) };

@@ -14,6 +14,7 @@
 
 mod awake;
 mod flight;
+mod gather;
 mod holds;
 mod ledger;
 mod pace;
@@ -31,7 +32,7 @@ use holds::Holds;
 use ledger::Ledger;
 use pace::Pace;
 use service::Service;
-use timers::{SETTING, Timers};
+use timers::Timers;
 use waits::{Spans, Waits, Yields};
 
 /// One wait in so many is looked at all the way, because what is found after a sleep says little about the device.
@@ -50,9 +51,6 @@ const MARGIN: u64 = 6;
 
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
-
-/// The slack, in thousandths, up to which half of what is in flight is enough for a caller who has no room.
-const HALF_UNTIL: u64 = 5_000;
 
 /// Longest gathering nap, whatever the slack: NAPI's suspension has the same order of magnitude.
 const LONGEST: Nanos = Nanos::from_millis(1);
@@ -379,12 +377,6 @@ impl Adaptive {
         self.timers.late() + self.delay_over_late
     }
 
-    /// From the instant at which a notification is taken until the thread masks it: the CPU time of a sleep but for what is
-    /// spent before the thread blocks. What is left of the delay is spent by nobody, on a CPU that is being woken.
-    fn waking(&self) -> Nanos {
-        (self.cpu - Nanos(self.cpu.0 / SETTING)).min(self.delay())
-    }
-
     /// What a sleep counts as: its CPU time, and the worth of its delay.
     #[inline]
     fn horizon(&self) -> Nanos {
@@ -482,144 +474,6 @@ impl Adaptive {
         let wait = Wait { since: now, due, in_flight, came: None, spun: Nanos::ZERO, in_vain: 0, explores };
         self.wait = Some(wait);
         wait
-    }
-
-    /// How late the next completion may be found.
-    fn allowance(&self, seen: &Seen) -> Nanos {
-        let Some(class) = self.flight.class().filter(|_| seen.urgent_waiting == 0) else { return Nanos::ZERO };
-        let median = self.service.median(class);
-        // Whoever is behind his clock loses room by waiting: no longer than the device takes anyway, or a nap at all.
-        let most = if self.pace.behind() { median.max(Nanos(self.timers.late().0 * 2)) } else { LONGEST };
-        self.slack.of(median).min(most)
-    }
-
-    /// Until when to gather, if that is allowed and pays.
-    fn gather(&mut self, now: Nanos, seen: &Seen, first: Nanos, allowed: Nanos) -> Option<Nanos> {
-        if allowed == Nanos::ZERO {
-            return None;
-        }
-        let end = first + allowed;
-        if let Some(until) = self.until_he_goes_on(now, first, end) {
-            return Some(until);
-        }
-        let room_by = if self.hurries() { self.pace.allows(now, self.woke, seen.in_flight, first, allowed) } else { end };
-        if seen.goes_on_at.is_none()
-            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, room_by)
-        {
-            return Some(until);
-        }
-        self.gather_by(now, seen.in_flight, first, end)
-    }
-
-    /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no
-    /// later than a timer of his own would.
-    fn until_he_goes_on(&self, now: Nanos, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let goes_on = self.goes_on_at.filter(|&at| now < at && at <= end)?;
-        if goes_on + self.timers.late() <= end {
-            return Some(goes_on);
-        }
-        // Asleep for as long it would be awake then as well, and sooner.
-        if end <= first + self.delay() {
-            return None;
-        }
-        let until = self.timers.until(now, end)?;
-        (self.timers.back(now, until) >= goes_on).then_some(until)
-    }
-
-    /// Until when to nap if a clock drives the caller and he only waits for room: meanwhile his instants pass, and none of
-    /// them wakes anybody.
-    fn wait_for_room(&mut self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let nap = self.timers.cost;
-        let spared = self.pace.spares(end - first, nap);
-        if spared == Nanos::ZERO || nap >= self.cpu + spared {
-            return None;
-        }
-        let last = self.last(now);
-        let batches = in_flight > 1 && self.pays(now, in_flight, in_flight, first, end);
-        let fills = self.pace.fills(now, self.woke, in_flight, batches)?;
-        if end < last {
-            return None;
-        }
-        self.timers.until(now, end.min(first.max(last).max(fills)))
-    }
-
-    /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the
-    /// better, and what has just been sent need not hold up what was late. Whoever lets it cost any latency has all of it
-    /// found at once, his clock notwithstanding.
-    fn last(&self, now: Nanos) -> Nanos {
-        self.flight.last(now, &self.service, self.spare())
-    }
-
-    /// The same, by when naps have found as many of late.
-    fn spanned(&self) -> Nanos {
-        self.flight.until().map_or(Nanos::ZERO, |sent| sent + self.spans.of(self.flight.commands()))
-    }
-
-    /// How many of the youngest hold up nobody, if a caller without room waits. The later a completion may be found the fewer.
-    fn spare(&self) -> Option<u32> {
-        let slack = u64::from(self.slack.thousandths());
-        match self.slack {
-            LatencySlack::UNLIMITED => Some(0),
-            _ => self.hurries().then(|| (u64::from(self.flight.commands() / 2) * HALF_UNTIL / slack.max(HALF_UNTIL)) as u32),
-        }
-    }
-
-    /// The caller's having no room is worth something.
-    fn hurries(&self) -> bool {
-        self.crowded && self.slack != LatencySlack::UNLIMITED
-    }
-
-    /// Whether a nap that finds so many, and is over at `back`, costs less than the sleeps that do.
-    fn pays(&self, now: Nanos, in_flight: u32, gathered: u32, first: Nanos, back: Nanos) -> bool {
-        let awake = first + self.delay();
-        let slept_over = u64::from(self.flight.by(now, awake, &self.service).max(1));
-        let sleep = self.cpu + self.further(now, in_flight, first) - self.spared(back, awake);
-        self.timers.cost.0 * slept_over < sleep.0 * u64::from(gathered)
-    }
-
-    /// Who is still asleep when the caller goes on need not wake for him later: what that is worth in this span.
-    fn spared(&self, from: Nanos, to: Nanos) -> Nanos {
-        match self.goes_on_at {
-            Some(at) if at <= from => self.pace.spares(to - from, self.timers.cost),
-            Some(at) if at <= to => self.timers.cost,
-            _ => Nanos::ZERO,
-        }
-    }
-
-    /// What the messages but for the first cost that come during a sleep: CPU time, and for as long the thread waits for the
-    /// CPU. As seen of late; a guess, as long as there was no sleep.
-    fn further(&self, now: Nanos, in_flight: u32, first: Nanos) -> Nanos {
-        self.yields.further(in_flight, self.message).unwrap_or_else(|| self.messages(now, first))
-    }
-
-    fn messages(&self, now: Nanos, first: Nanos) -> Nanos {
-        let awake = first + self.delay();
-        let slept_over = self.flight.by(now, awake, &self.service).max(1);
-        // Until a CPU that has gone idle takes the first message, others are one with it.
-        let idle = first > now + Nanos(self.cpu.0 / SETTING);
-        let one = if idle { self.flight.by(now, awake - self.waking(), &self.service).max(1) } else { 1 };
-        Nanos(self.message.0 * u64::from(slept_over - one)).min(self.delay())
-    }
-
-    /// Until when to nap so that several are there by `end` at the latest, if that finds them for less than a sleep does.
-    fn gather_by(&self, now: Nanos, in_flight: u32, first: Nanos, end: Nanos) -> Option<Nanos> {
-        if in_flight < 2 {
-            return None;
-        }
-        self.timers.until(now, end)?;
-        let until = |by: Nanos| self.timers.until(now, by.min(end)).unwrap_or(self.timers.soonest(now));
-        let last = self.last(now);
-        if last <= now {
-            // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
-            // without room loses by that: what is late by so much may be so by as much again.
-            let age = if self.hurries() { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
-            let again = (now + age).max(self.spanned());
-            return self.yields.pays(in_flight, self.timers.cost, self.cpu, self.message).then(|| until(again));
-        }
-        let until = until(last.max(first).max(self.spanned()));
-        let back = self.timers.back(now, until);
-        let gathered = self.flight.by(now, back, &self.service);
-        (gathered >= 2 && self.pays(now, in_flight, gathered, first, back)).then_some(until)
     }
 
     /// Somebody else wants the CPU, or the thread has other things to do.

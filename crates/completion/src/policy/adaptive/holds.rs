@@ -86,9 +86,6 @@ impl Adaptive {
         let time = if most > 1 { (spread + STEP).min(allowed) } else { allowed.min(room - Nanos(room.0 / ROOM)) };
         let entries = match most {
             0..MANY => most,
-            // A good part of many comes while the thread is on its way, and need not be waited for. That costs a second message:
-            // the device counts on from the first.
-            _ if self.slack == LatencySlack::UNLIMITED && spread.0 / 4 <= self.delay().0 => most.div_ceil(2),
             // Waiting for the last of them takes room from the caller, and naps find many as well.
             _ => return Some(Coalesce::OFF),
         };

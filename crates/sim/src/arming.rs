@@ -25,6 +25,8 @@ pub(crate) struct Habits {
     pub(crate) posted_looks_again: bool,
     /// Whoever releases a completion queue's lock looks after those who found it busy.
     pub(crate) releases_look: bool,
+    /// A notification is followed although the look before it found the lock held.
+    pub(crate) hears_anew: bool,
     /// Whoever stops waiting on a shared queue hands its notification on.
     pub(crate) hands_on: bool,
     /// Policies hear that somebody waits for a command.
@@ -40,6 +42,7 @@ pub(crate) const LAWFUL: Habits = Habits {
     knows_its_mask: true,
     posted_looks_again: true,
     releases_look: true,
+    hears_anew: true,
     hands_on: true,
     tells_urgent: true,
     holds_writes: true,

@@ -7,7 +7,7 @@ use units::Nanos;
 use workload::Histogram;
 
 use super::{Effect, Ground};
-use crate::arming::{self, Armed};
+use crate::arming::{self, Armed, Habits};
 use crate::hw_queue::HwQueue;
 use crate::report::Tally;
 use crate::requests::Token;
@@ -80,8 +80,10 @@ impl Drain {
 }
 
 /// A queue's notification has come: masks it, if the policy wants that. What that costs.
-pub(crate) fn notified(queue: &mut HwQueue, now: Nanos, costs: &LibraryCosts) -> Nanos {
+pub(crate) fn notified(queue: &mut HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
     queue.drain.cycles.notified.get_or_insert(now);
+    // Whoever held the lock at the last look may have released it before this entry came.
+    queue.drain.seen.lock_busy &= !habits.hears_anew;
     queue.drain.seen.woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
     queue.drain.tally.begin_drain();
     if !queue.drain.policy.masks() {

@@ -20,6 +20,8 @@ const BELIEVES_IT_ARMED: Habits = Habits { knows_its_mask: false, ..LAWFUL };
 const LEAVES_ENTRIES: Habits = Habits { releases_look: false, ..LAWFUL };
 /// Clears the outstanding bit of posted interrupts and does not look for what was posted before.
 const FORGETS_THE_BITS: Habits = Habits { posted_looks_again: false, ..LAWFUL };
+/// Takes the lock that its last look found held for an answer to the notification that came since.
+const HEARS_ONCE: Habits = Habits { hears_anew: false, ..LAWFUL };
 /// Goes away with a shared queue's notification.
 const KEEPS_THE_ROLE: Habits = Habits { hands_on: false, ..LAWFUL };
 
@@ -233,4 +235,22 @@ fn a_scenario_that_does_not_go_together_is_refused() {
     for scenario in unfit {
         assert!(matches!(scenario.run(), Err(SimError::Unfit(_))), "{scenario:?}");
     }
+}
+
+/// Threads that share a queue of few tags look after each commit. The vector's thread finds the lock held by one that has taken
+/// all there was; before it has gone back to sleep the next commands complete. Whoever held the lock is gone, and everybody else
+/// waits for a tag: all there is to follow is the notification.
+#[test]
+fn a_notification_is_followed_although_the_look_before_found_the_lock_held() {
+    let run = |seed, habits| {
+        let job = workload::Job { batch_submit: 16, numjobs: 4, ..closed_loop(17, 1_000) };
+        let profile = Profile { hidden: Hidden::default(), ..Profile::cloud() };
+        let base = Scenario::new(mode("threaded+submit-check"), profile, job).with_costs(SLOW_MASK);
+        let affinity = Affinity::Cpus(vec![1, 0]);
+        let devices = vec![DeviceSpec { tags: 8, affinity, ..base.devices[0].clone() }];
+        let machine = Machine { cpus: 7, nodes: 3, ..base.machine.clone() };
+        Scenario { machine, host: Host::Kernel, devices, seed, ..base }.run_with(habits)
+    };
+    assert!((0..100).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.completed == 4_000)));
+    assert!((0..100).any(|seed| matches!(run(seed, HEARS_ONCE), Err(SimError::Standstill { in_flight: 1.., .. }))));
 }

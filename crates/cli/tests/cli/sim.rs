@@ -52,7 +52,7 @@ fn mistakes_have_a_place() {
     place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);
 }
 
-/// One cell with eleven runs, which together take seconds.
+/// One cell with thirteen runs, which together take seconds.
 const SWEEP: &str = "sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes interrupt,poll,adaptive --ios 200000";
 
 /// Lets a sweep go on until some of its runs are done, and ends it by a signal.
@@ -77,17 +77,17 @@ fn an_interrupted_sweep_goes_on_where_it_was() {
     place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
     place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
     let stopped = interrupted(&place, &format!("{SWEEP} --json s.json --resume"), "-INT").ok();
-    for word in ["stopped by a signal after", "of at least 11 runs", "s.json.journal keeps them: --resume goes on"] {
+    for word in ["stopped by a signal after", "of at least 13 runs", "s.json.journal keeps them: --resume goes on"] {
         assert!(stopped.stderr.contains(word), "{word}: {}", stopped.stderr);
     }
     let part: Value = serde_json::from_str(&place.read("s.json")).unwrap();
     let rows = part["rows"].as_array().unwrap().len();
-    assert!(part["complete"] == false && (2..11).contains(&rows), "{rows} rows");
+    assert!(part["complete"] == false && (2..13).contains(&rows), "{rows} rows");
     let resumed = place.reap(&format!("{SWEEP} --json s.json --resume")).ok();
     assert_eq!(resumed.stdout, whole.stdout);
     assert_eq!(place.read("s.json"), place.read("whole.json"));
     let results: Value = serde_json::from_str(&place.read("s.json")).unwrap();
-    assert!(results["complete"] == true && results["rows"].as_array().unwrap().len() >= 11);
+    assert!(results["complete"] == true && results["rows"].as_array().unwrap().len() >= 13);
     place.reap(&format!("{SWEEP} --json s.json --resume")).fails_with(&["there is no s.json.journal: nothing to resume"]);
     place.reap(&format!("{SWEEP} --json /dev/null --resume")).fails_with(&["/dev/null is no file"]);
     place.reap(&format!("{SWEEP} --resume")).fails_with(&["--json"]);

@@ -250,7 +250,7 @@ impl<P: Bus> World<'_, P> {
 
     /// Its eventfd is signalled: whoever waits wakes. What waking costs.
     fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
-        self.queues[queue].signals += 1;
+        self.queues[queue].signals = self.queues[queue].signals.saturating_add(1);
         if self.queues[queue].shared {
             let owner = self.queues[queue].role.owner();
             return owner.map_or(Nanos::ZERO, |owner| self.wake(from, thread_of(owner), Cause::Notification));

@@ -183,6 +183,13 @@ impl Halves {
     fn worst(&self, other: &Halves) -> f64 {
         self.choosing.iter().zip(&other.choosing).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
     }
+
+    /// The same of the best that may lie between two settings, if from one to the other p99 only grows and CPU time only falls.
+    fn between(&self, next: &Halves, other: &Halves) -> f64 {
+        let least = |(a, b): (&Point, &Point)| Point { p99: a.p99.min(b.p99), cpu: a.cpu.min(b.cpu) };
+        let choosing = self.choosing.iter().zip(&next.choosing).map(least).collect();
+        Halves { choosing, judging: self.judging }.worst(other)
+    }
 }
 
 /// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.
@@ -196,13 +203,18 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
     (0..settings.len()).min_by(|&a, &b| settings[a].worst(other).total_cmp(&settings[b].worst(other)))
 }
 
-/// Settings of the knob, which has no steps, half-way from the best against a mode on the first half of the seeds to its
-/// neighbours; none if that one is within 3 % of the mode already. `settings` in the order of the knob.
+/// Settings of the knob, which has no steps, where one may be better than the best against a mode on the first half of the seeds:
+/// half-way from it to its neighbours, and between the two that leave most room for it. None if it is within 3 % of the mode
+/// already. `settings` in the order of the knob.
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
     let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
-    let pairs = settings[at.saturating_sub(1)..].windows(2).take(if at == 0 { 1 } else { 2 });
-    let mut between: Vec<LatencySlack> = pairs.map(|pair| half_way(pair[0].0, pair[1].0)).collect();
+    let room = |first: usize| halves[first].between(&halves[first + 1], other);
+    let roomiest = (0..settings.len() - 1).min_by(|&a, &b| room(a).total_cmp(&room(b)));
+    let firsts = [at.checked_sub(1), Some(at), roomiest].into_iter().flatten().filter(|first| first + 1 < settings.len());
+    let mut between: Vec<LatencySlack> = firsts.map(|first| half_way(settings[first].0, settings[first + 1].0)).collect();
+    between.sort();
+    between.dedup();
     between.retain(|slack| settings.iter().all(|(known, _)| known != slack));
     between
 }

@@ -196,8 +196,8 @@ impl Adaptive {
         self.pace.sent(batch.commands);
         self.clock = now;
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
-        // soon anyway: looking sooner would only find fewer at a time.
-        self.checks = batch.in_flight > batch.commands && !self.outrun;
+        // soon anyway: looking sooner would only find fewer at a time, as it does where any time will do.
+        self.checks = batch.in_flight > batch.commands && !self.outrun && self.slack != LatencySlack::UNLIMITED;
         if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
     }
 
@@ -242,7 +242,7 @@ impl Adaptive {
             }
         }
         self.account(now, seen);
-        if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
+        if work_is_known(seen) && !self.lets_wait(now, seen) || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
         }

@@ -71,15 +71,26 @@ fn a_setting_is_chosen_by_the_seed_on_which_it_is_worst() {
     assert_eq!(regret(&[slow, steady], &other), Some((1, 0.99)));
 }
 
+/// The settings to be tried against a mode with this p99 and CPU time, of a curve with these.
+fn tried(curve: &[(u32, f64, f64)], (p99, cpu): (f64, f64)) -> Vec<u32> {
+    let both = |p99, cpu| halves(&[(p99, cpu)], (p99, cpu));
+    let curve: Vec<_> = curve.iter().map(|&(thousandths, p99, cpu)| (LatencySlack::per_mille(thousandths), both(p99, cpu))).collect();
+    finer(&curve, &both(p99, cpu)).iter().map(|slack| slack.thousandths()).collect()
+}
+
 #[test]
 fn the_knob_is_set_finer_around_the_best_setting_and_only_while_that_is_not_good_enough() {
-    let both = |p99, cpu| halves(&[(p99, cpu)], (p99, cpu));
-    let setting = |thousandths, p99, cpu| (LatencySlack::per_mille(thousandths), both(p99, cpu));
-    let curve = [setting(0, 10.0, 300.0), setting(100, 90.0, 115.0), setting(400, 130.0, 80.0), setting(u32::MAX, 500.0, 50.0)];
-    let around = |(p99, cpu)| finer(&curve, &both(p99, cpu)).iter().map(|slack| slack.thousandths()).collect::<Vec<_>>();
-    assert_eq!(around((100.0, 100.0)), [10, 200]);
-    assert_eq!(around((9.0, 300.0)), [10]);
-    assert_eq!(around((500.0, 45.0)), [20_000]);
-    assert!(around((90.0, 115.0)).is_empty());
-    assert!(finer(&[], &both(1.0, 1.0)).is_empty());
+    let curve = [(0, 10.0, 300.0), (100, 90.0, 115.0), (400, 130.0, 80.0), (u32::MAX, 500.0, 50.0)];
+    assert_eq!(tried(&curve, (100.0, 100.0)), [10, 200]);
+    assert_eq!(tried(&curve, (9.0, 300.0)), [10]);
+    assert_eq!(tried(&curve, (500.0, 45.0)), [20_000]);
+    assert!(tried(&curve, (90.0, 115.0)).is_empty());
+    assert!(tried(&[], (1.0, 1.0)).is_empty());
+}
+
+/// A curve that is flat around its best setting, and steep elsewhere, where it passes the mode.
+#[test]
+fn the_knob_is_set_finer_where_there_is_most_room_for_a_better_setting_as_well() {
+    let curve = [(100, 30.0, 108.0), (200, 30.0, 108.0), (500, 30.0, 108.0), (1_000, 130.0, 98.0), (2_000, 400.0, 80.0)];
+    assert_eq!(tried(&curve, (100.0, 100.0)), [141, 707], "half-way to its neighbour finds nothing");
 }

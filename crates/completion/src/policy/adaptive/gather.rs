@@ -5,7 +5,7 @@ use units::Nanos;
 
 use super::timers::SETTING;
 use super::{Adaptive, LONGEST};
-use crate::{LatencySlack, Seen};
+use crate::{Cause, LatencySlack, Seen};
 
 /// The slack, in thousandths, up to which half of what is in flight is enough for a caller who has no room.
 const HALF_UNTIL: u64 = 5_000;
@@ -18,6 +18,14 @@ impl Adaptive {
         // Whoever is behind his clock loses room by waiting: no longer than the device takes anyway, or a nap at all.
         let most = if self.pace.behind() { median.max(Nanos(self.timers.late().0 * 2)) } else { LONGEST };
         self.slack.of(median).min(most)
+    }
+
+    /// Whether what has come can wait although the thread is awake, because it woke for nothing but the caller's own instant.
+    /// Where any time will do it is found when he has no room left, or when a nap ends: being ahead of his clock is what costs
+    /// wake-ups, and whoever takes what has come keeps him so.
+    pub(super) fn lets_wait(&self, now: Nanos, seen: &Seen) -> bool {
+        let his = seen.woke.is_some_and(|woke| woke.cause == Cause::Timer) && self.goes_on_at.is_some_and(|at| at <= now);
+        his && self.slack == LatencySlack::UNLIMITED && !seen.pending && !seen.leaving && seen.urgent_waiting == 0
     }
 
     /// Until when to gather, if that is allowed and pays.

@@ -80,3 +80,27 @@ fn what_a_nap_has_found_late_is_not_taken_for_slow() {
     // What was late at the look before the nap already is; the twin takes all for that.
     assert!(slow_after_naps(Nanos(DEVICE.0 * 3)) < Some(Nanos::from_micros(50)));
 }
+
+/// Whether it looks when it wakes for the caller's next instant, from a nap that one in flight was overdue in, and with `seen`.
+fn looks(slack: LatencySlack, seen: &Seen) -> bool {
+    let mut policy = choices::taught(slack, DEVICE.0);
+    let now = Nanos::from_secs(1);
+    choices::submit(&mut policy, now, 1, 1);
+    let his = now + Nanos(DEVICE.0 * 2);
+    let plan = policy.next(now, &Seen { goes_on_at: Some(his), ..choices::waiting(1) });
+    assert_eq!(plan, Plan::Nap { until: his }, "it wakes for him anyway");
+    let woke = Some(Woke { cause: Cause::Timer, late: Nanos::ZERO });
+    matches!(policy.next(his, &Seen { in_flight: 2, woke, ..*seen }), Plan::Look { .. })
+}
+
+/// Only so he comes to have no room, and his instants pass without a wake-up each.
+#[test]
+fn where_any_time_will_do_the_callers_own_instants_are_no_reason_to_look() {
+    let next = Some(Nanos::from_secs(1) + Nanos(DEVICE.0 * 3));
+    let (ahead, crowded) = (Seen { goes_on_at: next, ..Seen::default() }, Seen::default());
+    assert!(!looks(LatencySlack::UNLIMITED, &ahead) && !looks(LatencySlack::UNLIMITED, &crowded));
+    assert!(looks(LatencySlack::per_mille(50_000), &ahead), "it is late enough");
+    assert!(looks(LatencySlack::UNLIMITED, &Seen { urgent_waiting: 1, ..ahead }), "somebody waits");
+    assert!(looks(LatencySlack::UNLIMITED, &Seen { pending: true, ..ahead }), "it has looked");
+    assert!(looks(LatencySlack::UNLIMITED, &Seen { leaving: true, ..ahead }), "nobody looks later");
+}

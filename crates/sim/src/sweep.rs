@@ -190,6 +190,17 @@ impl Halves {
         let choosing = self.choosing.iter().zip(&next.choosing).map(least).collect();
         Halves { choosing, judging: self.judging }.worst(other)
     }
+
+    /// What part of the way from this setting to the next p99 and CPU time are as far from the other's, if both change evenly
+    /// in the logarithm.
+    fn meets(&self, next: &Halves, other: &Halves) -> f64 {
+        let later = |own: &Halves| {
+            let ratios = own.choosing.iter().zip(&other.choosing);
+            ratios.map(|(own, other)| (own.p99 / other.p99 / (own.cpu / other.cpu)).ln()).sum::<f64>()
+        };
+        let (from, to) = (later(self), later(next));
+        if from < 0.0 && to > 0.0 { (from / (from - to)).clamp(0.1, 0.9) } else { 0.5 }
+    }
 }
 
 /// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.
@@ -204,25 +215,27 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
 }
 
 /// Settings of the knob, which has no steps, where one may be better than the best against a mode on the first half of the seeds:
-/// half-way from it to its neighbours, and between the two that leave most room for it. None if it is within 3 % of the mode
-/// already. `settings` in the order of the knob.
+/// half-way from it to its neighbours, and where the curve should meet the mode's figures between the two that leave most room
+/// for it. None if it is within 3 % of the mode already. `settings` in the order of the knob.
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
     let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
+    let between = |first: usize, part: f64| part_way(settings[first].0, settings[first + 1].0, part);
     let room = |first: usize| halves[first].between(&halves[first + 1], other);
     let roomiest = (0..settings.len() - 1).min_by(|&a, &b| room(a).total_cmp(&room(b)));
-    let firsts = [at.checked_sub(1), Some(at), roomiest].into_iter().flatten().filter(|first| first + 1 < settings.len());
-    let mut between: Vec<LatencySlack> = firsts.map(|first| half_way(settings[first].0, settings[first + 1].0)).collect();
-    between.sort();
-    between.dedup();
-    between.retain(|slack| settings.iter().all(|(known, _)| known != slack));
-    between
+    let meets = roomiest.map(|first| between(first, halves[first].meets(&halves[first + 1], other)));
+    let around = [at.checked_sub(1), Some(at)].into_iter().flatten().filter(|first| first + 1 < settings.len());
+    let mut more: Vec<LatencySlack> = around.map(|first| between(first, 0.5)).chain(meets).collect();
+    more.sort();
+    more.dedup();
+    more.retain(|slack| settings.iter().all(|(known, _)| known != slack));
+    more
 }
 
 /// In the logarithm, from a thousandth to a thousandfold.
-fn half_way(a: LatencySlack, b: LatencySlack) -> LatencySlack {
+fn part_way(a: LatencySlack, b: LatencySlack, part: f64) -> LatencySlack {
     let log = |slack: LatencySlack| f64::from(slack.thousandths().clamp(1, 1_000_000)).ln();
-    LatencySlack::per_mille(((log(a) + log(b)) / 2.0).exp().round() as u32)
+    LatencySlack::per_mille((log(a) + (log(b) - log(a)) * part).exp().round() as u32)
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn tried(curve: &[(u32, f64, f64)], (p99, cpu): (f64, f64)) -> Vec<u32> {
 #[test]
 fn the_knob_is_set_finer_around_the_best_setting_and_only_while_that_is_not_good_enough() {
     let curve = [(0, 10.0, 300.0), (100, 90.0, 115.0), (400, 130.0, 80.0), (u32::MAX, 500.0, 50.0)];
-    assert_eq!(tried(&curve, (100.0, 100.0)), [10, 200]);
+    assert_eq!(tried(&curve, (100.0, 100.0)), [10, 159, 200]);
     assert_eq!(tried(&curve, (9.0, 300.0)), [10]);
     assert_eq!(tried(&curve, (500.0, 45.0)), [20_000]);
     assert!(tried(&curve, (90.0, 115.0)).is_empty());
@@ -92,5 +92,6 @@ fn the_knob_is_set_finer_around_the_best_setting_and_only_while_that_is_not_good
 #[test]
 fn the_knob_is_set_finer_where_there_is_most_room_for_a_better_setting_as_well() {
     let curve = [(100, 30.0, 108.0), (200, 30.0, 108.0), (500, 30.0, 108.0), (1_000, 130.0, 98.0), (2_000, 400.0, 80.0)];
-    assert_eq!(tried(&curve, (100.0, 100.0)), [141, 707], "half-way to its neighbour finds nothing");
+    // In the logarithm p99 is 1.28 too early at 500 and 0.28 too late at 1,000.
+    assert_eq!(tried(&curve, (100.0, 100.0)), [141, 882], "half-way to its neighbour finds nothing");
 }

@@ -101,6 +101,8 @@ pub struct Seen {
     pub leaving: bool,
     /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
+    /// Whoever waits only waits for room, and has had a command to submit since this instant, or will have one then.
+    pub wants_room_at: Option<Nanos>,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
     pub cycle: Option<Nanos>,
     /// What the device holds back of the queue's messages, or is about to.

@@ -394,6 +394,14 @@ impl Queue {
         self.lanes().for_each(|lane| lane.set_latency_slack(slack));
     }
 
+    /// Tells `adaptive` that whoever waits on this queue only waits for room, and since when: it has a request that was to start at
+    /// `due`, or is to. Waits that follow then look sooner as long as it is late by more than the slack allows, so that a caller
+    /// with a clock of his own is not slowed down for good by sleeps that are a little longer than he has time. It stays told until
+    /// the next call; `None` where nothing is due, which is also what is assumed if this is never called.
+    pub fn set_wants_room_at(&self, due: Option<Nanos>) {
+        self.lanes().for_each(|lane| lane.set_wants_room_at(due));
+    }
+
     /// One of the queues below: for what is the same of all.
     fn lane(&self) -> &Lane {
         match &self.0 {

@@ -253,6 +253,12 @@ impl Queue {
         }
     }
 
+    /// Tells [`Mode::ADAPTIVE`] that whoever waits on this queue only waits for room, for a request that is or was due at this
+    /// instant: what has waited is late. It stays told until the next call.
+    pub fn set_wants_room_at(&self, due: Option<Nanos>) {
+        self.looker.borrow_mut().seen.wants_room_at = due;
+    }
+
     fn tuning(&self) -> Tuning {
         Tuning { slack: self.slack.get(), ..self.shared.tuning() }
     }

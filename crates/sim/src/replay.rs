@@ -139,6 +139,14 @@ impl Source {
         }
     }
 
+    /// When the next I/O is due for which there is no room. A recording does not say.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        match self {
+            Source::Job(generator) => generator.next_due(),
+            Source::Trace(..) => None,
+        }
+    }
+
     /// Whether written buffers must be filled. A recording does not say with what.
     pub(crate) fn needs_fill(&self) -> bool {
         matches!(self, Source::Job(generator) if generator.verifies())

@@ -64,6 +64,11 @@ impl Lanes {
         .map(drop)
     }
 
+    /// Tells the policies since when an I/O has waited for room.
+    pub fn set_wants_room_at(&self, due: Option<Nanos>) {
+        self.queues().iter().for_each(|queue| queue.set_wants_room_at(due));
+    }
+
     /// Moves what is finished to `found`.
     #[inline(never)]
     pub fn reap(&self, found: &mut Vec<Completion>) {

@@ -224,6 +224,9 @@ impl Worker {
                 if let Some(tap) = &mut self.tap {
                     tap.waits(min);
                 }
+                if generator.is_paced() {
+                    self.lanes.set_wants_room_at(generator.next_due());
+                }
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
             Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,

@@ -49,6 +49,9 @@ const EXPLORE_SLEEPS: u64 = 8;
 /// user's adds.
 const MARGIN: u64 = 6;
 
+/// So many sleeps a sleep counts as where the caller falls behind: half of the margin may be spun then, and the rest naps and sleeps.
+const KEEPS_UP: u64 = MARGIN / 2;
+
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
 
@@ -390,8 +393,24 @@ impl Adaptive {
         }
     }
 
+    /// Whether each delay makes all that follows later, because the caller falls behind his clock: up to the default slack, keeping
+    /// up with him is worth more than a sleep, and nothing may be found late any more.
+    fn keeps_up(&mut self, now: Nanos, seen: &Seen) -> bool {
+        let Some(due) = seen.wants_room_at.filter(|_| self.slack <= LatencySlack::default()) else { return false };
+        let Some(class) = self.flight.class() else { return false };
+        self.pace.falls_behind(now, due, self.service.median(class))
+    }
+
+    /// Waiting costs no more than twice what it need have cost. Below the default it may: earliness has a price there.
+    fn bounded(&self) -> bool {
+        self.slack >= LatencySlack::default()
+    }
+
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let horizon = self.horizon();
+        let (keeps_up, mut horizon) = (self.keeps_up(now, seen), self.horizon());
+        if keeps_up {
+            horizon = horizon.max(Nanos(self.cpu.0 * KEEPS_UP));
+        }
         let due = self.flight.first(now, &self.service, horizon < self.cpu);
         let first = due.unwrap_or(now).max(now);
         self.overdue = first == now;
@@ -412,13 +431,13 @@ impl Adaptive {
             // Nothing is known, and after a sleep something is.
             return self.sleep(now);
         }
-        if horizon <= self.cpu && !self.ledger.may_predict(self.cpu, MARGIN) {
+        if self.bounded() && !self.ledger.may_predict(self.cpu, MARGIN) {
             // As if nothing were known.
             let left = self.cpu - wait.spun;
             let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
             return if spins { self.spin(now, left) } else { self.sleep(now) };
         }
-        let allowance = self.allowance(seen);
+        let allowance = if keeps_up { Nanos::ZERO } else { self.allowance(seen) };
         if let Some(until) = self.gather(now, seen, first, allowance) {
             self.decisions.gathered += 1;
             return Plan::Nap { until };
@@ -443,11 +462,11 @@ impl Adaptive {
         // Alone, a nap ends when its command is due; several are gathered within the slack.
         let alone = self.flight.class().filter(|_| seen.in_flight == 1 && seen.urgent_waiting == 0);
         let allowed = match alone {
-            Some(class) if !self.overdue => self.service.aimed(class),
+            Some(class) if !self.overdue && !keeps_up => self.service.aimed(class),
             Some(_) => Nanos::ZERO,
             None => allowance,
         };
-        self.aims = if alone.is_some() { Some(self.service.aim) } else { None };
+        self.aims = alone.map(|_| if keeps_up { 0 } else { self.service.aim });
         self.spin_or_nap(now, awake, first, allowed, (horizon - wait.spun).min(SLICE))
     }
 

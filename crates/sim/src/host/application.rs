@@ -232,8 +232,11 @@ impl Thread {
                 self.app.commits = true;
                 Ok(self.enter(g))
             }
-            Next::Reap { min, max } => Ok(self.wait(g, Goal { min, max, until: Nanos::MAX })),
-            Next::Wait { until } => Ok(self.wait(g, Goal { min: 1, max: u32::MAX, until })),
+            Next::Reap { min, max } => {
+                let wants_room_at = self.app.generator.next_due();
+                Ok(self.wait(g, Goal { min, max, until: Nanos::MAX, wants_room_at }))
+            }
+            Next::Wait { until } => Ok(self.wait(g, Goal { min: 1, max: u32::MAX, until, wants_room_at: None })),
             Next::Done => Ok(self.finish(g)),
         }
     }

@@ -68,6 +68,8 @@ pub(super) struct Goal {
     pub(super) until: Nanos,
     /// It takes so many at once.
     pub(super) max: u32,
+    /// It only waits for room, for what is or was due then.
+    pub(super) wants_room_at: Option<Nanos>,
 }
 
 /// A job's thread.
@@ -245,13 +247,14 @@ impl Thread {
         let (mut asked, mut masked) = (0, 0);
         let tells = self.app.urgent && g.habits.tells_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
+        let wants_room_at = self.goal.and_then(|goal| goal.wants_room_at);
         for lane in &mut self.lanes {
             if !matches!(lane.plan, Plan::Look { .. }) {
                 let in_flight = lane.in_flight(&g.queues[lane.queue]);
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
-                let seen =
-                    Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, held: g.queues[lane.queue].holding, ..lane.seen };
+                let held = g.queues[lane.queue].holding;
+                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..lane.seen };
                 lane.plan = lane.policy.next(g.now, &seen);
                 lane.seen = Seen::default();
                 asked += 1;
@@ -464,7 +467,7 @@ impl Thread {
         if self.app.committed(g.now) {
             self.at = At::Load;
         } else {
-            self.wait_for(Goal { min: 1, max: u32::MAX, until: Nanos::MAX });
+            self.wait_for(Goal { min: 1, max: u32::MAX, until: Nanos::MAX, wants_room_at: None });
         }
         Progress::Private(Nanos::ZERO)
     }

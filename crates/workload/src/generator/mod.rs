@@ -511,6 +511,20 @@ impl Generator {
         Some(self.flight.extra(io.slot).intended).filter(|due| *due != Nanos::MAX)
     }
 
+    /// Whether the job has a rate.
+    #[inline]
+    pub fn is_paced(&self) -> bool {
+        self.pacing.is_some()
+    }
+
+    /// When the job's rate means its next I/O to start, or meant it to: whoever waits for completions to make room for it may be
+    /// late already. `None`: there is no rate, or nothing is left to issue.
+    pub fn next_due(&self) -> Option<Nanos> {
+        let left = self.ios_left > 0 && self.bytes_left > 0 || self.credit > 0 || self.held.is_some();
+        let pacing = self.pacing.as_ref().filter(|_| left && self.phase == Phase::Run && !self.stopping)?;
+        pacing.next_due(self.held.as_ref().map(|place| place.op))
+    }
+
     /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.
     #[inline]
     pub fn verifies(&self) -> bool {

@@ -17,6 +17,9 @@ const MEMORY: u64 = 256;
 const FEW: u64 = 8;
 const MANY: u64 = 256;
 
+/// A caller who is late by so many times what a command takes is no longer late because of a burst.
+const LATE: u64 = 32;
+
 /// So many times as fast as he goes on, a caller with a backlog is to catch up.
 const CATCHES_UP: u64 = 4;
 
@@ -31,6 +34,8 @@ pub(super) struct Pace {
     gap: u64,
     /// Until so many wait for room, waiting goes on.
     refills: bool,
+    /// He has been late by so much since then that he does not catch up by himself.
+    falls: bool,
 }
 
 impl Pace {
@@ -39,7 +44,7 @@ impl Pace {
     #[inline]
     pub(super) fn clocked(&mut self, now: Nanos) {
         self.patience = PATIENCE;
-        self.refills = true;
+        (self.refills, self.falls) = (true, false);
         let Some(ahead) = self.ahead else {
             (self.ahead, self.commands) = (Some(now), 0);
             return;
@@ -72,6 +77,14 @@ impl Pace {
     #[inline]
     pub(super) fn behind(&self) -> bool {
         self.patience == 0 && self.ahead.is_some()
+    }
+
+    /// Whether he falls behind his clock for good, and each delay makes all that follows later. He has waited for room since `due`;
+    /// a command takes `median`. What is late by a few may be so because of a burst; what is by many does not catch up by
+    /// itself, and then it counts until he is ahead again.
+    pub(super) fn falls_behind(&mut self, now: Nanos, due: Nanos, median: Nanos) -> bool {
+        self.falls |= now > due + Nanos(median.0.saturating_mul(LATE));
+        self.falls
     }
 
     /// What not waking for the caller in this span is worth, if a wake-up costs `wake`: at most one. Nothing where no

@@ -34,6 +34,31 @@ fn a_rate_that_the_device_cannot_keep_shows_from_the_intended_start() {
 }
 
 #[test]
+fn whoever_waits_for_room_can_be_told_since_when() {
+    // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of the first.
+    let rate = PerOp::both(Some(Rate::Iops(20_000)));
+    let job = Job { rate, number_ios: Some(3), ..Job::default() };
+    let (mut generator, mut device) = (generator(&job), Device::new());
+    let start = device.now;
+    let mut due = Vec::new();
+    for _ in 0..10 {
+        match generator.next(device.now) {
+            Next::Issue(io) => device.issue(&mut generator, io),
+            Next::Commit => generator.committed(device.now),
+            Next::Reap { .. } => {
+                due.push(generator.next_due().map(|due| due - start));
+                device.now += Nanos::from_micros(100);
+                device.complete(&mut generator);
+            }
+            Next::Done => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(due, [Some(Nanos::from_micros(50)), Some(Nanos::from_micros(100)), None], "nothing follows the third");
+    assert_eq!(super::generator(&Job::default()).next_due(), None, "no rate");
+}
+
+#[test]
 fn rates_keep_their_mean_whatever_the_process() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
         let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)) };

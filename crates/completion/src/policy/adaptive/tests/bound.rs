@@ -26,6 +26,8 @@ struct Case {
     in_flight: u32,
     /// A spin's end is looked at without asking first, and what is found is told so much later.
     at_once: Option<u64>,
+    /// The caller has waited for room from the beginning on: he is always late.
+    late: bool,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -40,13 +42,15 @@ fn any_case() -> impl Strategy<Value = Case> {
     let ages = prop::collection::vec(prop_oneof![1u64..500, 1_000u64..20_000, 50_000u64..1_000_000], 1..6);
     let burst = prop::collection::vec(1u32..6, 1..4);
     let at_once = prop::option::of(0u64..5_000);
-    (slack, gaps, burst, ages, 1u32..40, at_once).prop_map(|(slack, gaps, burst, ages, in_flight, at_once)| Case {
+    let asks = (1u32..40, at_once, any::<bool>());
+    (slack, gaps, burst, ages, asks).prop_map(|(slack, gaps, burst, ages, (in_flight, at_once, late))| Case {
         slack,
         gaps,
         burst,
         ages,
         in_flight,
         at_once,
+        late,
     })
 }
 
@@ -130,6 +134,7 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
     while world.turn < case.gaps.len() && steps < 20_000 {
         steps += 1;
         meddle(&mut policy);
+        seen.wants_room_at = case.late.then_some(Nanos::ZERO);
         let plan = policy.next(world.now, &seen);
         let woke = |cause, late| Some(Woke { cause, late });
         seen = Seen { in_flight, ..Seen::default() };

@@ -57,6 +57,17 @@ fn a_nap_that_keeps_up_with_the_caller_may_take_what_is_allowed() {
     assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, long), now + DEVICE + Nanos(long.0 / 2));
 }
 
+#[test]
+fn who_is_late_by_more_than_a_burst_falls_behind_until_he_is_ahead_again() {
+    let (mut pace, now) = paced();
+    let falls = |pace: &mut Pace, late: u64| pace.falls_behind(now, now - Nanos(DEVICE.0 * late), DEVICE);
+    assert!(!falls(&mut pace, 10));
+    assert!(falls(&mut pace, 40));
+    assert!(falls(&mut pace, 10), "he has not caught up");
+    pace.clocked(now);
+    assert!(!falls(&mut pace, 10));
+}
+
 /// When slow ones are believed to come, after many others were found when a nap ended, each three times as old as it took and
 /// so old at the last look before.
 fn slow_after_naps(reached: Nanos) -> Option<Nanos> {

@@ -42,16 +42,17 @@ fn lost_notifications_cost_a_time_out_at_most() {
 }
 
 /// With one request in flight no later message makes up for a lost one: in `interrupt` nobody looks until the time-out,
-/// whose Abort makes the queue's thread look.
+/// whose Abort makes the queue's thread look. And once more when it has ended: on a busy machine that may be so late that it makes
+/// up for a second loss as well, so that each is a device's only one.
 #[test]
 fn a_lost_notification_of_the_only_request_is_made_up_for_by_its_time_out() {
-    for mode in modes() {
-        let (device, faults, ended) = run_for(at(&[10, 20], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
+    for (mode, lost) in modes().into_iter().flat_map(|mode| [(mode, 10), (mode, 20)]) {
+        let (device, faults, ended) = run_for(at(&[lost], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
         good(&ended, 100);
         let health = device.health();
-        println!("{mode}: {} faults, {} aborts", faults.injected().len(), health.aborts);
+        println!("{mode}, message {lost}: {} faults, {} aborts", faults.injected().len(), health.aborts);
         assert_eq!((health.resets, health.last_reset), (0, None));
-        assert!(mode != Mode::INTERRUPT || health.aborts >= 2, "{mode}: {} aborts", health.aborts);
+        assert!(mode != Mode::INTERRUPT || health.aborts >= 1, "{mode}: nothing was aborted");
     }
 }
 

@@ -244,7 +244,7 @@ pub struct SimArgs {
     /// of a sweep, bare-metal and then vm]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
-    /// I/Os of each mode in each cell of the sweep [default: 1000000]
+    /// I/Os of each mode in each cell of the sweep; devices that alternate between phases get twice as many [default: 1000000]
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub ios: Option<u64>,
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal

@@ -36,6 +36,8 @@ pub const SLACKS: [LatencySlack; 11] = [
 ];
 /// Seeds of a cell, which share its I/Os; even, so that they can be halved.
 pub const SEEDS: u64 = 8;
+/// So many times the I/Os has a device that alternates between phases.
+pub const PHASED: u64 = 2;
 /// I/Os of the closed loop that measures what `poll` reaches.
 const CAPACITY_IOS: u64 = 50_000;
 
@@ -119,6 +121,12 @@ impl Cell {
     pub fn capacity(&self, seed: u64) -> Result<f64, SimError> {
         let scenario = self.at(Scenario::new(Mode::POLL, self.profile.clone(), closed_loop(self.depth, CAPACITY_IOS)), seed);
         scenario.run().map(|outcome| outcome.iops())
+    }
+
+    /// I/Os of a run where others have `ios`. A device that alternates between phases is seen as often as these change and not as
+    /// often as it is used: how a run fares is decided by the few phases in which a backlog stays.
+    pub fn ios(&self, ios: u64) -> u64 {
+        if self.profile.read.tail_run > 0 { ios * PHASED } else { ios }
     }
 
     /// `ios` I/Os that arrive as a Poisson process at the cell's part of `capacity`.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::sim::sweep::{self, Cell, Grid, Halves, REFINEMENTS, SEEDS, SLACKS};
+use ::sim::sweep::{self, Cell, Grid, Halves, PHASED, REFINEMENTS, SEEDS, SLACKS};
 use ::sim::{Outcome, SimError};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
@@ -28,7 +28,7 @@ use crate::rows::table::digits;
 use crate::rows::{Results, Row, Scene};
 use crate::stop;
 
-/// I/Os of each mode in each cell, unless the user says otherwise: the whole sweep's, and that of `--quick`.
+/// I/Os of each mode in each cell, unless the user says otherwise (and of devices with phases more): the whole sweep's, and that of `--quick`.
 const IOS: u64 = 1_000_000;
 const QUICK_IOS: u64 = 40_000;
 
@@ -55,7 +55,7 @@ struct Ran {
 /// What all tasks have in common.
 struct Sweep {
     cells: Vec<Cell>,
-    /// With each seed.
+    /// With each seed, of devices without phases.
     ios: u64,
     seed: u64,
     stop: Arc<AtomicBool>,
@@ -223,7 +223,7 @@ impl Sweep {
     }
 
     fn run(&self, task: &Task) -> Result<Ran> {
-        let ran = ran(&self.cells[task.cell], task, self.ios, self.seed)?;
+        let ran = ran(&self.cells[task.cell], task, self.cells[task.cell].ios(self.ios), self.seed)?;
         self.with_journal(|journal| journal.add(&self.name(task), &ran)).transpose()?;
         Ok(ran)
     }
@@ -339,7 +339,8 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
 
 /// By mode: the median, how many cells are beyond 5 %, and the worst with its place.
 fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
-    let mut text = format!("{runs} runs of {} I/Os each, in virtual time.\n", digits(ios as f64));
+    let mut text =
+        format!("{runs} runs of {} I/Os each (of devices with phases: {PHASED} times as many), in virtual time.\n", digits(ios as f64));
     if regrets.is_empty() {
         return text + "No cell has `adaptive` with all settings of its knob and another mode to compare it with.\n";
     }

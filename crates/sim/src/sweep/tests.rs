@@ -33,6 +33,12 @@ fn a_cell_runs_at_its_load() {
     assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
 }
 
+#[test]
+fn a_device_with_phases_is_watched_for_longer() {
+    let ios = |profile| Cell { costs: "vm", profile, depth: 4, load: 25 }.ios(1_000);
+    assert_eq!([ios(Profile::optane()), ios(Profile::tlc()), ios(Profile::bimodal())], [1_000, 1_000, PHASED * 1_000]);
+}
+
 /// A command at a time, so seldom that the device may hold its messages back: as cheap as a mode that always does.
 #[test]
 fn adaptive_has_messages_held_back_as_coalesce_does() {

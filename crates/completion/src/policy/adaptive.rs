@@ -438,6 +438,9 @@ impl Adaptive {
             return if spins { self.spin(now, left) } else { self.sleep(now) };
         }
         let allowance = if keeps_up { Nanos::ZERO } else { self.allowance(seen) };
+        if let Some(last) = self.sooner_than_a_nap(now, allowance).filter(|_| !seen.cpu_wanted) {
+            return self.spin(now, last - now);
+        }
         if let Some(until) = self.gather(now, seen, first, allowance) {
             self.decisions.gathered += 1;
             return Plan::Nap { until };

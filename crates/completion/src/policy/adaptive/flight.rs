@@ -11,7 +11,7 @@ use super::service::Service;
 /// Batches that are told apart; what comes on top is counted with the youngest. A power of two.
 const BATCHES: usize = 32;
 
-/// How many of the oldest may complete first.
+/// How many of the oldest may complete first, of those that do not look slow.
 const FRONT: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +85,17 @@ impl Flight {
     /// longer; `guesses` tells whether to rely on it nevertheless.
     #[inline]
     pub(super) fn first(&self, now: Nanos, service: &Service, guesses: bool) -> Option<Nanos> {
-        let mut first = None;
-        for sent in self.batches().take(FRONT) {
-            let age = if guesses || self.begun - self.left == 1 { now - sent.at } else { Nanos::ZERO };
-            let due = sent.at + service.due(sent.class, age)?;
+        let guesses = guesses || self.begun - self.left == 1;
+        let (mut first, mut left) = (None, FRONT);
+        for sent in self.batches() {
+            let slow = service.slow_due(sent.class, now - sent.at).filter(|_| guesses);
+            let due = sent.at + slow.or_else(|| service.due(sent.class, Nanos::ZERO))?;
             first = Some(first.map_or(due, |first: Nanos| first.min(due)));
+            // Those that look slow tell nothing of the others.
+            left -= usize::from(slow.is_none());
+            if left == 0 {
+                break;
+            }
         }
         first
     }

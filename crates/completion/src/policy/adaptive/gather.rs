@@ -78,6 +78,13 @@ impl Adaptive {
         self.timers.until(now, end.min(first.max(last).max(fills)))
     }
 
+    /// When most of what is in flight has completed, if spinning until then costs less than a nap, and a caller without room has to
+    /// catch up: nothing more can come meanwhile, so that a nap finds no more than the spin, and gives him room later.
+    pub(super) fn sooner_than_a_nap(&self, now: Nanos, allowed: Nanos) -> Option<Nanos> {
+        let (last, all) = (self.last(now), self.flight.last(now, &self.service, Some(0)));
+        (self.hurries() && self.pace.lags(now, allowed) && now < last && all - now <= self.timers.cost).then_some(last)
+    }
+
     /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the
     /// better, and what has just been sent need not hold up what was late. Whoever lets it cost any latency has all of it
     /// found at once, his clock notwithstanding.

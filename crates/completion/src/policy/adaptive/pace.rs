@@ -114,6 +114,12 @@ impl Pace {
         ((now - ahead).0 / self.gap).saturating_sub(u64::from(self.commands))
     }
 
+    /// So many wait for room that he is to catch up: they are late by more than is allowed.
+    pub(super) fn lags(&self, now: Nanos, allowed: Nanos) -> bool {
+        let backlog = self.backlog(now);
+        backlog >= MANY && Nanos(backlog.saturating_mul(self.gap)) > allowed
+    }
+
     /// Until when a nap for room of so many may last, if what completes `first` may be found so much late. The thread was `woke`
     /// last at that instant.
     ///

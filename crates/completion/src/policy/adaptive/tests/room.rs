@@ -115,3 +115,48 @@ fn where_any_time_will_do_the_callers_own_instants_are_no_reason_to_look() {
     assert!(looks(LatencySlack::UNLIMITED, &Seen { pending: true, ..ahead }), "it has looked");
     assert!(looks(LatencySlack::UNLIMITED, &Seen { leaving: true, ..ahead }), "nobody looks later");
 }
+
+/// A device that takes [`DEVICE`], or 50 times as long.
+fn with_slow_ones() -> Service {
+    let mut service = Service::new(LatencySlack::per_mille(1_000));
+    for n in 0..400 {
+        let age = if n % 4 == 0 { Nanos(DEVICE.0 * 50) } else { DEVICE };
+        service.learn(&Done { class: read(), age, found: Found::Looking }, None, Nanos::ZERO, age);
+    }
+    service
+}
+
+#[test]
+fn behind_many_that_look_slow_those_are_looked_for_that_do_not() {
+    let (service, start) = (with_slow_ones(), Nanos::from_secs(1));
+    let first = |young: u32| {
+        let (mut flight, now) = (Flight::new(), start + Nanos(DEVICE.0 * 5));
+        (0..8).for_each(|n| flight.sent(start + Nanos(n), 16, read()));
+        (0..young).for_each(|n| flight.sent(now - Nanos(u64::from(n)), 16, read()));
+        flight.first(now, &service, true).map_or(Nanos::ZERO, |first| first - now)
+    };
+    assert!(first(1) <= DEVICE, "{:?}", first(1));
+    // The twin has none of them, and nothing to look for sooner.
+    assert!(first(0) > Nanos(DEVICE.0 * 20), "{:?}", first(0));
+}
+
+/// What it does with `late` commands waiting for room, all that are in flight due in `age`.
+fn plan_with_backlog(late: u64, age: u64, slack: LatencySlack) -> Plan {
+    let (pace, ahead) = paced();
+    let mut policy = choices::taught(slack, age);
+    policy.pace = pace;
+    let now = ahead + Nanos((late + u64::from(ROOM)) * GAP);
+    choices::submit(&mut policy, now, ROOM, ROOM);
+    policy.next(now, &choices::waiting(ROOM))
+}
+
+#[test]
+fn a_caller_who_lags_behind_is_spun_for_where_a_nap_takes_longer() {
+    let spins = |late, age, slack| matches!(plan_with_backlog(late, age, slack), Plan::Spin { .. });
+    let slack = LatencySlack::per_mille(10_000);
+    assert!(spins(300, 2_000, slack), "a nap costs 2.4 µs");
+    assert!(!spins(300, 20_000, slack), "spinning costs more");
+    assert!(!spins(32, 2_000, slack), "he hardly lags behind");
+    assert!(!spins(300, 2_000, LatencySlack::per_mille(1_000_000)), "he may");
+    assert!(!spins(300, 2_000, LatencySlack::UNLIMITED), "any time will do");
+}

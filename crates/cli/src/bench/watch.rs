@@ -34,7 +34,8 @@ impl Watch {
         Watch { every, began: hw::now(), cpu: hw::thread_cpu(), latency: Histogram::default(), taken: Vec::new() }
     }
 
-    /// Takes a snapshot; `host` is what the queues counted since the one before. Returns when the next is due.
+    /// Takes a snapshot; `host` is what the queues counted since the one before. Returns when the next is due: by the clock, whenever
+    /// this one was taken, so that those of many runs fall on the same instants.
     pub fn look(&mut self, now: Nanos, generator: &Generator, host: Counters) -> Nanos {
         let stats = generator.stats();
         let mut latency = Histogram::default();
@@ -53,7 +54,8 @@ impl Watch {
             latency: latency.since(&self.latency),
         });
         self.latency = latency;
-        now + self.every
+        let every = self.every.0.max(1);
+        self.began + Nanos(every * ((now - self.began).0 / every + 1))
     }
 
     /// The snapshots, in order.

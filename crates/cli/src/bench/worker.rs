@@ -11,7 +11,7 @@ use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
 use super::counted::{Counted, Line, Mark};
-use super::lanes::{self, Lanes};
+use super::lanes::Lanes;
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
 
@@ -252,10 +252,12 @@ impl Worker {
         self.tap = None;
         control.progress.tell(generator, run.now);
         let mut host = self.lanes.take_counters();
-        let snapshots = run.watch.map(Watch::into_snapshots).unwrap_or_default();
-        // The snapshots took the counters along.
-        if let Some(last) = snapshots.last() {
-            host = lanes::add(last.host, host);
+        let mut snapshots = Vec::new();
+        if let Some(mut watch) = run.watch {
+            watch.look(hw::now(), generator, host);
+            snapshots = watch.into_snapshots();
+            // The snapshots took the counters along.
+            host = snapshots.last().map_or(host, |last| last.host);
         }
         let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();

@@ -30,8 +30,8 @@ pub fn timeline(mode: String, setting: &Setting, capacity: f64, blocks: &[Sample
     for thread in threads {
         add(thread, &mut figures);
         for snapshot in thread {
-            // Its latencies are those since the one before: in the tick that ended about then.
-            let tick = (snapshot.at.0.saturating_sub(1) / TICK.0) as usize;
+            // Its latencies are those since the one before: in the tick that ended about then, or a little before.
+            let tick = (snapshot.at.0.saturating_sub(TICK.0 / 2) / TICK.0) as usize;
             if let Some(latency) = latencies.get_mut(tick) {
                 latency.merge(&snapshot.latency);
             }

@@ -31,6 +31,13 @@ fn ticks_are_rates_and_what_lies_between_snapshots_is_spread() {
 }
 
 #[test]
+fn latencies_are_in_the_tick_that_ended_before_their_snapshot() {
+    let line = line(vec![vec![snapshot(0.0, 0, 1), snapshot(25.01, 100, 10), snapshot(26.02, 200, 30)]]).unwrap();
+    let known: Vec<usize> = (1..100).filter(|&at| line.ticks[at].p50 > 0.0).collect();
+    assert_eq!(known, [24, 25]);
+}
+
+#[test]
 fn threads_add_up_and_blocks_are_averaged() {
     let thread = || vec![snapshot(0.0, 0, 1), snapshot(2.0, 200, 10)];
     let two = line(vec![thread(), thread()]).unwrap();

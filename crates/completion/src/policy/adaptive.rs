@@ -18,6 +18,7 @@ mod gather;
 mod holds;
 mod ledger;
 mod pace;
+mod room;
 mod service;
 mod timers;
 mod waits;
@@ -31,6 +32,7 @@ use flight::Flight;
 use holds::Holds;
 use ledger::Ledger;
 use pace::Pace;
+use room::Room;
 use service::Service;
 use timers::Timers;
 use waits::{Spans, Waits, Yields};
@@ -107,6 +109,9 @@ pub(super) struct Adaptive {
     surprised: bool,
     /// The last question was whether to look after a commit, and the answer was yes.
     checks: bool,
+    /// What has come is left where it is until the caller has no room; and how much that is.
+    puts_off: bool,
+    room: Room,
     /// Such a look found something, and no wait was needed since, or the thread stays awake in its waits: its next look comes
     /// soon anyway, and entries gather by themselves until then.
     outrun: bool,
@@ -181,6 +186,8 @@ impl Adaptive {
             told: false,
             surprised: true,
             checks: false,
+            puts_off: false,
+            room: Room::default(),
             outrun: false,
             awake: 0,
             distrusts: false,
@@ -199,8 +206,9 @@ impl Adaptive {
         self.pace.sent(batch.commands);
         self.clock = now;
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
-        // soon anyway: looking sooner would only find fewer at a time, as it does where any time will do.
-        self.checks = batch.in_flight > batch.commands && !self.outrun && self.slack != LatencySlack::UNLIMITED;
+        // soon anyway: looking sooner would only find fewer at a time, as it does where what has come may wait.
+        let waits = self.puts_off || self.slack == LatencySlack::UNLIMITED;
+        self.checks = batch.in_flight > batch.commands && !self.outrun && !waits;
         if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
     }
 
@@ -245,7 +253,10 @@ impl Adaptive {
             }
         }
         self.account(now, seen);
-        if work_is_known(seen) && !self.lets_wait(now, seen) || seen.budget_used_up && seen.in_flight > 0 {
+        let put_off = if work_is_known(seen) && !seen.budget_used_up { self.put_off(now, seen) } else { None };
+        self.puts_off = put_off.is_some();
+        let waits = self.puts_off || self.lets_wait(now, seen);
+        if work_is_known(seen) && !waits || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
             return Plan::Look { budget: WEIGHT };
         }
@@ -257,8 +268,16 @@ impl Adaptive {
             return Plan::Rest;
         }
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
+        if self.crowded {
+            self.room.full(seen.in_flight);
+        }
         self.flight.keep(seen.in_flight);
         self.holds.under = Nanos::ZERO;
+        if let Some(until) = put_off {
+            self.decisions.gathered += 1;
+            (self.asked, self.goes_on_at, self.doing) = (now, seen.goes_on_at, Doing::Gather);
+            return Plan::Nap { until };
+        }
         if let Some(until) = self.glance(now, seen) {
             (self.asked, self.doing) = (now, Doing::Glance);
             return Plan::Spin { until };

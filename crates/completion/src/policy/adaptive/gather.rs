@@ -71,7 +71,7 @@ impl Adaptive {
         }
         let last = self.last(now);
         let batches = in_flight > 1 && self.pays(now, in_flight, in_flight, first, end);
-        let fills = self.pace.fills(now, self.woke, in_flight, batches)?;
+        let fills = self.pace.fills(now, self.woke, in_flight, batches, end)?;
         if end < last {
             return None;
         }

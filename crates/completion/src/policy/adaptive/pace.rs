@@ -20,6 +20,10 @@ const MANY: u64 = 256;
 /// A caller who is late by so many times what a command takes is no longer late because of a burst.
 const LATE: u64 = 32;
 
+/// A nap for room may last for one in so many commands more or less than there is room for: then it is certain that their number
+/// changes, although his rate is not quite what it is believed to be.
+const SPARE: u64 = 8;
+
 /// So many times as fast as he goes on, a caller with a backlog is to catch up.
 const CATCHES_UP: u64 = 4;
 
@@ -30,8 +34,9 @@ pub(super) struct Pace {
     /// When he was ahead of his clock last, as far as counting goes, and what he has sent since.
     ahead: Option<Nanos>,
     commands: u32,
-    /// From one command to the next, on average.
+    /// From one command to the next, on average; and over how many.
     gap: u64,
+    over: u64,
     /// Until so many wait for room, waiting goes on.
     refills: bool,
     /// He has been late by so much since then that he does not catch up by himself.
@@ -51,8 +56,8 @@ impl Pace {
         };
         if self.commands >= COMMANDS {
             let (span, commands) = ((now - ahead).0, u64::from(self.commands));
-            let memory = if self.gap == 0 { 0 } else { MEMORY };
-            self.gap = self.gap.saturating_mul(memory).saturating_add(span) / (memory + commands);
+            self.gap = self.gap.saturating_mul(self.over).saturating_add(span) / (self.over + commands);
+            self.over = (self.over + commands).min(MEMORY);
             (self.ahead, self.commands) = (Some(now), 0);
         }
     }
@@ -137,23 +142,25 @@ impl Pace {
         first + if end <= woke + keeps_up { left } else { Nanos(left.0 / 2) }
     }
 
-    /// Until when it is worth waiting for room of so many, if it is; `batches` tells whether finding them together is. The
-    /// thread was `woke` last at that instant.
+    /// Until when it is worth waiting for room of so many, if it is, until `end` at most; `batches` tells whether finding them
+    /// together is. The thread was `woke` last at that instant.
     ///
     /// One wake-up in the time that he takes to go on as often as there is room, and he neither catches up nor falls further
     /// behind. Being ahead of his clock is what costs wake-ups: when only few of his commands wait for room, there shall be
-    /// more.
-    pub(super) fn fills(&mut self, now: Nanos, woke: Nanos, room: u32, batches: bool) -> Option<Nanos> {
+    /// more, if the naps may be long enough for that.
+    pub(super) fn fills(&mut self, now: Nanos, woke: Nanos, room: u32, batches: bool, end: Nanos) -> Option<Nanos> {
         let (backlog, room) = (self.backlog(now), u64::from(room));
         if backlog >= MANY {
             self.refills = false;
         } else if backlog < FEW {
             self.refills = true;
         }
+        let spare = room / SPARE;
+        let fit = woke + Nanos(self.gap.saturating_mul(room + spare)) < end;
         let commands = match backlog {
-            _ if self.refills => room + MANY,
+            _ if self.refills && fit => room + MANY,
             _ if !batches => return None,
-            backlog if backlog > 2 * MANY => room - room / 8,
+            backlog if self.refills || backlog > 2 * MANY => room - spare,
             _ => room,
         };
         Some(woke + Nanos(self.gap.saturating_mul(commands)))

@@ -14,6 +14,10 @@ const LOW_PART: u64 = 16;
 /// A command that takes so many times the low quantile is slow: an erase in its way, another phase of the device.
 const SLOW: u64 = 2;
 
+/// The median goes by one part in so many with each sample: of several that were sent together the fastest are found first, and it
+/// is not to follow them through their spread.
+const MIDDLE: u64 = 128;
+
 /// Deadline over the 99.9th percentile: k of the design.
 const LATE: u64 = 4;
 
@@ -155,7 +159,7 @@ impl Times {
         }
         walk_low(&mut self.low, age);
         if !slow {
-            let step = self.median / 32 + 1;
+            let step = self.median / MIDDLE + 1;
             let walked = if age >= self.median { self.median + step } else { self.median.saturating_sub(step).max(1) };
             self.median = walked.min(self.low.saturating_mul(SLOW));
         }

@@ -160,3 +160,49 @@ fn a_caller_who_lags_behind_is_spun_for_where_a_nap_takes_longer() {
     assert!(!spins(300, 2_000, LatencySlack::per_mille(1_000_000)), "he may");
     assert!(!spins(300, 2_000, LatencySlack::UNLIMITED), "any time will do");
 }
+
+/// What it does when it wakes for the caller's instant, `late` after the only one in flight was due; the caller goes on every
+/// [`GAP`], and has no room with [`ROOM`] in flight.
+fn woken_for_him(slack: LatencySlack, late: Nanos, urgent_waiting: u32) -> (Nanos, Plan) {
+    let mut policy = choices::taught(slack, DEVICE.0);
+    (policy.pace, _) = paced();
+    policy.room.full(ROOM);
+    let sent = Nanos::from_secs(2);
+    choices::submit(&mut policy, sent, 1, 1);
+    let now = sent + DEVICE + late;
+    let woke = Some(Woke { cause: Cause::Timer, late: Nanos::ZERO });
+    let his = now + Nanos(GAP);
+    (his, policy.next(now, &Seen { goes_on_at: Some(his), woke, urgent_waiting, ..choices::waiting(1) }))
+}
+
+#[test]
+fn what_has_come_is_left_where_it_is_if_the_caller_has_no_room_before_it_is_late() {
+    // 32 commands take him 64 µs.
+    let enough = LatencySlack::per_mille(10_000);
+    let (his, plan) = woken_for_him(enough, Nanos::ZERO, 0);
+    assert_eq!(plan, Plan::Nap { until: his });
+    let looks = |(_, plan)| matches!(plan, Plan::Look { .. });
+    // The twins: it would be late by then, it is late, and somebody waits.
+    assert!(looks(woken_for_him(LatencySlack::per_mille(4_000), Nanos::ZERO, 0)));
+    assert!(looks(woken_for_him(enough, Nanos::from_micros(60), 0)));
+    assert!(looks(woken_for_him(enough, Nanos::ZERO, 1)));
+}
+
+#[test]
+fn how_much_room_there_is_is_tried_until_it_was_seen() {
+    let mut room = Room::default();
+    room.left(8);
+    let tried = room.clone();
+    room.full(6);
+    room.left(20);
+    assert_eq!((tried.most, room.most), (11, 6));
+}
+
+#[test]
+fn naps_that_cannot_let_a_backlog_grow_let_it_shrink() {
+    let (mut pace, now) = paced();
+    let (room, even) = (ROOM, Nanos(u64::from(ROOM) * GAP));
+    // Hardly longer than he takes for as many as there is room for, if at all: his rate is not known so well.
+    assert!(pace.fills(now, now, room, true, now + even + Nanos(GAP)) < Some(now + even));
+    assert!(pace.fills(now, now, room, true, now + even + even) > Some(now + even));
+}

@@ -64,7 +64,8 @@ fn device(text: &str) -> Result<String, String> {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SlackArgs {
     /// How much later than if polled adaptive may find a completion, as a share of the command's device time: 10%, 0.1, or
-    /// inf. Less costs CPU, more saves it; 0 is as quick as poll
+    /// inf. Less costs CPU, more saves it; 0 is as quick as poll, and at inf what has come may wait until no more may be
+    /// in flight
     #[arg(long, value_name = "SHARE", default_value_t)]
     pub latency_slack: LatencySlack,
 }

@@ -44,7 +44,7 @@ pub struct LatencySlack(u32);
 impl LatencySlack {
     /// As if polled, whatever it costs.
     pub const NONE: LatencySlack = LatencySlack(0);
-    /// Whatever costs the least CPU time.
+    /// Whatever costs the least CPU time: what has come may wait until the caller has no room for more.
     pub const UNLIMITED: LatencySlack = LatencySlack(u32::MAX);
 
     /// Of so many thousandths.

@@ -417,7 +417,7 @@ impl Adaptive {
     fn keeps_up(&mut self, now: Nanos, seen: &Seen) -> bool {
         let Some(due) = seen.wants_room_at.filter(|_| self.slack <= LatencySlack::default()) else { return false };
         let Some(class) = self.flight.class() else { return false };
-        self.pace.falls_behind(now, due, self.service.median(class))
+        self.pace.falls_behind(now, due, self.service.median(class), self.delay())
     }
 
     /// Waiting costs no more than twice what it need have cost. Below the default it may: earliness has a price there.
@@ -525,6 +525,7 @@ impl Adaptive {
 
     fn sleep(&mut self, now: Nanos) -> Plan {
         self.decisions.slept += 1;
+        self.pace.sleeps();
         let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.holds.under + self.service.deadline(class));
         Plan::Sleep { until: if self.distrusts { deadline } else { Nanos::MAX } }
     }

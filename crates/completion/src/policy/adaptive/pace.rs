@@ -41,6 +41,8 @@ pub(super) struct Pace {
     refills: bool,
     /// He has been late by so much since then that he does not catch up by himself.
     falls: bool,
+    /// Sleeps since then.
+    sleeps: u32,
 }
 
 impl Pace {
@@ -49,7 +51,7 @@ impl Pace {
     #[inline]
     pub(super) fn clocked(&mut self, now: Nanos) {
         self.patience = PATIENCE;
-        (self.refills, self.falls) = (true, false);
+        (self.refills, self.falls, self.sleeps) = (true, false, 0);
         let Some(ahead) = self.ahead else {
             (self.ahead, self.commands) = (Some(now), 0);
             return;
@@ -84,11 +86,18 @@ impl Pace {
         self.patience == 0 && self.ahead.is_some()
     }
 
+    /// The thread goes to sleep.
+    pub(super) fn sleeps(&mut self) {
+        self.sleeps = self.sleeps.saturating_add(1);
+    }
+
     /// Whether he falls behind his clock for good, and each delay makes all that follows later. He has waited for room since `due`;
-    /// a command takes `median`. What is late by a few may be so because of a burst; what is by many does not catch up by
-    /// itself, and then it counts until he is ahead again.
-    pub(super) fn falls_behind(&mut self, now: Nanos, due: Nanos, median: Nanos) -> bool {
-        self.falls |= now > due + Nanos(median.0.saturating_mul(LATE));
+    /// a command takes `median`, and a sleep finds it later by `delay`. What is late by a few may be so because of a burst, and
+    /// what the device has held up is no sooner for a thread that stays awake; but if half of it is the sleeps' it does not catch up
+    /// by itself, and then it counts until he is ahead again.
+    pub(super) fn falls_behind(&mut self, now: Nanos, due: Nanos, median: Nanos, delay: Nanos) -> bool {
+        let late = now - due;
+        self.falls |= late.0 > median.0.saturating_mul(LATE) && late.0 <= delay.0.saturating_mul(2 * u64::from(self.sleeps));
         self.falls
     }
 

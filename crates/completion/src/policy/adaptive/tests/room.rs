@@ -60,9 +60,13 @@ fn a_nap_that_keeps_up_with_the_caller_may_take_what_is_allowed() {
 #[test]
 fn who_is_late_by_more_than_a_burst_falls_behind_until_he_is_ahead_again() {
     let (mut pace, now) = paced();
-    let falls = |pace: &mut Pace, late: u64| pace.falls_behind(now, now - Nanos(DEVICE.0 * late), DEVICE);
-    assert!(!falls(&mut pace, 10));
-    assert!(falls(&mut pace, 40));
+    let delay = Nanos(DEVICE.0 / 4);
+    let falls = |pace: &mut Pace, late: u64| pace.falls_behind(now, now - Nanos(DEVICE.0 * late), DEVICE, delay);
+    (0..79).for_each(|_| pace.sleeps());
+    assert!(!falls(&mut pace, 10), "a burst");
+    assert!(!falls(&mut pace, 40), "most of it is the device's");
+    pace.sleeps();
+    assert!(falls(&mut pace, 40), "half of it is what 80 sleeps have taken");
     assert!(falls(&mut pace, 10), "he has not caught up");
     pace.clocked(now);
     assert!(!falls(&mut pace, 10));

@@ -395,9 +395,9 @@ impl Queue {
     }
 
     /// Tells `adaptive` that whoever waits on this queue only waits for room, and since when: it has a request that was to start at
-    /// `due`, or is to. Waits that follow then look sooner as long as it is late by more than the slack allows, so that a caller
-    /// with a clock of his own is not slowed down for good by sleeps that are a little longer than he has time. It stays told until
-    /// the next call; `None` where nothing is due, which is also what is assumed if this is never called.
+    /// `due`, or is to. A caller with a clock of his own is then not slowed down for good by sleeps that take longer than he has time:
+    /// once he is late by much, and half of that is theirs, waits that follow stay awake until he has caught up, at slacks up to the
+    /// default. It stays told until the next call; `None`, as if this were never called: nothing is due.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
         self.lanes().for_each(|lane| lane.set_wants_room_at(due));
     }

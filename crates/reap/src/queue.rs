@@ -1,8 +1,9 @@
 //! A software queue: one thread's way to a device.
 
+mod foreign;
+
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use completion::{Batch, Cause, Coalesce, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
@@ -23,6 +24,7 @@ use crate::namespace::Namespace;
 use crate::posting::Posting;
 use crate::request::{Completion, Request};
 use crate::wakeups::Wakeups;
+pub use foreign::Turned;
 
 /// A software queue of one controller: what [`crate::Queue`] is, or has one of for each path.
 pub struct Queue {
@@ -39,16 +41,6 @@ pub struct Queue {
     clock: Cell<Nanos>,
     slack: Cell<LatencySlack>,
     signal: Arc<Signal>,
-}
-
-/// What [`Queue::turn`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turned {
-    /// Entries found.
-    pub found: u32,
-    /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
-    /// becomes readable when there is.
-    pub more: bool,
 }
 
 impl Queue {
@@ -206,37 +198,6 @@ impl Queue {
         report(self.place.drive(&[self], self.clock.get(), until, true, enough));
     }
 
-    /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
-    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
-    /// [`Queue::leave_loop`] before the loop stops watching.
-    pub fn turn(&self, budget: u32) -> Turned {
-        _ = self.drain_events();
-        self.commit();
-        self.adopt();
-        let (found, _) = self.look(budget.max(1));
-        self.commit();
-        self.looker.borrow_mut().seen.leaving = true;
-        self.plan(hw::now(), Nanos::MAX);
-        self.arm(true);
-        let more = self.soft().done() > 0 || self.look_once_more(true);
-        Turned { found, more }
-    }
-
-    /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
-    /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
-    pub fn leave_loop(&self) {
-        self.arm(false);
-        self.soft().bell.mask();
-    }
-
-    /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        match self.looker.borrow().plan {
-            Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until } => Some(until).filter(|&u| u != Nanos::MAX),
-            Plan::Look { .. } | Plan::Rest => None,
-        }
-    }
-
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub fn set_mode(&self, mode: Mode) {
         cycle::prepare(mode);
@@ -253,8 +214,7 @@ impl Queue {
         }
     }
 
-    /// Tells [`Mode::ADAPTIVE`] that whoever waits on this queue only waits for room, for a request that is or was due at this
-    /// instant: what has waited is late. It stays told until the next call.
+    /// See [`crate::Queue::set_wants_room_at`].
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
         self.looker.borrow_mut().seen.wants_room_at = due;
     }
@@ -591,12 +551,5 @@ impl Drop for Queue {
         self.soft().holds.set(Coalesce::OFF);
         self.soft().requests().disown_all();
         self.shared.give_back(&self.queue, self.me);
-    }
-}
-
-/// Readable when [`Queue::turn`] has something to do.
-impl AsFd for Queue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.place.as_fd()
     }
 }

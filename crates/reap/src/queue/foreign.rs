@@ -1,0 +1,58 @@
+//! A software queue in a foreign loop, which waits on its file descriptor: epoll, an async runtime.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use completion::Plan;
+use units::Nanos;
+
+use super::Queue;
+
+/// What [`Queue::turn`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// Entries found.
+    pub found: u32,
+    /// There is more to do at once: call again, after whatever else the loop has to do. Otherwise the file descriptor
+    /// becomes readable when there is.
+    pub more: bool,
+}
+
+impl Queue {
+    /// For a foreign loop: commits, takes at most `budget` entries, and leaves the notification armed, so that the
+    /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
+    /// [`Queue::leave_loop`] before the loop stops watching.
+    pub fn turn(&self, budget: u32) -> Turned {
+        _ = self.drain_events();
+        self.commit();
+        self.adopt();
+        let (found, _) = self.look(budget.max(1));
+        self.commit();
+        self.looker.borrow_mut().seen.leaving = true;
+        self.plan(hw::now(), Nanos::MAX);
+        self.arm(true);
+        let more = self.soft().done() > 0 || self.look_once_more(true);
+        Turned { found, more }
+    }
+
+    /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
+    /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
+    pub fn leave_loop(&self) {
+        self.arm(false);
+        self.soft().bell.mask();
+    }
+
+    /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        match self.looker.borrow().plan {
+            Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until } => Some(until).filter(|&u| u != Nanos::MAX),
+            Plan::Look { .. } | Plan::Rest => None,
+        }
+    }
+}
+
+/// Readable when [`Queue::turn`] has something to do.
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.place.as_fd()
+    }
+}

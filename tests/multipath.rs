@@ -9,7 +9,12 @@ use std::time::Duration;
 use reap::paths::Policy;
 use reap::{Change, Completion, Device, Loss, Mode, Nanos, OpenOptions, PathLink, Queue, Request};
 
-const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=200ms";
+/// Two paths that nothing watches.
+const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=0s";
+
+/// Where paths are watched, for so long: a Keep Alive that is late because this machine is busy loses a path as well, and none of
+/// its threads stands still for seconds.
+const WATCHED: &str = "keep_alive=2s";
 
 fn open(uri: &str, options: OpenOptions) -> Device {
     Device::open_with(uri, &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
@@ -102,7 +107,8 @@ fn futures_and_flushes_go_over_paths_too() {
 /// go another way although its reset has yet to fail.
 #[test]
 fn a_path_that_hangs_is_left_and_used_again() {
-    let device = open(&format!("{TWO}&policy=numa"), OpenOptions { timeout: Nanos::from_secs(3600), ..OpenOptions::default() });
+    let device =
+        open(&format!("{TWO_QUIET}&policy=numa&{WATCHED}"), OpenOptions { timeout: Nanos::from_secs(3600), ..OpenOptions::default() });
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let read = |queue: &Queue| {
         queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
@@ -174,7 +180,7 @@ const TWO_QUIET: &str = "multipath:?path=mem:64M?profile=optane&path=mem:64M?pro
 /// out, or comes back and is reset.
 #[test]
 fn a_write_that_a_lost_controller_holds_does_not_come_back() {
-    for (parameters, back_first) in [("keep_alive=100ms", false), ("keep_alive=0s", true)] {
+    for (parameters, back_first) in [(WATCHED, false), ("keep_alive=0s", true)] {
         let (device, generation) = held_write(parameters, back_first);
         assert_eq!(generation(&device), 2, "{parameters}");
         if !back_first {
@@ -460,8 +466,7 @@ fn kills() -> u64 {
 /// application, no byte is wrong, and the longest stall is told.
 #[test]
 fn a_path_is_killed_and_returns_at_random_moments() {
-    let uri = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=latency&keep_alive=100ms";
-    let device = open(uri, OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() });
+    let device = open(&format!("{TWO_QUIET}&policy=latency&{WATCHED}"), OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() });
     let queue = device.queue().unwrap();
     let mut load = Load::new(&queue, 512, 0x5eed);
     let kills = kills();

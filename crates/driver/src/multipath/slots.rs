@@ -88,7 +88,7 @@ impl Slots {
         self.free = slot;
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn capacity(&self) -> usize {
         self.list.len()
     }

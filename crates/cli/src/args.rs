@@ -210,7 +210,8 @@ pub struct SimArgs {
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]
+    /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]. With --sweep: how many a cell may
+    /// have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub seeds: Option<u32>,
     /// Reproduce the posts' tables instead: what was published, what the simulator says, and how good its predictions are
@@ -221,7 +222,7 @@ pub struct SimArgs {
     pub calibrate: bool,
     /// Run the sweep instead: loads of 1 to 90 % × queue depths 1 to 128 × four profiles × two price lists × all modes, and
     /// how far `adaptive` is from each of the others
-    #[arg(long, conflicts_with_all = ["scenario", "seeds"])]
+    #[arg(long, conflicts_with = "scenario")]
     pub sweep: bool,
     /// With --sweep: queue depths 1 and 32 and loads of 10, 50 and 90 % only, 40,000 I/Os
     #[arg(long, requires = "sweep")]
@@ -245,7 +246,8 @@ pub struct SimArgs {
     /// of a sweep, bare-metal and then vm]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
-    /// I/Os of each mode in each cell of the sweep; devices that alternate between phases get twice as many [default: 1000000]
+    /// I/Os of each mode in each cell of the sweep, shared by 8 seeds; more seeds have as many each, and devices that alternate
+    /// between phases twice as many [default: 400000]
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub ios: Option<u64>,
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal

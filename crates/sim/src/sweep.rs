@@ -3,8 +3,9 @@
 //!
 //! A [`Cell`] is a place to compare modes at: its load is a part of what `poll` does there in a closed loop, measured
 //! beforehand. *Regret* at a cell against a mode m is max(p99 ÷ m's p99, CPU ÷ m's CPU), of the setting of the knob that is
-//! best against m on one half of the seeds, judged on the other half. Best is the setting whose worst seed is best: some modes
-//! collapse on one seed and not on the next, and what is far better than a collapse need not be any good.
+//! best against m on one half of the seeds, judged on the other half. That says something if the halves speak for each other,
+//! and they do not everywhere: some modes collapse on one seed and not on the next. So what is best is so whichever one seed is
+//! left out, and a cell whose [halves disagree](Halves::agree) gets more seeds.
 
 use completion::LatencySlack;
 use device::{Profile, Service};
@@ -13,8 +14,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::{Costs, Outcome, Scenario, SimError, closed_loop, file, open_loop};
+use crate::{Costs, Scenario, SimError, closed_loop, file, open_loop};
 use completion::Mode;
+use workload::Histogram;
 
 /// Loads, in per cent of what `poll` reaches.
 pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
@@ -34,8 +36,13 @@ pub const SLACKS: [LatencySlack; 11] = [
     LatencySlack::per_mille(10_000),
     LatencySlack::UNLIMITED,
 ];
-/// Seeds of a cell, which share its I/Os; even, so that they can be halved.
+/// Seeds that each cell has, which share its I/Os; even, so that they can be halved.
 pub const SEEDS: u64 = 8;
+/// Seeds that a cell may have whose halves disagree; each is as long as the first.
+pub const MOST_SEEDS: u64 = 32;
+/// The ratio up to which two halves agree: then neither is further from both together than the goal lets `adaptive` be from
+/// another mode, 5 %.
+const AGREEMENT: f64 = 1.1;
 /// So many times the I/Os has a device that alternates between phases.
 pub const PHASED: u64 = 2;
 /// I/Os of the closed loop that measures what `poll` reaches.
@@ -154,13 +161,16 @@ pub struct Point {
     pub cpu: f64,
 }
 
+/// What a seed says: CPU time per I/O in nanoseconds, and the latencies from the intended start.
+pub type Seed = (f64, Histogram);
+
 impl Point {
     /// Of some seeds together. `None` of nothing.
-    pub fn of(outcomes: &[Outcome]) -> Option<Point> {
-        let mut latency = outcomes.first()?.stats.read.intended.clone();
-        outcomes[1..].iter().for_each(|outcome| latency.merge(&outcome.stats.read.intended));
-        let p99 = *latency.histogram?.percentiles(&[99.0]).first()? as f64;
-        let cpu = outcomes.iter().map(Outcome::cpu_ns_per_io).sum::<f64>() / outcomes.len() as f64;
+    pub fn of(seeds: &[Seed]) -> Option<Point> {
+        let mut latencies = Histogram::default();
+        seeds.iter().for_each(|(_, seed)| latencies.merge(seed));
+        let p99 = *latencies.percentiles(&[99.0]).first()? as f64;
+        let cpu = seeds.iter().map(|(cpu, _)| cpu).sum::<f64>() / seeds.len() as f64;
         Some(Point { p99, cpu })
     }
 
@@ -173,21 +183,30 @@ impl Point {
 /// The two halves of the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Halves {
-    /// Each seed that a setting is chosen by.
+    /// What a setting is chosen by: all seeds of the half together, and then without each one of them in turn.
     pub choosing: Vec<Point>,
     /// All that it is judged on, together.
     pub judging: Point,
 }
 
 impl Halves {
-    /// Of one outcome for each seed. `None` of fewer than two.
-    pub fn of(outcomes: &[Outcome]) -> Option<Halves> {
-        let (choosing, judging) = outcomes.split_at(outcomes.len() / 2);
-        let choosing: Vec<Point> = choosing.iter().filter_map(|outcome| Point::of(std::slice::from_ref(outcome))).collect();
-        Point::of(judging).filter(|_| !choosing.is_empty()).map(|judging| Halves { choosing, judging })
+    /// Of all seeds. `None` of fewer than two, and of seeds without I/Os.
+    pub fn of(seeds: &[Seed]) -> Option<Halves> {
+        let (choosing, judging) = seeds.split_at(seeds.len() / 2);
+        let without = |n: usize| [&choosing[..n], &choosing[n + 1..]].concat();
+        let choosing = std::iter::once(Point::of(choosing)?).chain((0..choosing.len()).filter_map(|n| Point::of(&without(n)))).collect();
+        Some(Halves { choosing, judging: Point::of(judging)? })
     }
 
-    /// How much worse than `other` on the seed on which it is worst.
+    /// Whether either half would do for the other. It is asked of each mode by itself, so that no verdict depends on whether more
+    /// seeds would suit it.
+    pub fn agree(&self) -> bool {
+        let agree = |choosing: &Point| choosing.ratio(&self.judging).max(self.judging.ratio(choosing)) <= AGREEMENT;
+        self.choosing.first().is_some_and(agree)
+    }
+
+    /// How much worse than `other` with the choosing seeds, whichever one of them may be missing: what is far better than a mode that
+    /// collapsed once need not be any good, and what is not as good on the one seed on which it did not collapse may be.
     fn worst(&self, other: &Halves) -> f64 {
         self.choosing.iter().zip(&other.choosing).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
     }

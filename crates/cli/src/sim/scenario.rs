@@ -1,5 +1,6 @@
 //! One scenario under several modes and with several seeds.
 
+mod figures;
 mod rows;
 mod table;
 
@@ -11,6 +12,7 @@ use ::sim::{Outcome, Scenario, SimError};
 use anyhow::{Context, Result, bail};
 use completion::Mode;
 
+pub use figures::Figures;
 pub use rows::row;
 
 use super::{pool, replay};

@@ -2,14 +2,15 @@
 
 mod journal;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::sim::sweep::{self, Cell, Grid, Halves, PHASED, REFINEMENTS, SEEDS, SLACKS};
-use ::sim::{Outcome, SimError};
+use ::sim::SimError;
+use ::sim::sweep::{self, Cell, Grid, Halves, MOST_SEEDS, PHASED, REFINEMENTS, SEEDS, SLACKS, Seed};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
@@ -26,16 +27,18 @@ use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::digits;
 use crate::rows::{Results, Row, Scene};
+use crate::sim::scenario::Figures;
 use crate::stop;
 
-/// I/Os of each mode in each cell, unless the user says otherwise (and of devices with phases more): the whole sweep's, and that of `--quick`.
-const IOS: u64 = 1_000_000;
+/// I/Os of each mode in each cell with the seeds that all cells have, unless the user says otherwise (and of devices with phases more): the
+/// whole sweep's, and that of `--quick`.
+const IOS: u64 = 400_000;
 const QUICK_IOS: u64 = 40_000;
 
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
     work not. Latencies: from the intended start until the completion was found. Regret: the setting of --latency-slack with the least max(p99 ÷ \
-    its p99, CPU ÷ its CPU) on the worst seed of one half, judged on the other half.";
+    its p99, CPU ÷ its CPU) on one half of the seeds, whichever one of them is left out, judged on the other half.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -43,6 +46,9 @@ struct Task {
     mode: Mode,
     slack: LatencySlack,
     capacity: f64,
+    seeds: u64,
+    /// What is known of the first of them.
+    begun: Vec<Figures>,
 }
 
 /// What came of a task.
@@ -58,6 +64,8 @@ struct Sweep {
     /// With each seed, of devices without phases.
     ios: u64,
     seed: u64,
+    /// Seeds of a cell whose halves disagree.
+    most_seeds: u64,
     stop: Arc<AtomicBool>,
     /// Where what is done is kept; only results that go to a file have one.
     journal: Option<Mutex<Journal>>,
@@ -74,6 +82,9 @@ struct Regret {
     ratio: f64,
     /// The setting that was judged.
     latency_slack: String,
+    /// Seeds of the cell, and whether their halves agree about every mode there.
+    seeds: u64,
+    halves_agree: bool,
 }
 
 /// Runs the sweep, and prints the worst.
@@ -87,17 +98,19 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
     let mut page = report::open(args.html.as_deref())?;
     let grid = grid(args, seed)?;
-    let ios = (ios(args) / SEEDS).max(1);
-    let journal = args.json.as_deref().map(|path| journal(path, args.resume, describe(&grid, &modes, ios, seed)?)).transpose()?;
+    let (ios, most_seeds) = ((ios(args) / SEEDS).max(1), most_seeds(args)?);
+    let journal =
+        args.json.as_deref().map(|path| journal(path, args.resume, describe(&grid, &modes, ios, seed, most_seeds)?)).transpose()?;
     let mut tasks = tasks(&grid, &modes, seed)?;
-    let sweep = Sweep { cells: grid.cells(), ios, seed, stop, journal: journal.flatten().map(Mutex::new) };
-    let mut ran = sweep.run_all(&tasks, "cells × modes")?;
+    let sweep = Sweep { cells: grid.cells(), ios, seed, most_seeds, stop, journal: journal.flatten().map(Mutex::new) };
+    let mut ran = sweep.run_all(&mut tasks, "cells × modes")?;
+    sweep.settle(&mut tasks, &mut ran)?;
     let mut more = finer(&sweep.cells, &tasks, &ran);
     for _ in 0..REFINEMENTS {
         if more.is_empty() || sweep.stopped() {
             break;
         }
-        ran.extend(sweep.run_all(&more, "finer settings")?);
+        ran.extend(sweep.run_all(&mut more, "finer settings")?);
         tasks.append(&mut more);
         more = finer(&sweep.cells, &tasks, &ran);
     }
@@ -111,13 +124,15 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let regrets = regrets(&sweep.cells, &tasks, &ran);
     let mut results =
-        Results { title: format!("Sweep of {done} runs, {} I/Os each", ios * SEEDS), device: "simulated".into(), ..Results::default() };
+        Results { title: format!("Sweep of {done} runs, {ios} I/Os with each seed"), device: "simulated".into(), ..Results::default() };
     // Settings that were tried later stand with their cell.
     let mut rows: Vec<(usize, Row)> = tasks.iter().zip(ran).filter_map(|(task, ran)| Some((task.cell, ran?.row))).collect();
     rows.sort_by_key(|(cell, _)| *cell);
     results.rows = rows.into_iter().map(|(_, row)| row).collect();
     results.extra.insert("seed".into(), seed.into());
     results.extra.insert("ios_per_cell".into(), (ios * SEEDS).into());
+    results.extra.insert("ios_per_seed".into(), ios.into());
+    results.extra.insert("most_seeds".into(), most_seeds.into());
     results.extra.insert("complete".into(), complete.into());
     results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
     if let Some(page) = page.take() {
@@ -134,7 +149,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         journal.into_inner().unwrap_or_else(PoisonError::into_inner).remove()?;
     }
     let mut output = Output::open(None)?;
-    output.write(&show(&regrets, done, ios * SEEDS))?;
+    output.write(&show(&regrets, done, ios))?;
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -176,16 +191,27 @@ fn ios(args: &SimArgs) -> u64 {
     args.ios.unwrap_or(if args.quick { QUICK_IOS } else { IOS })
 }
 
+/// Seeds that a cell may have.
+///
+/// # Errors
+/// The user allows fewer than each cell has.
+fn most_seeds(args: &SimArgs) -> Result<u64> {
+    let most = args.seeds.map_or(if args.quick { SEEDS } else { MOST_SEEDS }, u64::from);
+    ensure!(most >= SEEDS, "--seeds {most}: each cell of the sweep has {SEEDS}, and may have more where these disagree");
+    Ok(most)
+}
+
 /// Everything that a run's figures depend on, and which runs there are.
 ///
 /// # Errors
 /// The program cannot read itself.
-fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64) -> Result<Map<String, Value>> {
+fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64, most_seeds: u64) -> Result<Map<String, Value>> {
     let profiles: Vec<&str> = grid.profiles.iter().map(|profile| profile.name.as_str()).collect();
     let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
     let described = [
         ("seed", json!(seed)),
         ("ios_per_cell", json!(ios * SEEDS)),
+        ("most_seeds", json!(most_seeds)),
         ("loads", json!(grid.loads)),
         ("qd", json!(grid.depths)),
         ("profiles", json!(profiles)),
@@ -210,28 +236,53 @@ fn journal(json: &Path, resume: bool, sweep: Map<String, Value>) -> Result<Optio
 
 impl Sweep {
     /// Runs them on all cores, but for those that the journal knows; what was not begun before the stop is `None`.
-    fn run_all(&self, tasks: &[Task], what: &str) -> Result<Vec<Option<Ran>>> {
+    fn run_all(&self, tasks: &mut [Task], what: &str) -> Result<Vec<Option<Ran>>> {
         let mut all: Vec<Option<Ran>> =
             tasks.iter().map(|task| self.with_journal(|journal| journal.take(&self.name(task))).flatten()).collect();
         let left: Vec<usize> = (0..tasks.len()).filter(|&at| all[at].is_none()).collect();
         // A run that fails ends the sweep: the others' results wait in the journal.
         let run = |&at: &usize| self.run(&tasks[at]).inspect_err(|_| self.stop.store(true, Relaxed));
         for (&at, result) in left.iter().zip(pool::each(&left, what, &self.stop, run)) {
-            all[at] = result.transpose().context("the sweep")?;
+            let Some((ran, runs)) = result.transpose().context("the sweep")? else { continue };
+            (all[at], tasks[at].begun) = (Some(ran), runs);
         }
         Ok(all)
     }
 
-    fn run(&self, task: &Task) -> Result<Ran> {
-        let ran = ran(&self.cells[task.cell], task, self.cells[task.cell].ios(self.ios), self.seed)?;
+    fn run(&self, task: &Task) -> Result<(Ran, Vec<Figures>)> {
+        let runs = runs(&self.cells[task.cell], task, self.cells[task.cell].ios(self.ios), self.seed)?;
+        let ran = ran(&self.cells[task.cell], task, &runs)?;
         self.with_journal(|journal| journal.add(&self.name(task), &ran)).transpose()?;
-        Ok(ran)
+        Ok((ran, runs))
+    }
+
+    /// Has every cell whose halves disagree run again with twice the seeds, until they agree or there are as many as there may be.
+    fn settle(&self, tasks: &mut [Task], ran: &mut [Option<Ran>]) -> Result<()> {
+        while !self.stopped() {
+            let cells: Vec<usize> = (0..self.cells.len()).filter(|&cell| self.needs_seeds(cell, tasks, ran)).collect();
+            let again: Vec<usize> = (0..tasks.len()).filter(|&at| cells.contains(&tasks[at].cell)).collect();
+            let mut more: Vec<Task> = again.iter().map(|&at| tasks[at].with_twice_the_seeds()).collect();
+            // What nobody goes on with takes room.
+            tasks.iter_mut().for_each(|task| task.begun = Vec::new());
+            if more.is_empty() {
+                break;
+            }
+            let results = self.run_all(&mut more, "more seeds")?;
+            take_over(tasks, ran, again.into_iter().zip(more.into_iter().zip(results)).collect());
+        }
+        Ok(())
+    }
+
+    /// Whether a cell is to have more seeds, and may.
+    fn needs_seeds(&self, cell: usize, tasks: &[Task], ran: &[Option<Ran>]) -> bool {
+        let may = |task: &Task| task.cell != cell || task.seeds * 2 <= self.most_seeds;
+        tasks.iter().all(may) && !halves_agree(cell, tasks, ran)
     }
 
     /// By what name the journal knows a task.
     fn name(&self, task: &Task) -> String {
         let cell = &self.cells[task.cell];
-        format!("{} {} qd {} load {} {}", cell.costs, cell.profile.name, cell.depth, cell.load, task.label())
+        format!("{} {} qd {} load {} {} × {} seeds", cell.costs, cell.profile.name, cell.depth, cell.load, task.label(), task.seeds)
     }
 
     fn with_journal<T>(&self, act: impl FnOnce(&mut Journal) -> T) -> Option<T> {
@@ -253,6 +304,26 @@ impl Task {
     fn label(&self) -> String {
         if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.slack) } else { self.mode.to_string() }
     }
+
+    /// The same once more, which takes over what is known of the first seeds.
+    fn with_twice_the_seeds(&mut self) -> Task {
+        Task { seeds: self.seeds * 2, begun: std::mem::take(&mut self.begun), ..*self }
+    }
+}
+
+/// Puts what was run again in its place, if all of its cell was: a mode has to have as many seeds as the ones that it is compared with.
+fn take_over(tasks: &mut [Task], ran: &mut [Option<Ran>], again: Vec<(usize, (Task, Option<Ran>))>) {
+    let stopped_in: Vec<usize> = again.iter().filter(|(_, (_, ran))| ran.is_none()).map(|(_, (task, _))| task.cell).collect();
+    for (at, (task, result)) in again.into_iter().filter(|(_, (task, _))| !stopped_in.contains(&task.cell)) {
+        (tasks[at], ran[at]) = (task, result);
+    }
+}
+
+/// Whether in a cell the halves agree about each mode and each of [`SLACKS`]. Finer settings are not asked: which there are depends
+/// on how close they come to some mode, and who gets more seeds must not.
+fn halves_agree(cell: usize, tasks: &[Task], ran: &[Option<Ran>]) -> bool {
+    let asked = |task: &Task| task.cell == cell && (task.mode != Mode::ADAPTIVE || SLACKS.contains(&task.slack));
+    tasks.iter().zip(ran).filter(|(task, _)| asked(task)).all(|(_, ran)| ran.as_ref().is_none_or(|ran| ran.halves.agree()))
 }
 
 /// Settings of the knob that are still to be tried, in cells where none is close to some mode.
@@ -264,7 +335,7 @@ fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
             let Some(ran) = ran else { continue };
             for slack in sweep::finer(&settings, &ran.halves) {
                 if !more.iter().any(|known| known.cell == at && known.slack == slack) {
-                    more.push(Task { cell: at, mode: Mode::ADAPTIVE, slack, capacity: task.capacity });
+                    more.push(Task { mode: Mode::ADAPTIVE, slack, begun: Vec::new(), ..*task });
                 }
             }
         }
@@ -291,22 +362,31 @@ fn tasks(grid: &Grid, modes: &[Mode], seed: u64) -> Result<Vec<Task>> {
     for cell in 0..cells.len() {
         for &mode in modes {
             let slacks: &[LatencySlack] = if mode == Mode::ADAPTIVE { &SLACKS } else { &[LatencySlack::NONE] };
-            tasks.extend(slacks.iter().map(|&slack| Task { cell, mode, slack, capacity: capacities[cell / loads] }));
+            let capacity = capacities[cell / loads];
+            tasks.extend(slacks.iter().map(|&slack| Task { cell, mode, slack, capacity, seeds: SEEDS, begun: Vec::new() }));
         }
     }
     Ok(tasks)
 }
 
-/// All seeds of a task: its row, and each half's figures.
-fn ran(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Ran, SimError> {
-    let outcomes: Vec<Outcome> = (0..SEEDS)
-        .map(|n| cell.scenario(task.mode, task.slack, task.capacity, ios, seed.wrapping_add(n)).run())
-        .collect::<Result<_, SimError>>()?;
+/// All seeds of a task, those that are known already first.
+fn runs(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Vec<Figures>, SimError> {
+    let known = task.begun.iter().cloned().map(Ok);
+    let more = (task.begun.len() as u64..task.seeds).map(|n| {
+        let scenario = cell.scenario(task.mode, task.slack, task.capacity, ios, seed.wrapping_add(n));
+        scenario.run().map(|outcome| Figures::of(&outcome))
+    });
+    known.chain(more).collect()
+}
+
+/// What they come to: a task's row, and each half's figures.
+fn ran(cell: &Cell, task: &Task, runs: &[Figures]) -> Result<Ran, SimError> {
     let unfit = || SimError::Unfit("a cell without I/Os".into());
-    let halves = Halves::of(&outcomes).ok_or_else(unfit)?;
+    let seeds: Vec<Seed> = runs.iter().map(|run| (run.cpu, run.histogram())).collect();
+    let halves = Halves::of(&seeds).ok_or_else(unfit)?;
     let scene = Scene { load_pct: f64::from(cell.load), qd: cell.depth.into(), profile: cell.profile.name.clone(), ..Scene::default() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut row = scenario::row(task.label(), &scene, &outcomes.iter().collect::<Vec<_>>(), &mut rng).ok_or_else(unfit)?;
+    let mut row = scenario::row(task.label(), &scene, runs, &mut rng).ok_or_else(unfit)?;
     row.extra.insert("costs".into(), Value::from(cell.costs));
     row.extra.insert("capacity_iops".into(), json!(task.capacity));
     Ok(Ran { row, halves })
@@ -321,6 +401,7 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
             continue;
         }
         let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
+        let halves_agree = halves_agree(at, tasks, ran);
         for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
             let judged = ran.as_ref().and_then(|ran| sweep::regret(&halves, &ran.halves));
             regrets.extend(judged.map(|(best, ratio)| Regret {
@@ -331,6 +412,8 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
                 costs: cell.costs,
                 ratio,
                 latency_slack: settings[best].0.to_string(),
+                seeds: task.seeds,
+                halves_agree,
             }));
         }
     }
@@ -339,8 +422,10 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
 
 /// By mode: the median, how many cells are beyond 5 %, and the worst with its place.
 fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
-    let mut text =
-        format!("{runs} runs of {} I/Os each (of devices with phases: {PHASED} times as many), in virtual time.\n", digits(ios as f64));
+    let mut text = format!(
+        "{runs} runs of {} I/Os with each seed (of devices with phases: {PHASED} times as many), in virtual time.\n",
+        digits(ios as f64)
+    );
     if regrets.is_empty() {
         return text + "No cell has `adaptive` with all settings of its knob and another mode to compare it with.\n";
     }
@@ -376,9 +461,25 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    text += &format!("{table}\n");
-    text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on the worst\n\
-            seed of one half, judged on the other half together. 1.00: as good in both; the worst cell's place and setting stand beside it.\n"
+    text += &format!("{table}\n{}", show_seeds(regrets));
+    text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on one half of\n\
+            the seeds, whichever one of them is left out, judged on the other. 1.00: as good in both; the worst cell's place and setting stand\n\
+            beside it.\n"
+}
+
+/// How many cells had how many seeds, and in how many of them the halves disagreed to the end.
+fn show_seeds(regrets: &[Regret]) -> String {
+    let place = |regret: &Regret| (regret.costs, regret.profile.clone(), regret.qd, regret.load_pct);
+    let mut cells: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+    for of_cell in regrets.chunk_by(|a, b| place(a) == place(b)) {
+        let (all, disagree) = cells.entry(of_cell[0].seeds).or_default();
+        (*all, *disagree) = (*all + 1, *disagree + u32::from(!of_cell[0].halves_agree));
+    }
+    let of = |(seeds, (all, disagree)): (&u64, &(u32, u32))| match disagree {
+        0 => format!("{seeds} in {all}"),
+        n => format!("{seeds} in {all}, of which {n} have halves that disagree all the same"),
+    };
+    format!("Seeds of a cell: {}.\n", cells.iter().map(of).collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Outcome;
 
 #[test]
 fn the_grid_has_every_combination_once() {
@@ -21,6 +22,10 @@ fn profiles_are_drawn_within_what_drives_do() {
     assert_ne!(drawn(1).read, drawn(2).read);
 }
 
+fn seed(outcome: Outcome) -> Seed {
+    (outcome.cpu_ns_per_io(), outcome.stats.read.intended.histogram.unwrap())
+}
+
 /// The load of a cell is the part of the capacity that arrives, and is done.
 #[test]
 fn a_cell_runs_at_its_load() {
@@ -29,7 +34,7 @@ fn a_cell_runs_at_its_load() {
     let outcome = cell.scenario(Mode::POLL, LatencySlack::NONE, capacity, 20_000, 1).run().unwrap();
     let load = outcome.iops() / capacity;
     assert!((0.47..0.53).contains(&load), "{load}");
-    let point = Point::of(&[outcome]).unwrap();
+    let point = Point::of(&[seed(outcome)]).unwrap();
     assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
 }
 
@@ -44,7 +49,7 @@ fn a_device_with_phases_is_watched_for_longer() {
 fn adaptive_has_messages_held_back_as_coalesce_does() {
     let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 1, load: 5 };
     let capacity = cell.capacity(1).unwrap();
-    let point = |mode, slack| Point::of(&[cell.scenario(mode, slack, capacity, 20_000, 1).run().unwrap()]).unwrap();
+    let point = |mode, slack| Point::of(&[seed(cell.scenario(mode, slack, capacity, 20_000, 1).run().unwrap())]).unwrap();
     let (held, alone) = (LatencySlack::per_mille(10_000), LatencySlack::per_mille(5_000));
     let coalesce = point(Mode::COALESCE, LatencySlack::default());
     let ratio = point(Mode::ADAPTIVE, held).ratio(&coalesce);
@@ -52,34 +57,66 @@ fn adaptive_has_messages_held_back_as_coalesce_does() {
     assert!(point(Mode::ADAPTIVE, alone).ratio(&coalesce) > 1.2, "by itself it is not");
 }
 
-fn halves(choosing: &[(f64, f64)], judging: (f64, f64)) -> Halves {
-    let point = |&(p99, cpu): &(f64, f64)| Point { p99, cpu };
-    Halves { choosing: choosing.iter().map(point).collect(), judging: point(&judging) }
+fn halves(choosing: (f64, f64), judging: (f64, f64)) -> Halves {
+    let point = |(p99, cpu): (f64, f64)| Point { p99, cpu };
+    Halves { choosing: vec![point(choosing)], judging: point(judging) }
 }
 
 /// A setting that is lucky on the seeds it is chosen by is judged on the others.
 #[test]
 fn regret_is_judged_on_other_seeds_than_it_is_chosen_by() {
-    let other = halves(&[(100.0, 100.0); 2], (100.0, 100.0));
-    let lucky = halves(&[(50.0, 50.0); 2], (300.0, 50.0));
-    let steady = halves(&[(90.0, 90.0); 2], (90.0, 95.0));
+    let other = halves((100.0, 100.0), (100.0, 100.0));
+    let lucky = halves((50.0, 50.0), (300.0, 50.0));
+    let steady = halves((90.0, 90.0), (90.0, 95.0));
     assert_eq!(regret(&[steady.clone(), lucky], &other), Some((1, 3.0)));
     assert_eq!(regret(&[steady], &other), Some((0, 0.95)));
     assert_eq!(regret(&[], &other), None);
 }
 
-/// A mode that collapses on one seed is as good as it is on the others.
+/// A thousand I/Os that take as long each.
+fn alike(cpu: f64, nanos: u64) -> Seed {
+    let mut histogram = Histogram::default();
+    histogram.add_n(nanos, 1_000);
+    (cpu, histogram)
+}
+
+/// A mode that collapses on one seed of a half has that seed's tail there, and disagrees with the half that has none such. One in
+/// each half is the mode as it is.
 #[test]
-fn a_setting_is_chosen_by_the_seed_on_which_it_is_worst() {
-    let other = halves(&[(100.0, 100.0), (9_000.0, 100.0)], (100.0, 100.0));
-    let slow = halves(&[(900.0, 20.0), (900.0, 20.0)], (900.0, 20.0));
-    let steady = halves(&[(99.0, 99.0), (99.0, 99.0)], (99.0, 99.0));
-    assert_eq!(regret(&[slow, steady], &other), Some((1, 0.99)));
+fn halves_that_cannot_speak_for_each_other_disagree() {
+    let (fine, collapsed) = (alike(100.0, 30_000), alike(40.0, 100_000_000));
+    let mut seeds = vec![fine; 8];
+    let all_fine = Halves::of(&seeds).unwrap();
+    assert!(all_fine.agree() && all_fine.choosing == [all_fine.judging; 5]);
+    seeds[5] = collapsed.clone();
+    let one = Halves::of(&seeds).unwrap();
+    assert!(!one.agree() && one.judging.p99 > 9e7 && one.judging.cpu == 85.0 && one.choosing == all_fine.choosing);
+    seeds[0] = collapsed;
+    let both = Halves::of(&seeds).unwrap();
+    assert!(both.agree() && both.choosing[0] == one.judging && both.choosing[1] == all_fine.judging);
+    // Whichever half is the worse, and in p99 as in CPU time.
+    assert!(halves((109.0, 100.0), (100.0, 109.0)).agree());
+    for (a, b) in [((111.0, 100.0), (100.0, 100.0)), ((100.0, 100.0), (100.0, 111.0))] {
+        assert!(!halves(a, b).agree() && !halves(b, a).agree());
+    }
+    assert_eq!(Halves::of(&[alike(1.0, 1)]), None);
+}
+
+/// A mode that collapses on one seed is as good as it is on the others; one that collapses on all but one is as cheap.
+#[test]
+fn a_setting_is_chosen_whichever_one_seed_is_left_out() {
+    let (fine, collapsed) = (alike(100.0, 30_000), alike(40.0, 100_000_000));
+    let settings = [alike(99.0, 29_000), alike(30.0, 10_000_000)].map(|seed| Halves::of(&vec![seed; 8]).unwrap());
+    let chosen = |collapses: usize| {
+        let other = Halves::of(&[vec![collapsed.clone(); collapses], vec![fine.clone(); 8 - collapses]].concat()).unwrap();
+        regret(&settings, &other).unwrap().0
+    };
+    assert_eq!([0, 1, 3, 4].map(chosen), [0, 0, 1, 1]);
 }
 
 /// The settings to be tried against a mode with this p99 and CPU time, of a curve with these.
 fn tried(curve: &[(u32, f64, f64)], (p99, cpu): (f64, f64)) -> Vec<u32> {
-    let both = |p99, cpu| halves(&[(p99, cpu)], (p99, cpu));
+    let both = |p99, cpu| halves((p99, cpu), (p99, cpu));
     let curve: Vec<_> = curve.iter().map(|&(thousandths, p99, cpu)| (LatencySlack::per_mille(thousandths), both(p99, cpu))).collect();
     finer(&curve, &both(p99, cpu)).iter().map(|slack| slack.thousandths()).collect()
 }

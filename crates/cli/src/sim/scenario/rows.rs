@@ -1,15 +1,15 @@
 //! From outcomes to the rows that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{CpuOutcome, FailoverCounters, Host, JobSpec, Outcome, PathOutcome, Scenario};
+use ::sim::{FailoverCounters, Host, JobSpec, Outcome, Scenario};
 use completion::{Decisions, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Map, json};
 use units::Nanos;
-use workload::report::PathFigures;
-use workload::{Histogram, Latency, Moments};
+use workload::{Histogram, Moments};
 
+use super::figures::Figures;
 use crate::bench::over_all;
 use crate::compare::statistics;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
@@ -29,7 +29,8 @@ pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
     let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
-    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.to_string(), &scene, &of(at), &mut rng)).collect();
+    let figures = |at: usize| of(at).into_iter().map(Figures::of).collect::<Vec<Figures>>();
+    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.to_string(), &scene, &figures(at), &mut rng)).collect();
     let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
     Results {
         title: file.title.clone(),
@@ -97,71 +98,52 @@ fn offered(scenario: &Scenario, at: Nanos) -> f64 {
 }
 
 /// One mode's figures: medians over seeds, with intervals where there are several.
-pub fn row(mode: String, scene: &Scene, outcomes: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
-    let of = |figure: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(|outcome| figure(outcome)).collect::<Vec<f64>>();
-    let median = |figure: &dyn Fn(&Outcome) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
-    let rate = |count: fn(&Outcome) -> u64| median(&|o| o.per_second(count(o)));
-    let split = |part: fn(&CpuOutcome) -> Nanos| median(&|o| share(o, part));
+pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
+    let of = |figure: fn(&Figures) -> f64| runs.iter().map(figure).collect::<Vec<f64>>();
+    let median = |figure: fn(&Figures) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
     let mut extra = Map::new();
-    extra.insert("seeds".into(), outcomes.len().into());
-    extra.insert(INTERRUPTS.into(), json!(rate(|o| o.interrupts)));
-    extra.insert("notifications_per_s".into(), json!(rate(|o| o.notifications)));
-    extra.insert(SOFTIRQS.into(), json!(rate(|o| o.softirqs)));
-    extra.insert("sq_doorbells_per_s".into(), json!(rate(|o| o.sq_doorbells)));
-    extra.insert(SWITCHES.into(), json!(rate(|o| o.context_switches)));
-    extra.insert("waits_over_at_once_per_s".into(), json!(rate(|o| o.returned_at_once)));
+    extra.insert("seeds".into(), runs.len().into());
+    extra.insert(INTERRUPTS.into(), json!(median(|run| run.interrupts)));
+    extra.insert("notifications_per_s".into(), json!(median(|run| run.notifications)));
+    extra.insert(SOFTIRQS.into(), json!(median(|run| run.softirqs)));
+    extra.insert("sq_doorbells_per_s".into(), json!(median(|run| run.sq_doorbells)));
+    extra.insert(SWITCHES.into(), json!(median(|run| run.context_switches)));
+    extra.insert("waits_over_at_once_per_s".into(), json!(median(|run| run.over_at_once)));
     extra.insert(
         SPLIT.into(),
         json!({
-            "hard": split(|c| c.hard), "soft": split(|c| c.soft), "thread": split(|c| c.thread), "idle": split(|c| c.idle),
+            "hard": median(|run| run.hard), "soft": median(|run| run.soft), "thread": median(|run| run.thread), "idle": median(|run| run.idle),
         }),
     );
-    let away = outcomes.iter().flat_map(|o| &o.cpus).map(|cpu| cpu.longest_away).max().unwrap_or_default();
+    let away = runs.iter().map(|run| run.longest_away).max().unwrap_or_default();
     extra.insert(AWAY.into(), away.0.into());
-    if let Some(decisions) = decisions(outcomes) {
+    if let Some(decisions) = decisions(runs) {
         extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
     }
-    if let Some(failover) = failover(outcomes) {
+    if let Some(failover) = failover(runs) {
         extra.insert(FAILOVER.into(), failover);
     }
-    let paths: Vec<Vec<PathFigures>> = outcomes.iter().map(|outcome| paths(outcome)).collect();
-    let wakeups = rate(|o| o.wakeups);
+    let wakeups = median(|run| run.wakeups);
     Some(Row {
         mode,
         scene: scene.clone(),
-        iops: statistics::estimate(&of(&Outcome::iops), rng),
-        cpu: statistics::estimate(&of(&Outcome::cpu_ns_per_io), rng),
-        messages: rate(|o| o.messages),
+        iops: statistics::estimate(&of(|run| run.iops), rng),
+        cpu: statistics::estimate(&of(|run| run.cpu), rng),
+        messages: median(|run| run.messages),
         wakeups,
-        per_wakeup: if wakeups > 0.0 { median(&Outcome::completions_per_wakeup) } else { 0.0 },
-        drain_max: outcomes.iter().map(|o| o.entries_per_drain_max).max()?,
-        latency: latencies(outcomes, rng),
-        paths: over_all(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+        per_wakeup: if wakeups > 0.0 { median(|run| run.per_wakeup) } else { 0.0 },
+        drain_max: runs.iter().map(|run| run.drain_max).max()?,
+        latency: latencies(runs, rng),
+        paths: over_all(&runs.iter().map(|run| &run.paths[..]).collect::<Vec<_>>()),
         extra,
         ..Row::default()
     })
 }
 
-/// What each path did in a run.
-fn paths(outcome: &Outcome) -> Vec<PathFigures> {
-    let figures = |path: &PathOutcome| PathFigures {
-        device: String::new(),
-        path: path.device.clone(),
-        state: path.status.to_string(),
-        ios: path.ios,
-        failed: path.failed,
-        // Little's law.
-        in_flight: path.time.0 as f64 / outcome.elapsed.0.max(1) as f64,
-        lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
-    };
-    outcome.paths.iter().map(figures).collect()
-}
-
 /// What went wrong on paths in all runs together, if they are several.
-fn failover(outcomes: &[&Outcome]) -> Option<serde_json::Value> {
-    outcomes.first().filter(|outcome| !outcome.paths.is_empty())?;
-    let FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. } =
-        outcomes.iter().map(|outcome| outcome.failover).fold(FailoverCounters::default(), FailoverCounters::and);
+fn failover(runs: &[Figures]) -> Option<serde_json::Value> {
+    let all = runs.iter().filter_map(|run| run.failover).reduce(FailoverCounters::and)?;
+    let FailoverCounters { retried, failed_over, held, longest_hold, waited, longest_stall, failed, .. } = all;
     Some(json!({
         "retried": retried, "failed_over": failed_over, "held": held, "longest_hold_ns": longest_hold.0, "waited": waited,
         "longest_stall_ns": longest_stall.0, "failed": failed,
@@ -169,41 +151,18 @@ fn failover(outcomes: &[&Outcome]) -> Option<serde_json::Value> {
 }
 
 /// What `adaptive` decided in all runs together.
-fn decisions(outcomes: &[&Outcome]) -> Option<Decisions> {
-    outcomes.iter().filter_map(|outcome| outcome.decisions).reduce(|mut all, decisions| {
+fn decisions(runs: &[Figures]) -> Option<Decisions> {
+    runs.iter().filter_map(|run| run.decisions).reduce(|mut all, decisions| {
         all.add(&decisions);
         all
     })
 }
 
-/// Per cent of all CPUs' time.
-fn share(outcome: &Outcome, part: fn(&CpuOutcome) -> Nanos) -> f64 {
-    let all: u64 = outcome.cpus.iter().map(|cpu| (cpu.hard + cpu.soft + cpu.thread + cpu.idle).0).sum();
-    let part: u64 = outcome.cpus.iter().map(|cpu| part(cpu).0).sum();
-    if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
-}
-
-/// From the intended start where there is a rate, else from the decision to issue.
-pub fn latency_of(outcome: &Outcome) -> Latency {
-    let of = |op: &workload::OpStats| {
-        if op.intended.moments.n > 0 {
-            op.intended.clone()
-        } else if op.lat.moments.n > 0 {
-            op.lat.clone()
-        } else {
-            op.clat.clone()
-        }
-    };
-    let mut latency = of(&outcome.stats.read);
-    latency.merge(&of(&outcome.stats.write));
-    latency
-}
-
-fn latencies(outcomes: &[&Outcome], rng: &mut Xoshiro256PlusPlus) -> Latencies {
-    let all: Vec<Latency> = outcomes.iter().map(|outcome| latency_of(outcome)).collect();
+fn latencies(runs: &[Figures], rng: &mut Xoshiro256PlusPlus) -> Latencies {
     let mut moments = Moments::default();
-    all.iter().for_each(|latency| moments.merge(&latency.moments));
-    let histograms: Vec<&Histogram> = all.iter().filter_map(|latency| latency.histogram.as_ref()).collect();
+    runs.iter().for_each(|run| moments.merge(&run.moments));
+    let all: Vec<Histogram> = runs.iter().map(Figures::histogram).collect();
+    let histograms: Vec<&Histogram> = all.iter().collect();
     let mut percentile = |percent: f64| statistics::percentile(&histograms, percent, rng);
     let measured = moments.n > 0;
     Latencies {
@@ -223,7 +182,7 @@ fn pairs(modes: &[Mode], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut
     let figures: [(&'static str, Figure); 3] = [
         (IOPS, |o| Some(o.iops())),
         (CPU, |o| Some(o.cpu_ns_per_io())),
-        (P50, |o| latency_of(o).histogram?.percentiles(&[50.0]).first().map(|&p| p as f64)),
+        (P50, |o| Figures::of(o).histogram().percentiles(&[50.0]).first().map(|&p| p as f64)),
     ];
     let mut pairs = Vec::new();
     for (figure, of) in figures {

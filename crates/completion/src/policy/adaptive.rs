@@ -98,9 +98,12 @@ pub(super) struct Adaptive {
     /// did that the look which comes follows.
     aims: Option<u64>,
     napped: Option<u64>,
+    /// With so many in flight the look that comes was asked for, after a nap or sleep. What it takes is seen by how many are left:
+    /// another look may come before the next question, after a commit.
+    looks: Option<u32>,
     /// With so many in flight, all overdue, it naps (or sleeps).
     patient: Option<(u32, bool)>,
-    /// With so many in flight, the last of which was sent at this instant, it naps to gather.
+    /// It naps to gather so many; the last in flight was sent at this instant.
     gathers: Option<(u32, Nanos)>,
     /// The look that comes follows a sleep that the notification did not end; and one that it did.
     slept_through: bool,
@@ -180,6 +183,7 @@ impl Adaptive {
             overdue: false,
             aims: None,
             napped: None,
+            looks: None,
             patient: None,
             gathers: None,
             slept_through: false,
@@ -205,6 +209,7 @@ impl Adaptive {
         }
         self.pace.sent(batch.commands);
         self.clock = now;
+        self.looked(batch.in_flight.saturating_sub(batch.commands));
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
         // soon anyway: looking sooner would only find fewer at a time, as it does where what has come may wait.
         let waits = self.puts_off || self.slack == LatencySlack::UNLIMITED;
@@ -252,12 +257,16 @@ impl Adaptive {
                 self.blind = now;
             }
         }
+        if seen.woke.is_none() {
+            self.looked(seen.in_flight);
+        }
         self.account(now, seen);
         let put_off = if work_is_known(seen) && !seen.budget_used_up { self.put_off(now, seen) } else { None };
         self.puts_off = put_off.is_some();
         let waits = self.puts_off || self.lets_wait(now, seen);
         if work_is_known(seen) && !waits || seen.budget_used_up && seen.in_flight > 0 {
             self.decisions.looks += 1;
+            self.looks = seen.woke.map(|_| seen.in_flight);
             return Plan::Look { budget: WEIGHT };
         }
         if seen.goes_on_at.is_some() {
@@ -287,10 +296,9 @@ impl Adaptive {
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
         self.outrun &= self.awake >= AWAKE;
-        if seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now {
-            self.patient = Some((seen.in_flight, gathers));
-        }
-        self.gathers = self.flight.until().filter(|_| gathers).map(|last| (seen.in_flight, last));
+        let overdue = seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now;
+        self.patient = overdue.then_some((seen.in_flight, gathers));
+        self.gathers = self.flight.until().filter(|_| gathers).map(|last| (self.wanted(now), last));
         self.doing = match plan {
             Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } if gathers => Doing::Gather,
@@ -299,6 +307,19 @@ impl Adaptive {
             Plan::Look { .. } | Plan::Rest => Doing::Nothing,
         };
         plan
+    }
+
+    /// The look after a nap or sleep is over, if one was asked for, and so many are left.
+    #[inline]
+    fn looked(&mut self, left: u32) {
+        let Some(before) = self.looks.take() else { return };
+        let found = before.saturating_sub(left);
+        if let Some((in_flight, napped)) = self.patient.take() {
+            self.yields.found(in_flight, napped, found);
+        }
+        if let Some((wanted, last)) = self.gathers.take() {
+            self.spans.found(wanted, found, self.woke - last);
+        }
     }
 
     /// What the last step has cost and shown.
@@ -321,17 +342,6 @@ impl Adaptive {
             Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
         }
         self.napped = if doing == Doing::Nap { self.aims } else { None };
-        if seen.woke.is_none()
-            && let Some((in_flight, napped)) = self.patient.take()
-        {
-            self.yields.found(in_flight, napped, seen.found);
-        }
-        if seen.woke.is_none()
-            && let Some((in_flight, last)) = self.gathers.take()
-        {
-            let wanted = in_flight - self.spare().unwrap_or(0).min(in_flight);
-            self.spans.found(in_flight, wanted.min(WEIGHT), seen.found, self.woke - last);
-        }
         let notified = seen.woke.filter(|_| doing == Doing::Sleep).map(|woke| woke.cause == Cause::Notification);
         (self.told, self.slept_through) = (notified == Some(true), notified == Some(false));
         self.ledger.spend(spent);
@@ -476,6 +486,7 @@ impl Adaptive {
                 return self.sleep(now);
             };
             self.decisions.gathered += 1;
+            self.pace.sleeps();
             return Plan::Nap { until };
         }
         // As if polled: whoever goes on by himself is not to be late either.

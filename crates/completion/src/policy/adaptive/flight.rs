@@ -106,8 +106,9 @@ impl Flight {
         service.slow_from(youngest.class).map(|age| youngest.at + age).filter(|&instant| instant > now)
     }
 
-    pub(super) fn commands(&self) -> u32 {
-        self.commands
+    /// How many do not look slow.
+    pub(super) fn quick(&self, now: Nanos, service: &Service) -> u32 {
+        self.batches().filter(|sent| service.slow_due(sent.class, now - sent.at).is_none()).map(|sent| sent.commands).sum()
     }
 
     /// When the oldest was sent.

@@ -10,6 +10,9 @@ use crate::{Cause, LatencySlack, Seen};
 /// The slack, in thousandths, up to which half of what is in flight is enough for a caller who has no room.
 const HALF_UNTIL: u64 = 5_000;
 
+/// And if there are fewer than so many: of many, those that are not waited for have most often come as well when the nap is over.
+const MANY: u32 = 8;
+
 impl Adaptive {
     /// How late the next completion may be found.
     pub(super) fn allowance(&self, seen: &Seen) -> Nanos {
@@ -89,20 +92,28 @@ impl Adaptive {
     /// better, and what has just been sent need not hold up what was late. Whoever lets it cost any latency has all of it
     /// found at once, his clock notwithstanding.
     pub(super) fn last(&self, now: Nanos) -> Nanos {
-        self.flight.last(now, &self.service, self.spare())
+        self.flight.last(now, &self.service, self.spare(now))
     }
 
     /// The same, by when naps have found as many of late.
-    fn spanned(&self) -> Nanos {
-        self.flight.until().map_or(Nanos::ZERO, |sent| sent + self.spans.of(self.flight.commands()))
+    fn spanned(&self, now: Nanos) -> Nanos {
+        self.flight.until().map_or(Nanos::ZERO, |sent| sent + self.spans.of(self.wanted(now)))
     }
 
-    /// How many of the youngest hold up nobody, if a caller without room waits. The later a completion may be found the fewer.
-    pub(super) fn spare(&self) -> Option<u32> {
-        let slack = u64::from(self.slack.thousandths());
+    /// So many a nap is to find.
+    pub(super) fn wanted(&self, now: Nanos) -> u32 {
+        self.flight.quick(now, &self.service) - self.spare(now).unwrap_or(0)
+    }
+
+    /// How many of the youngest that do not look slow hold up nobody, if a caller without room waits for a few. The later a completion
+    /// may be found the fewer.
+    fn spare(&self, now: Nanos) -> Option<u32> {
+        let (slack, quick) = (u64::from(self.slack.thousandths()), self.flight.quick(now, &self.service));
         match self.slack {
             LatencySlack::UNLIMITED => Some(0),
-            _ => self.hurries().then(|| (u64::from(self.flight.commands() / 2) * HALF_UNTIL / slack.max(HALF_UNTIL)) as u32),
+            _ if !self.hurries() => None,
+            _ if quick >= MANY => Some(0),
+            _ => Some((u64::from(quick / 2) * HALF_UNTIL / slack.max(HALF_UNTIL)) as u32),
         }
     }
 
@@ -156,10 +167,10 @@ impl Adaptive {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.
             let age = if self.hurries() { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
-            let again = (now + age).max(self.spanned());
+            let again = (now + age).max(self.spanned(now));
             return self.yields.pays(in_flight, self.timers.cost, self.cpu, self.message).then(|| until(again));
         }
-        let until = until(last.max(first).max(self.spanned()));
+        let until = until(last.max(first).max(self.spanned(now)));
         let back = self.timers.back(now, until);
         let gathered = self.flight.by(now, back, &self.service);
         (gathered >= 2 && self.pays(now, in_flight, gathered, first, back)).then_some(until)

@@ -41,7 +41,7 @@ pub(super) struct Pace {
     refills: bool,
     /// He has been late by so much since then that he does not catch up by himself.
     falls: bool,
-    /// Sleeps since then.
+    /// Sleeps since then, and naps in place of them.
     sleeps: u32,
 }
 
@@ -86,7 +86,7 @@ impl Pace {
         self.patience == 0 && self.ahead.is_some()
     }
 
-    /// The thread goes to sleep.
+    /// The thread goes to sleep, or naps in place of it.
     pub(super) fn sleeps(&mut self) {
         self.sleeps = self.sleeps.saturating_add(1);
     }

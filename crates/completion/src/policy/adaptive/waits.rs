@@ -5,6 +5,8 @@
 
 use units::Nanos;
 
+use crate::policy::WEIGHT;
+
 /// Powers of two of commands in flight that are told apart.
 const BUCKETS: usize = 10;
 
@@ -44,7 +46,7 @@ impl Waits {
     }
 }
 
-/// How long after the last batch was sent as many have completed as a nap waits for, by powers of two in flight. A device at
+/// How long after the last batch was sent as many have completed as a nap waits for, by powers of two of these. A device at
 /// its limit takes longer for many than for each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
@@ -53,14 +55,18 @@ pub(super) struct Spans {
 
 impl Spans {
     /// Zero: nothing is known.
-    pub(super) fn of(&self, in_flight: u32) -> Nanos {
-        Nanos(self.span[Waits::bucket(in_flight)])
+    pub(super) fn of(&self, wanted: u32) -> Nanos {
+        Nanos(self.span[Waits::bucket(wanted)])
     }
 
-    /// So long after the last batch, `found` of the `wanted` among so many in flight had completed. A few may be missing: slow ones
+    /// So long after the last batch, `found` of so many had completed that were wanted. A few may be missing: slow ones
     /// hold up nobody. Where most are, they are slow, and say nothing of the others.
-    pub(super) fn found(&mut self, in_flight: u32, wanted: u32, found: u32, after: Nanos) {
-        let span = &mut self.span[Waits::bucket(in_flight)];
+    pub(super) fn found(&mut self, wanted: u32, found: u32, after: Nanos) {
+        if wanted == 0 {
+            return;
+        }
+        let span = &mut self.span[Waits::bucket(wanted)];
+        let wanted = wanted.min(WEIGHT);
         if found >= wanted - wanted / 8 {
             *span = (*span).min(after.0);
             *span -= *span / 64;

@@ -50,13 +50,27 @@ fn naps_become_as_long_as_a_device_at_its_limit_needs() {
     for _ in 0..2_000 {
         let after = spans.of(32).0.max(30_000);
         let found = (0..32).filter(|&n| takes(n) <= after).count() as u32;
-        spans.found(32, 32, found, Nanos(after));
+        spans.found(32, found, Nanos(after));
     }
     let span = spans.of(32).0;
     assert!((takes(27) * 63 / 64..takes(31) * 7 / 6).contains(&span), "{span}");
     // In a slow phase nothing comes: that is no reason to nap for longer when it is over.
-    (0..100).for_each(|_| spans.found(32, 32, 3, Nanos(500_000)));
+    (0..100).for_each(|_| spans.found(32, 3, Nanos(500_000)));
     assert_eq!(spans.of(32).0, span);
+}
+
+/// What a nap has found is seen by what is left, whatever a look after a commit finds before the next question.
+#[test]
+fn a_look_after_a_commit_does_not_hide_what_a_nap_has_found() {
+    let mut policy = choices::taught(LatencySlack::per_mille(1_000), 80_000);
+    let now = Nanos::from_secs(2);
+    choices::submit(&mut policy, now, 32, 32);
+    let Plan::Nap { until } = policy.next(now, &choices::waiting(32)) else { panic!("does not gather") };
+    let woke = Some(Woke { cause: Cause::Timer, late: MACHINE.late });
+    assert!(matches!(policy.next(until + MACHINE.late, &Seen { woke, ..choices::waiting(32) }), Plan::Look { .. }));
+    choices::submit(&mut policy, until + MACHINE.late, 16, 32);
+    policy.next(until + MACHINE.late, &Seen { found: 1, ..choices::waiting(31) });
+    assert_eq!(policy.spans.of(32), Nanos((until + MACHINE.late - now).0 * 9 / 8));
 }
 
 /// How often it naps, of 400 times that 32 are in flight, if a nap costs more than a sleep that takes so many messages.

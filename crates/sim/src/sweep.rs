@@ -5,7 +5,7 @@
 //! beforehand. *Regret* at a cell against a mode m is max(p99 ÷ m's p99, CPU ÷ m's CPU), of the setting of the knob that is
 //! best against m on one half of the seeds, judged on the other half. That says something if the halves speak for each other,
 //! and they do not everywhere: some modes collapse on one seed and not on the next. So what is best is so whichever one seed is
-//! left out, and a cell whose [halves disagree](Halves::agree) gets more seeds.
+//! left out, and a cell whose [halves disagree](halves_agree) gets more seeds.
 
 use completion::LatencySlack;
 use device::{Profile, Service};
@@ -169,7 +169,7 @@ impl Point {
     pub fn of(seeds: &[Seed]) -> Option<Point> {
         let mut latencies = Histogram::default();
         seeds.iter().for_each(|(_, seed)| latencies.merge(seed));
-        let p99 = *latencies.percentiles(&[99.0]).first()? as f64;
+        let p99 = latencies.percentile_within(99.0)?;
         let cpu = seeds.iter().map(|(cpu, _)| cpu).sum::<f64>() / seeds.len() as f64;
         Some(Point { p99, cpu })
     }
@@ -180,12 +180,14 @@ impl Point {
     }
 }
 
-/// The two halves of the seeds.
+/// The two halves of the seeds, each together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Halves {
-    /// What a setting is chosen by: all seeds of the half together, and then without each one of them in turn.
-    pub choosing: Vec<Point>,
-    /// All that it is judged on, together.
+    /// What a setting is chosen by.
+    pub choosing: Point,
+    /// The same without each one of its seeds in turn.
+    pub without_one: Vec<Point>,
+    /// What it is judged on.
     pub judging: Point,
 }
 
@@ -193,41 +195,53 @@ impl Halves {
     /// Of all seeds. `None` of fewer than two, and of seeds without I/Os.
     pub fn of(seeds: &[Seed]) -> Option<Halves> {
         let (choosing, judging) = seeds.split_at(seeds.len() / 2);
-        let without = |n: usize| [&choosing[..n], &choosing[n + 1..]].concat();
-        let choosing = std::iter::once(Point::of(choosing)?).chain((0..choosing.len()).filter_map(|n| Point::of(&without(n)))).collect();
-        Some(Halves { choosing, judging: Point::of(judging)? })
-    }
-
-    /// Whether either half would do for the other. It is asked of each mode by itself, so that no verdict depends on whether more
-    /// seeds would suit it.
-    pub fn agree(&self) -> bool {
-        let agree = |choosing: &Point| choosing.ratio(&self.judging).max(self.judging.ratio(choosing)) <= AGREEMENT;
-        self.choosing.first().is_some_and(agree)
+        let without = |n: usize| Point::of(&[&choosing[..n], &choosing[n + 1..]].concat());
+        let without_one = (0..choosing.len()).filter_map(without).collect();
+        Some(Halves { choosing: Point::of(choosing)?, without_one, judging: Point::of(judging)? })
     }
 
     /// How much worse than `other` with the choosing seeds, whichever one of them may be missing: what is far better than a mode that
     /// collapsed once need not be any good, and what is not as good on the one seed on which it did not collapse may be.
     fn worst(&self, other: &Halves) -> f64 {
-        self.choosing.iter().zip(&other.choosing).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
+        self.choosing_points().zip(other.choosing_points()).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
     }
 
-    /// The same of the best that may lie between two settings, if from one to the other p99 only grows and CPU time only falls.
+    fn choosing_points(&self) -> impl Iterator<Item = &Point> {
+        std::iter::once(&self.choosing).chain(&self.without_one)
+    }
+
+    /// The same as [`Halves::worst`] of the best that may lie between two settings, if from one to the other p99 only grows and CPU
+    /// time only falls.
     fn between(&self, next: &Halves, other: &Halves) -> f64 {
         let least = |(a, b): (&Point, &Point)| Point { p99: a.p99.min(b.p99), cpu: a.cpu.min(b.cpu) };
-        let choosing = self.choosing.iter().zip(&next.choosing).map(least).collect();
-        Halves { choosing, judging: self.judging }.worst(other)
+        let both = self.choosing_points().zip(next.choosing_points()).map(least);
+        both.zip(other.choosing_points()).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
     }
 
     /// What part of the way from this setting to the next p99 and CPU time are as far from the other's, if both change evenly
     /// in the logarithm.
     fn meets(&self, next: &Halves, other: &Halves) -> f64 {
-        let later = |own: &Halves| {
-            let ratios = own.choosing.iter().zip(&other.choosing);
-            ratios.map(|(own, other)| (own.p99 / other.p99 / (own.cpu / other.cpu)).ln()).sum::<f64>()
-        };
-        let (from, to) = (later(self), later(next));
+        let other = other.choosing;
+        let later = |own: Point| (own.p99 / other.p99 / (own.cpu / other.cpu)).ln();
+        let (from, to) = (later(self.choosing), later(next.choosing));
         if from < 0.0 && to > 0.0 { (from / (from - to)).clamp(0.1, 0.9) } else { 0.5 }
     }
+}
+
+/// Whether in a cell either half of the seeds would do for the other. It is asked of each mode and each setting by itself, so that no
+/// verdict depends on whether more seeds would suit it; but how far a setting is beyond all modes is nobody's business: it is
+/// chosen against none.
+pub fn halves_agree(modes: &[&Halves], settings: &[&Halves]) -> bool {
+    let figures: [fn(&Point) -> f64; 2] = [|point| point.p99, |point| point.cpu];
+    figures.iter().all(|figure| {
+        let (less, more) = (
+            |halves: &Halves| figure(&halves.choosing).min(figure(&halves.judging)),
+            |halves: &Halves| figure(&halves.choosing).max(figure(&halves.judging)),
+        );
+        let agree = |halves: &Halves| more(halves) <= less(halves) * AGREEMENT;
+        let worst = modes.iter().map(|halves| more(halves)).fold(0.0, f64::max);
+        modes.iter().all(|halves| agree(halves)) && settings.iter().all(|halves| agree(halves) || less(halves) > worst * AGREEMENT)
+    })
 }
 
 /// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.

@@ -319,11 +319,14 @@ fn take_over(tasks: &mut [Task], ran: &mut [Option<Ran>], again: Vec<(usize, (Ta
     }
 }
 
-/// Whether in a cell the halves agree about each mode and each of [`SLACKS`]. Finer settings are not asked: which there are depends
-/// on how close they come to some mode, and who gets more seeds must not.
+/// Whether in a cell the halves agree, as far as it was run. Finer settings than [`SLACKS`] are not asked: which there are depends on
+/// how close they come to some mode, and who gets more seeds must not.
 fn halves_agree(cell: usize, tasks: &[Task], ran: &[Option<Ran>]) -> bool {
-    let asked = |task: &Task| task.cell == cell && (task.mode != Mode::ADAPTIVE || SLACKS.contains(&task.slack));
-    tasks.iter().zip(ran).filter(|(task, _)| asked(task)).all(|(_, ran)| ran.as_ref().is_none_or(|ran| ran.halves.agree()))
+    let here = || tasks.iter().zip(ran).filter(|(task, _)| task.cell == cell).filter_map(|(task, ran)| Some((task, &ran.as_ref()?.halves)));
+    let modes: Vec<&Halves> = here().filter(|(task, _)| task.mode != Mode::ADAPTIVE).map(|(_, halves)| halves).collect();
+    let asked = |task: &Task| task.mode == Mode::ADAPTIVE && SLACKS.contains(&task.slack);
+    let settings: Vec<&Halves> = here().filter(|(task, _)| asked(task)).map(|(_, halves)| halves).collect();
+    sweep::halves_agree(&modes, &settings)
 }
 
 /// Settings of the knob that are still to be tried, in cells where none is close to some mode.

@@ -47,6 +47,7 @@ fn mistakes_have_a_place() {
     place.reap("sim s.toml --modes pol").fails_with(&["did you mean 'poll'?"]);
     place.reap("sim s.toml --published").fails_with(&["--published"]);
     place.reap("sim --ios 5000").fails_with(&["--sweep"]);
+    place.reap("sim --sweep --seeds 4").fails_with(&["--seeds 4", "each cell of the sweep has 8"]);
     place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);
     std::fs::write(place.path("bytes.toml"), b"title = \"\xff\"").unwrap();
     place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);

@@ -59,7 +59,7 @@ fn adaptive_has_messages_held_back_as_coalesce_does() {
 
 fn halves(choosing: (f64, f64), judging: (f64, f64)) -> Halves {
     let point = |(p99, cpu): (f64, f64)| Point { p99, cpu };
-    Halves { choosing: vec![point(choosing)], judging: point(judging) }
+    Halves { choosing: point(choosing), without_one: Vec::new(), judging: point(judging) }
 }
 
 /// A setting that is lucky on the seeds it is chosen by is judged on the others.
@@ -87,19 +87,32 @@ fn halves_that_cannot_speak_for_each_other_disagree() {
     let (fine, collapsed) = (alike(100.0, 30_000), alike(40.0, 100_000_000));
     let mut seeds = vec![fine; 8];
     let all_fine = Halves::of(&seeds).unwrap();
-    assert!(all_fine.agree() && all_fine.choosing == [all_fine.judging; 5]);
+    assert_eq!((all_fine.choosing, &all_fine.without_one[..]), (all_fine.judging, &[all_fine.judging; 4][..]));
     seeds[5] = collapsed.clone();
     let one = Halves::of(&seeds).unwrap();
-    assert!(!one.agree() && one.judging.p99 > 9e7 && one.judging.cpu == 85.0 && one.choosing == all_fine.choosing);
+    assert!(one.judging.p99 > 9e7 && one.judging.cpu == 85.0 && one.choosing == all_fine.choosing);
     seeds[0] = collapsed;
     let both = Halves::of(&seeds).unwrap();
-    assert!(both.agree() && both.choosing[0] == one.judging && both.choosing[1] == all_fine.judging);
-    // Whichever half is the worse, and in p99 as in CPU time.
-    assert!(halves((109.0, 100.0), (100.0, 109.0)).agree());
-    for (a, b) in [((111.0, 100.0), (100.0, 100.0)), ((100.0, 100.0), (100.0, 111.0))] {
-        assert!(!halves(a, b).agree() && !halves(b, a).agree());
-    }
+    assert!(both.choosing == one.judging && both.without_one[0] == all_fine.judging);
+    let of_modes = [&all_fine, &one, &both].map(|mode| halves_agree(&[&all_fine, mode], &[]));
+    assert_eq!(of_modes, [true, false, true]);
     assert_eq!(Halves::of(&[alike(1.0, 1)]), None);
+}
+
+/// Whichever half is the worse, in p99 as in CPU time, of a mode as of a setting; but not of one that is worse than all modes.
+#[test]
+fn halves_disagree_about_what_may_be_chosen() {
+    let steady = halves((100.0, 100.0), (100.0, 100.0));
+    let agree = |a, b| {
+        let one = halves(a, b);
+        [halves_agree(&[&steady, &one], &[]), halves_agree(&[&steady], &[&one])]
+    };
+    assert_eq!(agree((109.0, 100.0), (100.0, 109.0)), [true, true]);
+    for (a, b) in [((100.0, 100.0), (89.0, 100.0)), ((100.0, 100.0), (100.0, 89.0))] {
+        assert_eq!([agree(a, b), agree(b, a)], [[false; 2]; 2]);
+    }
+    assert_eq!(agree((300.0, 80.0), (200.0, 80.0)), [false, true]);
+    assert_eq!(agree((80.0, 300.0), (80.0, 105.0)), [false, false], "one half of it is not worse");
 }
 
 /// A mode that collapses on one seed is as good as it is on the others; one that collapses on all but one is as cheap.

@@ -19,6 +19,8 @@ proptest! {
         let (low, width) = bucket_extent(values[rank - 1]);
         let found = histogram.percentiles(&[percent])[0];
         prop_assert_eq!(found, low + width / 2);
+        let within = histogram.percentile_within(percent).unwrap();
+        prop_assert!((low as f64..=(low + width) as f64).contains(&within), "{within} is not in {low} + {width}");
         prop_assert_eq!(histogram.buckets().map(|(_, n)| n).sum::<u64>(), values.len() as u64);
     }
 
@@ -53,6 +55,20 @@ proptest! {
         prop_assert!((one_by_one.stdev() - stdev).abs() <= 1e-6 * (1.0 + stdev), "{} {stdev}", one_by_one.stdev());
         prop_assert_eq!((one_by_one.min(), one_by_one.max()), (*values.iter().min().unwrap(), *values.iter().max().unwrap()));
     }
+}
+
+/// Where values lie evenly, a percentile is known better than its bucket.
+#[test]
+fn a_percentile_is_known_within_its_bucket() {
+    let mut histogram = Histogram::default();
+    assert_eq!(histogram.percentile_within(99.0), None);
+    (0..1 << 17).for_each(|nanos| histogram.add(nanos));
+    for percent in [1.0, 50.0, 90.0, 99.0, 99.9] {
+        let (within, exact) = (histogram.percentile_within(percent).unwrap(), percent * 1_310.72);
+        assert!((within / exact - 1.0).abs() < 0.001, "{percent}: {within}");
+    }
+    let coarse = histogram.percentiles(&[99.0])[0] as f64 / (99.0 * 1_310.72);
+    assert!((coarse - 1.0).abs() > 0.001, "{coarse}: the other one knows it as well");
 }
 
 #[test]

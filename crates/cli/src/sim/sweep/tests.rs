@@ -38,17 +38,20 @@ fn sweep(cells: Vec<Cell>, ios: u64, most_seeds: u64) -> Sweep {
     Sweep { cells, ios, seed: 1, most_seeds, stop: Arc::default(), journal: None }
 }
 
-/// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os: only the second gets more seeds, both
-/// modes as many, and its figures are those of a run that had as many from the start.
+/// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os.
+fn calm_and_noisy() -> (Vec<Cell>, Vec<Task>) {
+    let noisy = Cell { load: 90, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
+    let task = |cell: usize, mode| Task { cell, mode, slack: LatencySlack::NONE, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
+    let tasks = [0, 1].into_iter().flat_map(|cell| [Mode::POLL, Mode::INTERRUPT].map(|mode| task(cell, mode)));
+    (vec![Cell { depth: 1, load: 1, ..cell() }, noisy], tasks.collect())
+}
+
+/// Only the noisy one gets more seeds, both modes as many, and its figures are those of a run that had as many from the start.
 #[test]
 fn a_cell_whose_halves_disagree_gets_more_seeds() {
-    let calm = Cell { depth: 1, load: 1, ..cell() };
-    let noisy = Cell { load: 90, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
     for (most, expected) in [(8, 8), (15, 8), (16, 16), (40, 32)] {
-        let sweep = sweep(vec![calm.clone(), noisy.clone()], 50, most);
-        let modes = [Mode::POLL, Mode::INTERRUPT];
-        let task = |cell: usize, mode| Task { cell, mode, slack: LatencySlack::NONE, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
-        let mut tasks: Vec<Task> = [0, 1].into_iter().flat_map(|cell| modes.map(|mode| task(cell, mode))).collect();
+        let (cells, mut tasks) = calm_and_noisy();
+        let sweep = sweep(cells, 50, most);
         let mut all = sweep.run_all(&mut tasks, "test").unwrap();
         sweep.settle(&mut tasks, &mut all).unwrap();
         assert_eq!(tasks.iter().map(|task| task.seeds).collect::<Vec<_>>(), [8, 8, expected, expected]);
@@ -61,12 +64,34 @@ fn a_cell_whose_halves_disagree_gets_more_seeds() {
     }
 }
 
+/// Killed after any of its runs, and resumed: the same results. What a cell's first seeds said is not in the journal one by one, so that
+/// they are run again where more are needed.
+#[test]
+fn a_sweep_goes_on_wherever_it_was_with_as_many_seeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, path) = (dir.path().join("s.json"), dir.path().join("s.json.journal"));
+    let results = |resume| {
+        let (cells, mut tasks) = calm_and_noisy();
+        let journal = Journal::open(&json, &Map::new(), resume).unwrap();
+        let sweep = Sweep { journal: Some(Mutex::new(journal)), ..sweep(cells, 50, 32) };
+        let mut all = sweep.run_all(&mut tasks, "test").unwrap();
+        sweep.settle(&mut tasks, &mut all).unwrap();
+        (tasks.iter().map(|task| task.seeds).collect::<Vec<_>>(), all)
+    };
+    let whole = results(false);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+    assert_eq!(ends.len(), 1 + 4 + 2 + 2, "the head, all with 8 seeds, the noisy one's with 16 and 32");
+    for end in ends {
+        std::fs::write(&path, &text[..end]).unwrap();
+        assert!(results(true) == whole, "cut at {end}");
+    }
+}
+
 /// Stopped while cells were run again: one of which a mode is missing counts as it was before, all its modes with as many seeds.
 #[test]
 fn a_cell_that_was_not_run_again_as_a_whole_stays_as_it_was() {
-    let (cells, modes) = ([cell(), Cell { load: 90, ..cell() }], [Mode::POLL, Mode::INTERRUPT]);
-    let task = |cell: usize, mode| Task { cell, mode, slack: LatencySlack::NONE, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
-    let mut tasks: Vec<Task> = [0, 1].into_iter().flat_map(|cell| modes.map(|mode| task(cell, mode))).collect();
+    let (cells, mut tasks) = calm_and_noisy();
     let mut all: Vec<Option<Ran>> = tasks.iter().map(|task| Some(taken(&cells[task.cell], task, 50))).collect();
     let before = all.clone();
     let more = tasks.iter_mut().map(Task::with_twice_the_seeds).enumerate();

@@ -261,6 +261,7 @@ impl Adaptive {
             self.looked(seen.in_flight);
         }
         self.account(now, seen);
+        self.pace.wants_room(seen.wants_room_at);
         let put_off = if work_is_known(seen) && !seen.budget_used_up { self.put_off(now, seen) } else { None };
         self.puts_off = put_off.is_some();
         let waits = self.puts_off || self.lets_wait(now, seen);

@@ -40,13 +40,18 @@ impl Adaptive {
         if let Some(until) = self.until_he_goes_on(now, first, end) {
             return Some(until);
         }
-        let room_by = if self.hurries() { self.pace.allows(now, self.woke, seen.in_flight, first, allowed) } else { end };
+        let room_by = self.room_by(now, seen.in_flight, first, allowed);
         if seen.goes_on_at.is_none()
             && let Some(until) = self.wait_for_room(now, seen.in_flight, first, room_by)
         {
             return Some(until);
         }
         self.gather_by(now, seen.in_flight, first, end)
+    }
+
+    /// By when a caller who waits for room is to have some.
+    pub(super) fn room_by(&self, now: Nanos, in_flight: u32, first: Nanos, allowed: Nanos) -> Nanos {
+        if self.hurries() { self.pace.allows(now, self.woke, in_flight, first, allowed) } else { first + allowed }
     }
 
     /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no

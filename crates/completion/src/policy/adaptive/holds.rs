@@ -110,7 +110,7 @@ impl Adaptive {
         }
         // So that he falls behind his clock, a nap takes longer.
         if self.crowded
-            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, first + allowed)
+            && let Some(until) = self.wait_for_room(now, seen.in_flight, first, self.room_by(now, seen.in_flight, first, allowed))
             && self.pace.refills()
             && (all || until > told + time)
         {

@@ -37,6 +37,8 @@ pub(super) struct Pace {
     /// From one command to the next, on average; and over how many.
     gap: u64,
     over: u64,
+    /// Since when the oldest of his commands waits for room, if he says so.
+    due: Option<Nanos>,
     /// Until so many wait for room, waiting goes on.
     refills: bool,
     /// He has been late by so much since then that he does not catch up by himself.
@@ -122,9 +124,18 @@ impl Pace {
         self.refills
     }
 
-    /// How many wait for room, if his rate is what it was.
+    /// He says since when the oldest of his commands waits for room.
+    #[inline]
+    pub(super) fn wants_room(&mut self, due: Option<Nanos>) {
+        self.due = due;
+    }
+
+    /// How many wait for room: as he says, or if his rate is what it was.
     fn backlog(&self, now: Nanos) -> u64 {
         let Some(ahead) = self.ahead.filter(|_| self.gap > 0) else { return 0 };
+        if let Some(due) = self.due {
+            return (now - due).0 / self.gap;
+        }
         ((now - ahead).0 / self.gap).saturating_sub(u64::from(self.commands))
     }
 

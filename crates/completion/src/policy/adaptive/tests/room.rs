@@ -48,6 +48,21 @@ fn naps_for_room_do_not_let_the_wait_for_it_grow() {
     assert!(wait(40, false).1 > Nanos::from_millis(1), "{:?}", wait(40, false));
 }
 
+/// His rate may be another one by now: what he says counts, and by the guess alone nobody would wait.
+#[test]
+fn how_late_he_is_need_not_be_guessed_where_he_says_so() {
+    let (mut pace, start) = paced();
+    let (now, allowed) = (start + Nanos::from_millis(5), Nanos::from_micros(100));
+    pace.sent(5_000_000 / GAP as u32);
+    assert!(!pace.lags(now, allowed), "the twin guesses");
+    pace.wants_room(Some(now - Nanos(300 * GAP)));
+    assert!(pace.lags(now, allowed));
+    let room_by = |pace: &Pace| pace.allows(now, now, ROOM, now + DEVICE, allowed);
+    let hurried = room_by(&pace);
+    pace.wants_room(Some(now));
+    assert!(hurried < room_by(&pace), "{hurried}");
+}
+
 #[test]
 fn a_nap_that_keeps_up_with_the_caller_may_take_what_is_allowed() {
     let (pace, now) = paced();

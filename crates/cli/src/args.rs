@@ -247,7 +247,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
     /// I/Os of each mode in each cell of the sweep, shared by 8 seeds; more seeds have as many each, and devices that alternate
-    /// between phases twice as many [default: 400000]
+    /// between phases twice as many [default: 500000]
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub ios: Option<u64>,
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal

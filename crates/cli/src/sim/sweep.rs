@@ -32,7 +32,7 @@ use crate::stop;
 
 /// I/Os of each mode in each cell with the seeds that all cells have, unless the user says otherwise (and of devices with phases more): the
 /// whole sweep's, and that of `--quick`.
-const IOS: u64 = 400_000;
+const IOS: u64 = 500_000;
 const QUICK_IOS: u64 = 40_000;
 
 /// What stands below a page's charts.

@@ -103,7 +103,7 @@ pub(super) struct Adaptive {
     looks: Option<u32>,
     /// With so many in flight, all overdue, it naps (or sleeps).
     patient: Option<(u32, bool)>,
-    /// It naps to gather so many; the last in flight was sent at this instant.
+    /// It naps to gather so many, the last of which is due at this instant.
     gathers: Option<(u32, Nanos)>,
     /// The look that comes follows a sleep that the notification did not end; and one that it did.
     slept_through: bool,
@@ -122,6 +122,9 @@ pub(super) struct Adaptive {
     awake: u32,
     /// A message was lost once; from then on every sleep has a deadline.
     distrusts: bool,
+    /// The wait is for all of a few in flight, and not for half of them; and how near the next such wait is, in parts of the slack.
+    all: bool,
+    share: u64,
 }
 
 /// The wait under way: from a look in vain to the next that finds something.
@@ -195,6 +198,8 @@ impl Adaptive {
             outrun: false,
             awake: 0,
             distrusts: false,
+            all: false,
+            share: 0,
         }
     }
 
@@ -299,7 +304,7 @@ impl Adaptive {
         self.outrun &= self.awake >= AWAKE;
         let overdue = seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now;
         self.patient = overdue.then_some((seen.in_flight, gathers));
-        self.gathers = self.flight.until().filter(|_| gathers).map(|last| (self.wanted(now), last));
+        self.gathers = gathers.then(|| (self.wanted(now), self.last(now)));
         self.doing = match plan {
             Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } if gathers => Doing::Gather,
@@ -319,7 +324,7 @@ impl Adaptive {
             self.yields.found(in_flight, napped, found);
         }
         if let Some((wanted, last)) = self.gathers.take() {
-            self.spans.found(wanted, found, self.woke - last);
+            self.spans.found(wanted, found, self.woke - last, self.woke - self.asked);
         }
     }
 
@@ -515,6 +520,7 @@ impl Adaptive {
             return *wait;
         }
         self.decisions.waits += 1;
+        self.draw();
         self.pace.waits();
         self.holds.waits(now, self.decisions.waits, seen);
         let turn = self.decisions.waits.is_multiple_of(EXPLORE_EVERY) && self.ledger.may_explore() && (in_flight > 1 || self.surprised);

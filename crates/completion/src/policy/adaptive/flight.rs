@@ -116,11 +116,6 @@ impl Flight {
         self.batches().next().map(|oldest| oldest.at)
     }
 
-    /// When the youngest was sent.
-    pub(super) fn until(&self) -> Option<Nanos> {
-        self.batches().next_back().map(|youngest| youngest.at)
-    }
-
     /// When most of everything has completed. With `spare`, when all have but for so many of the youngest. Slow ones only count
     /// if nothing else is in flight.
     pub(super) fn last(&self, now: Nanos, service: &Service, spare: Option<u32>) -> Nanos {

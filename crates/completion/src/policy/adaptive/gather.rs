@@ -7,8 +7,8 @@ use super::timers::SETTING;
 use super::{Adaptive, LONGEST};
 use crate::{Cause, LatencySlack, Seen};
 
-/// The slack, in thousandths, up to which half of what is in flight is enough for a caller who has no room.
-const HALF_UNTIL: u64 = 5_000;
+/// The slack, in thousandths, up to which half of what is in flight is always enough for a caller who has no room.
+const HALF_UNTIL: u64 = 2_500;
 
 /// And if there are fewer than so many: of many, those that are not waited for have most often come as well when the nap is over.
 const MANY: u32 = 8;
@@ -100,25 +100,28 @@ impl Adaptive {
         self.flight.last(now, &self.service, self.spare(now))
     }
 
-    /// The same, by when naps have found as many of late.
-    fn spanned(&self, now: Nanos) -> Nanos {
-        self.flight.until().map_or(Nanos::ZERO, |sent| sent + self.spans.of(self.wanted(now)))
-    }
-
     /// So many a nap is to find.
     pub(super) fn wanted(&self, now: Nanos) -> u32 {
         self.flight.quick(now, &self.service) - self.spare(now).unwrap_or(0)
     }
 
-    /// How many of the youngest that do not look slow hold up nobody, if a caller without room waits for a few. The later a completion
-    /// may be found the fewer.
+    /// How many of the youngest that do not look slow hold up nobody, if a caller without room waits for a few.
     fn spare(&self, now: Nanos) -> Option<u32> {
-        let (slack, quick) = (u64::from(self.slack.thousandths()), self.flight.quick(now, &self.service));
         match self.slack {
             LatencySlack::UNLIMITED => Some(0),
             _ if !self.hurries() => None,
-            _ if quick >= MANY => Some(0),
-            _ => Some((u64::from(quick / 2) * HALF_UNTIL / slack.max(HALF_UNTIL)) as u32),
+            _ => Some(self.flight.quick(now, &self.service)).map(|quick| if quick >= MANY || self.all { 0 } else { quick / 2 }),
+        }
+    }
+
+    /// Whether the wait that begins is for all of a few: the later a completion may be found, the more often. Between half and all
+    /// there is nothing to choose: the youngest were sent together, and by when one of them has come nearly all have.
+    pub(super) fn draw(&mut self) {
+        let slack = u64::from(self.slack.thousandths()).max(HALF_UNTIL);
+        self.share += slack - HALF_UNTIL;
+        self.all = self.share >= slack;
+        if self.all {
+            self.share -= slack;
         }
     }
 
@@ -168,14 +171,15 @@ impl Adaptive {
         self.timers.until(now, end)?;
         let until = |by: Nanos| self.timers.until(now, by.min(end)).unwrap_or(self.timers.soonest(now));
         let last = self.last(now);
+        let found = last + self.spans.of(self.wanted(now));
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.
             let age = if self.hurries() { (now - last).max(self.delay()) } else { now - self.flight.since().unwrap_or(now) };
-            let again = (now + age).max(self.spanned(now));
+            let again = (now + age).max(found);
             return self.yields.pays(in_flight, self.timers.cost, self.cpu, self.message).then(|| until(again));
         }
-        let until = until(last.max(first).max(self.spanned(now)));
+        let until = until(first.max(found));
         let back = self.timers.back(now, until);
         let gathered = self.flight.by(now, back, &self.service);
         (gathered >= 2 && self.pays(now, in_flight, gathered, first, back)).then_some(until)

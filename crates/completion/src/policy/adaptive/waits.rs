@@ -46,33 +46,32 @@ impl Waits {
     }
 }
 
-/// How long after the last batch was sent as many have completed as a nap waits for, by powers of two of these. A device at
-/// its limit takes longer for many than for each.
+/// How long after the last of them was due as many have completed as a nap waits for, by powers of two of these. A device at
+/// its limit takes longer for many than for each. Since it was due and not since it was sent: those that were not sent together
+/// are due sooner after the last of all was sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
-    span: [u64; BUCKETS],
+    late: [u64; BUCKETS],
 }
 
 impl Spans {
     /// Zero: nothing is known.
     pub(super) fn of(&self, wanted: u32) -> Nanos {
-        Nanos(self.span[Waits::bucket(wanted)])
+        Nanos(self.late[Waits::bucket(wanted)])
     }
 
-    /// So long after the last batch, `found` of so many had completed that were wanted. A few may be missing: slow ones
-    /// hold up nobody. Where most are, they are slow, and say nothing of the others.
-    pub(super) fn found(&mut self, wanted: u32, found: u32, after: Nanos) {
+    /// So long after the last was due, at the end of a nap of this `length`, `found` of so many had completed that were wanted. A few
+    /// may be missing: slow ones hold up nobody. Where most are, they are slow, and say nothing of the others.
+    pub(super) fn found(&mut self, wanted: u32, found: u32, after: Nanos, length: Nanos) {
         if wanted == 0 {
             return;
         }
-        let span = &mut self.span[Waits::bucket(wanted)];
+        let late = &mut self.late[Waits::bucket(wanted)];
         let wanted = wanted.min(WEIGHT);
         if found >= wanted - wanted / 8 {
-            *span = (*span).min(after.0);
-            *span -= *span / 64;
+            *late = (*late).min(after.0).saturating_sub(length.0 / 64);
         } else if found > wanted / 4 {
-            *span = (*span).max(after.0);
-            *span = span.saturating_add(*span / 8);
+            *late = (*late).max(after.0).saturating_add(length.0 / 8);
         }
     }
 }

@@ -46,17 +46,20 @@ fn what_the_messages_of_sleeps_cost_is_counted_for_each_depth() {
 #[test]
 fn naps_become_as_long_as_a_device_at_its_limit_needs() {
     let mut spans = Spans::default();
-    let takes = |n: u64| 10_000 + 1_600 * n;
+    let (takes, due) = (|n: u64| 10_000 + 1_600 * n, 30_000);
     for _ in 0..2_000 {
-        let after = spans.of(32).0.max(30_000);
-        let found = (0..32).filter(|&n| takes(n) <= after).count() as u32;
-        spans.found(32, found, Nanos(after));
+        let late = spans.of(32);
+        let found = (0..32).filter(|&n| takes(n) <= due + late.0).count() as u32;
+        spans.found(32, found, late, Nanos(due) + late);
     }
-    let span = spans.of(32).0;
-    assert!((takes(27) * 63 / 64..takes(31) * 7 / 6).contains(&span), "{span}");
+    let late = spans.of(32).0;
+    assert!((takes(27) * 63 / 64..takes(31) * 7 / 6).contains(&(due + late)), "{late}");
     // In a slow phase nothing comes: that is no reason to nap for longer when it is over.
-    (0..100).for_each(|_| spans.found(32, 3, Nanos(500_000)));
-    assert_eq!(spans.of(32).0, span);
+    (0..100).for_each(|_| spans.found(32, 3, Nanos(470_000), Nanos(500_000)));
+    assert_eq!(spans.of(32).0, late);
+    // Nor is any left when the device is not at its limit any more.
+    (0..200).for_each(|_| spans.found(32, 32, spans.of(32), Nanos(due)));
+    assert_eq!(spans.of(32).0, 0);
 }
 
 /// What a nap has found is seen by what is left, whatever a look after a commit finds before the next question.
@@ -66,11 +69,23 @@ fn a_look_after_a_commit_does_not_hide_what_a_nap_has_found() {
     let now = Nanos::from_secs(2);
     choices::submit(&mut policy, now, 32, 32);
     let Plan::Nap { until } = policy.next(now, &choices::waiting(32)) else { panic!("does not gather") };
-    let woke = Some(Woke { cause: Cause::Timer, late: MACHINE.late });
+    let (woke, last) = (Some(Woke { cause: Cause::Timer, late: MACHINE.late }), policy.last(now));
     assert!(matches!(policy.next(until + MACHINE.late, &Seen { woke, ..choices::waiting(32) }), Plan::Look { .. }));
     choices::submit(&mut policy, until + MACHINE.late, 16, 32);
     policy.next(until + MACHINE.late, &Seen { found: 1, ..choices::waiting(31) });
-    assert_eq!(policy.spans.of(32), Nanos((until + MACHINE.late - now).0 * 9 / 8));
+    let over = until + MACHINE.late;
+    assert_eq!(policy.spans.of(32), (over - last) + Nanos((over - now).0 / 8));
+}
+
+/// With few in flight a caller who has no room waits for half of them, or for all: the later a completion may be found the more often.
+#[test]
+fn of_a_few_all_are_waited_for_the_more_often_the_more_slack_there_is() {
+    let part = |per_mille| {
+        let mut policy = choices::taught(LatencySlack::per_mille(per_mille), 10_000);
+        (0..1_000).filter(|_| (policy.draw(), policy.all).1).count()
+    };
+    assert_eq!([0, 100, 2_500, 3_000, 5_000, 10_000].map(part), [0, 0, 0, 166, 500, 750]);
+    assert_eq!(part(u32::MAX), 999);
 }
 
 /// How often it naps, of 400 times that 32 are in flight, if a nap costs more than a sleep that takes so many messages.

@@ -4,8 +4,8 @@
 //! A [`Cell`] is a place to compare modes at: its load is a part of what `poll` does there in a closed loop, measured
 //! beforehand. *Regret* at a cell against a mode m is max(p99 ÷ m's p99, CPU ÷ m's CPU), of the setting of the knob that is
 //! best against m on one half of the seeds, judged on the other half. That says something if the halves speak for each other,
-//! and they do not everywhere: some modes collapse on one seed and not on the next. So what is best is so whichever one seed is
-//! left out, and a cell whose [halves disagree](halves_agree) gets more seeds.
+//! and they do not everywhere: some modes collapse on one seed and not on the next. So what is best has to be so in
+//! both halves of that half, and a cell whose [halves disagree](halves_agree) gets more seeds.
 
 use completion::LatencySlack;
 use device::{Profile, Service};
@@ -185,37 +185,33 @@ impl Point {
 pub struct Halves {
     /// What a setting is chosen by.
     pub choosing: Point,
-    /// The same without each one of its seeds in turn.
-    pub without_one: Vec<Point>,
+    /// That half's own halves.
+    pub quarters: [Point; 2],
     /// What it is judged on.
     pub judging: Point,
 }
 
 impl Halves {
-    /// Of all seeds. `None` of fewer than two, and of seeds without I/Os.
+    /// Of all seeds. `None` of fewer than four, and of seeds without I/Os.
     pub fn of(seeds: &[Seed]) -> Option<Halves> {
         let (choosing, judging) = seeds.split_at(seeds.len() / 2);
-        let without = |n: usize| Point::of(&[&choosing[..n], &choosing[n + 1..]].concat());
-        let without_one = (0..choosing.len()).filter_map(without).collect();
-        Some(Halves { choosing: Point::of(choosing)?, without_one, judging: Point::of(judging)? })
+        let (first, second) = choosing.split_at(choosing.len() / 2);
+        Some(Halves { choosing: Point::of(choosing)?, quarters: [Point::of(first)?, Point::of(second)?], judging: Point::of(judging)? })
     }
 
-    /// How much worse than `other` with the choosing seeds, whichever one of them may be missing: what is far better than a mode that
-    /// collapsed once need not be any good, and what is not as good on the one seed on which it did not collapse may be.
+    /// How much worse than `other` in the worse of the choosing half's own halves: what is far better than a mode that collapsed on a
+    /// seed or two need not be any good, and what is not as good on the one seed on which it did not collapse may be.
     fn worst(&self, other: &Halves) -> f64 {
-        self.choosing_points().zip(other.choosing_points()).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
+        self.quarters[0].ratio(&other.quarters[0]).max(self.quarters[1].ratio(&other.quarters[1]))
     }
 
-    fn choosing_points(&self) -> impl Iterator<Item = &Point> {
-        std::iter::once(&self.choosing).chain(&self.without_one)
-    }
-
-    /// The same as [`Halves::worst`] of the best that may lie between two settings, if from one to the other p99 only grows and CPU
-    /// time only falls.
+    /// The same of the best that may lie between two settings, if from one to the other p99 only grows and CPU time only falls.
     fn between(&self, next: &Halves, other: &Halves) -> f64 {
-        let least = |(a, b): (&Point, &Point)| Point { p99: a.p99.min(b.p99), cpu: a.cpu.min(b.cpu) };
-        let both = self.choosing_points().zip(next.choosing_points()).map(least);
-        both.zip(other.choosing_points()).map(|(own, other)| own.ratio(other)).fold(0.0, f64::max)
+        let least = |n: usize| {
+            let (a, b) = (self.quarters[n], next.quarters[n]);
+            Point { p99: a.p99.min(b.p99), cpu: a.cpu.min(b.cpu) }
+        };
+        Halves { quarters: [least(0), least(1)], ..self.clone() }.worst(other)
     }
 
     /// What part of the way from this setting to the next p99 and CPU time are as far from the other's, if both change evenly

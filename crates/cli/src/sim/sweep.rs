@@ -38,7 +38,7 @@ const QUICK_IOS: u64 = 40_000;
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
     work not. Latencies: from the intended start until the completion was found. Regret: the setting of --latency-slack with the least max(p99 ÷ \
-    its p99, CPU ÷ its CPU) on one half of the seeds, whichever one of them is left out, judged on the other half.";
+    its p99, CPU ÷ its CPU) on one half of the seeds (the worse of its own halves), judged on the other half.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -466,7 +466,7 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
     }
     text += &format!("{table}\n{}", show_seeds(regrets));
     text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on one half of\n\
-            the seeds, whichever one of them is left out, judged on the other. 1.00: as good in both; the worst cell's place and setting stand\n\
+            the seeds, by the worse of its own halves, judged on the other. 1.00: as good in both; the worst cell's place and setting stand\n\
             beside it.\n"
 }
 

@@ -24,7 +24,7 @@ fn ran(n: u32) -> Ran {
     row.latency.curve = vec![(0.1, third), (99.9, 5e-324)];
     row.extra.insert("capacity_iops".into(), (1e6 / 7.0).into());
     let point = Point { p99: f64::MAX / 3.0, cpu: third };
-    Ran { row, halves: Halves { choosing: point, without_one: vec![point; 3], judging: Point { cpu: third * 3.0, ..point } } }
+    Ran { row, halves: Halves { choosing: point, quarters: [point; 2], judging: Point { cpu: third * 3.0, ..point } } }
 }
 
 fn refused(json: &Path, sweep: &Map<String, Value>, resume: bool) -> String {

@@ -49,9 +49,17 @@ impl Adaptive {
         self.gather_by(now, seen.in_flight, first, end)
     }
 
+    /// How late a caller may be who waits for room: by more than the longest nap, if the slack is large.
+    fn tolerated(&self, allowed: Nanos) -> Nanos {
+        self.flight.class().map_or(allowed, |class| self.slack.of(self.service.median(class)).max(allowed))
+    }
+
     /// By when a caller who waits for room is to have some.
     pub(super) fn room_by(&self, now: Nanos, in_flight: u32, first: Nanos, allowed: Nanos) -> Nanos {
-        if self.hurries() { self.pace.allows(now, self.woke, in_flight, first, allowed) } else { first + allowed }
+        if !self.hurries() {
+            return first + allowed;
+        }
+        self.pace.allows(now, self.woke, in_flight, first, allowed, self.tolerated(allowed))
     }
 
     /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no
@@ -90,7 +98,8 @@ impl Adaptive {
     /// catch up: nothing more can come meanwhile, so that a nap finds no more than the spin, and gives him room later.
     pub(super) fn sooner_than_a_nap(&self, now: Nanos, allowed: Nanos) -> Option<Nanos> {
         let (last, all) = (self.last(now), self.flight.last(now, &self.service, Some(0)));
-        (self.hurries() && self.pace.lags(now, allowed) && now < last && all - now <= self.timers.cost).then_some(last)
+        let lags = self.hurries() && self.pace.lags(now, self.tolerated(allowed));
+        (lags && now < last && all - now <= self.timers.cost).then_some(last)
     }
 
     /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the

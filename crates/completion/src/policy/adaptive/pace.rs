@@ -139,26 +139,26 @@ impl Pace {
         ((now - ahead).0 / self.gap).saturating_sub(u64::from(self.commands))
     }
 
-    /// So many wait for room that he is to catch up: they are late by more than is allowed.
-    pub(super) fn lags(&self, now: Nanos, allowed: Nanos) -> bool {
+    /// So many wait for room that he is to catch up: they are late by more than is `tolerated`.
+    pub(super) fn lags(&self, now: Nanos, tolerated: Nanos) -> bool {
         let backlog = self.backlog(now);
-        backlog >= MANY && Nanos(backlog.saturating_mul(self.gap)) > allowed
+        backlog >= MANY && Nanos(backlog.saturating_mul(self.gap)) > tolerated
     }
 
-    /// Until when a nap for room of so many may last, if what completes `first` may be found so much late. The thread was `woke`
-    /// last at that instant.
+    /// Until when a nap for room of so many may last, if what completes `first` may be found late by what is `allowed`, and he may
+    /// be late by what is `tolerated`. The thread was `woke` last at that instant.
     ///
     /// What waits for room is late already. Unless such naps keep up with the caller, it will be so by a nap more when it gets
-    /// some, and only then is it sent. Where it is late by more than is allowed, because the device was slow or there was a
+    /// some, and only then is it sent. Where it is late by more than is `tolerated`, because the device was slow or there was a
     /// burst, a nap makes little difference to it, and only the speed counts at which he catches up.
-    pub(super) fn allows(&self, now: Nanos, woke: Nanos, room: u32, first: Nanos, allowed: Nanos) -> Nanos {
+    pub(super) fn allows(&self, now: Nanos, woke: Nanos, room: u32, first: Nanos, allowed: Nanos, tolerated: Nanos) -> Nanos {
         let late = Nanos(self.backlog(now).saturating_mul(self.gap));
         let keeps_up = Nanos(self.gap.saturating_mul(u64::from(room)));
         let end = first + allowed;
-        if late > allowed {
+        if late > tolerated {
             return first.max(end.min(woke + Nanos(keeps_up.0 / CATCHES_UP)));
         }
-        let left = allowed - late;
+        let left = allowed.min(tolerated - late);
         first + if end <= woke + keeps_up { left } else { Nanos(left.0 / 2) }
     }
 

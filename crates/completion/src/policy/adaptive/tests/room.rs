@@ -37,7 +37,7 @@ fn naps_for_room_do_not_let_the_wait_for_it_grow() {
     let allowed = Nanos::from_micros(60);
     let wait = |burst, rule: bool| {
         longest_wait(burst, |pace, now| match rule {
-            true => pace.allows(now, now, ROOM, now + DEVICE, allowed),
+            true => pace.allows(now, now, ROOM, now + DEVICE, allowed, allowed),
             false => now + DEVICE + allowed,
         })
     };
@@ -57,7 +57,7 @@ fn how_late_he_is_need_not_be_guessed_where_he_says_so() {
     assert!(!pace.lags(now, allowed), "the twin guesses");
     pace.wants_room(Some(now - Nanos(300 * GAP)));
     assert!(pace.lags(now, allowed));
-    let room_by = |pace: &Pace| pace.allows(now, now, ROOM, now + DEVICE, allowed);
+    let room_by = |pace: &Pace| pace.allows(now, now, ROOM, now + DEVICE, allowed, allowed);
     let hurried = room_by(&pace);
     pace.wants_room(Some(now));
     assert!(hurried < room_by(&pace), "{hurried}");
@@ -67,9 +67,9 @@ fn how_late_he_is_need_not_be_guessed_where_he_says_so() {
 fn a_nap_that_keeps_up_with_the_caller_may_take_what_is_allowed() {
     let (pace, now) = paced();
     let short = Nanos::from_micros(20);
-    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, short), now + DEVICE + short);
+    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, short, short), now + DEVICE + short);
     let long = Nanos::from_micros(200);
-    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, long), now + DEVICE + Nanos(long.0 / 2));
+    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, long, long), now + DEVICE + Nanos(long.0 / 2));
 }
 
 #[test]
@@ -224,4 +224,19 @@ fn naps_that_cannot_let_a_backlog_grow_let_it_shrink() {
     // Hardly longer than he takes for as many as there is room for, if at all: his rate is not known so well.
     assert!(pace.fills(now, now, room, true, now + even + Nanos(GAP)) < Some(now + even));
     assert!(pace.fills(now, now, room, true, now + even + even) > Some(now + even));
+}
+
+/// A nap is not longer than the longest, but what waits for room may be late by more, if the slack is large: he is not hurried before.
+#[test]
+fn a_caller_may_be_later_than_a_nap_is_long() {
+    let (mut pace, start) = paced();
+    let (now, allowed, tolerated) = (start, Nanos::from_micros(30), Nanos::from_millis(5));
+    pace.wants_room(Some(now - Nanos::from_millis(4)));
+    assert_eq!(pace.allows(now, now, ROOM, now + DEVICE, allowed, tolerated), now + DEVICE + allowed);
+    assert!(!pace.lags(now, tolerated));
+    // The twin tolerates no more than a nap may take.
+    assert!(pace.allows(now, now, ROOM, now + DEVICE, allowed, allowed) < now + DEVICE + allowed);
+    assert!(pace.lags(now, allowed));
+    pace.wants_room(Some(now - Nanos::from_millis(6)));
+    assert!(pace.lags(now, tolerated));
 }

@@ -214,7 +214,9 @@ impl Adaptive {
         }
         self.pace.sent(batch.commands);
         self.clock = now;
-        self.looked(batch.in_flight.saturating_sub(batch.commands));
+        if self.looks.is_some() {
+            self.looked(batch.in_flight.saturating_sub(batch.commands));
+        }
         // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
         // soon anyway: looking sooner would only find fewer at a time, as it does where what has come may wait.
         let waits = self.puts_off || self.slack == LatencySlack::UNLIMITED;
@@ -262,7 +264,7 @@ impl Adaptive {
                 self.blind = now;
             }
         }
-        if seen.woke.is_none() {
+        if self.looks.is_some() && seen.woke.is_none() {
             self.looked(seen.in_flight);
         }
         self.account(now, seen);
@@ -315,8 +317,9 @@ impl Adaptive {
         plan
     }
 
-    /// The look after a nap or sleep is over, if one was asked for, and so many are left.
-    #[inline]
+    /// The look after a nap or sleep is over, if one was asked for, and so many are left. Apart from what each commit of a busy thread
+    /// needs.
+    #[inline(never)]
     fn looked(&mut self, left: u32) {
         let Some(before) = self.looks.take() else { return };
         let found = before.saturating_sub(left);

@@ -197,7 +197,10 @@ fn ios(args: &SimArgs) -> u64 {
 /// The user allows fewer than each cell has.
 fn most_seeds(args: &SimArgs) -> Result<u64> {
     let most = args.seeds.map_or(if args.quick { SEEDS } else { MOST_SEEDS }, u64::from);
-    ensure!(most >= SEEDS, "--seeds {most}: each cell of the sweep has {SEEDS}, and may have more where these disagree");
+    ensure!(
+        most >= SEEDS,
+        "--seeds {most}: each cell of the sweep has {SEEDS}, and more where their halves disagree; ask for {SEEDS} or more"
+    );
     Ok(most)
 }
 

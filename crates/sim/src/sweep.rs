@@ -181,7 +181,7 @@ impl Point {
 }
 
 /// The two halves of the seeds, each together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Halves {
     /// What a setting is chosen by.
     pub choosing: Point,
@@ -211,7 +211,7 @@ impl Halves {
             let (a, b) = (self.quarters[n], next.quarters[n]);
             Point { p99: a.p99.min(b.p99), cpu: a.cpu.min(b.cpu) }
         };
-        Halves { quarters: [least(0), least(1)], ..self.clone() }.worst(other)
+        Halves { quarters: [least(0), least(1)], ..*self }.worst(other)
     }
 
     /// What part of the way from this setting to the next p99 and CPU time are as far from the other's, if both change evenly
@@ -255,7 +255,7 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
 /// half-way from it to its neighbours, and where the curve should meet the mode's figures between the two that leave most room
 /// for it. None if it is within 3 % of the mode already. `settings` in the order of the knob.
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
-    let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
+    let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
     let between = |first: usize, part: f64| part_way(settings[first].0, settings[first + 1].0, part);
     let room = |first: usize| halves[first].between(&halves[first + 1], other);

@@ -352,7 +352,7 @@ fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
 /// The settings of the knob that were run in a cell, in its order.
 fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencySlack, Halves)> {
     let here = tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode == Mode::ADAPTIVE);
-    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves.clone()))).collect();
+    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves))).collect();
     settings.sort_by_key(|(slack, _)| *slack);
     settings
 }
@@ -406,7 +406,7 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
         if settings.len() < SLACKS.len() {
             continue;
         }
-        let halves: Vec<Halves> = settings.iter().map(|(_, halves)| halves.clone()).collect();
+        let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
         let halves_agree = halves_agree(at, tasks, ran);
         for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
             let judged = ran.as_ref().and_then(|ran| sweep::regret(&halves, &ran.halves));

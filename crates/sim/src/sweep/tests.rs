@@ -68,7 +68,7 @@ fn regret_is_judged_on_other_seeds_than_it_is_chosen_by() {
     let other = halves((100.0, 100.0), (100.0, 100.0));
     let lucky = halves((50.0, 50.0), (300.0, 50.0));
     let steady = halves((90.0, 90.0), (90.0, 95.0));
-    assert_eq!(regret(&[steady.clone(), lucky], &other), Some((1, 3.0)));
+    assert_eq!(regret(&[steady, lucky], &other), Some((1, 3.0)));
     assert_eq!(regret(&[steady], &other), Some((0, 0.95)));
     assert_eq!(regret(&[], &other), None);
 }

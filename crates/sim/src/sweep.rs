@@ -269,9 +269,13 @@ pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<Latency
     more
 }
 
-/// In the logarithm, from a thousandth to a thousandfold.
+/// The most that tells anything, in thousandths: with ten thousand times what its device takes, at least 5 µs, a caller may be later
+/// than a run is long, and any more is the same.
+const MOST: u32 = 10_000_000;
+
+/// In the logarithm, from a thousandth to [`MOST`].
 fn part_way(a: LatencySlack, b: LatencySlack, part: f64) -> LatencySlack {
-    let log = |slack: LatencySlack| f64::from(slack.thousandths().clamp(1, 1_000_000)).ln();
+    let log = |slack: LatencySlack| f64::from(slack.thousandths().clamp(1, MOST)).ln();
     LatencySlack::per_mille((log(a) + (log(b) - log(a)) * part).exp().round() as u32)
 }
 

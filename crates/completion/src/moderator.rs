@@ -162,11 +162,6 @@ impl Moderator {
         self.in_force = Coalesce::OFF;
     }
 
-    /// Whether the device has refused.
-    pub fn is_refused(&self) -> bool {
-        self.refused
-    }
-
     /// The setting in force.
     pub fn in_force(&self) -> Coalesce {
         self.in_force

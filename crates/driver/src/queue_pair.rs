@@ -15,7 +15,7 @@ use counters::Count;
 pub use counters::Counters;
 use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use handover::sync::atomic::{AtomicU64, fence};
-use handover::sync::{Mutex, MutexGuard, lock, try_lock};
+use handover::sync::{Mutex, MutexGuard, lock};
 use handover::{LookLock, Looked};
 
 /// The sizes of a queue pair.
@@ -142,12 +142,6 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     #[inline]
     pub fn lock_sq(&self) -> SqGuard<'_, S, C> {
         SqGuard { pair: self, side: lock(&self.sq_side) }
-    }
-
-    /// The submission side, unless another thread has it.
-    #[inline]
-    pub fn try_lock_sq(&self) -> Option<SqGuard<'_, S, C>> {
-        Some(SqGuard { pair: self, side: try_lock(&self.sq_side)? })
     }
 
     /// Whether an entry waits in the completion queue, without a lock. May be true although another thread has just
@@ -444,11 +438,6 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     /// Whether there is no tag for another command now. See [`Taker::exhausted`] on waiting for one.
     pub fn exhausted(&self) -> bool {
         self.side.closed || self.side.taker.exhausted(&self.pair.tags)
-    }
-
-    /// Whether the queue is closed for a reset.
-    pub fn is_closed(&self) -> bool {
-        self.side.closed
     }
 
     /// Commands stored and not yet announced.

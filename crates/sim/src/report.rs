@@ -320,11 +320,6 @@ impl Outcome {
         if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// Messages per I/O.
-    pub fn messages_per_io(&self) -> f64 {
-        self.per_io(self.messages as f64)
-    }
-
     /// Completions per wake-up; infinite if the thread never slept.
     pub fn completions_per_wakeup(&self) -> f64 {
         self.completed as f64 / self.wakeups as f64

@@ -43,11 +43,6 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// The span in microseconds, for reports.
-    pub fn as_micros_f64(self) -> f64 {
-        self.0 as f64 / 1e3
-    }
-
     /// The earlier of two instants.
     pub fn min(self, other: Nanos) -> Nanos {
         Nanos(self.0.min(other.0))

@@ -83,13 +83,6 @@ pub struct PathStatus {
     pub fits: bool,
 }
 
-impl PathStatus {
-    /// Whether requests may be sent on it.
-    pub fn is_usable(&self) -> bool {
-        self.link == Link::Live && self.ana.is_accessible() && self.fits
-    }
-}
-
 impl std::fmt::Display for PathStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.link {

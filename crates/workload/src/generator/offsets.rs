@@ -235,11 +235,6 @@ impl Stream {
         }
     }
 
-    /// The longest I/O in bytes.
-    pub fn longest(&self) -> u64 {
-        self.longest
-    }
-
     /// How many I/Os at least it takes to issue `bytes` bytes.
     #[inline]
     pub fn least_ios(&self, bytes: u64) -> u64 {

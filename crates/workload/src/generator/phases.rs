@@ -116,11 +116,6 @@ impl Generator {
         self.clock.epoch
     }
 
-    /// The longest I/O in bytes: how large a slot's buffer must be.
-    pub fn longest_io(&self) -> u64 {
-        self.stream.longest()
-    }
-
     /// Whether the job is past its end: [`Next::Done`] was or will be the answer.
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done

@@ -1,16 +1,4 @@
-//! How a thread is told that a queue has entries.
-
-/// The notifications of one thread's queues. The executor alone calls it: it arms before it sleeps and masks when it is
-/// awake, and asks after a wake-up which queues called. What `arm` has to be followed by (a fence and a look) and
-/// whether `mask` reaches the device or only leaves the signal unread is the implementation's to say.
-pub trait Notifier {
-    /// Allows notifications of a queue. Entries that came before may not have sent any: look after it.
-    fn arm(&self, queue: usize);
-    /// Forbids them. One that is on its way may still come.
-    fn mask(&self, queue: usize);
-    /// The queues that have called since the last time, and maybe others that share their notification.
-    fn pending(&self) -> QueueSet;
-}
+//! Which queues of one thread have called.
 
 /// A set of one thread's queues, by their index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -98,90 +98,128 @@ pub fn prices(found: &Found) -> Result<Vec<Price>> {
     Ok(prices)
 }
 
+/// Group and name of a price, nanoseconds, and how it was come by.
 type Measured = (&'static str, &'static str, f64, String);
 
 /// What is a difference of what was measured says so, for it has the noise of both.
 fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
-    let mut list: Vec<Measured> = Vec::new();
-    let direct = |e: Estimate| format!("measured, {:.0}–{:.0}", e.low, e.high);
-    let mut put = |group, name, ns: f64, how: String| list.push((group, name, ns.max(0.0), how));
-    let syscall = found.syscall.map_or(shipped.thread.syscall.0 as f64, |e| e.value);
-    if let Some(e) = found.syscall {
-        put("thread", "syscall", e.value, direct(e));
+    let mut list = Derived { found, shipped, list: Vec::new() };
+    let block = list.calls();
+    list.sleeps(block);
+    list.memory();
+    list.library();
+    list.list
+}
+
+/// Prices as they are derived from what was measured.
+struct Derived<'a> {
+    found: &'a Found,
+    /// What stands for what was not.
+    shipped: &'a Costs,
+    list: Vec<Measured>,
+}
+
+impl Derived<'_> {
+    fn put(&mut self, group: &'static str, name: &'static str, ns: f64, how: impl Into<String>) {
+        self.list.push((group, name, ns.max(0.0), how.into()));
     }
-    if let Some(e) = found.signal {
-        put("thread", "signal", e.value, direct(e));
+
+    /// What was measured by itself.
+    fn direct(&mut self, group: &'static str, name: &'static str, estimate: Option<Estimate>) {
+        if let Some(e) = estimate {
+            self.put(group, name, e.value, directly(e));
+        }
     }
-    let mut block = shipped.thread.block.0 as f64;
-    if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
-        block = (both.value - signal.value - syscall).max(0.0);
-        put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
+
+    fn syscall(&self) -> f64 {
+        self.found.syscall.map_or(self.shipped.thread.syscall.0 as f64, |e| e.value)
     }
-    // The simulated signal takes effect when this is over.
-    let of = |e: Option<Estimate>, shipped: units::Nanos| e.map_or(shipped.0 as f64, |e| e.value);
-    let effect = of(found.signal, shipped.thread.signal) + 2.0 * of(found.line, shipped.memory.line_node);
-    // An I/O that is polled for, from its look on, and its submission.
-    let polled = found.library.map(|parts| parts.iter().map(|part| part.value).sum::<f64>());
-    if let (Some(announced), Some(polled)) = (found.announced, polled) {
-        let how = format!("an I/O whose message waits, {:.0}, less one that is polled for, {polled:.0}, and system call", announced.value);
-        put("thread", "ready", (announced.value - polled - syscall).max(0.0), how);
+
+    /// System calls that put nobody to sleep. What blocking costs beyond one is returned.
+    fn calls(&mut self) -> f64 {
+        let (found, syscall) = (self.found, self.syscall());
+        self.direct("thread", "syscall", found.syscall);
+        self.direct("thread", "signal", found.signal);
+        let mut block = self.shipped.thread.block.0 as f64;
+        if let (Some(signal), Some(both)) = (found.signal, found.signal_and_return) {
+            block = (both.value - signal.value - syscall).max(0.0);
+            self.put("thread", "block", block, format!("a wait that returns at once, {:.0}, less system call", both.value - signal.value));
+        }
+        // An I/O that is polled for, from its look on, and its submission.
+        let polled = found.library.map(|parts| parts.iter().map(|part| part.value).sum::<f64>());
+        if let (Some(announced), Some(polled)) = (found.announced, polled) {
+            let how =
+                format!("an I/O whose message waits, {:.0}, less one that is polled for, {polled:.0}, and system call", announced.value);
+            self.put("thread", "ready", announced.value - polled - syscall, how);
+        }
+        block
     }
-    if let Some(Sleep { cpu, delay, signal: rouse }) = found.sleep {
-        put("thread", "rouse", rouse.value, direct(rouse));
+
+    /// Sleeps, and what ends them.
+    fn sleeps(&mut self, block: f64) {
+        let (found, syscall) = (self.found, self.syscall());
+        let Some(Sleep { cpu, delay, signal: rouse }) = found.sleep else { return };
+        self.direct("thread", "rouse", Some(rouse));
         // The simulated thread pays for the switch that brings it back; the one to idle is nobody's.
         let switch = (cpu.value - syscall - block).max(0.0);
-        put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
+        self.put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
         if let Some(awake) = found.awake {
             let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
-            put("thread", "idle_after", awake.value - syscall - block, how);
+            self.put("thread", "idle_after", awake.value - syscall - block, how);
         }
+        // The simulated signal takes effect when this is over.
+        let of = |e: Option<Estimate>, shipped: units::Nanos| e.map_or(shipped.0 as f64, |e| e.value);
+        let effect = of(found.signal, self.shipped.thread.signal) + 2.0 * of(found.line, self.shipped.memory.line_node);
         if let Some(Caught { within, cpu: more, delay, signal }) = found.caught {
-            put("thread", "caught_within", within.value, direct(within));
-            put("thread", "catch", signal.value, direct(signal));
-            put("thread", "caught", more.value, direct(more));
+            self.direct("thread", "caught_within", Some(within));
+            self.direct("thread", "catch", Some(signal));
+            self.direct("thread", "caught", Some(more));
             let exit = delay.value - switch - more.value - effect;
-            put("thread", "caught_exit", exit, format!("delay of such a wake-up, {:.0}, less switch, caught, and the signal", delay.value));
-        }
-        let wake = shipped.thread.wake.0 as f64;
-        let i = &shipped.interrupt;
-        let idle = (delay.value - switch - effect).max(0.0);
-        put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch and the signal", delay.value));
-        if let Some((nap, late)) = found.nap {
-            put("thread", "timer", (nap.value - cpu.value).max(0.0), format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
-            let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
-            let rest = late.value - around - idle - wake - switch;
-            put(
+            self.put(
                 "thread",
-                "timer_slack",
-                rest.max(0.0),
-                format!("a timer is {:.0} late, less interrupt, idle exit and wake-up", late.value),
+                "caught_exit",
+                exit,
+                format!("delay of such a wake-up, {:.0}, less switch, caught, and the signal", delay.value),
             );
         }
+        let idle = (delay.value - switch - effect).max(0.0);
+        self.put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch and the signal", delay.value));
+        if let Some((nap, late)) = found.nap {
+            self.put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
+            let i = &self.shipped.interrupt;
+            let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
+            let rest = late.value - around - idle - self.shipped.thread.wake.0 as f64 - switch;
+            self.put("thread", "timer_slack", rest, format!("a timer is {:.0} late, less interrupt, idle exit and wake-up", late.value));
+        }
     }
-    if let Some(e) = found.line {
-        put("memory", "line_node", e.value, direct(e));
-        put("memory", "device_line", e.value, direct(e));
-        put("memory", "mmio_delay", e.value, "the doorbell of an embedded device is a cache line".into());
+
+    fn memory(&mut self) {
+        self.direct("memory", "line_node", self.found.line);
+        self.direct("memory", "device_line", self.found.line);
+        if let Some(e) = self.found.line {
+            self.put("memory", "mmio_delay", e.value, "the doorbell of an embedded device is a cache line");
+        }
     }
-    if let Some([submit_call, submit, take_call, take, hand_call, hand]) = found.library {
-        let decide = shipped.library.decide.0 as f64;
-        put("library", "submit", submit.value, direct(submit));
-        put("memory", "mmio", submit_call.value, format!("doorbell and lock of a submission: {}", direct(submit_call)));
-        put("library", "entry", take.value, direct(take));
-        let reap = take_call.value + hand_call.value - submit_call.value - decide;
-        put("library", "reap", reap.max(0.0), format!("a wait that finds one, {:.0}, less its doorbell", take_call.value));
-        put("library", "deliver", hand.value, direct(hand));
+
+    /// What Reap itself costs.
+    fn library(&mut self) {
+        let found = self.found;
+        if let Some([submit_call, submit, take_call, take, hand_call, hand]) = found.library {
+            self.direct("library", "submit", Some(submit));
+            self.put("memory", "mmio", submit_call.value, format!("doorbell and lock of a submission: {}", directly(submit_call)));
+            self.direct("library", "entry", Some(take));
+            let reap = take_call.value + hand_call.value - submit_call.value - self.shipped.library.decide.0 as f64;
+            self.put("library", "reap", reap, format!("a wait that finds one, {:.0}, less its doorbell", take_call.value));
+            self.direct("library", "deliver", Some(hand));
+        }
+        self.direct("library", "serve", found.serve);
+        self.direct("library", "arm", found.arm);
+        self.direct("library", "mask", found.mask);
     }
-    if let Some(e) = found.serve {
-        put("library", "serve", e.value, direct(e));
-    }
-    if let Some(e) = found.arm {
-        put("library", "arm", e.value, direct(e));
-    }
-    if let Some(e) = found.mask {
-        put("library", "mask", e.value, direct(e));
-    }
-    list
+}
+
+fn directly(e: Estimate) -> String {
+    format!("measured, {:.0}–{:.0}", e.low, e.high)
 }
 
 /// The price list as a file that scenarios can name.

@@ -183,6 +183,19 @@ fn adaptive_does_without_where_a_controller_refuses() {
     nothing_was_late(&device);
 }
 
+/// However often a queue looks, it knows what it was told of its caller until it is told otherwise.
+#[test]
+fn what_a_caller_without_room_says_stays_told() {
+    let device = open("optane", OpenOptions { mode: Mode::ADAPTIVE, ..OpenOptions::default() });
+    let queue = device.queue().unwrap();
+    let due = Some(reap::now());
+    queue.set_wants_room_at(due);
+    assert_eq!(read(&queue, 100, 8, false), 100);
+    assert_eq!(queue.wants_room_at(), due);
+    queue.set_wants_room_at(None);
+    assert_eq!((read(&queue, 100, 8, false), queue.wants_room_at()), (100, None));
+}
+
 #[test]
 fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
     let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };

@@ -402,6 +402,11 @@ impl Queue {
         self.lanes().for_each(|lane| lane.set_wants_room_at(due));
     }
 
+    /// What [`Queue::set_wants_room_at`] told last.
+    pub fn wants_room_at(&self) -> Option<Nanos> {
+        self.lane().wants_room_at()
+    }
+
     /// One of the queues below: for what is the same of all.
     fn lane(&self) -> &Lane {
         match &self.0 {

@@ -217,7 +217,9 @@ impl Looker {
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
         let (slept, met) = (self.seen.woke.is_some(), self.seen.pending);
-        self.seen = Seen { cpu_wanted: self.seen.cpu_wanted, ..Seen::default() };
+        // A look answers all but these.
+        let Seen { cpu_wanted, wants_room_at, .. } = self.seen;
+        self.seen = Seen { cpu_wanted, wants_room_at, ..Seen::default() };
         self.counters.looks += 1;
         if !self.drained {
             self.reap(queue, budget);

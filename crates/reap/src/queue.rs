@@ -219,6 +219,11 @@ impl Queue {
         self.looker.borrow_mut().seen.wants_room_at = due;
     }
 
+    /// See [`crate::Queue::wants_room_at`].
+    pub fn wants_room_at(&self) -> Option<Nanos> {
+        self.looker.borrow().seen.wants_room_at
+    }
+
     fn tuning(&self) -> Tuning {
         Tuning { slack: self.slack.get(), ..self.shared.tuning() }
     }

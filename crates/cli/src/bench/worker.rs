@@ -187,6 +187,8 @@ impl Worker {
 
     /// Begins a run that the caller carries out turn by turn, and [`Worker::end`]s.
     pub fn begin(&mut self) -> Run {
+        // Only jobs with a clock say so, and the last run may have been of one.
+        self.lanes.set_wants_room_at(None);
         let usage = hw::thread_usage();
         let now = hw::now();
         if let Some(tap) = &mut self.tap {
@@ -229,7 +231,13 @@ impl Worker {
                 }
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
-            Next::Wait { until } => now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?,
+            Next::Wait { until } => {
+                // There is room.
+                if generator.is_paced() {
+                    self.lanes.set_wants_room_at(None);
+                }
+                now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?;
+            }
             Next::Done => return Ok(false),
         }
         if control.stop.iter().any(|stop| stop.load(Relaxed)) {

@@ -90,3 +90,28 @@ fn what_the_ramp_does_is_not_counted() {
         assert!(ran.counted.wall < Nanos::from_secs(10));
     }
 }
+
+/// The policy knows as long as a wait lasts that its caller has no room, however often it looks meanwhile; where the caller has
+/// room, or no clock, it knows of nothing.
+#[test]
+fn a_job_with_a_rate_says_when_it_waits_for_room() {
+    let device = Device::open("mem:4M?profile=optane").unwrap();
+    let namespace = first_namespace(&device).unwrap();
+    let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes() }];
+    let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
+    let mut worker = Worker::new(&paced, vec![device], Mode::POLL, Nanos::ZERO).unwrap();
+    let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
+    let (never, progress) = (AtomicBool::new(false), Progress::default());
+    let control = Control { stop: [&never, &never], progress: &progress };
+    let told = |worker: &Worker| worker.lanes.queues()[0].wants_room_at();
+    let mut run = worker.begin();
+    for waits in [true, false, true] {
+        let mut turns = 0..1_000;
+        while told(&worker).is_some() != waits {
+            assert!(turns.next().is_some() && worker.turn(&mut run, &mut generator, &control).unwrap(), "waits: {waits}");
+        }
+    }
+    // The next run need not have a clock.
+    worker.begin();
+    assert_eq!(told(&worker), None);
+}

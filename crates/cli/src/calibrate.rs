@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 
 use crate::args::CalibrateArgs;
 use crate::machine::{self, Machine};
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::stop;
 use list::Found;
 use sampler::Sampler;
@@ -49,7 +49,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         }
         library::measure(&mut sampler, other, &mut found)?;
     } else {
-        eprintln!("note: there is one CPU; what happens between two of them is taken from the list that ships");
+        say("note: there is one CPU; what happens between two of them is taken from the list that ships");
     }
     if stop.load(Relaxed) {
         bail!("stopped; nothing was written");

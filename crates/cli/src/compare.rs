@@ -34,7 +34,7 @@ use workload::{Generator, Job};
 use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
 use crate::machine::Machine;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::{Results, table};
@@ -108,7 +108,7 @@ fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
         None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
     };
     if jobs.iter().any(|job| job.verify.is_some()) {
-        eprintln!("note: verify= is left out of comparisons");
+        say("note: verify= is left out of comparisons");
     }
     Ok(jobs)
 }
@@ -139,7 +139,7 @@ impl Comparison<'_> {
         let efforts: Vec<Effort> =
             devices.iter().map(|(_, settings)| Effort::of(settings, self.labels.len(), self.args.repeat.into())).collect();
         if scenes::is_sweep(self.args) {
-            eprintln!("{}", notes::planned(devices, &self.labels, self.args.repeat, &efforts));
+            say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
         let bar = bar(efforts.iter().map(|effort| effort.blocks).sum());
         let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
@@ -154,7 +154,7 @@ impl Comparison<'_> {
         if self.stop.load(Relaxed) {
             let rounds: usize = outcomes.iter().map(|outcome: &Outcome| outcome.rounds).sum();
             let planned = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>() * self.args.repeat as usize;
-            eprintln!("note: stopped by a signal after {rounds} of {planned} rounds");
+            say(format_args!("note: stopped by a signal after {rounds} of {planned} rounds"));
         }
         if outcomes.is_empty() {
             bail!("stopped before anything was measured");

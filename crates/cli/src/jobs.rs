@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use workload::fio::{self, Input, Outside, Parsed};
 
+use crate::output::say;
+
 /// No job file is this long; a device or a pipe might never end.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -23,10 +25,10 @@ pub fn load(paths: &[PathBuf]) -> Result<Parsed> {
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
     let parsed = fio::parse(&inputs, &Disk)?;
     for warning in &parsed.warnings {
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     for note in &parsed.notes {
-        eprintln!("note: {note}");
+        say(format_args!("note: {note}"));
     }
     Ok(parsed)
 }

@@ -1,5 +1,7 @@
 //! The command `reap`: runs fio job files on Reap's devices, and compares completion modes.
 #![forbid(unsafe_code)]
+// They panic where nobody reads: `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod calibrate;
@@ -13,7 +15,6 @@ mod run;
 mod sim;
 mod stop;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             for line in explain(&error).lines() {
-                eprintln!("error: {line}");
+                output::say(format_args!("error: {line}"));
             }
             ExitCode::FAILURE
         }
@@ -63,6 +64,7 @@ fn explain(error: &anyhow::Error) -> String {
 /// What the library warns of; `REAP_LOG=debug` shows more. What the device refuses is told by the I/O that fails.
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("REAP_LOG").unwrap_or_else(|_| "warn,device=error".into());
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).without_time().init();
+    // That a warning cannot be written is nothing that could be told on stderr either.
+    let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().log_internal_errors(false);
+    plain.with_env_filter(filter).init();
 }

@@ -1,10 +1,16 @@
-//! Where results go.
+//! Where results go, and what is said beside them.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+/// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
+pub fn say(line: impl Display) {
+    _ = writeln!(io::stderr(), "{line}");
+}
 
 /// The standard output, or a file.
 pub struct Output {
@@ -51,6 +57,16 @@ impl Output {
             _ => Ok(()),
         }
     }
+}
+
+/// Prints `text` on the standard output.
+///
+/// # Errors
+/// What the system says.
+pub fn print(text: &str) -> Result<()> {
+    let mut output = Output::open(None)?;
+    output.write(text)?;
+    output.finish()
 }
 
 /// A file whose content is replaced by the first thing that is written.

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::args::PathsBenchArgs;
 use crate::machine::Machine;
-use crate::output::Output;
+use crate::output::{self, Output, say};
 use cells::Cell;
 
 /// A cell and what it came to.
@@ -61,10 +61,10 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
     }
     let instructions = counted::count();
     if let Err(why) = &instructions {
-        eprintln!("note: instructions are not counted: {why:#}");
+        say(format_args!("note: instructions are not counted: {why:#}"));
     }
     let rows = rows(&cells, args.rounds, &cpus, instructions.ok().as_deref())?;
-    print!("{}", table::draw(&rows, args.rounds, &machine.describe()));
+    output::print(&table::draw(&rows, args.rounds, &machine.describe()))?;
     if let Some(mut json) = json {
         json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
         json.finish()?;

@@ -21,7 +21,7 @@ use workload::{Generator, Job, report};
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, PathMark, Rig, Setup};
 use crate::machine::Machine;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::{jobs, stop};
 use record::Recorder;
 
@@ -74,14 +74,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => output.write(&drawn)?,
-            OutputFormat::Json => eprint!("{drawn}"),
+            OutputFormat::Json => say(drawn.trim_end()),
         }
     }
     output.finish()?;
     let failed = results::failures(&parsed.jobs, &plan, &ended);
-    failed.iter().for_each(|line| eprintln!("error: {line}"));
+    failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
-        eprintln!("note: stopped by a signal; the results are of the time until then");
+        say("note: stopped by a signal; the results are of the time until then");
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -92,7 +92,7 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
         let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
-        eprintln!("warning: {warning}{device}");
+        say(format_args!("warning: {warning}{device}"));
     }
     plan
 }
@@ -116,11 +116,11 @@ fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &A
 pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     if filled.written < filled.wanted && !stop.load(Relaxed) {
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-        eprintln!(
+        say(format_args!(
             "note: {:.1} of {:.1} GiB were written before the jobs began; reads of the rest find blocks that were never written, which is faster",
             gib(filled.written),
             gib(filled.wanted)
-        );
+        ));
     }
 }
 

@@ -22,6 +22,7 @@ use super::scenes::Setting;
 use super::stolen::Counters;
 use super::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS, statistics};
 use crate::machine::Machine;
+use crate::output::say;
 
 /// Measurements of the capacity that the next load is a share of: their median.
 const RECENT: usize = 3;
@@ -67,7 +68,7 @@ impl Experiment<'_> {
         }
         match self.stolen(field, &records, rng) {
             Ok(stolen) => records.iter_mut().zip(stolen).for_each(|(record, stolen)| record.stolen = stolen),
-            Err(error) => eprintln!("warning: stolen time is not measured: {error:#}"),
+            Err(error) => say(format_args!("warning: stolen time is not measured: {error:#}")),
         }
         for (setting, record) in self.settings.iter().zip(&mut records).filter(|(setting, _)| setting.has_timeline()) {
             record.watched = self.watched(field, setting, record.capacity(), rng)?;

@@ -19,6 +19,7 @@ use workload::record::{self, Coalescing, DeviceHead, End, Figures, Header, Join,
 use super::stages::Ended;
 use crate::bench::{Counted, Noted, Rig, Tap};
 use crate::machine::Machine;
+use crate::output::say;
 
 /// Blocks of events that may wait to be written, about 80 MB. Beyond that the recording ends.
 const MOST_WAITING: usize = 512;
@@ -101,7 +102,7 @@ impl Recording {
         let finished = written.and_then(|writer| Ok(writer.finish(end)?));
         finished.with_context(|| cannot_write(&path))?;
         if stopped_early {
-            eprintln!("warning: the recording {} ends before the run: it could not be written as fast", path.display());
+            say(format_args!("warning: the recording {} ends before the run: it could not be written as fast", path.display()));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub use rows::row;
 
 use super::{pool, replay};
 use crate::args::SimArgs;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::width;
@@ -44,7 +44,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
             (file, None)
         }
     };
-    file.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     file.scenario.ticks = rows::ticks(&file.scenario);
     let modes = modes(args, &file)?;
     let seeds = args.seeds.unwrap_or(file.seeds);

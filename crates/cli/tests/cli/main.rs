@@ -1,6 +1,7 @@
 //! The command as a user meets it.
 
 mod bad_input;
+mod beside;
 mod calibrate;
 mod compare;
 mod record;

@@ -48,9 +48,14 @@ impl Place {
 
     /// The same, left running.
     pub fn start(&self, arguments: &str) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The same, not yet started.
+    pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("reap"));
         command.current_dir(self.0.path()).args(arguments.split_whitespace());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        command
     }
 }
 

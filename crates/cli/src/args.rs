@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use completion::{LatencySlack, Mode};
-use reap::DeviceUri;
+use reap::{Backing, DeviceUri};
 
 use crate::compare::Contender;
 
@@ -53,6 +53,15 @@ pub struct DeviceArgs {
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
     #[arg(long, value_name = "URI", default_value = "mem:1G?profile=optane", value_parser = device)]
     pub device: String,
+}
+
+impl DeviceArgs {
+    /// The files that it reads: the medium, and a profile of the user's own.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let Ok(DeviceUri { backing, profile, .. }) = DeviceUri::behind(&self.device) else { return Vec::new() };
+        let medium = if let Backing::File { path, .. } = backing { Some(path) } else { None };
+        medium.into_iter().chain(profile.ends_with(".toml").then(|| profile.into())).collect()
+    }
 }
 
 /// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each device.

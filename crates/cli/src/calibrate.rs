@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 
 use crate::args::CalibrateArgs;
 use crate::machine::{self, Machine};
-use crate::output::{Output, say};
+use crate::output::{self, Aside, say};
 use crate::stop;
 use list::Found;
 use sampler::Sampler;
@@ -32,7 +32,7 @@ const SHORT: Nanos = Nanos(1_000);
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     let stop = stop::on_signal()?;
-    let file = args.output.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let file = Aside::open(args.output.as_deref())?;
     let host = machine.host.first().copied().unwrap_or(0);
     machine::settle(host);
     let mut sampler = Sampler::new(&stop);
@@ -55,12 +55,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         bail!("stopped; nothing was written");
     }
     let prices = list::prices(&found)?;
-    let mut output = Output::open(None)?;
-    output.write(&list::table(&found, &prices, &machine.describe()))?;
-    output.finish()?;
-    if let Some(mut file) = file {
-        file.write(&list::toml(&prices, &machine.describe()))?;
-        file.finish()?;
-    }
+    let machine = machine.describe();
+    output::all([output::print(&list::table(&found, &prices, &machine)), file.write(|| Ok(list::toml(&prices, &machine)))])?;
     Ok(ExitCode::SUCCESS)
 }

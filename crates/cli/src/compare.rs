@@ -16,6 +16,7 @@ pub mod statistics;
 mod stolen;
 mod timeline;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,10 +35,9 @@ use workload::{Generator, Job};
 use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
 use crate::machine::Machine;
-use crate::output::{Output, say};
+use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
-use crate::rows::json::JsonResults;
-use crate::rows::{Results, table};
+use crate::rows::{Results, json, table};
 use crate::{jobs, run, stop};
 use background::Background;
 use blocks::Field;
@@ -85,20 +85,19 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         devices.push((uri, settings));
     }
     let stop = stop::on_signal()?;
-    let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
-    let mut page = report::open(args.html.as_deref())?;
+    let read = args.device.files();
+    output::apart(
+        args.file.iter().chain(&read).map(PathBuf::as_path),
+        &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
+    )?;
+    let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
     let comparison = Comparison { args, labels, jobs, plan, machine, stop };
     let results = comparison.run(&devices)?;
-    if let Some(mut file) = file.take() {
-        file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
-        file.finish()?;
-    }
-    if let Some(page) = page.take() {
-        report::write(&Report { results: &results, machine: &comparison.machine.describe() }, page)?;
-    }
-    let mut output = Output::open(None)?;
-    output.write(&table::show(&results, table::width()))?;
-    output.finish()?;
+    output::all([
+        output::print(&table::show(&results, table::width())),
+        json.write(|| json::text(&results)),
+        html.write(|| report::page(&Report { results: &results, machine: &comparison.machine.describe() })),
+    ])?;
     Ok(ExitCode::SUCCESS)
 }
 

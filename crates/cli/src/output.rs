@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
 pub fn say(line: impl Display) {
@@ -19,17 +19,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `path`, before anything runs whose results could then not be kept. What is in the file stays until there is
-    /// something to write; a file that is new and was never written to is removed again.
+    /// Opens `path`, before anything runs whose results could then not be kept.
     ///
     /// # Errors
     /// The file cannot be created.
     pub fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else { return Ok(Output { to: Box::new(io::stdout()), name: "the standard output".into() }) };
-        let new = !path.exists();
-        let file = File::options().write(true).create(true).truncate(false).open(path);
-        let file = file.with_context(|| format!("cannot write the results to {}", path.display()))?;
-        let to = Kept { file, written: false, new: new.then(|| path.to_owned()) };
+        let to = Kept::open(path).with_context(|| format!("cannot write the results to {}", path.display()))?;
         Ok(Output { to: Box::new(BufWriter::new(to)), name: path.display().to_string() })
     }
 
@@ -69,12 +65,88 @@ pub fn print(text: &str) -> Result<()> {
     output.finish()
 }
 
-/// A file whose content is replaced by the first thing that is written.
-struct Kept {
+/// A file beside the results, where one was asked for.
+pub struct Aside(Option<Output>);
+
+impl Aside {
+    /// Opens it as [`Output::open`] does.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn open(path: Option<&Path>) -> Result<Aside> {
+        path.map(|path| Output::open(Some(path))).transpose().map(Aside)
+    }
+
+    /// Writes what `text` makes, if there is a file.
+    ///
+    /// # Errors
+    /// What the system says, and `text`.
+    pub fn write(self, text: impl FnOnce() -> Result<String>) -> Result<()> {
+        let Some(mut output) = self.0 else { return Ok(()) };
+        output.write(&text()?)?;
+        output.finish()
+    }
+}
+
+/// What became of all that there was to write: the results, which come first, and each file beside them. One that could not
+/// be written has kept none of the others from it, and fails the command now.
+///
+/// # Errors
+/// Everything that could not be written, one to a line.
+pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
+    let failed: Vec<String> = written.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
+}
+
+/// Refuses to write two things into one file (`written`, by their options), or over what is read.
+///
+/// # Errors
+/// It says which.
+pub fn apart<'a>(read: impl IntoIterator<Item = &'a Path>, written: &[(&str, Option<&Path>)]) -> Result<()> {
+    let read: Vec<PathBuf> = read.into_iter().filter_map(identity).collect();
+    let mut known: Vec<(&str, PathBuf)> = Vec::new();
+    for &(option, path) in written {
+        let Some((path, file)) = path.and_then(|path| Some((path.display(), identity(path)?))) else { continue };
+        ensure!(!read.contains(&file), "{option} {path} would overwrite what is read; give it another name");
+        if let Some((other, _)) = known.iter().find(|(_, known)| *known == file) {
+            bail!("{other} and {option} name one file, {path}; give each its own");
+        }
+        known.push((option, file));
+    }
+    Ok(())
+}
+
+/// The one name of a file, which need not be there yet. `None`: a pipe or a device, which takes what several write.
+fn identity(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(there) => there.is_file().then_some(there),
+        Err(_) => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(dir.canonicalize().ok()?.join(path.file_name()?))
+        }
+    }
+}
+
+/// A file that is open to be written. What is in it stays until there is something to write; one that is new and was never
+/// written to is removed again.
+pub struct Kept {
     file: File,
     written: bool,
     /// It was not there before.
     new: Option<PathBuf>,
+}
+
+impl Kept {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn open(path: &Path) -> io::Result<Kept> {
+        let new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path)?;
+        Ok(Kept { file, written: false, new: new.then(|| path.to_owned()) })
+    }
 }
 
 impl Write for Kept {

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::args::PathsBenchArgs;
 use crate::machine::Machine;
-use crate::output::{self, Output, say};
+use crate::output::{self, Aside, say};
 use cells::Cell;
 
 /// A cell and what it came to.
@@ -51,8 +51,8 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Files first: minutes of measuring are not to end with a missing directory.
-    let json = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
-    let plot = args.plot.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    output::apart([], &[("--json", args.json.as_deref()), ("--plot", args.plot.as_deref())])?;
+    let (json, plot) = (Aside::open(args.json.as_deref())?, Aside::open(args.plot.as_deref())?);
     let machine = Machine::here()?;
     let cpus = hw::allowed_cpus().context("cannot ask which CPUs this process may use")?;
     let cells = Cell::all(cpus.len());
@@ -64,15 +64,11 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
         say(format_args!("note: instructions are not counted: {why:#}"));
     }
     let rows = rows(&cells, args.rounds, &cpus, instructions.ok().as_deref())?;
-    output::print(&table::draw(&rows, args.rounds, &machine.describe()))?;
-    if let Some(mut json) = json {
-        json.write(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
-        json.finish()?;
-    }
-    if let Some(mut plot) = plot {
-        plot.write(&plot::draw(&rows)?)?;
-        plot.finish()?;
-    }
+    output::all([
+        output::print(&table::draw(&rows, args.rounds, &machine.describe())),
+        json.write(|| Ok(serde_json::to_string_pretty(&rows)? + "\n")),
+        plot.write(|| plot::draw(&rows)),
+    ])?;
     Ok(ExitCode::SUCCESS)
 }
 

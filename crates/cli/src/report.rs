@@ -4,12 +4,11 @@
 //! the results as the JSON that `--json` writes, and the scripts that draw them. What comes from outside is data to all of
 //! them: in the JSON no `<` can end the element that it stands in, and the scripts put it into the page as text only.
 
-use std::path::Path;
+use std::ffi::OsString;
 
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::output::Output;
 use crate::rows::Results;
 use crate::rows::json::JsonResults;
 
@@ -48,24 +47,15 @@ struct Data<'a> {
     results: JsonResults<'a>,
 }
 
-/// Opens the file that the page will be written to, before anything is measured.
+/// The page.
 ///
 /// # Errors
-/// The file cannot be created.
-pub fn open(path: Option<&Path>) -> Result<Option<Output>> {
-    path.map(|path| Output::open(Some(path))).transpose()
+/// None, as long as keys are text.
+pub fn page(report: &Report<'_>) -> Result<String> {
+    page_of(report, command(std::env::args_os()))
 }
 
-/// Writes the page.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write(report: &Report<'_>, mut to: Output) -> Result<()> {
-    to.write(&page(report, command(std::env::args()))?)?;
-    to.finish()
-}
-
-fn page(report: &Report<'_>, command: String) -> Result<String> {
+fn page_of(report: &Report<'_>, command: String) -> Result<String> {
     let results = report.results;
     let data = Data {
         title: &results.title,
@@ -92,14 +82,14 @@ fn page(report: &Report<'_>, command: String) -> Result<String> {
     Ok(page + "</body>\n</html>\n")
 }
 
-/// The command line, to be pasted into a shell.
-fn command(arguments: impl Iterator<Item = String>) -> String {
+/// The command line, to be pasted into a shell; of a name that is no text, what of it is.
+fn command(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
     let quote = |word: String| match word {
         word if !word.is_empty() && word.chars().all(plain) => word,
         word => format!("'{}'", word.replace('\'', "'\\''")),
     };
-    let words = arguments.skip(1).map(quote);
+    let words = arguments.skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
     std::iter::once("reap".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 

@@ -7,6 +7,7 @@ mod record;
 mod results;
 mod stages;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +22,7 @@ use workload::{Generator, Job, report};
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, PathMark, Rig, Setup};
 use crate::machine::Machine;
-use crate::output::{Output, say};
+use crate::output::{self, Output, say};
 use crate::{jobs, stop};
 use record::Recorder;
 
@@ -45,6 +46,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         queues: args.queues,
         histograms: args.histograms,
     };
+    let read = args.device.files();
+    output::apart(
+        args.files.iter().chain(&read).map(PathBuf::as_path),
+        &[("--record", args.record.as_deref()), ("--output", args.output.as_deref())],
+    )?;
     let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
     let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
     let rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
@@ -61,28 +67,29 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let paths = mark.since(rig.devices(), &plan.targets);
     // The last stamps come when the devices are closed.
     drop(rig);
-    if let Some(recording) = recording {
-        recording.finish(record::figures(&ended))?;
-    }
     let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms(), args.explain);
     let results = Report { paths, ..results };
-    output.write(&match args.output_format {
+    let mut text = match args.output_format {
         OutputFormat::Normal => report::normal(&results),
         OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",
-    })?;
+    };
     if args.histograms {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
-            OutputFormat::Normal => output.write(&drawn)?,
+            OutputFormat::Normal => text += &drawn,
             OutputFormat::Json => say(drawn.trim_end()),
         }
     }
-    output.finish()?;
+    let written = output::all([
+        output.write(&text).and_then(|()| output.finish()),
+        recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
+    ]);
     let failed = results::failures(&parsed.jobs, &plan, &ended);
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results are of the time until then");
     }
+    written?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::rows::tests::sweep;
 
 fn page_of(results: &Results) -> String {
-    page(&Report { results, machine: "2 CPUs" }, "reap compare".into()).unwrap()
+    super::page_of(&Report { results, machine: "2 CPUs" }, "reap compare".into()).unwrap()
 }
 
 /// The page's data, as a browser would read it.
@@ -49,6 +49,9 @@ fn scripts_cannot_end_their_element() {
 #[test]
 fn the_command_line_can_be_pasted() {
     let words = ["/usr/bin/reap", "compare", "--device", "mem:1G?profile=optane&lba=512", "it's", ""];
-    let line = command(words.into_iter().map(str::to_owned));
+    let line = command(words.into_iter().map(OsString::from));
     assert_eq!(line, "reap compare --device 'mem:1G?profile=optane&lba=512' 'it'\\''s' ''");
+    // A name that is not UTF-8.
+    let bytes = <OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"x\xff.html".to_vec());
+    assert_eq!(command(["reap".into(), bytes].into_iter()), "reap 'x\u{fffd}.html'");
 }

@@ -1,5 +1,6 @@
 //! The results for scripts: schema 1. What was not measured, or has too few samples behind it, is null.
 
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use workload::report::PathFigures;
@@ -84,6 +85,14 @@ impl<'a> JsonResults<'a> {
             extra: &results.extra,
         }
     }
+}
+
+/// The file's text.
+///
+/// # Errors
+/// None, as long as keys are text.
+pub fn text(results: &Results) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&JsonResults::new(results))? + "\n")
 }
 
 impl<'a> JsonRow<'a> {

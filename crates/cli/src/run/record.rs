@@ -1,6 +1,5 @@
 //! `--record`: the run goes on as without, and a thread beside it writes down what job threads and devices note.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +18,7 @@ use workload::record::{self, Coalescing, DeviceHead, End, Figures, Header, Join,
 use super::stages::Ended;
 use crate::bench::{Counted, Noted, Rig, Tap};
 use crate::machine::Machine;
-use crate::output::say;
+use crate::output::{Kept, say};
 
 /// Blocks of events that may wait to be written, about 80 MB. Beyond that the recording ends.
 const MOST_WAITING: usize = 512;
@@ -31,7 +30,7 @@ const DEVICE_STOPS: Duration = Duration::from_secs(5);
 /// A recording before the devices are open: whatever can go wrong with the file has.
 pub struct Recorder {
     path: PathBuf,
-    file: File,
+    file: Kept,
     stamps: Vec<(Stamps, Receiver<Vec<Stamp>>)>,
 }
 
@@ -40,16 +39,16 @@ pub struct Recording {
     path: PathBuf,
     tell: SyncSender<Noted>,
     stopped: Arc<AtomicBool>,
-    writer: JoinHandle<Result<Writer<File>>>,
+    writer: JoinHandle<Result<Writer<Kept>>>,
 }
 
 impl Recorder {
-    /// Creates the file.
+    /// Opens the file. An earlier recording in it stays until this one begins.
     ///
     /// # Errors
     /// It cannot be created.
     pub fn new(path: &Path, plan: &Plan) -> Result<Recorder> {
-        let file = File::create(path).with_context(|| format!("cannot write the recording to {}", path.display()))?;
+        let file = Kept::open(path).with_context(|| cannot_write(path))?;
         Ok(Recorder { path: path.to_owned(), file, stamps: plan.targets.iter().map(|_| Stamps::new()).collect() })
     }
 
@@ -116,7 +115,7 @@ fn cannot_write(path: &Path) -> String {
 struct Desk {
     join: Join,
     threads: usize,
-    writer: Writer<File>,
+    writer: Writer<Kept>,
     /// `None`: the device is gone.
     stamps: Vec<Option<Receiver<Vec<Stamp>>>>,
     stopped: Arc<AtomicBool>,
@@ -124,7 +123,7 @@ struct Desk {
 
 impl Desk {
     /// Until the threads have told everything, and then until the devices have.
-    fn work(mut self, told: &Receiver<Noted>) -> Result<Writer<File>> {
+    fn work(mut self, told: &Receiver<Noted>) -> Result<Writer<Kept>> {
         loop {
             match told.recv_timeout(EVERY) {
                 Ok((thread, events)) => {

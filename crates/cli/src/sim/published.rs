@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::pool;
 use crate::args::SimArgs;
 use crate::compare::statistics;
-use crate::output::Output;
+use crate::output::{self, Aside};
 use crate::rows::table::digits;
 use crate::stop;
 
@@ -48,7 +48,7 @@ struct JsonResults {
 /// A run that broke a law; the file cannot be written.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
-    let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
+    let json = Aside::open(args.json.as_deref())?;
     let outcomes = pool::each(CASES, "cases", &stop, |case| outcome(case, args.seed));
     let outcomes: Vec<Option<Outcome>> = outcomes.into_iter().map(Option::transpose).collect::<Result<_, _>>()?;
     let done = CASES.iter().zip(&outcomes).filter_map(|(case, outcome)| Some((case.name, outcome.as_ref()?)));
@@ -57,14 +57,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if rows.is_empty() {
         bail!("stopped before anything was simulated");
     }
-    if let Some(mut file) = file.take() {
-        let results = JsonResults { schema: 1, rows: rows.iter().map(JsonRow::new).collect() };
-        file.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
-        file.finish()?;
-    }
-    let mut output = Output::open(None)?;
-    output.write(&show(&rows))?;
-    output.finish()?;
+    let results = JsonResults { schema: 1, rows: rows.iter().map(JsonRow::new).collect() };
+    output::all([output::print(&show(&rows)), json.write(|| Ok(serde_json::to_string_pretty(&results)? + "\n"))])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -84,9 +78,7 @@ pub fn calibrate() -> Result<ExitCode> {
     files.dedup();
     let found = pool::each(&files, "files", &stop, |file| published::calibrate(file));
     let found: Vec<Vec<Found>> = found.into_iter().flatten().collect::<Result<_, SimError>>()?;
-    let mut output = Output::open(None)?;
-    output.write(&show_found(&found.concat()))?;
-    output.finish()?;
+    output::print(&show_found(&found.concat()))?;
     Ok(ExitCode::SUCCESS)
 }
 

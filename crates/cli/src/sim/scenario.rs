@@ -17,9 +17,9 @@ pub use rows::row;
 
 use super::{pool, replay};
 use crate::args::SimArgs;
-use crate::output::{Output, say};
+use crate::output::{self, say};
 use crate::report::{self, Report};
-use crate::rows::json::JsonResults;
+use crate::rows::json;
 use crate::rows::table::width;
 use crate::{jobs, stop};
 
@@ -50,8 +50,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
-    let mut output = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
-    let mut page = report::open(args.html.as_deref())?;
+    let (json, html) = super::files(args)?;
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |&mode| (mode, first.wrapping_add(n))))
         .map(|(mode, seed)| Scenario { mode, seed, ..file.scenario.clone() })
@@ -65,16 +64,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     }
     let mut results = rows::results(&file, &modes, &rounds);
     told.into_iter().for_each(|told| told.tell(&mut results));
-    if let Some(mut file) = output.take() {
-        file.write(&(serde_json::to_string_pretty(&JsonResults::new(&results))? + "\n"))?;
-        file.finish()?;
-    }
-    if let Some(page) = page.take() {
-        report::write(&Report { results: &results, machine: &rows::machine(&file.scenario) }, page)?;
-    }
-    let mut output = Output::open(None)?;
-    output.write(&table::show(&results, &rows::machine(&file.scenario), width()))?;
-    output.finish()?;
+    let machine = &rows::machine(&file.scenario);
+    output::all([
+        output::print(&table::show(&results, machine, width())),
+        json.write(|| json::text(&results)),
+        html.write(|| report::page(&Report { results: &results, machine })),
+    ])?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use self::journal::Journal;
 use super::{pool, scenario};
 use crate::args::SimArgs;
-use crate::output::{Output, say};
+use crate::output::{self, say};
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::digits;
@@ -95,8 +95,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let seed = args.seed.unwrap_or(1);
     let stop = stop::on_signal()?;
-    let mut file = args.json.as_deref().map(|path| Output::open(Some(path))).transpose()?;
-    let mut page = report::open(args.html.as_deref())?;
+    let (json, html) = super::files(args)?;
     let grid = grid(args, seed)?;
     let (ios, most_seeds) = ((ios(args) / SEEDS).max(1), most_seeds(args)?);
     let journal =
@@ -135,22 +134,19 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     results.extra.insert("most_seeds".into(), most_seeds.into());
     results.extra.insert("complete".into(), complete.into());
     results.extra.insert("regret".into(), serde_json::to_value(&regrets)?);
-    if let Some(page) = page.take() {
-        results.notes.push(LEGEND.into());
-        report::write(&Report { results: &results, machine: "simulated; what things cost stands with each scene" }, page)?;
-    }
-    if let Some(mut file) = file.take() {
-        // A curve for each of thousands of rows is more than anybody reads.
-        results.rows.iter_mut().for_each(|row| row.latency.curve.clear());
-        file.write(&(serde_json::to_string(&JsonResults::new(&results))? + "\n"))?;
-        file.finish()?;
-    }
+    results.notes.push(LEGEND.into());
+    output::all([
+        output::print(&show(&regrets, done, ios)),
+        html.write(|| report::page(&Report { results: &results, machine: "simulated; what things cost stands with each scene" })),
+        json.write(|| {
+            // A curve for each of thousands of rows is more than anybody reads.
+            results.rows.iter_mut().for_each(|row| row.latency.curve.clear());
+            Ok(serde_json::to_string(&JsonResults::new(&results))? + "\n")
+        }),
+    ])?;
     if let Some(journal) = sweep.journal.filter(|_| complete) {
         journal.into_inner().unwrap_or_else(PoisonError::into_inner).remove()?;
     }
-    let mut output = Output::open(None)?;
-    output.write(&show(&regrets, done, ios))?;
-    output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 

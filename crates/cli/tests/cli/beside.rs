@@ -1,6 +1,8 @@
-//! What is beside the results: a terminal, or nobody.
+//! What is beside the results: files that cannot be written, a terminal, nobody.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use crate::support::{Ended, Place};
@@ -28,4 +30,85 @@ fn a_reader_of_stderr_that_has_gone_away_changes_nothing() {
         let ended = place.command(arguments).env("REAP_LOG", "trace").stderr(writer).stdout(Stdio::null()).status().unwrap();
         assert_eq!(ended.code(), Some(code), "{arguments}: {ended}");
     }
+}
+
+const SCENARIO: &str =
+    "modes = [\"poll\"]\nduration = \"2ms\"\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = { rw = \"randread\" }\n";
+
+/// Minutes of measuring are not lost with a disk that is full.
+#[test]
+fn results_and_other_files_are_there_when_a_file_cannot_be_written() {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO);
+    for (arguments, word) in [
+        ("compare --device mem:16M --modes interrupt --repeat 1", "A/A: interrupt against itself"),
+        ("sim s.toml", "One seed"),
+        ("sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes poll --ios 1000", "in virtual time"),
+    ] {
+        let ended = place.reap(&format!("{arguments} --json /dev/full --html page.html"));
+        let ended = ended.fails_with(&["cannot write the results to /dev/full: No space left on device"]);
+        assert!(ended.stdout.contains(word), "{word:?} is not in\n{}", ended.stdout);
+        assert!(place.read("page.html").ends_with("</html>\n"), "{arguments}");
+        std::fs::remove_file(place.path("page.html")).unwrap();
+    }
+}
+
+#[test]
+fn a_recording_that_ends_early_does_not_take_the_results_with_it() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nbs=4k\niodepth=32\nnumber_ios=4000\n");
+    let mut command = Command::new("sh");
+    let reap = assert_cmd::cargo::cargo_bin!("reap").display();
+    // No file of it may be longer than some kilobytes; the first block of a recording is 64 KiB.
+    let script = format!("trap '' XFSZ; ulimit -f 20; exec {reap} run job.fio --device mem:16M?profile=null --record run.trace");
+    let ended: Ended = command.current_dir(place.path("")).args(["-c", &script]).output().unwrap().into();
+    let ended = ended.fails_with(&["cannot write the recording to run.trace: File too large"]);
+    assert!(ended.stdout.contains("total=4000,0,0,0"), "{}", ended.stdout);
+}
+
+#[test]
+fn what_is_in_a_file_stays_until_there_is_something_to_write() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("run.trace", "an earlier recording");
+    place.reap("run job.fio --record run.trace --device mem:1M?profile=nope").fails_with(&["nope"]);
+    assert_eq!(place.read("run.trace"), "an earlier recording");
+    place.reap("run job.fio --record new.trace --device mem:1M?profile=nope").fails_with(&["nope"]);
+    assert!(!place.path("new.trace").exists());
+    place.reap("run job.fio --record run.trace --device mem:1M").ok();
+    assert!(place.reap("sim --replay run.trace --modes poll").ok().stdout.contains("10 I/Os recorded"));
+}
+
+#[test]
+fn a_file_is_written_for_one_purpose_and_never_over_what_is_read() {
+    let place = Place::new();
+    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\n").write("s.toml", SCENARIO).write("own.toml", "read = {}\n");
+    place.write("prices.toml", "base = \"vm\"\n");
+    let disk = "run job.fio --device file:disk.img?size=1M --record disk.img";
+    for (arguments, words) in [
+        ("run job.fio --record job.fio", "--record job.fio would overwrite what is read"),
+        ("run job.fio --output ./job.fio", "--output ./job.fio would overwrite"),
+        ("run job.fio --record x --output x", "--record and --output name one file, x"),
+        (disk, "--record disk.img would overwrite"),
+        ("compare --device mem:1M?profile=own.toml --json own.toml", "--json own.toml would overwrite"),
+        ("compare --json x --html x", "--json and --html name one file, x"),
+        ("sim s.toml --json s.toml", "--json s.toml would overwrite"),
+        ("sim --json x --html x", "--json and --html name one file, x"),
+        ("sim --costs prices.toml --html prices.toml", "--html prices.toml would overwrite"),
+        ("paths-bench --json x --plot x", "--json and --plot name one file, x"),
+    ] {
+        place.reap(arguments).fails_with(&[words]);
+    }
+    assert!(place.read("job.fio").starts_with("[a]") && place.read("s.toml") == SCENARIO && !place.path("x").exists());
+    // The name of a price list is no file's.
+    place.reap("sim s.toml --costs vm --json vm").ok();
+}
+
+#[test]
+fn a_page_may_have_a_name_that_is_no_text() {
+    let place = Place::new();
+    place.write("s.toml", SCENARIO);
+    let name = OsStr::from_bytes(b"x\xff.html");
+    let ended: Ended = place.command("sim s.toml --html").arg(name).output().unwrap().into();
+    ended.ok();
+    assert!(place.path("").join(name).exists());
 }

@@ -20,8 +20,7 @@ fn shipped(name: &str, ramp: Nanos, runtime: Nanos) -> ScenarioFile {
 fn printed(file: &ScenarioFile, modes: &[Mode]) -> (String, String) {
     let outcomes = outcomes(file, modes);
     let results = rows::results(file, modes, &[&outcomes]);
-    let json = serde_json::to_string_pretty(&JsonResults::new(&results)).unwrap();
-    (table::show(&results, &rows::machine(&file.scenario), 120), json)
+    (table::show(&results, &rows::machine(&file.scenario), 120), json::text(&results).unwrap())
 }
 
 fn table_of(file: &ScenarioFile) -> String {

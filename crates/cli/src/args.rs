@@ -283,8 +283,8 @@ Examples:
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130).
-Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130), as the
+first does with --calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
 
 /// `reap calibrate`
 #[derive(Args, Debug)]

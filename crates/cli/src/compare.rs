@@ -153,7 +153,7 @@ impl Comparison<'_> {
         if self.stop.load(Relaxed) {
             let rounds: usize = outcomes.iter().map(|outcome: &Outcome| outcome.rounds).sum();
             let planned = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>() * self.args.repeat as usize;
-            say(format_args!("note: stopped by a signal after {rounds} of {planned} rounds"));
+            stop::tell(format_args!("{rounds} of {planned} rounds"));
         }
         if outcomes.is_empty() {
             bail!("stopped before anything was measured");

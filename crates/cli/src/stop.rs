@@ -1,11 +1,14 @@
 //! Ctrl-C: the first ends the jobs and prints their results, the second ends the program.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+
+use crate::output::say;
 
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
@@ -19,4 +22,9 @@ pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
         flag::register(signal, stop.clone())?;
     }
     Ok(stop)
+}
+
+/// Says that the results are those of a part: `after` so much of how much.
+pub fn tell(after: impl Display) {
+    say(format_args!("note: stopped by a signal after {after}"));
 }

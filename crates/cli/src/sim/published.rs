@@ -1,6 +1,7 @@
 //! `reap sim --published`: the posts' tables beside the simulator's, and how the constants behind them were found.
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use ::sim::published::{self, CASES, Case, Found, KNOBS, Row};
 use ::sim::{Outcome, SimError};
@@ -39,6 +40,8 @@ struct JsonRow {
 #[derive(Serialize)]
 struct JsonResults {
     schema: u32,
+    /// Whether all cases were simulated.
+    complete: bool,
     rows: Vec<JsonRow>,
 }
 
@@ -57,7 +60,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if rows.is_empty() {
         bail!("stopped before anything was simulated");
     }
-    let results = JsonResults { schema: 1, rows: rows.iter().map(JsonRow::new).collect() };
+    let cases = outcomes.iter().flatten().count();
+    let complete = cases == CASES.len();
+    if !complete {
+        stop::tell(format_args!("{cases} of {} cases; what follows is of those", CASES.len()));
+    }
+    let results = JsonResults { schema: 1, complete, rows: rows.iter().map(JsonRow::new).collect() };
     output::all([output::print(&show(&rows)), json.write(|| Ok(serde_json::to_string_pretty(&results)? + "\n"))])?;
     Ok(ExitCode::SUCCESS)
 }
@@ -68,15 +76,14 @@ fn outcome(case: &Case, seed: Option<u64>) -> Result<Outcome> {
     scenario.run().with_context(|| format!("case {}", case.name))
 }
 
-/// Looks for the constants anew, and prints what fits beside what is shipped.
+/// Looks for the constants anew, and prints what fits beside what is shipped. All of them or none: a signal ends the program.
 ///
 /// # Errors
 /// As [`run`].
 pub fn calibrate() -> Result<ExitCode> {
-    let stop = stop::on_signal()?;
     let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
     files.dedup();
-    let found = pool::each(&files, "files", &stop, |file| published::calibrate(file));
+    let found = pool::each(&files, "files", &AtomicBool::new(false), |file| published::calibrate(file));
     let found: Vec<Vec<Found>> = found.into_iter().flatten().collect::<Result<_, SimError>>()?;
     output::print(&show_found(&found.concat()))?;
     Ok(ExitCode::SUCCESS)

@@ -62,7 +62,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
+    let complete = rounds.len() as u64 == u64::from(seeds);
+    if !complete {
+        stop::tell(format_args!("{} of {seeds} seeds; what follows is of those", rounds.len()));
+    }
     let mut results = rows::results(&file, &modes, &rounds);
+    results.extra.insert("complete".into(), complete.into());
     told.into_iter().for_each(|told| told.tell(&mut results));
     let machine = &rows::machine(&file.scenario);
     output::all([

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use self::journal::Journal;
 use super::{pool, scenario};
 use crate::args::SimArgs;
-use crate::output::{self, say};
+use crate::output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
 use crate::rows::table::digits;
@@ -296,7 +296,7 @@ impl Sweep {
         let kept = self.with_journal(|journal| format!(", and {} keeps them: --resume goes on", journal.path().display()));
         // Which settings are to be tried finer shows only when the others are done.
         let kept = kept.unwrap_or_default();
-        say(format_args!("note: stopped by a signal after {done} of at least {known} runs; what follows is of those{kept}"));
+        stop::tell(format_args!("{done} of at least {known} runs; what follows is of those{kept}"));
     }
 }
 

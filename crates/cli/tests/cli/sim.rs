@@ -93,3 +93,31 @@ fn an_interrupted_sweep_goes_on_where_it_was() {
     place.reap(&format!("{SWEEP} --json /dev/null --resume")).fails_with(&["/dev/null is no file"]);
     place.reap(&format!("{SWEEP} --resume")).fails_with(&["--json"]);
 }
+
+/// What is printed of a part says that it is one.
+#[test]
+fn ctrl_c_marks_what_is_done_as_a_part() {
+    let place = place();
+    let part = |arguments: &str, of: &str| {
+        let ended = place.interrupted(|| place.command(&format!("{arguments} --json part.json")), "part.json").ok();
+        assert!(ended.stderr.contains("note: stopped by a signal after ") && ended.stderr.contains(of), "{ended:#?}");
+        let results: Value = serde_json::from_str(&place.read("part.json")).unwrap();
+        std::fs::remove_file(place.path("part.json")).unwrap();
+        assert_eq!(results["complete"], false);
+        results["rows"].as_array().unwrap().len()
+    };
+    assert_eq!(part("sim s.toml --seeds 10000", " of 10000 seeds"), 2);
+    part("sim --published", " cases; what follows is of those");
+    place.reap("sim s.toml --json whole.json").ok();
+    assert_eq!(serde_json::from_str::<Value>(&place.read("whole.json")).unwrap()["complete"], true);
+}
+
+/// The constants belong together: a part of them is not printed as if it were all.
+#[test]
+fn ctrl_c_ends_a_calibration_at_once() {
+    let child = place().start("sim --published --calibrate");
+    thread::sleep(Duration::from_millis(500));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    assert_eq!((ended.code, ended.stdout.as_str()), (None, ""), "{}", ended.stderr);
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -51,7 +52,27 @@ impl Place {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The same, not yet started.
+    /// A command, ended by Ctrl-C. It makes `file` once it listens to signals, and is given more and more time from then on until
+    /// it has done a part of its work.
+    pub fn interrupted(&self, command: impl Fn() -> Command, file: &str) -> Ended {
+        let mut time = Duration::from_millis(200);
+        loop {
+            let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            while !self.path(file).exists() && child.try_wait().unwrap().is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(time);
+            Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            let ended: Ended = child.wait_with_output().unwrap().into();
+            if !ended.stderr.contains("stopped before anything") || time > LIMIT {
+                return ended;
+            }
+            assert!(!self.path(file).exists(), "there is nothing to be written");
+            time *= 2;
+        }
+    }
+
+    /// `reap` with these arguments, not yet started.
     pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("reap"));
         command.current_dir(self.0.path()).args(arguments.split_whitespace());

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -92,11 +92,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
     let comparison = Comparison { args, labels, jobs, plan, machine, stop };
-    let results = comparison.run(&devices)?;
+    let (results, ended) = comparison.run(&devices)?;
     output::all([
         output::print(&table::show(&results, table::width())),
         json.write(|| json::text(&results)),
         html.write(|| report::page(&Report { results: &results, machine: &comparison.machine.describe() })),
+        ended,
     ])?;
     Ok(ExitCode::SUCCESS)
 }
@@ -131,8 +132,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// One device after the other: URI, and the scenes on it.
-    fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<Results> {
+    /// One device after the other: URI, and the scenes on it. What was measured before one failed comes with what happened to that.
+    fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let efforts: Vec<Effort> =
@@ -142,12 +143,15 @@ impl Comparison<'_> {
         }
         let bar = bar(efforts.iter().map(|effort| effort.blocks).sum());
         let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
         for (uri, settings) in devices {
-            if self.stop.load(Relaxed) {
+            match self.on_device(uri, settings, &mut results, &mut rng, &bar) {
+                Ok(more) => outcomes.extend(more),
+                Err(error) => ended = Err(error),
+            }
+            if ended.is_err() || self.stop.load(Relaxed) {
                 break;
             }
-            outcomes.extend(self.on_device(uri, settings, &mut results, &mut rng, &bar)?);
         }
         bar.finish_and_clear();
         if self.stop.load(Relaxed) {
@@ -156,8 +160,9 @@ impl Comparison<'_> {
             stop::tell(format_args!("{rounds} of {planned} rounds"));
         }
         if outcomes.is_empty() {
-            bail!("stopped before anything was measured");
+            return Err(ended.err().unwrap_or_else(|| anyhow!("stopped before anything was measured")));
         }
+        results.extra.insert("complete".into(), (ended.is_ok() && !self.stop.load(Relaxed)).into());
         let facts = self.facts();
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
@@ -165,7 +170,7 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
-        Ok(results)
+        Ok((results, ended))
     }
 
     fn on_device(

@@ -6,7 +6,7 @@
 mod embedded;
 mod faults;
 mod media;
-mod profile;
+pub(crate) mod profile;
 mod runner;
 mod stamps;
 
@@ -68,7 +68,7 @@ impl Link {
         let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
         let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
         let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
-        let profile = profile::load(&uri.profile)?;
+        let profile = uri.load_profile()?;
         let host = embedded::Host { pool: &pool, bar: &bar, vectors: &vectors };
         let attachment = embedded::attach(uri, options, &profile, host, &runner, member)?;
         Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, seat, number: Link::next_number() })

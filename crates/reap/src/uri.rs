@@ -6,7 +6,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use device::Profile;
 use thiserror::Error;
+
+use crate::error::OpenError;
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +109,14 @@ impl DeviceUri {
         let paths = uri.parse::<crate::MultipathUri>()?.paths;
         let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
         paths.into_iter().next().map(|path| path.device).ok_or_else(none)
+    }
+
+    /// The profile that it names, read from its file if it has one.
+    ///
+    /// # Errors
+    /// There is none of that name, or the file describes none.
+    pub fn load_profile(&self) -> Result<Profile, OpenError> {
+        crate::link::profile::load(&self.profile)
     }
 
     fn new(backing: Backing) -> DeviceUri {

@@ -1,6 +1,6 @@
 //! What is to be compared: which scenes, how each is paced, on which devices, and how long all of it takes.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use reap::{DeviceUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
@@ -112,7 +112,7 @@ pub fn is_sweep(args: &CompareArgs) -> bool {
 /// The URI of the device for each profile.
 ///
 /// # Errors
-/// One that is not a URI's profile.
+/// One that is no profile: it would be found when its turn came.
 pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
     if args.profiles.is_empty() {
         return Ok(vec![args.device.device.clone()]);
@@ -120,9 +120,8 @@ pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
     let mut uris = Vec::new();
     for profile in &args.profiles {
         let uri = with_profile(&args.device.device, profile);
-        if let Err(error) = DeviceUri::behind(&uri) {
-            bail!("--profiles {profile}: {}", error.what);
-        }
+        let parsed = DeviceUri::behind(&uri).map_err(|error| anyhow!("--profiles {profile}: {}", error.what))?;
+        parsed.load_profile().with_context(|| format!("--profiles {profile}"))?;
         if uris.contains(&uri) {
             bail!("--profiles names {profile} twice");
         }

@@ -117,6 +117,20 @@ fn ctrl_c_prints_what_there_is() {
     assert!(place.read("results.json").contains("\"load_pct\": 50.0"));
 }
 
+/// The second profile moves data, for which there is no room.
+#[test]
+fn a_device_that_fails_leaves_what_was_measured_before() {
+    let place = Place::new();
+    place.write("job.fio", "[fill]\nrw=write\nbs=64k\nsize=64m\niodepth=8\n");
+    let device = "--device mem:64M?alloc=1M --profiles null,optane";
+    let ended = place.reap(&format!("compare job.fio {device} --modes poll --repeat 1 --json results.json"));
+    let ended = ended.fails_with(&["job 'fill'", "No space left on device"]);
+    words(&ended, &["A/A: poll against itself"]);
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    let row = &results["rows"][0];
+    assert_eq!((&results["complete"], &row["profile"], results["rows"].as_array().unwrap().len()), (&false.into(), &"null".into(), 1));
+}
+
 #[test]
 fn sweeps_that_cannot_be_run_say_why() {
     let place = Place::new();
@@ -124,6 +138,9 @@ fn sweeps_that_cannot_be_run_say_why() {
     place.reap(&format!("compare job.fio {SMALL} --loads 5")).fails_with(&["job 'paced' has a rate of its own"]);
     place.reap(&format!("compare {SMALL} --bursts")).fails_with(&["--loads below 90"]);
     place.reap(&format!("compare {SMALL} --loads 5,150")).fails_with(&["above 0 and at most 100"]);
-    place.reap(&format!("compare {SMALL} --profiles optan")).fails_with(&["optan"]);
+    // Before anything is measured, and planned.
+    let typo = place.reap(&format!("compare {SMALL} --modes poll --repeat 1 --profiles null,optan"));
+    let typo = typo.fails_with(&["--profiles optan", "null, optane, tlc"]);
+    assert!(!typo.stderr.contains("scenes"), "{}", typo.stderr);
     place.reap(&format!("compare {SMALL} --html /nowhere/page.html")).fails_with(&["/nowhere/page.html"]);
 }

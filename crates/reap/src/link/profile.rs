@@ -7,7 +7,7 @@ use device::{Profile, ProfileFile};
 use crate::error::OpenError;
 
 /// The profile that `name` names: a built-in one, or the file of that path if it ends in `.toml`.
-pub(super) fn load(name: &str) -> Result<Profile, OpenError> {
+pub(crate) fn load(name: &str) -> Result<Profile, OpenError> {
     let fail = |what: String| OpenError::Profile { name: name.to_owned(), what };
     if !name.ends_with(".toml") {
         return name.parse().map_err(|e| fail(format!("{e}; a profile of your own is the path of a file that ends in `.toml`")));

@@ -122,7 +122,7 @@ Examples:
   reap run job.fio --queues 1 --output-format json --output results.json
 
 The first Ctrl-C ends the jobs and prints what they have measured; a second one ends the program (status 130).
-Status 0: all jobs went well; 1: bad input, or a job failed.";
+Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written.";
 
 /// How results are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -203,7 +203,8 @@ Examples:
 
 Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
 interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then.";
+A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then, a second one ends the program
+(status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written.";
 
 /// `reap sim`
 #[derive(Args, Debug)]
@@ -307,7 +308,8 @@ Examples:
 
 At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machine makes them worse, not longer.
 What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual
-machines that ships, and marked.";
+machines that ships, and marked.
+Ctrl-C ends it, and nothing is printed. Status 0: all went well; 1: stopped, or a file that could not be written.";
 
 /// `reap paths-bench`
 #[derive(Args, Debug)]
@@ -330,4 +332,6 @@ Examples:
   reap paths-bench --json paths.json --plot paths.svg
 
 Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of
-them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.";
+them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.
+The first Ctrl-C prints what the rounds until then have measured; a second one ends the program (status 130).
+Status 0: all went well; 1: bad input, stopped before the first round was over, or a file that could not be written.";

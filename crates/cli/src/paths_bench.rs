@@ -9,6 +9,8 @@ mod plot;
 mod table;
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use rand::SeedableRng;
@@ -19,6 +21,7 @@ use serde::Serialize;
 use crate::args::PathsBenchArgs;
 use crate::machine::Machine;
 use crate::output::{self, Aside, say};
+use crate::stop;
 use cells::Cell;
 
 /// A cell and what it came to.
@@ -50,6 +53,7 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
         counted::run_cells();
         return Ok(ExitCode::SUCCESS);
     }
+    let stop = stop::on_signal()?;
     // Files first: minutes of measuring are not to end with a missing directory.
     output::apart([], &[("--json", args.json.as_deref()), ("--plot", args.plot.as_deref())])?;
     let (json, plot) = (Aside::open(args.json.as_deref())?, Aside::open(args.plot.as_deref())?);
@@ -59,29 +63,38 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
     if cells.is_empty() {
         bail!("there is nothing to measure");
     }
-    let instructions = counted::count();
-    if let Err(why) = &instructions {
+    let instructions = counted::count(&stop);
+    if let Some(why) = instructions.as_ref().err().filter(|_| !stop.load(Relaxed)) {
         say(format_args!("note: instructions are not counted: {why:#}"));
     }
-    let rows = rows(&cells, args.rounds, &cpus, instructions.ok().as_deref())?;
+    let (rounds, rows) = rows(&cells, args.rounds, &cpus, instructions.ok().as_deref(), &stop)?;
+    if rounds < args.rounds {
+        stop::tell(format_args!("{rounds} of {} rounds", args.rounds));
+    }
     output::all([
-        output::print(&table::draw(&rows, args.rounds, &machine.describe())),
+        output::print(&table::draw(&rows, rounds, &machine.describe())),
         json.write(|| Ok(serde_json::to_string_pretty(&rows)? + "\n")),
         plot.write(|| plot::draw(&rows)),
     ])?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rows(cells: &[Cell], rounds: u32, cpus: &[usize], instructions: Option<&[f64]>) -> Result<Vec<Row>> {
+/// Measures in so many rounds, or in fewer if it is stopped: how many, and what came of them.
+fn rows(cells: &[Cell], rounds: u32, cpus: &[usize], instructions: Option<&[f64]>, stop: &AtomicBool) -> Result<(u32, Vec<Row>)> {
     let mut measured = vec![Vec::with_capacity(rounds as usize); cells.len()];
+    let mut done = 0;
     let mut order: Vec<usize> = (0..cells.len()).collect();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
     let benches: Vec<_> = cells.iter().map(|cell| cell.prepare(cpus)).collect::<Result<_>>()?;
-    for _ in 0..rounds {
+    while done < rounds && !stop.load(Relaxed) {
         order.shuffle(&mut random);
         for &at in &order {
             measured[at].push(benches[at].measure()?);
         }
+        done += 1;
+    }
+    if done == 0 {
+        bail!("stopped before anything was measured");
     }
     // Instructions do not depend on who else is at work: they are counted for one thread.
     let alone: Vec<&Cell> = cells.iter().filter(|cell| cell.threads == 1).collect();
@@ -102,7 +115,7 @@ fn rows(cells: &[Cell], rounds: u32, cpus: &[usize], instructions: Option<&[f64]
             instructions: instructions_of(cell),
         }
     };
-    Ok(cells.iter().zip(measured).map(row).collect())
+    Ok((done, cells.iter().zip(measured).map(row).collect()))
 }
 
 #[cfg(test)]

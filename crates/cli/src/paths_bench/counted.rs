@@ -5,6 +5,10 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -15,6 +19,9 @@ use reap::paths::Paths;
 const CHILD: &str = "REAP_PATHS_COUNTED";
 /// Requests that are counted, after those that fill the queue.
 const COUNTED: usize = 256;
+
+/// Between two looks at whether it is done.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether this process is the one that is counted.
 pub fn is_child() -> bool {
@@ -53,26 +60,38 @@ fn dumped_run(selector: &Paths, requests: usize) {
 /// Instructions for one choose + start + end, loop included, of each cell of one thread.
 ///
 /// # Errors
-/// There is no valgrind, or it does not do what it should.
-pub fn count() -> Result<Vec<f64>> {
+/// There is no valgrind, it does not do what it should, or `stop` was set.
+pub fn count(stop: &AtomicBool) -> Result<Vec<f64>> {
     let dir = env::temp_dir().join(format!("reap-paths-bench-{}", std::process::id()));
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let counted = count_in(&dir);
+    let counted = count_in(&dir, stop);
     _ = fs::remove_dir_all(&dir);
     counted
 }
 
-fn count_in(dir: &Path) -> Result<Vec<f64>> {
+fn count_in(dir: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     let name = "callgrind";
-    let status = Command::new("valgrind")
+    let mut counted = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--log-file=/dev/null", "--dump-after=*dumped_run*"])
         .arg(format!("--callgrind-out-file={}", dir.join(name).display()))
         .arg(env::current_exe().context("cannot tell where this program is")?)
         .arg("paths-bench")
         .env(CHILD, "1")
         .stdout(Stdio::null())
-        .status();
-    let status = status.context("valgrind cannot be run; it is in most distributions' package `valgrind`")?;
+        .spawn()
+        .context("valgrind cannot be run; it is in most distributions' package `valgrind`")?;
+    let status = loop {
+        if let Some(status) = counted.try_wait().context("cannot wait for valgrind")? {
+            break status;
+        }
+        if stop.load(Relaxed) {
+            // It may have ended by itself, of the same signal.
+            _ = counted.kill();
+            _ = counted.wait();
+            bail!("stopped");
+        }
+        thread::sleep(LOOK);
+    };
     if !status.success() {
         bail!("valgrind ended with {status}");
     }

@@ -29,7 +29,7 @@ fn the_matrix_is_whole() {
 fn a_cell_is_measured_and_leaves_nothing_counted() {
     let cells: Vec<Cell> = Cell::all(2).into_iter().filter(|cell| cell.paths == 2 && cell.queues == 4).collect();
     assert_eq!(cells.len(), 2 * Policy::ALL.len());
-    let rows = rows(&cells, 1, &hw::allowed_cpus().unwrap(), None).unwrap();
+    let (_, rows) = rows(&cells, 1, &hw::allowed_cpus().unwrap(), None, &AtomicBool::new(false)).unwrap();
     for row in rows {
         assert!(row.ns > 0.0 && row.ns_min <= row.ns && row.ns <= row.ns_max && row.instructions.is_none(), "{row:?}");
     }

@@ -4,6 +4,7 @@ mod bad_input;
 mod beside;
 mod calibrate;
 mod compare;
+mod paths_bench;
 mod record;
 mod replay;
 mod run;

@@ -8,7 +8,7 @@
 //! - **gather**: nap on until several are likely to have come: costs one timer for all of them.
 //!
 //! The user's slack says how late a completion may be found, as a share of its device time: so far a gathering nap may
-//! reach. Below its default it also says what earliness is worth: a sleep then counts as dearer by its delay, in proportion,
+//! reach. Below its default it also says what earliness is worth: a sleep then counts as dearer by its delay, by the cube,
 //! so that at 0 there is only spinning and napping; above it, a sleep counts as cheaper, since what comes meanwhile is
 //! gathered by it as well. `docs/adaptive.md` has the reasons and the figures.
 
@@ -424,7 +424,8 @@ impl Adaptive {
         let (slack, usual) = (u64::from(self.slack.thousandths()), u64::from(LatencySlack::default().thousandths()));
         match slack {
             0 => Nanos::MAX,
-            slack if slack < usual => self.cpu + Nanos(self.delay().0.saturating_mul(usual - slack) / slack),
+            // By the cube: a nap that is late by the slack comes first. It costs p99 little where a few sleeps already cost it much.
+            slack if slack < usual => self.cpu + Nanos(self.delay().0.saturating_mul(usual.pow(3) - slack.pow(3)) / slack.pow(3)),
             // Without dividing: it is asked for twice in each wait.
             slack if slack == usual => self.cpu,
             slack => Nanos(self.cpu.0 * usual / slack),

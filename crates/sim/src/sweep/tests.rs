@@ -57,6 +57,18 @@ fn adaptive_has_messages_held_back_as_coalesce_does() {
     assert!(point(Mode::ADAPTIVE, alone).ratio(&coalesce) > 1.2, "by itself it is not");
 }
 
+/// Sleeps find a command later than its device took, and a few of them are a tail: below the default slack naps are late first.
+#[test]
+fn adaptive_meets_half_the_mean_with_naps_that_are_late_and_no_sleeps() {
+    let cell = Cell { costs: "vm", profile: Profile::tlc(), depth: 4, load: 75 };
+    let capacity = cell.capacity(1).unwrap();
+    let point = |mode, slack| Point::of(&[seed(cell.scenario(mode, slack, capacity, 30_000, 1).run().unwrap())]).unwrap();
+    let hybrid = point(Mode::HYBRID_MEAN, LatencySlack::default());
+    let ratio = |thousandths| point(Mode::ADAPTIVE, LatencySlack::per_mille(thousandths)).ratio(&hybrid);
+    assert!(ratio(70) < 1.04, "{}", ratio(70));
+    assert!(ratio(100) > 1.5, "at the default it sleeps");
+}
+
 fn halves(choosing: (f64, f64), judging: (f64, f64)) -> Halves {
     let point = |(p99, cpu): (f64, f64)| Point { p99, cpu };
     Halves { choosing: point(choosing), quarters: [point(choosing); 2], judging: point(judging) }

@@ -116,6 +116,10 @@ pub enum Omit {
     HandOn,
     /// Waking the heir.
     WakeHeir,
+    /// Waiting for the end of a thread that was dismissed.
+    Join,
+    /// The look after that.
+    LookAfterEnd,
 }
 
 /// A completion queue with one vector that [`HOSTS`] threads share, and everything that the engine has around it.
@@ -128,12 +132,15 @@ pub struct Queue {
     role: LookRole,
     bells: [Bell; HOSTS],
     inboxes: [Inbox<u64>; HOSTS],
+    /// The drain thread is to end.
+    dismissed: AtomicUsize,
     fds: Arc<EventFds>,
     omit: Omit,
 }
 
 const HOSTS: usize = 2;
 const VECTOR: usize = HOSTS;
+const ENDED: usize = HOSTS + 1;
 const OWN: [&[usize]; HOSTS] = [&[0], &[1]];
 const OWN_AND_VECTOR: [&[usize]; HOSTS] = [&[0, VECTOR], &[1, VECTOR]];
 
@@ -147,7 +154,8 @@ impl Queue {
             role: LookRole::new(HOSTS),
             bells: Default::default(),
             inboxes: std::array::from_fn(|_| Inbox::new(entries)),
-            fds: EventFds::new(HOSTS + 1, threads),
+            dismissed: AtomicUsize::new(0),
+            fds: EventFds::new(HOSTS + 2, threads),
             omit,
         })
     }
@@ -155,12 +163,31 @@ impl Queue {
     /// A device completes one command each of these hosts, host 0 waits for its own, and another thread does something
     /// else. Whether everybody was told.
     pub fn play(order: &'static [usize], omit: Omit, other: fn(&Queue) -> Result<(), LostWakeUp>) -> bool {
+        Queue::play_as(|queue| queue.wait(0), order, omit, other).1
+    }
+
+    /// The drain thread (host 1) takes host 0's one entry, unless host 0, which takes the queue back meanwhile, is told of it by
+    /// its vector, which is armed from then on (`sleeps`), or finds it by itself, and wants no message from then on. Whether it was
+    /// told, and nothing has armed the vector that it masked.
+    pub fn play_dismissal(sleeps: bool, omit: Omit) -> bool {
+        let own: fn(&Queue) -> _ = if sleeps { Queue::sleep_alone } else { Queue::poll_alone };
+        let (queue, told) = Queue::play_as(own, &[0], omit, Queue::drain);
+        told && queue.vector.is_armed() == sleeps
+    }
+
+    fn play_as(
+        own: fn(&Queue) -> Result<(), LostWakeUp>,
+        order: &'static [usize],
+        omit: Omit,
+        other: fn(&Queue) -> Result<(), LostWakeUp>,
+    ) -> (Arc<Queue>, bool) {
         let queue = Queue::new(order.len(), 3, omit);
         let device = Queue::spawn(&queue, |queue| queue.post(order));
         let other = Queue::spawn(&queue, other);
-        let told = queue.wait(0).is_ok();
+        let told = own(&queue).is_ok();
         queue.fds.end();
-        device.join().unwrap() && other.join().unwrap() && told
+        let told = device.join().unwrap() && other.join().unwrap() && told;
+        (queue, told)
     }
 
     fn spawn(queue: &Arc<Queue>, part: impl FnOnce(&Queue) -> Result<(), LostWakeUp> + 'static) -> JoinHandle<bool> {
@@ -251,6 +278,66 @@ impl Queue {
             if owner {
                 self.vector.mask();
             }
+        }
+    }
+
+    /// Host 1: takes what comes, until it is dismissed. What it was told of it has taken by then.
+    fn drain(&self) -> Result<(), LostWakeUp> {
+        loop {
+            while self.reap(1, usize::MAX) == Some(true) {}
+            if self.dismissed.load(Acquire) != 0 {
+                break;
+            }
+            self.bells[1].arm();
+            let owner = self.role.try_take(SleeperId(1));
+            if owner {
+                self.vector.arm();
+            }
+            if self.dismissed.load(Acquire) == 0 && !(owner && self.pending()) {
+                self.fds.block(OWN_AND_VECTOR[1])?;
+            }
+            self.bells[1].mask();
+        }
+        self.role.release(SleeperId(1));
+        self.fds.signal(ENDED);
+        Ok(())
+    }
+
+    /// Host 0: the drain thread ends, and has ended.
+    fn dismiss(&self) -> Result<(), LostWakeUp> {
+        self.dismissed.store(1, Release);
+        self.wake(1);
+        if self.omit == Omit::Join { Ok(()) } else { self.fds.block(&[ENDED]) }
+    }
+
+    /// Host 0: takes the queue back, and from then on looks only when it is told.
+    fn sleep_alone(&self) -> Result<(), LostWakeUp> {
+        self.dismiss()?;
+        self.vector.arm();
+        if self.omit != Omit::LookAfterEnd {
+            self.reap(0, usize::MAX);
+        }
+        loop {
+            self.bells[0].arm();
+            if self.inboxes[0].pop().is_some() {
+                return Ok(());
+            }
+            self.fds.block(OWN_AND_VECTOR[0])?;
+            self.bells[0].mask();
+            self.reap(0, usize::MAX);
+        }
+    }
+
+    /// Host 0: takes the queue back, and from then on looks all the time.
+    fn poll_alone(&self) -> Result<(), LostWakeUp> {
+        self.dismiss()?;
+        self.vector.mask();
+        loop {
+            self.reap(0, usize::MAX);
+            if self.inboxes[0].pop().is_some() {
+                return Ok(());
+            }
+            thread::yield_now();
         }
     }
 

@@ -3,11 +3,13 @@
 //!
 //! To the look role (law 6) it is one more sleeper, which waits on the vector and leaves every entry in its owner's inbox.
 //! So software queues in other modes may share the hardware queue meanwhile, and the modes may be switched at any time. It
-//! runs as long as some software queue is in that mode.
+//! runs as long as some software queue is in that mode. The last one to leave the mode waits for its end: after that nobody
+//! else arms the vector, and a software queue that has the hardware queue to itself goes by the role no more.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use completion::WEIGHT;
 use driver::Completed;
@@ -20,9 +22,11 @@ use crate::hw_queue::HwQueue;
 
 /// The drain thread of a hardware queue, or the place where one will be.
 pub(crate) struct Drain {
+    /// Locked for as long as one begins or ends, so that there are never two. It does not lock this itself.
+    thread: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<State>,
-    /// There has been one: since then the queue's entries may be taken by another thread than their owner's, and going to
-    /// sleep on it goes by the look role.
+    /// While there is one the queue's entries may be taken by another thread than their owner's, and going to sleep on it
+    /// goes by the look role.
     shares: AtomicBool,
     bell: Bell,
     wake: EventFd,
@@ -34,21 +38,24 @@ pub(crate) struct Drain {
 struct State {
     /// Software queues in the mode.
     users: u32,
-    running: bool,
     clock: Option<ThreadCpuClock>,
 }
 
 impl Drain {
     pub(crate) fn new() -> std::io::Result<Drain> {
         let (shares, bell, wake) = (AtomicBool::new(false), Bell::new(), EventFd::new()?);
-        Ok(Drain { state: Mutex::default(), shares, bell, wake, spent: AtomicU64::new(0) })
+        Ok(Drain { thread: Mutex::default(), state: Mutex::default(), shares, bell, wake, spent: AtomicU64::new(0) })
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is or has been a drain thread.
+    /// Whether there is a drain thread.
     #[inline]
     pub(crate) fn shares(&self) -> bool {
         self.shares.load(Acquire)
@@ -68,12 +75,24 @@ impl Drain {
         Nanos(self.spent.load(Acquire)) + running
     }
 
-    /// A software queue is in the mode no more.
+    /// A software queue is in the mode no more. If it was the last one, the drain thread has ended afterwards; what it took is
+    /// in the inboxes. Call without any lock.
     pub(crate) fn dismiss(&self) {
+        let mut thread = self.thread();
         let mut state = self.state();
         state.users = state.users.saturating_sub(1);
+        let last = state.users == 0;
         drop(state);
+        if !last {
+            return;
+        }
         self.tell();
+        if let Some(thread) = thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a drain thread has panicked");
+        }
+        self.shares.store(false, Release);
     }
 }
 
@@ -82,20 +101,23 @@ impl Drain {
 /// # Errors
 /// The system has no thread or descriptor left; nothing has changed.
 pub(crate) fn engage(queue: &Arc<HwQueue>) -> std::io::Result<()> {
-    let mut state = queue.drain.state();
-    if !state.running {
-        let poller = Poller::new()?;
-        poller.add(&queue.drain.wake, KEY_WAKE)?;
-        if let Some(eventfd) = queue.link.vectors().eventfd(queue.vector) {
-            poller.add(eventfd, KEY_VECTOR)?;
-        }
-        let worker = Worker { queue: queue.clone(), poller, taken: Vec::with_capacity(WEIGHT as usize), events: Vec::with_capacity(8) };
-        std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())?;
-        state.running = true;
+    let mut thread = queue.drain.thread();
+    queue.drain.state().users += 1;
+    if thread.is_none() {
+        *thread = Some(begin(queue).inspect_err(|_| queue.drain.state().users -= 1)?);
     }
-    state.users += 1;
     queue.drain.shares.store(true, Release);
     Ok(())
+}
+
+fn begin(queue: &Arc<HwQueue>) -> std::io::Result<JoinHandle<()>> {
+    let poller = Poller::new()?;
+    poller.add(&queue.drain.wake, KEY_WAKE)?;
+    if let Some(eventfd) = queue.link.vectors().eventfd(queue.vector) {
+        poller.add(eventfd, KEY_VECTOR)?;
+    }
+    let worker = Worker { queue: queue.clone(), poller, taken: Vec::with_capacity(WEIGHT as usize), events: Vec::with_capacity(8) };
+    std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
 }
 
 struct Worker {
@@ -132,13 +154,12 @@ impl Worker {
         }
     }
 
-    /// Ends the thread if no software queue is in the mode. Decided under the lock under which one would be engaged.
+    /// Whether no software queue is in the mode: then none will be before the thread has ended.
     fn is_dismissed(&self) -> bool {
         let drain = &self.queue.drain;
         let mut state = drain.state();
         let dismissed = state.users == 0;
         if dismissed {
-            state.running = false;
             state.clock = None;
             drain.spent.fetch_add(hw::thread_cpu().0, AcqRel);
         }

@@ -229,10 +229,16 @@ impl HwQueue {
         self.dead.store(false, Release);
     }
 
+    /// Whether several software queues share it.
+    #[inline]
+    pub(crate) fn serves_several(&self) -> bool {
+        self.softs.len() > 1
+    }
+
     /// Whether one thread may take another's entries.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.softs.len() > 1 || self.drain.shares()
+        self.serves_several() || self.drain.shares()
     }
 
     /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings

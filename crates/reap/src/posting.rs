@@ -36,9 +36,7 @@ impl Posting {
     pub(crate) fn settle(&self, mode: Mode, queue: &HwQueue) {
         let on = mode.delivery() == Delivery::Posted && queue.maskable;
         if on != self.on.replace(on) {
-            let home = self.home.get().filter(|_| !queue.is_shared()).unwrap_or(queue.vector);
-            queue.link.vectors().route(queue.vector, on.then_some(home));
-            self.home.set(Some(home));
+            queue.link.vectors().route(queue.vector, on.then(|| self.home(queue)));
             self.pending.set(false);
         }
     }
@@ -50,9 +48,13 @@ impl Posting {
         }
     }
 
+    /// The vector whose notification stands for this queue's messages.
+    pub(crate) fn home(&self, queue: &HwQueue) -> Vector {
+        self.home.get().unwrap_or(queue.vector)
+    }
+
     fn take(&self, queue: &HwQueue) -> bool {
-        let home = self.home.get().unwrap_or(queue.vector);
-        queue.link.vectors().posted(home).is_some_and(|posted| posted.take(queue.vector.0))
+        queue.link.vectors().posted(self.home(queue)).is_some_and(|posted| posted.take(queue.vector.0))
     }
 
     /// Before sleeping: whether the bit is set and there have not been too many rounds, so that the thread looks again while

@@ -322,8 +322,7 @@ impl Queue {
             return;
         }
         if !drained {
-            self.looker.borrow_mut().drained = false;
-            return self.queue.drain.dismiss();
+            return self.take_back();
         }
         let alone = !self.queue.is_shared();
         if let Err(error) = drain::engage(&self.queue) {
@@ -343,6 +342,20 @@ impl Queue {
         self.leave();
     }
 
+    /// The mode had a drain thread, and the one adopted has none.
+    fn take_back(&self) {
+        self.looker.borrow_mut().drained = false;
+        self.queue.drain.dismiss();
+        if self.queue.is_shared() {
+            return;
+        }
+        let mut looker = self.looker.borrow_mut();
+        looker.owner = true;
+        if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
+            tracing::error!(%error, "a queue's vector cannot be watched");
+        }
+    }
+
     /// Whether the two lead to one controller.
     pub(crate) fn is_beside(&self, other: &Queue) -> bool {
         Arc::ptr_eq(&self.queue.link, &other.queue.link)
@@ -350,7 +363,7 @@ impl Queue {
 
     /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted.
     pub(crate) fn share_notification(&self, home: &Queue) {
-        if !self.queue.is_shared() && !home.queue.is_shared() {
+        if !self.queue.serves_several() && !home.queue.serves_several() {
             self.posting.set_home(home.queue.vector, &self.queue);
             self.settle_mask();
             self.looker.borrow_mut().woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
@@ -558,3 +571,6 @@ impl Drop for Queue {
         self.shared.give_back(&self.queue, self.me);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,4 +146,24 @@ mod models {
     fn without_waking_the_owner_they_are_left() {
         fails(2, || passer_with_a_budget(Omit::WakeOwner));
     }
+
+    #[test]
+    fn whoever_takes_the_queue_back_from_a_drain_thread_is_told_by_itself() {
+        holds(2, || Queue::play_dismissal(true, Omit::Nothing));
+    }
+
+    #[test]
+    fn without_a_look_after_the_end_an_entry_of_before_is_left() {
+        fails(2, || Queue::play_dismissal(true, Omit::LookAfterEnd));
+    }
+
+    #[test]
+    fn nobody_arms_what_it_masks() {
+        holds(2, || Queue::play_dismissal(false, Omit::Nothing));
+    }
+
+    #[test]
+    fn without_waiting_for_the_end_the_drain_thread_arms_the_vector_behind_its_back() {
+        fails(2, || Queue::play_dismissal(false, Omit::Join));
+    }
 }

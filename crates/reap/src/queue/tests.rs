@@ -1,0 +1,63 @@
+use completion::Mode;
+
+use crate::{Device, Group, OpenOptions, Queue, Request, now};
+use units::Nanos;
+
+fn read(queue: &Queue, ios: u64) {
+    let ns = queue.namespaces()[0];
+    let mut done = Vec::with_capacity(8);
+    for n in 0..ios {
+        let batch = (0..8).map(|i| Request::read(&ns, (n + i) % 64, queue.buffer(4096).unwrap()));
+        queue.submit(now(), batch).map_err(|(why, _)| why).unwrap();
+        assert_eq!(queue.wait(8, Nanos::MAX).unwrap(), 8);
+        queue.reap(&mut done);
+        assert_eq!(done.drain(..).filter(|done| done.result.is_ok()).count(), 8);
+    }
+}
+
+/// While a drain thread takes its entries, and afterwards, a queue of its own is what it was before: its thread watches the vector,
+/// and does not go by the look role.
+#[test]
+fn a_queue_that_was_drained_is_its_threads_alone_again() {
+    let device = Device::open_with("mem:1M?profile=optane", &OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() }).unwrap();
+    let queue = device.queue().unwrap();
+    let lane = queue.lanes().next().unwrap();
+    let alone = || {
+        let looker = lane.looker.borrow();
+        assert!(!lane.queue.is_shared() && looker.owner && looker.polled && !looker.registered && !looker.drained);
+        assert_eq!(lane.queue.role.owner(), None);
+    };
+    alone();
+    for mode in Mode::ALL {
+        queue.set_mode(Mode::THREADED);
+        read(&queue, 20);
+        assert!(lane.queue.is_shared() && !lane.looker.borrow().polled);
+        if mode.placement() == completion::Placement::DrainThread {
+            continue;
+        }
+        queue.set_mode(mode);
+        read(&queue, 20);
+        alone();
+    }
+    // The same for whoever takes the queue next.
+    queue.set_mode(Mode::THREADED);
+    read(&queue, 1);
+    drop(queue);
+    let queue = device.queue().unwrap();
+    assert!(queue.lanes().all(|lane| lane.queue.is_shared() == lane.looker.borrow().drained));
+    read(&queue, 1);
+}
+
+/// Queues of a group have one notification where they are posted, whatever mode they were in when they were joined or since.
+#[test]
+fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
+    let options = OpenOptions { software_queues: 2, hardware_queues: 2, mode: Mode::THREADED, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
+    let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
+    let lanes: Vec<_> = group.queues().iter().flat_map(Queue::lanes).collect();
+    for mode in [Mode::POSTED, Mode::THREADED, Mode::POSTED] {
+        group.queues().iter().for_each(|queue| queue.set_mode(mode));
+        group.wait(1, Nanos::MAX).unwrap();
+        assert!(lanes.iter().all(|lane| lane.mode() == mode && lane.posting.home(&lane.queue) == lanes[0].queue.vector), "{mode}");
+    }
+}

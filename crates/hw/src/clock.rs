@@ -35,6 +35,8 @@ pub struct Usage {
     pub system: Nanos,
     /// Context switches, voluntary or not.
     pub context_switches: u64,
+    /// Those of them with which it went to sleep.
+    pub sleeps: u64,
     /// Page faults that read from a device.
     pub major_faults: u64,
     /// Other page faults.
@@ -54,6 +56,7 @@ pub fn thread_usage() -> Usage {
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
         context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+        sleeps: usage.ru_nvcsw as u64,
         major_faults: usage.ru_majflt as u64,
         minor_faults: usage.ru_minflt as u64,
     }

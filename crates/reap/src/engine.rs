@@ -117,10 +117,10 @@ impl Place {
         let mut cycle = None;
         if !found {
             state.sleeps = state.sleeps.wrapping_add(1);
-            let cpu = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(hw::thread_cpu);
+            let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
             let timeout = (until != Nanos::MAX).then(|| until - hw::now());
             self.poller.wait(timeout, &mut state.events)?;
-            cycle = cpu.map(|before| hw::thread_cpu() - before);
+            cycle = measured.and_then(Measured::end);
         }
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
@@ -133,6 +133,27 @@ impl Place {
             queue.woken(found, nap, notified, woke_at, until, cycle);
         }
         Ok(woke_at)
+    }
+}
+
+/// A sleep whose CPU time is measured.
+struct Measured {
+    sleeps: u64,
+    cpu: Nanos,
+}
+
+impl Measured {
+    fn begin() -> Measured {
+        let sleeps = hw::thread_usage().sleeps;
+        Measured { sleeps, cpu: hw::thread_cpu() }
+    }
+
+    /// The thread's CPU time since. `None`: what was to end the sleep came before the thread had left its CPU, so that there was
+    /// none. Where entries come fast most end so, and cost so little that a policy which took them for sleeps would sleep more, and
+    /// meet more of them.
+    fn end(self) -> Option<Nanos> {
+        let cpu = hw::thread_cpu() - self.cpu;
+        (hw::thread_usage().sleeps != self.sleeps).then_some(cpu)
     }
 }
 
@@ -288,3 +309,6 @@ pub(crate) fn together<'a, T>(queues: impl Iterator<Item = &'a Queue> + Clone, t
         _ => then(&queues.collect::<Vec<_>>()),
     }
 }
+
+#[cfg(test)]
+mod tests;

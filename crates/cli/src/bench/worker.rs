@@ -441,6 +441,7 @@ fn since(from: hw::Usage, to: hw::Usage) -> hw::Usage {
         user: to.user - from.user,
         system: to.system - from.system,
         context_switches: to.context_switches - from.context_switches,
+        sleeps: to.sleeps - from.sleeps,
         major_faults: to.major_faults - from.major_faults,
         minor_faults: to.minor_faults - from.minor_faults,
     }

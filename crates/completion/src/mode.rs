@@ -109,11 +109,6 @@ impl Mode {
         self.submit_check
     }
 
-    /// Whether completions may be found before a commit returns: by `+submit-check`, or because every free look is taken.
-    pub fn looks_on_commit(self) -> bool {
-        self.submit_check || self.preset == Preset::Adaptive
-    }
-
     /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
     #[inline]
     pub fn masks(self) -> bool {

@@ -74,6 +74,15 @@ impl Policy {
         self.check
     }
 
+    /// Whether the next commit may be followed by a look.
+    #[inline]
+    pub fn looks_on_commit(&self) -> bool {
+        match &self.rule {
+            Rule::Adaptive(rule) => rule.looks_on_commit(),
+            _ => self.check != Check::No,
+        }
+    }
+
     /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.
     #[inline]
     pub fn wants_done(&self) -> bool {

@@ -420,6 +420,15 @@ impl Queue {
         self.lane().mode()
     }
 
+    /// Whether the next commit may look for completions before it returns, so that some are found before a clock read that
+    /// follows it.
+    pub fn looks_on_commit(&self) -> bool {
+        match &self.0 {
+            Way::One(lane) => lane.looks_on_commit(),
+            Way::Paths(_) => self.lanes().any(Lane::looks_on_commit),
+        }
+    }
+
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
         match &self.0 {

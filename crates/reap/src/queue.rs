@@ -233,6 +233,11 @@ impl Queue {
         self.looker.borrow().policy.mode()
     }
 
+    /// See [`crate::Queue::looks_on_commit`].
+    pub fn looks_on_commit(&self) -> bool {
+        self.looker.borrow().policy.looks_on_commit()
+    }
+
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
         self.looker.borrow().counters

@@ -52,6 +52,11 @@ impl Lanes {
         }
     }
 
+    /// Whether completions may be found during a commit.
+    pub fn looks_on_commit(&self) -> bool {
+        self.queues().iter().any(Queue::looks_on_commit)
+    }
+
     /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
     /// until nothing is in flight.
     #[inline(never)]

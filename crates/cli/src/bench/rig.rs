@@ -41,7 +41,6 @@ pub struct Setup<'a> {
 /// Open devices, in the order of the plan's targets.
 pub struct Rig {
     devices: Vec<Device>,
-    mode: Mode,
     slack: LatencySlack,
     histograms: bool,
 }
@@ -103,7 +102,7 @@ impl Rig {
         };
         let devices: Vec<Device> = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, mode: setup.mode, slack: setup.slack, histograms: setup.histograms })
+        Ok(Rig { devices, slack: setup.slack, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -135,7 +134,7 @@ impl Rig {
     pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Result<Worker> {
         let job = &jobs[thread.job];
         let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        let worker = Worker::new(job, devices, self.mode, host_work).with_context(|| format!("job '{}'", job.name))?;
+        let worker = Worker::new(job, devices, host_work).with_context(|| format!("job '{}'", job.name))?;
         if self.histograms {
             worker.count_wakeups();
         }

@@ -34,7 +34,8 @@ pub struct Worker {
     found: Vec<Completion>,
     /// Latencies to or from the doorbell are measured, so that commits need a clock read.
     timed: bool,
-    /// Completions may be found during a commit: their latencies count from before it.
+    /// Completions may be found during a commit: their latencies count from before it. As the policies answer after each wait:
+    /// until the next it may become false, but not true.
     looks_on_commit: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
@@ -114,7 +115,7 @@ impl Worker {
     ///
     /// # Errors
     /// No software queue left, or no room for the buffers.
-    pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
+    pub fn new(job: &Job, devices: Vec<Device>, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
         let mut places = Vec::with_capacity(depth * devices.len());
@@ -133,14 +134,15 @@ impl Worker {
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ios: 0 });
         }
+        let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         Ok(Worker {
-            lanes: Lanes::new(queues).context("cannot join the job's queues")?,
+            looks_on_commit: lanes.looks_on_commit(),
+            lanes,
             ways,
             depth,
             places,
             found: Vec::with_capacity(taken_at_once(job)),
             timed: job.measure.slat || job.measure.clat,
-            looks_on_commit: mode.looks_on_commit(),
             urgent: job.urgent,
             host_work,
             first_error: None,
@@ -170,9 +172,8 @@ impl Worker {
     }
 
     /// From the next batch on, completions are found as `mode` says.
-    pub fn set_mode(&mut self, mode: Mode) {
+    pub fn set_mode(&self, mode: Mode) {
         self.lanes.set_mode(mode);
-        self.looks_on_commit = mode.looks_on_commit();
     }
 
     /// Runs `generator` to its end, on the calling thread.
@@ -345,6 +346,7 @@ impl Worker {
     #[inline]
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
         self.lanes.wait(min as usize, until)?;
+        self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
         if let Some(tap) = &mut self.tap {
             tap.found(&self.found);

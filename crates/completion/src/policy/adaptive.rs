@@ -217,11 +217,16 @@ impl Adaptive {
         if self.looks.is_some() {
             self.looked(batch.in_flight.saturating_sub(batch.commands));
         }
-        // Nothing else was in flight: nothing can be there yet. And a thread that the device outruns comes to its next look
-        // soon anyway: looking sooner would only find fewer at a time, as it does where what has come may wait.
-        let waits = self.puts_off || self.slack == LatencySlack::UNLIMITED;
-        self.checks = batch.in_flight > batch.commands && !self.outrun && !waits;
+        // Nothing else was in flight: nothing can be there yet.
+        self.checks = batch.in_flight > batch.commands && self.looks_on_commit();
         if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
+    }
+
+    /// A thread that the device outruns comes to its next look soon anyway: looking sooner would only find fewer at a time, as it
+    /// does where what has come may wait.
+    #[inline]
+    pub(super) fn looks_on_commit(&self) -> bool {
+        !self.outrun && !self.puts_off && self.slack != LatencySlack::UNLIMITED
     }
 
     #[inline]

@@ -332,7 +332,7 @@ impl Adaptive {
             self.yields.found(in_flight, napped, found);
         }
         if let Some((wanted, last)) = self.gathers.take() {
-            self.spans.found(wanted, found, self.woke - last, self.woke - self.asked);
+            self.spans.found(wanted, found, last, self.woke, self.woke - self.asked);
         }
     }
 

@@ -18,8 +18,8 @@ impl Adaptive {
     pub(super) fn allowance(&self, seen: &Seen) -> Nanos {
         let Some(class) = self.flight.class().filter(|_| seen.urgent_waiting == 0) else { return Nanos::ZERO };
         let median = self.service.median(class);
-        // Whoever is behind his clock loses room by waiting: no longer than the device takes anyway, or a nap at all.
-        let most = if self.pace.behind() { median.max(Nanos(self.timers.late().0 * 2)) } else { LONGEST };
+        // Whoever is behind his clock loses room by waiting: no longer than the device takes for most, or a nap at all.
+        let most = if self.pace.behind() { self.service.most(class).max(Nanos(self.timers.late().0 * 2)) } else { LONGEST };
         self.slack.of(median).min(most)
     }
 
@@ -180,7 +180,8 @@ impl Adaptive {
         self.timers.until(now, end)?;
         let until = |by: Nanos| self.timers.until(now, by.min(end)).unwrap_or(self.timers.soonest(now));
         let last = self.last(now);
-        let found = last + self.spans.of(self.wanted(now));
+        let wanted = self.wanted(now);
+        let found = self.spans.of(wanted, last);
         if last <= now {
             // All overdue, and nobody knows when they come: what has taken so long may take as long again. But a caller
             // without room loses by that: what is late by so much may be so by as much again.
@@ -190,7 +191,8 @@ impl Adaptive {
         }
         let until = until(first.max(found));
         let back = self.timers.back(now, until);
-        let gathered = self.flight.by(now, back, &self.service);
+        let seen = if back >= found { wanted } else { 0 };
+        let gathered = self.flight.by(now, back, &self.service).max(seen);
         (gathered >= 2 && self.pays(now, in_flight, gathered, first, back)).then_some(until)
     }
 

@@ -46,32 +46,34 @@ impl Waits {
     }
 }
 
-/// How long after the last of them was due as many have completed as a nap waits for, by powers of two of these. A device at
-/// its limit takes longer for many than for each. Since it was due and not since it was sent: those that were not sent together
-/// are due sooner after the last of all was sent.
+/// How long after the last of them was due as many have completed as a nap waits for, or before, by powers of two of these. A device
+/// at its limit takes longer for many than for each; and of many that were sent together the last comes sooner than a single one
+/// may. Since it was due and not since it was sent: those that were not sent together are due sooner after the last of all was sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
-    late: [u64; BUCKETS],
+    late: [i64; BUCKETS],
 }
 
 impl Spans {
-    /// Zero: nothing is known.
-    pub(super) fn of(&self, wanted: u32) -> Nanos {
-        Nanos(self.late[Waits::bucket(wanted)])
+    /// When so many have completed, the last of which is due then; as long as nothing is known, then.
+    pub(super) fn of(&self, wanted: u32, last: Nanos) -> Nanos {
+        Nanos(last.0.saturating_add_signed(self.late[Waits::bucket(wanted)]))
     }
 
-    /// So long after the last was due, at the end of a nap of this `length`, `found` of so many had completed that were wanted. A few
-    /// may be missing: slow ones hold up nobody. Where most are, they are slow, and say nothing of the others.
-    pub(super) fn found(&mut self, wanted: u32, found: u32, after: Nanos, length: Nanos) {
+    /// When a nap of this `length` was `over`, `found` of so many had completed that were wanted, the last of which was due at `last`. A
+    /// few may be missing: slow ones hold up nobody. Where most are although the last was due, they are slow, and say nothing
+    /// of the others.
+    pub(super) fn found(&mut self, wanted: u32, found: u32, last: Nanos, over: Nanos, length: Nanos) {
         if wanted == 0 {
             return;
         }
         let late = &mut self.late[Waits::bucket(wanted)];
-        let wanted = wanted.min(WEIGHT);
+        let signed = |span: u64| i64::try_from(span).unwrap_or(i64::MAX);
+        let (wanted, after) = (wanted.min(WEIGHT), signed((over - last).0) - signed((last - over).0));
         if found >= wanted - wanted / 8 {
-            *late = (*late).min(after.0).saturating_sub(length.0 / 64);
-        } else if found > wanted / 4 {
-            *late = (*late).max(after.0).saturating_add(length.0 / 8);
+            *late = (*late).min(after).saturating_sub(signed(length.0 / 64));
+        } else if found > wanted / 4 || after < 0 {
+            *late = (*late).max(after).saturating_add(signed(length.0 / 8));
         }
     }
 }

@@ -70,6 +70,8 @@ pub(super) struct Adaptive {
     /// What each further notification costs.
     message: Nanos,
     flight: Flight,
+    /// How old the last was of those that the look has taken which is over, and since when the policy has not been asked.
+    taken: Option<(Nanos, Nanos)>,
     service: Service,
     pace: Pace,
     waits: Waits,
@@ -165,6 +167,7 @@ impl Adaptive {
             delay_over_late: machine.delay - machine.late,
             message: machine.message,
             flight: Flight::new(),
+            taken: None,
             service: Service::new(tuning.slack),
             pace: Pace::default(),
             waits: Waits::new(),
@@ -234,6 +237,7 @@ impl Adaptive {
         // The last one is the freshest; the others have waited for this look as well.
         if let Some(last) = done.last() {
             self.outrun |= self.checks;
+            self.taken = Some((last.age, self.clock));
             if self.slept_through && last.age > self.service.deadline(last.class) + self.holds.under {
                 self.decisions.missed_notifications += 1;
                 self.distrusts = true;
@@ -293,7 +297,9 @@ impl Adaptive {
         if self.crowded {
             self.room.full(seen.in_flight);
         }
-        self.flight.keep(seen.in_flight);
+        // A look that ended a spin came later than the policy was asked.
+        let sent = self.taken.take().map(|(age, asked)| seen.met_at.unwrap_or(asked) - age);
+        self.flight.keep(seen.in_flight, sent, &self.service);
         self.holds.under = Nanos::ZERO;
         if let Some(until) = put_off {
             self.decisions.gathered += 1;

@@ -2,7 +2,7 @@
 //!
 //! Commands leave in the order in which they came, because only their number is known here: which ones completed would
 //! cost a record for each. On a device that overtakes, the commands that stay are older than they look, and are then
-//! looked for too late by no more than the spread of their times.
+//! looked for too late by no more than the spread of their times. Whether it does is seen by the last that each look takes.
 
 use units::{Class, Nanos};
 
@@ -30,11 +30,13 @@ pub(super) struct Flight {
     left: usize,
     /// Commands in the ring.
     commands: u32,
+    /// The last to complete was the one that had to be: those that are left are as old as they look.
+    in_order: bool,
 }
 
 impl Flight {
     pub(super) fn new() -> Flight {
-        Flight { ring: [None; BATCHES], begun: 0, left: 0, commands: 0 }
+        Flight { ring: [None; BATCHES], begun: 0, left: 0, commands: 0, in_order: true }
     }
 
     #[inline]
@@ -50,17 +52,24 @@ impl Flight {
         self.begun += 1;
     }
 
-    /// Only so many are in flight: the oldest have completed.
+    /// Only so many are in flight: the oldest have completed. `sent`: when the last of them was, if the look that took it told.
     #[inline]
-    pub(super) fn keep(&mut self, in_flight: u32) {
+    pub(super) fn keep(&mut self, in_flight: u32, sent: Option<Nanos>, service: &Service) {
+        let mut last = None;
         while self.commands > in_flight && self.left < self.begun {
             let Some(oldest) = &mut self.ring[self.left % BATCHES] else { return };
+            last = Some(*oldest);
             let gone = oldest.commands.min(self.commands - in_flight);
             oldest.commands -= gone;
             self.commands -= gone;
             if oldest.commands == 0 {
                 self.left += 1;
             }
+        }
+        if let (Some(last), Some(sent)) = (last, sent) {
+            // Those that were sent closer to each other than a command takes may come in any order.
+            let close = service.due(last.class, Nanos::ZERO).unwrap_or(Nanos::ZERO);
+            self.in_order = last.at.0.abs_diff(sent.0) < close.0;
         }
     }
 
@@ -81,11 +90,11 @@ impl Flight {
 
     /// Before this no completion is likely. `None`: nothing is known.
     ///
-    /// Those in flight are at least as old as they look: what looks slow is. But if there are several, it may be so for
-    /// longer; `guesses` tells whether to rely on it nevertheless.
+    /// Those in flight are at least as old as they look: what looks slow is. But if there are several, and some have overtaken others,
+    /// it may be so for longer; `guesses` tells whether to rely on it nevertheless.
     #[inline]
     pub(super) fn first(&self, now: Nanos, service: &Service, guesses: bool) -> Option<Nanos> {
-        let guesses = guesses || self.begun - self.left == 1;
+        let guesses = guesses || self.in_order || self.begun - self.left == 1;
         let (mut first, mut left) = (None, FRONT);
         for sent in self.batches() {
             let slow = service.slow_due(sent.class, now - sent.at).filter(|_| guesses);

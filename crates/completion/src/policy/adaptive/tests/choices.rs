@@ -56,6 +56,29 @@ fn at_no_slack_it_naps_until_just_before_something_is_due_and_spins() {
 }
 
 #[test]
+fn several_slow_ones_are_looked_for_when_such_come_unless_others_have_overtaken_them() {
+    let plan = |age: Nanos| {
+        let mut policy = taught(LatencySlack::NONE, 80_000);
+        for _ in 0..100 {
+            let slow = Done { class: read(), age: Nanos::from_millis(1), found: Found::Looking };
+            policy.service.learn(&slow, None, Nanos::ZERO, Nanos::ZERO);
+        }
+        submit(&mut policy, LATER, 1, 1);
+        let sent = LATER + Nanos::from_micros(200);
+        (2..4).for_each(|in_flight| submit(&mut policy, sent, 1, in_flight));
+        let now = LATER + Nanos::from_millis(1);
+        policy.next(now, &waiting(3));
+        policy.completed(&[Done { class: read(), age, found: Found::Looking }]);
+        policy.next(now, &waiting(2))
+    };
+    let slow = LATER + Nanos::from_micros(1_200);
+    // The first was the first to come: two are left that are as old as they look.
+    assert!(matches!(plan(Nanos::from_millis(1)), Plan::Nap { until } if until < slow && until > slow - Nanos(30_000)));
+    // One of the others: who knows how old those are that are left?
+    assert!(matches!(plan(Nanos::from_micros(800)), Plan::Spin { .. }));
+}
+
+#[test]
 fn it_gathers_within_the_slack_and_never_alone_nor_for_urgent_commands() {
     let plan = |thousandths: u32, seen: Seen| {
         let mut policy = taught(slack(thousandths), 80_000);

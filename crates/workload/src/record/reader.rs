@@ -63,6 +63,7 @@ impl Trace {
                         blocks.get_mut(thread as usize).ok_or_else(|| malformed(at, format!("there is no thread {thread}")))?;
                     list.push(Block { payload, count });
                 }
+                END if next < bytes.len() => return Err(malformed(next, format!("{} bytes after the end", bytes.len() - next))),
                 END => break serde_json::from_slice(&bytes[payload]).map_err(|e| malformed(at, e.to_string()))?,
                 kind => return Err(malformed(at, format!("there is no kind {kind} of block"))),
             }
@@ -105,6 +106,12 @@ impl Trace {
             if thread.depth == 0 {
                 return malformed(format!("thread {number} has no I/O in flight at any time"));
             }
+        }
+        let mut stages: Vec<u32> = self.header.threads.iter().map(|thread| thread.stage).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        if let Some((missing, stage)) = (0..).zip(stages).find(|(number, stage)| number != stage) {
+            return malformed(format!("a thread of stage {stage}, and none of stage {missing}"));
         }
         for device in &self.header.devices {
             if !device.block_bytes.is_power_of_two() {

@@ -29,10 +29,25 @@ fn a_recording_that_contradicts_itself_is_malformed() {
     let mut stranger = header(1, 4, 0);
     stranger.threads[0].targets = vec![5];
     assert!(Trace::parse(write(&stranger, &[Vec::new()])).unwrap_err().to_string().contains("uses a device"));
+    for (stages, missing) in [([1, 1], "stage 1, and none of stage 0"), ([0, u32::MAX], "stage 4294967295, and none of stage 1")] {
+        let mut gap = header(2, 4, 0);
+        (gap.threads[0].stage, gap.threads[1].stage) = (stages[0], stages[1]);
+        let error = Trace::parse(write(&gap, &[Vec::new(), Vec::new()])).unwrap_err().to_string();
+        assert!(error.contains(missing), "{error}");
+    }
     let mut slow = header(1, 4, 0);
     let dice = ServiceTimes { tail_ppm: 1_000_001, ..ServiceTimes::default() };
     slow.devices[0].timing = Some(Timing { write: dice, ..Timing::default() });
     assert!(Trace::parse(write(&slow, &[Vec::new()])).unwrap_err().to_string().contains("1000001 of a million"));
+}
+
+#[test]
+fn nothing_follows_the_end() {
+    let mut long = write(&header(1, 4, 0), &[vec![submission()]]);
+    let end = long.len();
+    long.extend(*b"more");
+    let error = Trace::parse(long).unwrap_err();
+    assert_eq!(error, TraceError::Malformed { at: end as u64, what: "4 bytes after the end".into() });
 }
 
 fn submission() -> Submission {

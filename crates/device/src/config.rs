@@ -79,6 +79,7 @@ impl Config {
         self.max_transfer = (1 << self.max_transfer.clamp(4096, 1 << 26).ilog2()).max(4096);
         self.step_budget = self.step_budget.max(1);
         self.profile.iops_burst = self.profile.iops_burst.max(1);
+        self.profile.channels = self.profile.channels.min(Profile::MOST_CHANNELS);
         self
     }
 

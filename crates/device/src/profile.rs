@@ -19,7 +19,7 @@ pub struct Profile {
     pub write: Service,
     /// Time on a channel of a Flush.
     pub flush: Service,
-    /// Commands served at once; the others queue. 0: all of them.
+    /// Commands served at once, at most [`Profile::MOST_CHANNELS`]; the others queue. 0: all of them.
     pub channels: u32,
     /// Bytes per second over the device's one link to the host, which a transfer occupies. 0: no limit.
     pub bandwidth: u64,
@@ -96,6 +96,9 @@ impl Service {
 impl Profile {
     /// The names that [`Profile::from_str`] knows.
     pub const NAMES: [&'static str; 5] = ["null", "optane", "tlc", "bimodal", "cloud"];
+
+    /// The most channels that are kept account of: no drive has a hundredth of them.
+    pub const MOST_CHANNELS: u32 = 65_536;
 
     /// No time and no data: what the rings alone cost.
     pub fn null() -> Profile {

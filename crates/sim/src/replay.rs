@@ -74,7 +74,9 @@ fn device(number: usize, head: &DeviceHead) -> DeviceSpec {
     let profile = head.timing.as_ref().map_or_else(unknown, profile);
     let queues = u16::try_from(head.hardware_queues).unwrap_or(u16::MAX).max(1);
     let spec = DeviceSpec::new(&name(number), profile);
-    let config = Config { queue_entries: head.tags.saturating_add(1).next_power_of_two(), ..spec.config };
+    // More than any queue has are refused with everything else that does not go together.
+    let queue_entries = head.tags.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
+    let config = Config { queue_entries, ..spec.config };
     // Only an embedded device tells its timing.
     let in_process = head.timing.is_some();
     DeviceSpec { bytes: head.bytes, tags: head.tags, config, in_process, ..spec }.with_queues(queues)

@@ -181,6 +181,8 @@ pub enum Engine {
 impl DeviceSpec {
     /// Bytes of a logical block.
     pub(crate) const BLOCK: u32 = 512;
+    /// The largest device, as with the embedded one: its page table is in memory.
+    const MOST_BYTES: u64 = 1 << 50;
 
     /// A device of this profile, called `name`: 64 MiB, one hardware queue of 256 tags, managed vectors.
     pub fn new(name: &str, profile: Profile) -> DeviceSpec {
@@ -313,8 +315,18 @@ impl Scenario {
             return unfit("a group with a weight or a budget of 0: it would never look".into());
         }
         self.devices.iter().try_for_each(|device| device.check(self))?;
-        self.jobs.iter().try_for_each(JobSpec::check)?;
+        self.jobs.iter().try_for_each(|job| self.check_job(job))?;
         self.check_paths()
+    }
+
+    /// Whether a job fits, and can be done in the time that there is.
+    pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
+        job.check()?;
+        let (least, name) = (job.least_time(), &job.job.name);
+        if least > self.limit {
+            return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));
+        }
+        Ok(())
     }
 
     /// The devices that are paths of the job, if its devices are.
@@ -379,6 +391,13 @@ impl DeviceSpec {
         if self.tags == 0 || self.tags > 65_535 {
             return unfit(format!("device '{name}': {} tags: there have to be 1 to 65535", self.tags));
         }
+        let channels = self.config.profile.channels;
+        if channels > Profile::MOST_CHANNELS {
+            return unfit(format!("device '{name}': {channels} channels: there are at most {}", Profile::MOST_CHANNELS));
+        }
+        if self.bytes > DeviceSpec::MOST_BYTES {
+            return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
+        }
         if self.node >= scenario.machine.nodes {
             return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));
         }
@@ -394,7 +413,15 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
-    pub(crate) fn check(&self) -> Result<(), SimError> {
+    /// How long it lasts however fast the machine is.
+    fn least_time(&self) -> Nanos {
+        let job = &self.job;
+        // One that ends with its I/Os may do so in its ramp.
+        let lasting = job.runtime.filter(|_| job.time_based).map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
+        job.start_delay.0 + lasting
+    }
+
+    fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);
         if self.queues == 0 || usize::from(self.queues) > QueueSet::MOST {

@@ -65,7 +65,8 @@ impl Mem {
     /// A medium of `bytes` bytes, all zero, that allocates from `budget`.
     pub fn new(bytes: u64, budget: Budget) -> Mem {
         let pages = bytes.div_ceil(PAGE);
-        let table = std::iter::repeat_with(|| None).take(pages.div_ceil(LEAF_PAGES) as usize).collect();
+        // Zeroed memory, which takes none until it is written: 2 GiB of table for 2^50 bytes.
+        let table = vec![None; pages.div_ceil(LEAF_PAGES) as usize];
         Mem { bytes, budget, table, slabs: Vec::new(), pages: 0, slab_bytes: SLAB_PAGES.min(pages) * PAGE }
     }
 

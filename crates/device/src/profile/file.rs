@@ -1,6 +1,7 @@
 //! Profiles as people write them.
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use units::Nanos;
 
 use super::{Hidden, Profile, Service};
@@ -14,7 +15,7 @@ pub struct ProfileFile {
     write: ServiceFile,
     #[serde(default)]
     flush: ServiceFile,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "channels")]
     channels: u32,
     #[serde(default)]
     bytes_per_second: u64,
@@ -28,6 +29,14 @@ pub struct ProfileFile {
 
 fn one() -> u32 {
     1
+}
+
+/// Refused where it stands, so that the mistake has a place.
+fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        n if n <= Profile::MOST_CHANNELS => Ok(n),
+        n => Err(D::Error::custom(format_args!("{n} channels: there are at most {}; 0 is no limit", Profile::MOST_CHANNELS))),
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -132,7 +132,7 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
     let plan = plan::plan(&jobs, &cpus);
     for ((spec, at), n) in scenario.jobs.iter().zip(places).zip(0..) {
         let unfit = |error: &dyn std::fmt::Display| source.error(Some(at.clone()), error.to_string());
-        spec.check().map_err(|error| unfit(&error))?;
+        scenario.check_job(spec).map_err(|error| unfit(&error))?;
         let Some(thread) = plan.threads.iter().find(|thread| thread.job == n) else { continue };
         let names = &spec.job.filenames;
         let named = |device: &&DeviceSpec| names.is_empty() || names.contains(&device.name);

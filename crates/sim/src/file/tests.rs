@@ -103,7 +103,10 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 57] = [
+const MISTAKES: [(&str, &[&str]); 61] = [
+    ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
+    ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
+    ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
     ("cpsu = 3", &["s.toml:2:1", "cpsu"]),
     ("[machine]\ncpsu = 3", &["s.toml:3:1", "did you mean 'cpus'?"]),
     ("[machine]\ncpus = 300", &["s.toml:3:8", "300 CPUs", "1 to 256"]),
@@ -150,6 +153,7 @@ const MISTAKES: [(&str, &[&str]); 57] = [
     ("[[device]]\nprofile = \"opane\"", &["s.toml:3:11", "did you mean 'optane'?"]),
     ("[[device]]\nprofile = \"tlc\"\nqueues = 0", &["s.toml:4:10", "0 hardware queues", "1 to 128"]),
     ("[[device]]\nname = \"nvme0\"\nprofile = \"tlc\"", &["s.toml:5:1", "a second device called `nvme0`"]),
+    ("[[device]]\n[device.profile]\nread = {}\nwrite = {}\nchannels = 65537", &["s.toml:6:12", "65537 channels: there are at most 65536"]),
     ("[[device]]\nprofile = \"tlc\"\naffinity = \"all\"", &["s.toml:4:12", "managed"]),
     ("[[job]]\nfio = \"\"\"\n[a]\nrw=randred\n\"\"\"", &["s.toml:5:4", "randred"]),
     ("[[job]]\nfile = \"none.fio\"", &["s.toml:3:8", "none.fio", "there are no files here"]),

@@ -129,3 +129,22 @@ fn an_embedded_controller_posts_nothing_while_it_rouses_somebody() {
     assert_eq!((cheap.interrupts, dear.interrupts), (0, 0));
     assert_eq!(run("poll", Nanos(0)).elapsed, run("poll", Nanos(100_000)).elapsed);
 }
+
+/// Numbers that would ask for more memory than there is: refused by name, and nothing is built.
+#[test]
+fn a_device_beyond_all_measure_is_refused() {
+    type Change = fn(&mut DeviceHead);
+    let cases: [(Change, &str); 3] = [
+        (|head| head.timing = Some(Timing { channels: u32::MAX, ..optane() }), "device 'device0': 4294967295 channels"),
+        (|head| head.bytes = u64::MAX, "device 'device0': 18446744073709551615 bytes"),
+        (|head| head.tags = u32::MAX, "device 'device0': 4294967295 tags"),
+    ];
+    for (change, words) in cases {
+        let mut header = closed(1, 1, None, Nanos(0), |_| 1).header().clone();
+        change(&mut header.devices[0]);
+        let writer = Writer::new(Vec::new(), &header).unwrap();
+        let trace = Arc::new(Trace::parse(writer.finish(End::default()).unwrap()).unwrap());
+        let error = Scenario::replay(&trace, 0, Mode::POLL).unwrap().run().map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -25,11 +25,14 @@ fn a_file_of_ones_own_loads_and_is_called_after_the_file() {
 
 #[test]
 fn mistakes_say_what_and_where() {
-    for (text, words) in
-        [("[read]\nbase = 1\n[write]\n", "unknown field `base`"), ("[read]\n", "missing field `write`"), ("chanels = 1", "line 1")]
-    {
+    for (text, words) in [
+        ("[read]\nbase = 1\n[write]\n", ["line 2", "unknown field `base`"]),
+        ("[read]\n", ["line 1", "missing field `write`"]),
+        ("chanels = 1", ["line 1", "unknown field `chanels`"]),
+        ("channels = 4294967295\n[read]\n[write]\n", ["line 1", "4294967295 channels: there are at most 65536"]),
+    ] {
         let error = from_file(text).expect_err(text).to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
     assert!(load("ramdisk").unwrap_err().to_string().contains("optane"));
     assert!(load("/nowhere.toml").unwrap_err().to_string().contains("cannot read it"));

@@ -80,7 +80,7 @@ static OPTIONS: &[Opt] = &[
     value(&["rwmixwrite"], set!(job.read_percent = |d, v| Ok(100 - values::within(v, d.job.kb_base, 0, 100)? as u32))),
     value(&["bs", "blocksize"], |d, v| {
         let kb_base = d.job.kb_base;
-        merge(&mut d.bs, values::per_op(v, separators(v), |v| values::within(v, kb_base, 1, u64::MAX))?);
+        merge(&mut d.bs, values::per_op(v, separators(v)?, |v| values::within(v, kb_base, 1, u64::MAX))?);
         Ok(())
     }),
     value(&["bsrange", "blocksize_range"], |d, v| {
@@ -128,12 +128,12 @@ static OPTIONS: &[Opt] = &[
     // Rates.
     value(&["rate"], |d, v| {
         let kb_base = d.job.kb_base;
-        merge_plain(&mut d.rate, values::per_op(v, separators(v), |v| values::number(v, kb_base))?);
+        merge_plain(&mut d.rate, values::per_op(v, separators(v)?, |v| values::number(v, kb_base))?);
         Ok(())
     }),
     value(&["rate_iops"], |d, v| {
         let kb_base = d.job.kb_base;
-        merge_plain(&mut d.rate_iops, values::per_op(v, separators(v), |v| values::number(v, kb_base))?);
+        merge_plain(&mut d.rate_iops, values::per_op(v, separators(v)?, |v| values::number(v, kb_base))?);
         Ok(())
     }),
     value(&["rate_process"], set!(job.rate_process = |_, v| choose(v, &RATE_PROCESSES))),
@@ -173,8 +173,12 @@ const RATE_PROCESSES: [(&str, RateProcess); 2] = [("linear", RateProcess::Linear
 const CPU_POLICIES: [(&str, CpuPolicy); 2] = [("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)];
 
 /// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
-fn separators(text: &str) -> &'static [char] {
-    if text.contains(',') { &[','] } else { &[':', '-'] }
+fn separators(text: &str) -> Result<&'static [char], Bad> {
+    if text.contains(',') {
+        return Ok(&[',']);
+    }
+    values::no_sign(text)?;
+    Ok(&[':', '-'])
 }
 
 fn merge<T>(place: &mut PerOp<Option<T>>, (read, write): (Option<T>, Option<T>)) {
@@ -252,6 +256,7 @@ fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
 
 /// `startdelay`: a time, or a range of times.
 fn start_delay(_: &Draft, text: &str) -> Result<(Nanos, Nanos), Bad> {
+    values::no_sign(text)?;
     match text.split_once([',', '-', ':']) {
         Some((a, b)) => {
             let (a, b) = (values::time(a.trim())?, values::time(b.trim())?);

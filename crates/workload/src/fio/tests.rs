@@ -318,6 +318,31 @@ fn errors_say_where_and_what_to_do() {
         ("bs=4 k", "t.fio:2:4: bs: '4 k': ' k' is not a unit (k, m, g, t, p; kb, kib, …)"),
         ("runtime=1min", "t.fio:2:9: runtime: '1min': 'min' is not a unit of time (us, ms, s, m, h, d)"),
         ("offset=-1", "t.fio:2:8: offset: '-1' is negative"),
+        ("bs=-8k", "t.fio:2:4: bs: '-8k': nothing stands before the dash, which separates two values; neither may be negative"),
+        ("bs=--8k", "t.fio:2:4: bs: '--8k': nothing stands before the dash, which separates two values; neither may be negative"),
+        ("bs=4k:-8k", "t.fio:2:4: bs: '4k:-8k': nothing stands before the dash, which separates two values; neither may be negative"),
+        ("bs=4k,-8k", "t.fio:2:4: bs: '-8k' is negative"),
+        (
+            "bsrange=-4k-8k",
+            "t.fio:2:9: bsrange: '-4k-8k': nothing stands before the dash, which separates two values; neither may be negative",
+        ),
+        ("rate=-1", "t.fio:2:6: rate: '-1': nothing stands before the dash, which separates two values; neither may be negative"),
+        (
+            "rate_iops=-5",
+            "t.fio:2:11: rate_iops: '-5': nothing stands before the dash, which separates two values; neither may be negative",
+        ),
+        (
+            "startdelay=-1",
+            "t.fio:2:12: startdelay: '-1': nothing stands before the dash, which separates two values; neither may be negative",
+        ),
+        (
+            "startdelay=1--2",
+            "t.fio:2:12: startdelay: '1--2': nothing stands before the dash, which separates two values; neither may be negative",
+        ),
+        (
+            "cpus_allowed=-1",
+            "t.fio:2:14: cpus_allowed: '-1': nothing stands before the dash, which separates two values; neither may be negative",
+        ),
         ("bssplit=4k/60:8k/60", "t.fio:2:9: bssplit: the percentages add up to 120, which is more than 100"),
         ("size=99999999999t", "t.fio:2:6: size: '99999999999t' is too large"),
     ];

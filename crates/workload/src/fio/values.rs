@@ -56,6 +56,16 @@ pub(super) fn within(text: &str, kb_base: u64, least: u64, most: u64) -> Result<
     }
 }
 
+/// Refuses a dash that would be a sign: in lists and ranges it separates values, and none of them may be negative.
+pub(super) fn no_sign(text: &str) -> Result<(), Bad> {
+    let mut before = text.split('-').map(str::trim);
+    before.next_back();
+    match before.find(|before| before.is_empty() || before.ends_with([':', ','])) {
+        Some(_) => Err(format!("'{text}': nothing stands before the dash, which separates two values; neither may be negative")),
+        None => Ok(()),
+    }
+}
+
 /// Bytes, or a percentage of the device.
 pub(super) fn amount(text: &str, kb_base: u64) -> Result<Amount, Bad> {
     match text.strip_suffix('%') {
@@ -115,6 +125,7 @@ pub(super) fn per_op<T: Clone>(
 
 /// `least-most`, in whichever order.
 pub(super) fn range(text: &str, kb_base: u64) -> Result<(u64, u64), Bad> {
+    no_sign(text)?;
     let (a, b) = text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
     let (a, b) = (number(a.trim(), kb_base)?, number(b.trim(), kb_base)?);
     match (a.min(b), a.max(b)) {
@@ -188,6 +199,7 @@ pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Bad> {
         Err(_) => Err(format!("'{}' is not the number of a CPU", text.trim())),
     };
     for part in text.split(',') {
+        no_sign(part)?;
         match part.split_once('-') {
             Some((first, last)) => {
                 let (first, last) = (cpu(first)?, cpu(last)?);

@@ -49,7 +49,7 @@ pub struct DeviceArgs {
     /// Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
     /// which creates the file. Each distinct filename= of the jobs gets an instance of its own; where that is a file,
-    /// {filename} in its path stands for the name. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
+    /// {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
     #[arg(long, value_name = "URI", default_value = "mem:1G?profile=optane", value_parser = device)]
     pub device: String,

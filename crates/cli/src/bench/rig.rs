@@ -22,6 +22,8 @@ const MOST_FILLED: u64 = 4 << 30;
 const PART_FILLED: u64 = 4;
 /// What stands for the device's name in a URI.
 const PLACEHOLDER: &str = "{filename}";
+/// The name of the device of jobs that name none.
+const UNNAMED: &str = "default";
 
 /// How the devices of a run are opened.
 #[derive(Clone, Copy, Debug)]
@@ -180,8 +182,19 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
             names.join(", ")
         );
     }
-    let name = |target: &Option<String>| target.as_deref().unwrap_or("default").trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
-    Ok(targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect())
+    let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| UNNAMED.to_owned());
+    let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
+    let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
+    let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
+    if let Some((first, second)) = twice.filter(|_| is_file) {
+        bail!(
+            "the jobs' devices '{}' and '{}' would both be {}, because / ? & and % in a name become _ there: rename one of them",
+            given(&targets[first]),
+            given(&targets[second]),
+            uris[second]
+        );
+    }
+    Ok(uris)
 }
 
 /// A device that moves no data gives back nothing of what was written.

@@ -30,6 +30,20 @@ fn several_devices_need_several_files() {
     assert_eq!(uris(&names, "mem:1G").unwrap().len(), 3);
 }
 
+/// Each would write over the other's data.
+#[test]
+fn two_names_do_not_become_one_file() {
+    for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))] {
+        let names = [Some("other"), a, b].map(|name| name.map(str::to_owned));
+        for uri in ["file:/tmp/{filename}?size=1M", "multipath:?path=file:/tmp/{filename}"] {
+            let error = uris(&names, uri).unwrap_err().to_string();
+            let both = format!("'{}' and '{}' would both be", a.unwrap_or("default"), b.unwrap_or("default"));
+            assert!(error.contains(&both) && error.contains("rename one of them"), "{error}");
+        }
+        assert_eq!(uris(&names, "mem:1G").unwrap().len(), 3, "memory is each one's own");
+    }
+}
+
 #[test]
 fn regions_are_covered() {
     let region = |start, len| Region { start, len };

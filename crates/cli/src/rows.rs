@@ -206,9 +206,12 @@ impl Results {
     }
 }
 
-/// 4096 is `4 KiB`, 512 is `512 B`.
+/// 4096 is `4 KiB`, 512 is `512 B`; what is no whole number of its unit has a digit after the point.
 pub fn bytes(n: u64) -> String {
-    if n.is_multiple_of(1024) { format!("{} KiB", n / 1024) } else { format!("{n} B") }
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
+    let (shift, unit) = units.into_iter().find(|(shift, _)| n >> shift > 0).unwrap_or((0, "B"));
+    let whole = n.is_multiple_of(1 << shift);
+    if whole { format!("{} {unit}", n >> shift) } else { format!("{:.1} {unit}", n as f64 / (1u64 << shift) as f64) }
 }
 
 #[cfg(test)]

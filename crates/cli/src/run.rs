@@ -23,7 +23,7 @@ use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, PathMark, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Output, say};
-use crate::{jobs, stop};
+use crate::{jobs, rows, stop};
 use record::Recorder;
 
 /// Name and version, where fio's results say `fio-3.33`.
@@ -122,11 +122,10 @@ fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, generators: &[Generator], stop: &A
 /// Says so where not all of what is read could be written before.
 pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
     if filled.written < filled.wanted && !stop.load(Relaxed) {
-        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         say(format_args!(
-            "note: {:.1} of {:.1} GiB were written before the jobs began; reads of the rest find blocks that were never written, which is faster",
-            gib(filled.written),
-            gib(filled.wanted)
+            "note: {} of {} were written before the jobs began; reads of the rest find blocks that were never written, which is faster",
+            rows::bytes(filled.written),
+            rows::bytes(filled.wanted)
         ));
     }
 }

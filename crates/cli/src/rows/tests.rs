@@ -103,5 +103,6 @@ fn rows_of_one_scene_are_compared() {
 
 #[test]
 fn sizes_are_readable() {
-    assert_eq!((bytes(4096), bytes(512)), ("4 KiB".to_owned(), "512 B".to_owned()));
+    let sizes = [0, 512, 4096, 4608, 1 << 20, 3 << 29, 1 << 34].map(bytes);
+    assert_eq!(sizes, ["0 B", "512 B", "4 KiB", "4.5 KiB", "1 MiB", "1.5 GiB", "16 GiB"]);
 }

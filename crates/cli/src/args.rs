@@ -1,12 +1,17 @@
 //! The command line.
 
+mod values;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencySlack, Mode};
 use reap::{Backing, DeviceUri};
 
 use crate::compare::Contender;
+pub use values::once;
+use values::{load, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -22,7 +27,23 @@ Examples:
   reap compare                      which completion mode suits 4 KiB random reads here?
   reap run job.fio                  run a fio job file
   reap sim scenarios/small.toml     compare modes on a machine that is not here
-  reap run --help                   what else a run can do";
+  reap run --help                   what else a run can do
+
+The environment variable REAP_LOG says what of the library's log goes to stderr, as REAP_LOG=debug, or REAP_LOG=warn,reap=debug; \
+only warnings do by themselves.";
+
+impl Cli {
+    /// Parses these words, the program's name first. A negative number is a value, which its option refuses in words of its own.
+    ///
+    /// # Errors
+    /// What is wrong with them, or what was asked for in place of a run: help, or the version.
+    pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+        let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative));
+        let matches = command.try_get_matches_from_mut(words)?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
 
 /// One subcommand each; each has a module of its name.
 #[derive(Debug, Subcommand)]
@@ -74,9 +95,22 @@ fn device(text: &str) -> Result<String, String> {
 pub struct SlackArgs {
     /// How much later than if polled adaptive may find a completion, as a share of the command's device time: 10%, 0.1, or
     /// inf. Less costs CPU, more saves it; 0 is as quick as poll, and at inf what has come may wait until no more may be
-    /// in flight
-    #[arg(long, value_name = "SHARE", default_value_t)]
-    pub latency_slack: LatencySlack,
+    /// in flight [default: 10%]
+    #[arg(long, value_name = "SHARE")]
+    latency_slack: Option<LatencySlack>,
+}
+
+impl SlackArgs {
+    /// How late it may be.
+    pub fn or_default(self) -> LatencySlack {
+        self.latency_slack.unwrap_or_default()
+    }
+
+    /// What there is to say if it was given, and none of the modes that run asks for it.
+    pub fn note(self, asked: bool) -> Option<String> {
+        let given = self.latency_slack.filter(|_| !asked)?;
+        Some(format!("note: --latency-slack {given} changes nothing here: only the mode adaptive has this knob"))
+    }
 }
 
 /// `reap run`
@@ -98,7 +132,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub explain: bool,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
     /// Also draw what each wake-up brought: completions, and the time from the notification to the first look
     #[arg(long)]
@@ -150,19 +184,19 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub slack: SlackArgs,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
     /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random and wait for nobody
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,
     /// Queue depths to compare at, of each job thread [default: the job's iodepth]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = whole::<u32>(1..=4096))]
     pub qd: Vec<u32>,
     /// Profiles to compare on, instead of the device's [e.g. optane,tlc,bimodal]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub profiles: Vec<String>,
     /// Compare without and with another thread that wants so much of the host's CPU
-    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
     pub background: Option<u8>,
     /// Also let each load below 90 arrive in bursts: every 10 ms, at 90 % of what polling reaches
     #[arg(long)]
@@ -171,10 +205,10 @@ pub struct CompareArgs {
     #[arg(long)]
     pub steps: bool,
     /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1..=10_000))]
     pub repeat: u32,
     /// Nanoseconds of application work after each completion, to saturate the host on purpose
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
@@ -182,14 +216,6 @@ pub struct CompareArgs {
     /// Also draw the results: a page that needs no network, to be opened in a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-}
-
-/// A load in per cent.
-fn load(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').parse::<f64>() {
-        Ok(load) if load > 0.0 && load <= 100.0 => Ok(load),
-        _ => Err("a load is a percentage above 0 and at most 100".to_owned()),
-    }
 }
 
 const COMPARE_EXAMPLES: &str = "\
@@ -201,10 +227,14 @@ Examples:
   reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html sweep.html
   reap compare --loads 5,50 --bursts --steps --background 50 --modes interrupt,poll,adaptive
 
-Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 %
-interval of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then, a second one ends the program
+Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
+of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
+A sweep says first how long it will take; Ctrl-C ends it and prints what there is by then, a second one ends the program \
 (status 130). Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written.";
+
+/// What options of `--sweep` do not go with. That they require it is not enough: clap asks for nothing that would contradict what is
+/// there.
+const NO_SWEEP: [&str; 3] = ["scenario", "published", "replay"];
 
 /// `reap sim`
 #[derive(Args, Debug)]
@@ -218,39 +248,39 @@ pub struct SimArgs {
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
     /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]. With --sweep: how many a cell may
     /// have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
     pub seeds: Option<u32>,
     /// Reproduce the posts' tables instead: what was published, what the simulator says, and how good its predictions are
     #[arg(long, conflicts_with_all = ["scenario", "seeds", "modes", "sweep", "replay", "costs", "html"])]
     pub published: bool,
     /// With --published: look for the calibrated constants anew, and print what fits beside what is shipped
-    #[arg(long, requires = "published", conflicts_with = "json")]
+    #[arg(long, requires = "published", conflicts_with_all = ["json", "scenario", "sweep", "replay", "seed"])]
     pub calibrate: bool,
     /// Run the sweep instead: loads of 1 to 90 % × queue depths 1 to 128 × four profiles × two price lists × all modes, and
     /// how far `adaptive` is from each of the others
     #[arg(long, conflicts_with = "scenario")]
     pub sweep: bool,
     /// With --sweep: queue depths 1 and 32 and loads of 10, 50 and 90 % only, 40,000 I/Os
-    #[arg(long, requires = "sweep")]
+    #[arg(long, requires = "sweep", conflicts_with_all = NO_SWEEP)]
     pub quick: bool,
     /// With --sweep: these loads only, in per cent of what `poll` reaches
-    #[arg(long, value_name = "PCT,…", value_delimiter = ',', requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "PCT,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = percent::<u32>(1..=99))]
     pub loads: Vec<u32>,
     /// With --sweep: these queue depths only
-    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
     pub qd: Vec<u32>,
     /// With --sweep: these profiles only; `drawn` is the one that --seed draws
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep")]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP)]
     pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "sweep", "seeds"])]
     pub replay: Option<PathBuf>,
     /// Which stage (`stonewall`) of the recording
-    #[arg(long, value_name = "N", requires = "replay")]
+    #[arg(long, value_name = "N", requires = "replay", value_parser = whole::<u32>(1..=u32::MAX.into()), conflicts_with_all = ["scenario", "sweep", "published"])]
     pub stage: Option<u32>,
     /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm;
     /// of a sweep, bare-metal and then vm]
@@ -258,10 +288,10 @@ pub struct SimArgs {
     pub costs: Option<String>,
     /// I/Os of each mode in each cell of the sweep, shared by 8 seeds; more seeds have as many each, and devices that alternate
     /// between phases twice as many [default: 500000]
-    #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    #[arg(long, value_name = "N", requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u64>(100..=1_000_000_000))]
     pub ios: Option<u64>,
     /// With --sweep and --json: go on with a sweep that was interrupted, whose runs are in FILE.journal
-    #[arg(long, requires_all = ["sweep", "json"])]
+    #[arg(long, requires_all = ["sweep", "json"], conflicts_with_all = NO_SWEEP)]
     pub resume: bool,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
@@ -284,7 +314,7 @@ Examples:
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.
-The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130), as the
+The first Ctrl-C prints what is done (whole rounds of all modes only); a second one ends the program (status 130), as the \
 first does with --calibrate. Status 0: all went well; 1: bad input, or a run that broke a law of the simulator, with its seed.";
 
 /// `reap calibrate`
@@ -293,7 +323,7 @@ first does with --calibrate. Status 0: all went well; 1: bad input, or a run tha
 pub struct CalibrateArgs {
     /// How long the threads sleep whose sleeps are priced, in microseconds: about the time that the device takes, at a queue
     /// depth of 1; at high depths, 1. What a sleep costs depends on how deep the CPU has gone meanwhile
-    #[arg(long, value_name = "US", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "US", default_value_t = 15, value_parser = whole::<u64>(1..=10_000))]
     pub sleep_us: u64,
     /// Write the price list to this file (TOML)
     #[arg(long, value_name = "FILE")]
@@ -307,7 +337,7 @@ Examples:
   reap sim --costs here.toml
 
 At most 20 seconds. Medians of 31 samples with their 95 % interval; a busy machine makes them worse, not longer.
-What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual
+What cannot be measured from user space (interrupt handlers, a kernel's block layer) is taken from the list for virtual \
 machines that ships, and marked.
 Ctrl-C ends it, and nothing is printed. Status 0: all went well; 1: stopped, or a file that could not be written.";
 
@@ -322,7 +352,7 @@ pub struct PathsBenchArgs {
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// How often every cell is measured
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole::<u32>(1..=10_000))]
     pub rounds: u32,
 }
 
@@ -331,7 +361,10 @@ Examples:
   reap paths-bench
   reap paths-bench --json paths.json --plot paths.svg
 
-Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of
+Half a minute. A cell is one policy with 1 to 16 paths, 1 to 128 hardware queues and 1 or 2 submitting threads; all of \
 them are measured in every round, in random order. Instructions are counted by callgrind, if valgrind is installed.
 The first Ctrl-C prints what the rounds until then have measured; a second one ends the program (status 130).
 Status 0: all went well; 1: bad input, stopped before the first round was over, or a file that could not be written.";
+
+#[cfg(test)]
+mod tests;

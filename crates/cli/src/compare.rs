@@ -72,6 +72,7 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 /// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
+    args.slack.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
     let jobs = scenes::deepest(args, &jobs(args)?);
     let machine = Machine::here()?;
     machine.keep_clear();
@@ -181,7 +182,7 @@ impl Comparison<'_> {
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
     ) -> Result<Vec<Outcome>> {
-        let slack = self.args.slack.latency_slack;
+        let slack = self.args.slack.or_default();
         let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;

@@ -18,12 +18,12 @@ mod stop;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
-use clap::Parser;
 use clap::error::ErrorKind;
 use cli::{bench, machine};
+use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parse_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout; both are what was asked for.
@@ -63,7 +63,17 @@ fn explain(error: &anyhow::Error) -> String {
 
 /// What the library warns of; `REAP_LOG=debug` shows more. What the device refuses is told by the I/O that fails.
 fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("REAP_LOG").unwrap_or_else(|_| "warn,device=error".into());
+    const USUAL: &str = "warn,device=error";
+    let asked = std::env::var_os("REAP_LOG").map(|words| words.to_string_lossy().into_owned());
+    let filter = match asked.as_deref().map(EnvFilter::try_new) {
+        None => USUAL.into(),
+        Some(Ok(filter)) => filter,
+        Some(Err(error)) => {
+            let asked = asked.unwrap_or_default();
+            output::say(format_args!("warning: REAP_LOG={asked}: {error}; {USUAL} takes its place, and debug shows more"));
+            USUAL.into()
+        }
+    };
     // That a warning cannot be written is nothing that could be told on stderr either.
     let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().log_internal_errors(false);
     plain.with_env_filter(filter).init();

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use completion::Mode;
 use reap::Nanos;
 use workload::plan::{self, Plan};
 use workload::report::Report;
@@ -38,11 +39,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let machine = Machine::here()?;
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine);
+    args.slack.note(args.completion == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
     let setup = Setup {
         uri: &args.device.device,
         mode: args.completion,
-        slack: args.slack.latency_slack,
+        slack: args.slack.or_default(),
         queues: args.queues,
         histograms: args.histograms,
     };

@@ -29,7 +29,7 @@ pub struct TraceArgs {
     #[arg(short = 'Q', long)]
     pub queues: bool,
     /// Look at one interrupt in N only, each until its line is armed again and fires; in `latency`: at one request in N
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_in)]
     pub freq: Option<u32>,
     /// Only this block device (may be given several times)
     #[arg(short = 'd', long = "device", value_name = "DEV")]
@@ -41,8 +41,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Stop after so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub duration: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
 }
 
 /// What is looked at.
@@ -103,7 +103,7 @@ impl Settings {
         let mode = named.unwrap_or_default();
         let interval = match words.next() {
             None => Duration::from_secs(2),
-            Some(word) => seconds(word, "INTERVAL", args.words.len() == 1 && named.is_none())?,
+            Some(word) => interval(word, args.words.len() == 1 && named.is_none())?,
         };
         let count = match words.next() {
             None => u64::MAX,
@@ -114,10 +114,6 @@ impl Settings {
         };
         if let Some(word) = words.next() {
             return usage(format!("`{word}` is one argument too many: MODE, INTERVAL and COUNT are all there are"));
-        }
-        let duration = args.duration.map(|given| seconds(&given.to_string(), "--duration", false)).transpose()?;
-        if args.freq == Some(0) {
-            return usage("--freq 0 would look at nothing: give 1 or more".into());
         }
         if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
             return usage("`rate` counts every interrupt: --freq goes with `completions`, `delay` and `latency`".into());
@@ -132,7 +128,7 @@ impl Settings {
             mode,
             interval,
             count,
-            duration,
+            duration: args.duration,
             timestamp: args.timestamp,
             milliseconds: args.milliseconds,
             queues: args.queues,
@@ -149,16 +145,28 @@ fn usage<T>(why: String) -> Result<T, Error> {
 }
 
 /// Between a millisecond and a year: what a wait can be.
-fn seconds(word: &str, what: &str, maybe_mode: bool) -> Result<Duration, Error> {
-    match word.parse::<f64>() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        Ok(_) => usage(format!("{what} is a number of seconds between 0.001 and 31536000, not `{word}`")),
-        Err(_) if maybe_mode || word.chars().all(char::is_alphabetic) => {
+/// One interrupt in so many.
+fn one_in(word: &str) -> Result<u32, String> {
+    let many = word.parse::<u32>().ok().filter(|many| *many > 0);
+    many.ok_or_else(|| "give a whole number, 1 or more: 0 would look at nothing".to_owned())
+}
+
+/// A span of time in seconds.
+fn seconds(word: &str) -> Result<Duration, String> {
+    let seconds = word.parse::<f64>().ok().filter(|seconds| (0.001..=31_536_000.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "give a number of seconds between 0.001 and 31536000".to_owned())
+}
+
+/// INTERVAL, where a mode may have been meant.
+fn interval(word: &str, maybe_mode: bool) -> Result<Duration, Error> {
+    seconds(word).or_else(|what| {
+        let no_number = word.parse::<f64>().is_err();
+        if no_number && (maybe_mode || word.chars().all(char::is_alphabetic)) {
             let modes = Mode::ALL.map(Mode::name).join(", ");
-            usage(format!("`{word}` is neither a mode ({modes}) nor a number of seconds"))
+            return usage(format!("`{word}` is neither a mode ({modes}) nor a number of seconds"));
         }
-        Err(_) => usage(format!("{what} is a number of seconds, not `{word}`")),
-    }
+        usage(format!("INTERVAL `{word}`: {what}"))
+    })
 }
 
 /// Traces until the count, the duration, Ctrl-C or SIGTERM ends it, printing to standard output. Nothing stays attached to the kernel,

@@ -20,6 +20,11 @@ impl Contender {
         Contender { mode, slack: None }
     }
 
+    /// Whether it does as `--latency-slack` says.
+    pub fn asks(&self) -> bool {
+        self.mode == Mode::ADAPTIVE && self.slack.is_none()
+    }
+
     /// `adaptive` with a slack of so many thousandths.
     pub const fn adaptive(thousandths: u32) -> Contender {
         Contender { mode: Mode::ADAPTIVE, slack: Some(LatencySlack::per_mille(thousandths)) }

@@ -1,6 +1,6 @@
 //! From blocks to rows and pairs, pure.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use completion::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::Nanos;
@@ -11,6 +11,7 @@ use super::ENOUGH;
 use super::blocks::Sample;
 use super::contender::Contender;
 use super::statistics::{self, gaps_allowed};
+use crate::args::once;
 use crate::bench::over_all;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
 
@@ -36,9 +37,7 @@ impl Labels {
             ([], true) => SWEPT.map(Contender::plain).into_iter().chain(CURVE).collect(),
             (named, _) => named.to_vec(),
         };
-        if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
-            bail!("--modes names {twice} twice; the first mode is run against itself anyway");
-        }
+        once("--modes", &modes)?;
         Ok(Labels(modes))
     }
 

@@ -6,7 +6,7 @@ use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use super::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
-use crate::args::CompareArgs;
+use crate::args::{CompareArgs, once};
 use crate::rows::Scene;
 
 /// A burst's share of the capacity; loads from there on would be one long burst.
@@ -159,6 +159,7 @@ fn at_depth(jobs: &[Job], depth: u32) -> Vec<Job> {
 /// # Errors
 /// Options that cannot go together.
 pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) -> Result<Vec<Setting>> {
+    once("--qd", &args.qd)?;
     let rated = jobs.iter().find(|job| job.rate.read.is_some() || job.rate.write.is_some());
     if let Some(job) = rated.filter(|_| !args.loads.is_empty() || args.bursts || args.steps) {
         bail!("job '{}' has a rate of its own; --loads, --bursts and --steps set the rate: take it out of the job", job.name);
@@ -187,9 +188,9 @@ pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) ->
 }
 
 fn arrivals(args: &CompareArgs) -> Result<Vec<Arrivals>> {
+    once("--loads", &args.loads)?;
     let mut loads = args.loads.clone();
     loads.sort_unstable_by(f64::total_cmp);
-    loads.dedup();
     let steady = |&load: &f64| if load < 100.0 { Arrivals::Steady(load) } else { Arrivals::Job };
     let mut all: Vec<Arrivals> = if loads.is_empty() { vec![Arrivals::Job] } else { loads.iter().map(steady).collect() };
     if args.bursts {

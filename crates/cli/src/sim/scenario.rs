@@ -16,7 +16,7 @@ pub use figures::Figures;
 pub use rows::row;
 
 use super::{pool, replay};
-use crate::args::SimArgs;
+use crate::args::{SimArgs, once};
 use crate::output::{self, say};
 use crate::report::{self, Report};
 use crate::rows::json;
@@ -102,9 +102,7 @@ fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
         ([], []) => USUAL.to_vec(),
         ([], modes) | (modes, _) => modes.to_vec(),
     };
-    if let Some(twice) = modes.iter().enumerate().find_map(|(at, mode)| modes[..at].contains(mode).then_some(mode)) {
-        bail!("--modes names {twice} twice; the same seed gives the same figures");
-    }
+    once("--modes", &modes)?;
     Ok(modes)
 }
 

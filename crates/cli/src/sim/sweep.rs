@@ -21,11 +21,10 @@ use serde_json::{Map, Value, json};
 
 use self::journal::Journal;
 use super::{pool, scenario};
-use crate::args::SimArgs;
+use crate::args::{SimArgs, once};
 use crate::output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
-use crate::rows::table::digits;
 use crate::rows::{Results, Row, Scene};
 use crate::sim::scenario::Figures;
 use crate::stop;
@@ -93,6 +92,7 @@ struct Regret {
 /// Bad input, a run that broke a law.
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
+    once("--modes", &modes)?;
     let seed = args.seed.unwrap_or(1);
     let stop = stop::on_signal()?;
     let (json, html) = super::files(args)?;
@@ -173,6 +173,10 @@ fn grid(args: &SimArgs, seed: u64) -> Result<Grid> {
             grid.profiles.push(found.with_context(|| format!("the sweep has no profile '{wanted}', but {} (or: drawn)", names()))?.clone());
         }
     }
+    // By the names that they have there: the drawn one has two.
+    once("--profiles", &grid.profiles.iter().map(|profile| profile.name.as_str()).collect::<Vec<_>>())?;
+    once("--qd", &args.qd)?;
+    once("--loads", &args.loads)?;
     if !args.qd.is_empty() {
         grid.depths.clone_from(&args.qd);
     }
@@ -425,10 +429,7 @@ fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Regret> {
 
 /// By mode: the median, how many cells are beyond 5 %, and the worst with its place.
 fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
-    let mut text = format!(
-        "{runs} runs of {} I/Os with each seed (of devices with phases: {PHASED} times as many), in virtual time.\n",
-        digits(ios as f64)
-    );
+    let mut text = format!("{runs} runs of {ios} I/Os with each seed (of devices with phases: {PHASED} times as many), in virtual time.\n");
     if regrets.is_empty() {
         return text + "No cell has `adaptive` with all settings of its knob and another mode to compare it with.\n";
     }

@@ -1,6 +1,6 @@
 //! Every message says what was wrong, where, and what to do; nothing is run.
 
-use crate::support::Place;
+use crate::support::{Ended, Place};
 
 fn place() -> Place {
     let place = Place::new();
@@ -80,6 +80,47 @@ fn files_that_are_no_job_files() {
     place.reap("run .").fails_with(&["cannot read it"]);
     std::fs::write(place.path("noise.fio"), [0xff, 0xfe, 0, 1, 2, b'[', 0xc3]).unwrap();
     place.reap("run noise.fio").fails_with(&["noise.fio:1"]);
+}
+
+/// Numbers that would take all memory: a sentence, and no abort.
+#[test]
+fn profiles_beyond_all_measure() {
+    let place = place();
+    place.write("wide.toml", "[read]\n[write]\n").reap("run job.fio --device mem:1M?profile=wide.toml").ok();
+    let wide = "channels = 4294967295\n[read]\n[write]\n";
+    let words = ["wide.toml", "line 1", "4294967295 channels: there are at most 65536"];
+    place.write("wide.toml", wide).reap("run job.fio --device mem:1M?profile=wide.toml").fails_with(&words);
+}
+
+#[test]
+fn two_devices_that_would_be_one_file() {
+    let place = place();
+    place.write("two.fio", "[a]\nrw=write\nfilename=a_b\n[b]\nrw=write\nfilename=/a/b\n");
+    place.reap("run two.fio --device file:{filename}?size=1M").fails_with(&["'a_b' and '/a/b' would both be file:a_b"]);
+    assert!(!place.path("a_b").exists());
+}
+
+#[test]
+fn a_filter_of_the_log_that_is_none_is_told() {
+    let place = place();
+    let run = |filter: &str| Ended::from(place.command("sim --modes poll").env("REAP_LOG", filter).output().unwrap()).ok().stderr;
+    let said = run("warn,=x=");
+    assert!(said.contains("warning: REAP_LOG=warn,=x=: ") && said.contains("warn,device=error takes its place"), "{said}");
+    assert_eq!(run("warn,reap=debug"), "");
+}
+
+#[test]
+fn a_setting_that_nobody_asks_for_is_noted() {
+    let place = place();
+    let slack = "note: --latency-slack 5% changes nothing here";
+    for (mode, told) in [("poll", true), ("adaptive", false)] {
+        let ended = place.reap(&format!("run job.fio --completion {mode} --latency-slack 5%")).ok();
+        assert_eq!(ended.stderr.contains(slack), told, "{}", ended.stderr);
+    }
+    for (modes, told) in [("poll", true), ("poll,adaptive@5%", true), ("poll,adaptive", false)] {
+        let ended = place.reap(&format!("compare nowhere.fio --modes {modes} --latency-slack 5%"));
+        assert_eq!(ended.fails_with(&["nowhere.fio"]).stderr.contains(slack), told, "{modes}");
+    }
 }
 
 #[test]

@@ -47,6 +47,14 @@ fn mistakes_have_a_place() {
     place.reap("sim s.toml --modes pol").fails_with(&["did you mean 'poll'?"]);
     place.reap("sim s.toml --published").fails_with(&["--published"]);
     place.reap("sim --ios 5000").fails_with(&["--sweep"]);
+    place.reap("sim s.toml --ios 5000").fails_with(&["--ios"]);
+    place.reap("sim --published --quick").fails_with(&["--published", "--quick"]);
+    for (option, twice) in
+        [("--qd 32,32", "32"), ("--profiles drawn,drawn-1", "drawn-1"), ("--modes poll,poll", "poll"), ("--loads 50,50%", "50")]
+    {
+        let name = option.split(' ').next().unwrap_or_default();
+        place.reap(&format!("sim --sweep {option}")).fails_with(&[&format!("{name} names {twice} twice")]);
+    }
     place.reap("sim --sweep --seeds 4").fails_with(&["--seeds 4", "each cell of the sweep has 8"]);
     place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);
     std::fs::write(place.path("bytes.toml"), b"title = \"\xff\"").unwrap();

@@ -7,13 +7,14 @@ struct Command {
     trace: TraceArgs,
 }
 
-fn settings(line: &str) -> Result<Settings, Error> {
+fn settings(line: &str) -> Result<Settings, String> {
     let args = std::iter::once("trace").chain(line.split_whitespace());
-    Settings::of(&Command::try_parse_from(args).unwrap().trace)
+    let command = Command::try_parse_from(args).map_err(|error| error.to_string())?;
+    Settings::of(&command.trace).map_err(|error| error.to_string())
 }
 
 fn refusal(line: &str) -> String {
-    settings(line).unwrap_err().to_string()
+    settings(line).unwrap_err()
 }
 
 #[test]
@@ -47,8 +48,11 @@ fn what_makes_no_sense_is_refused_by_a_sentence() {
     assert!(refusal("1 0").contains("COUNT"));
     assert!(refusal("1 2 3").contains("one argument too many"));
     assert!(refusal("--freq 0").contains("--freq"));
-    assert!(refusal("--duration 0").contains("--duration"));
-    assert!(refusal("--duration NaN").contains("--duration"));
+    assert!(refusal("--freq x").contains("for '--freq <N>': give a whole number, 1 or more"));
+    for word in ["0", "NaN", "soon"] {
+        let said = refusal(&format!("--duration {word}"));
+        assert!(said.contains("for '--duration <SECONDS>': give a number of seconds between 0.001"), "{said}");
+    }
     assert!(refusal("rate --freq 2").contains("rate"));
     assert!(refusal("latency --line nvme0q1").contains("-d"));
     assert!(refusal(&"-d x ".repeat(9)).contains("at most 8"));

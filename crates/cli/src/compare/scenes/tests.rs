@@ -32,7 +32,7 @@ fn without_more_there_is_one_scene() {
 
 #[test]
 fn each_depth_load_and_background_makes_a_scene() {
-    let all = settings_of("--loads 100,5,50,50 --qd 1,32 --background 40 --bursts --steps").unwrap();
+    let all = settings_of("--loads 100,5,50 --qd 1,32 --background 40 --bursts --steps").unwrap();
     // Two depths, without and with background: three loads, two of which can come in bursts, and the steps.
     assert_eq!(all.len(), 2 * 2 * (3 + 2 + 1));
     let first: Vec<_> = all[..6].iter().map(|s| (s.scene.load_pct, s.scene.arrivals.as_deref())).collect();
@@ -90,6 +90,8 @@ fn profiles_take_the_place_of_the_device_s() {
 fn what_cannot_go_together_is_refused() {
     assert!(settings_of("--bursts").unwrap_err().to_string().contains("--loads below 90"));
     assert!(settings_of("--bursts --loads 95").is_err());
+    assert!(settings_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads names 50 twice"));
+    assert!(settings_of("--qd 32,32").unwrap_err().to_string().contains("--qd names 32 twice"));
     let rated = vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
     let plan = workload::plan::plan(&rated, &[0]);
     assert!(settings(&args("--loads 5"), &rated, &plan, "optane").unwrap_err().to_string().contains("job 'own'"));

@@ -1,0 +1,87 @@
+use super::*;
+
+fn parsed(line: &str) -> Result<Cli, String> {
+    let words = std::iter::once("reap").chain(line.split_whitespace()).map(OsString::from);
+    Cli::parse_words(words).map_err(|error| error.to_string())
+}
+
+fn refusal(line: &str) -> String {
+    parsed(line).expect_err(line)
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    Cli::command().debug_assert();
+}
+
+/// What belongs to one way of simulating is refused with the others, and not passed over.
+#[test]
+fn options_of_one_way_to_simulate_do_not_go_with_another() {
+    let ways = ["s.toml", "--published", "--replay r", "--sweep", "--published --calibrate"];
+    let of_the_sweep = ["--quick", "--loads 50", "--qd 1", "--profiles tlc", "--ios 1000", "--resume --json f"];
+    let allowed = |way: &str, option: &str| match option {
+        _ if of_the_sweep.contains(&option) => way == "--sweep",
+        "--stage 1" => way == "--replay r",
+        "--calibrate" => way == "--published",
+        _ => unreachable!("{option}"),
+    };
+    for option in of_the_sweep.into_iter().chain(["--stage 1", "--calibrate"]) {
+        for way in ways.into_iter().filter(|way| !way.contains(option)) {
+            let line = format!("sim {way} {option}");
+            assert_eq!(parsed(&line).is_ok(), allowed(way, option), "{line}");
+        }
+        assert!(parsed(&format!("sim {option}")).is_err(), "{option}");
+    }
+}
+
+#[test]
+fn a_number_that_is_none_is_told_what_it_should_be() {
+    for (line, words) in [
+        ("run j --queues -1", "'-1' for '--queues <N>': give a whole number in 1..=64"),
+        ("run j --queues x", "give a whole number in 1..=64"),
+        ("run j --latency-slack -1", "'-1' is no latency slack"),
+        ("compare --repeat 0", "give a whole number in 1..=10000"),
+        ("compare --background nan", "give a whole number in 1..=100, in per cent"),
+        ("compare --loads -5", "a load is a percentage above 0 and at most 100"),
+        ("compare --loads 50%%", "a load is a percentage above 0 and at most 100"),
+        ("sim --seed -1", "give a whole number, 0 or more"),
+        ("sim --sweep --loads -5", "give a whole number in 1..=99, in per cent"),
+        ("sim --sweep --loads 5,x", "give a whole number in 1..=99, in per cent"),
+        ("calibrate --sleep-us -3", "give a whole number in 1..=10000"),
+        ("trace --duration -1", "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001"),
+        ("trace --freq -1", "give a whole number, 1 or more"),
+        ("paths-bench --rounds 1.5", "give a whole number in 1..=10000"),
+    ] {
+        let said = refusal(line);
+        assert!(said.contains(words) && !said.contains("tip:"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn percentages_are_read_alike_everywhere() {
+    let Ok(Cli { command: Command::Sim(sim) }) = parsed("sim --sweep --loads 50%,75") else { panic!() };
+    assert_eq!(sim.loads, [50, 75]);
+    let Ok(Cli { command: Command::Compare(compare) }) = parsed("compare --loads 50%,75 --background 20%") else { panic!() };
+    assert_eq!((compare.loads, compare.background), (vec![50.0, 75.0], Some(20)));
+}
+
+#[test]
+fn a_slack_that_nobody_asks_for_is_noted() {
+    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-slack 5%") else { panic!() };
+    assert!(run.slack.note(false).unwrap().contains("--latency-slack 5% changes nothing here"));
+    assert_eq!(run.slack.note(true), None);
+    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
+    assert_eq!((run.slack.note(false), run.slack.or_default()), (None, LatencySlack::default()));
+    assert!(refusal("run --help").contains(&format!("[default: {}]", LatencySlack::default())));
+}
+
+/// Whoever prints a help breaks its lines. Only examples have lines of their own, and they are indented.
+#[test]
+fn paragraphs_of_helps_are_not_broken() {
+    for command in Cli::command().get_subcommands() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter(|line| !line.starts_with("  ") && !line.is_empty()) {
+            assert!(line.ends_with(['.', ':']), "{}: {line}", command.get_name());
+        }
+    }
+}

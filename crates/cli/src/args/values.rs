@@ -1,0 +1,46 @@
+//! What options take: numbers, percentages, lists.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use anyhow::{Result, bail};
+
+/// A whole number of this range, or what to give instead.
+pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match range.end() {
+            &u64::MAX => format!("give a whole number, {} or more", range.start()),
+            most => format!("give a whole number in {}..={most}", range.start()),
+        })
+    }
+}
+
+/// A percentage of this range, whole, with its sign or without.
+pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+    let whole = whole(range);
+    move |text| whole(without_sign(text)).map_err(|what| format!("{what}, in per cent"))
+}
+
+/// A load in per cent, with its sign or without.
+pub fn load(text: &str) -> Result<f64, String> {
+    match without_sign(text).parse::<f64>() {
+        Ok(load) if load > 0.0 && load <= 100.0 => Ok(load),
+        _ => Err("a load is a percentage above 0 and at most 100".to_owned()),
+    }
+}
+
+fn without_sign(text: &str) -> &str {
+    text.strip_suffix('%').unwrap_or(text)
+}
+
+/// Refuses a list that names something twice: nothing would be learnt from it a second time.
+///
+/// # Errors
+/// It does.
+pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
+    match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
+        Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),
+        None => Ok(()),
+    }
+}

@@ -48,17 +48,20 @@ impl Schedule {
             dice: Xoshiro256PlusPlus::seed_from_u64(seed),
             due: BinaryHeap::new(),
             capacity: 0,
-            channels: (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect(),
+            channels: free(profile),
             link: Nanos::ZERO,
             ceiling,
             served: [0; 3],
         }
     }
 
-    /// Forgets the commands under way: a controller reset.
+    /// Forgets the commands under way, and what they would have kept busy: a controller reset. What the ceiling has counted stays
+    /// counted, as a limit on what is asked for.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
         self.capacity = 0;
+        self.channels = free(&self.profile);
+        self.link = Nanos::ZERO;
     }
 
     /// Makes room for `n` more commands.
@@ -123,6 +126,11 @@ impl Schedule {
         }
         if slow { time + service.tail } else { time }
     }
+}
+
+/// The channels of a device at rest.
+fn free(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
+    (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect()
 }
 
 fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> bool {

@@ -151,6 +151,10 @@ impl DmaPool {
     /// # Errors
     /// [`PoolFull`] if no piece of that size is free.
     pub fn alloc(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+        if len == 0 {
+            // It would take a block, and nobody would give it back.
+            return Ok(self.empty());
+        }
         let offset = self.0.take(len)?;
         // SAFETY: `offset` is inside the mapping.
         let data = unsafe { self.0.memory.add(offset as usize) };

@@ -74,6 +74,21 @@ fn commands_queue_when_all_channels_are_busy() {
     assert_eq!(schedule.start(Nanos(9_000), Op::Read, 512, None).done.0, 10_000);
 }
 
+/// Commands that a reset has taken away hold up nothing.
+#[test]
+fn after_a_reset_channels_and_link_are_free() {
+    let service = Service { base: Nanos(1_000_000), ..Service::default() };
+    let profile = Profile { read: service, channels: 2, bandwidth: 1_000_000, ..Profile::null() };
+    let mut schedule = Schedule::new(&profile, 0);
+    let alone = schedule.start(Nanos(0), Op::Read, 1_000, None);
+    for _ in 0..100 {
+        schedule.start(Nanos(0), Op::Read, 1_000, None);
+    }
+    schedule.clear();
+    let first = schedule.start(Nanos(10), Op::Read, 1_000, None);
+    assert_eq!((first.begins, first.done), (alone.begins + Nanos(10), alone.done + Nanos(10)));
+}
+
 #[test]
 fn bandwidth_limits_what_is_transferred() {
     let profile = Profile { bandwidth: 1_000_000_000, ..Profile::null() };

@@ -281,3 +281,13 @@ fn a_device_thread_and_a_host_thread_share_rings_and_buffers() {
         }
     });
 }
+
+#[test]
+fn a_buffer_of_nothing_takes_nothing() {
+    let pool = pool();
+    for _ in 0..=POOL / MIN_BLOCK {
+        assert_eq!(pool.alloc(0).unwrap().len(), 0);
+    }
+    pool.alloc(CHUNK as usize).unwrap();
+    assert_eq!(pool.leaked(), 0);
+}

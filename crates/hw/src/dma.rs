@@ -161,7 +161,7 @@ impl DmaPool {
         Ok(self.0.buffer(data, len, offset))
     }
 
-    /// A buffer of no bytes, for when there is none to give back. It must not be lent: there is nothing to reach.
+    /// A buffer of no bytes, for when there is none to give back.
     pub fn empty(&self) -> DmaBuf {
         self.0.buffer(NonNull::dangling(), 0, 0)
     }
@@ -268,7 +268,9 @@ impl Pool {
 
     fn buffer(self: &Arc<Pool>, data: NonNull<u8>, len: usize, offset: u64) -> DmaBuf {
         let (unit, lent) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
-        let mark = NonNull::from(&self.marks[(offset / MIN_BLOCK) as usize]);
+        // What holds nothing has no unit, and lending it says nothing of anybody else's.
+        static NONE: AtomicU8 = AtomicU8::new(PRIVATE);
+        let mark = NonNull::from(if len == 0 { &NONE } else { &self.marks[(offset / MIN_BLOCK) as usize] });
         DmaBuf(Box::new(Block { data, len, addr: self.base + offset, mark, lent, one_mark: len as u64 <= unit, pool: self.clone() }))
     }
 
@@ -346,8 +348,8 @@ impl Block {
     /// Marks the block as lent or as private again.
     #[inline]
     fn mark(&self, lent: bool) {
-        debug_assert!(self.len > 0, "an empty buffer is not lent");
-        // SAFETY: it points into the pool's marks, which `pool` keeps and nobody moves or has as anything but atomics.
+        // SAFETY: it points into the pool's marks, which `pool` keeps and nobody moves or has as anything but atomics, or to a
+        // static.
         let first = unsafe { self.mark.as_ref() };
         // Release: what the holder wrote is there before the device may read it.
         first.store(if lent { self.lent } else { PRIVATE }, Ordering::Release);

@@ -100,14 +100,16 @@ impl Queue {
     ///
     /// # Errors
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
-    /// the iterator. The iterator runs while the queue is locked and must not use it.
+    /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
+    /// yielded are submitted.
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
+        let owes = self.queue.owes(now);
         let mut book = self.soft().requests();
         let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
         drop(book);
         self.uncommitted.set(false);
-        self.queue.serve_own(now);
+        drop(owes);
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch);
         }

@@ -288,6 +288,13 @@ fn a_buffer_of_nothing_takes_nothing() {
     for _ in 0..=POOL / MIN_BLOCK {
         assert_eq!(pool.alloc(0).unwrap().len(), 0);
     }
-    pool.alloc(CHUNK as usize).unwrap();
+    let first = pool.alloc(CHUNK as usize).unwrap().lend();
     assert_eq!(pool.leaked(), 0);
+    // Nor does lending one change what others have lent.
+    drop(pool.alloc(0).unwrap().lend().take_back());
+    assert!(pool.check(first.addr(), CHUNK).is_ok());
+    drop(first.take_back());
+    let nothing = pool.alloc(0).unwrap().lend();
+    assert!(pool.check(nothing.addr(), 1).is_err());
+    drop(nothing.take_back());
 }

@@ -61,3 +61,29 @@ fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
         assert!(lanes.iter().all(|lane| lane.mode() == mode && lane.posting.home(&lane.queue) == lanes[0].queue.vector), "{mode}");
     }
 }
+
+/// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the
+/// queue goes on.
+#[test]
+fn requests_before_a_panic_of_the_iterator_are_done() {
+    for mode in [Mode::POLL, Mode::INTERRUPT] {
+        let device = Device::open_with("mem:1M?entries=4", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+        let queue = device.queue().unwrap();
+        let ns = queue.namespaces()[0];
+        for yielded in [0, 2, 10] {
+            let requests = (0..=yielded).map(|n| {
+                assert!(n < yielded, "the caller's own mistake");
+                Request::read(&ns, n, queue.buffer(4096).unwrap())
+            });
+            let submit = || queue.submit(now(), requests).map_err(|(why, _)| why).unwrap();
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err());
+            assert!(u64::from(queue.in_flight()) + queue.finished() as u64 == yielded, "{yielded} in {mode}");
+            let later = now() + Nanos::from_secs(20);
+            assert_eq!(queue.wait_until(yielded as usize, later).unwrap(), yielded as usize, "in {mode}");
+            let mut done = Vec::with_capacity(16);
+            queue.reap(&mut done);
+            assert!(done.iter().all(|done| done.result.is_ok()) && queue.in_flight() == 0);
+        }
+        read(&queue, 10);
+    }
+}

@@ -8,7 +8,7 @@ use hw::{DmaBuf, DmaPool};
 
 use crate::error::{IoError, Refused};
 use crate::hw_queue::HwQueue;
-use crate::multipath::Multipath;
+use crate::multipath::Tickets;
 use crate::request::{Completion, Request};
 
 /// A request under way. It may be sent to and awaited on any thread; the queue that it was submitted to has to be
@@ -24,7 +24,7 @@ enum State {
     },
     /// Of a device with several paths.
     Ticket {
-        paths: Arc<Multipath>,
+        tickets: Arc<Tickets>,
         at: u32,
     },
     Refused(Box<Option<(Refused, Request)>>),
@@ -36,8 +36,8 @@ impl Pending {
         Pending(State::Open { queue, soft, at })
     }
 
-    pub(crate) fn ticket(paths: Arc<Multipath>, at: u32) -> Pending {
-        Pending(State::Ticket { paths, at })
+    pub(crate) fn ticket(tickets: Arc<Tickets>, at: u32) -> Pending {
+        Pending(State::Ticket { tickets, at })
     }
 
     pub(crate) fn refused(why: Refused, request: Request) -> Pending {
@@ -57,7 +57,7 @@ impl Future for Pending {
                 drop(book);
                 polled.ok()
             }
-            State::Ticket { paths, at } => paths.tickets().poll(*at, cx.waker().clone()).ok(),
+            State::Ticket { tickets, at } => tickets.poll(*at, cx.waker().clone()).ok(),
             State::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
             State::Taken => None,
         };
@@ -79,8 +79,8 @@ impl Drop for Pending {
             drop(book);
             drop(waker);
         }
-        if let State::Ticket { paths, at } = &self.0 {
-            paths.tickets().drop_one(*at);
+        if let State::Ticket { tickets, at } = &self.0 {
+            tickets.drop_one(*at);
         }
     }
 }

@@ -57,7 +57,6 @@ pub(crate) struct Multipath {
     number: u32,
     pool: DmaPool,
     description: Description,
-    tickets: Tickets,
     /// Software queues that nobody has, in descending order.
     free: Mutex<Vec<usize>>,
     software_queues: usize,
@@ -175,10 +174,6 @@ impl Multipath {
 
     pub(crate) fn description(&self) -> &Description {
         &self.description
-    }
-
-    pub(crate) fn tickets(&self) -> &Tickets {
-        &self.tickets
     }
 
     /// Whether a request can be carried out on this device.

@@ -4,6 +4,7 @@
 //! (`blkmq::paths`) chooses among them; here it is done. A request's buffer is either here or with the path's queue that
 //! it was sent to, never in two places.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use blkmq::paths::{Batch, PathId, PathSet, Place, Token};
@@ -60,6 +61,8 @@ pub(super) struct Head {
     pub open: u32,
     /// Of these, the ones that futures claim.
     futures: u32,
+    /// What these futures have.
+    pub tickets: Arc<Tickets>,
     /// Finished ones that nobody has reaped.
     pub done: Vec<Completion>,
     /// By path, the slots of what is to be sent on it with the next doorbell.
@@ -84,6 +87,7 @@ impl Head {
             free: NONE,
             open: 0,
             futures: 0,
+            tickets: Arc::default(),
             done: Vec::with_capacity(256),
             batches: (0..paths).map(|_| Vec::with_capacity(64)).collect(),
             staged: false,
@@ -160,7 +164,7 @@ impl Head {
                 self.stage(at, request, token);
             }
             Submitted::Queued => {}
-            Submitted::Refused(failure) => self.finish_where_it_is(&shared.tickets, at, Err(failure.into()), now),
+            Submitted::Refused(failure) => self.finish_where_it_is(at, Err(failure.into()), now),
         }
     }
 
@@ -221,9 +225,9 @@ impl Head {
             match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
                 // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
                 Ended::Done { token, status } if token as u32 == at && status.is_success() => {
-                    self.finish(&shared.tickets, at, Ok(()), buf, completed_at);
+                    self.finish(at, Ok(()), buf, completed_at);
                 }
-                Ended::Done { token, status } => self.ended(shared, token as u32, status, completed_at),
+                Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
                 Ended::GoesOn | Ended::Stale => self.keep(at, buf),
             }
             if part {
@@ -265,7 +269,7 @@ impl Head {
             }
         };
         if let Ended::Done { token, status } = ended {
-            self.ended(shared, token as u32, status, now);
+            self.ended(token as u32, status, now);
         }
         if part {
             self.vacate(at);
@@ -273,20 +277,20 @@ impl Head {
     }
 
     #[inline]
-    fn ended(&mut self, shared: &Multipath, at: u32, status: Status, now: Nanos) {
+    fn ended(&mut self, at: u32, status: Status, now: Nanos) {
         let result = if status.is_success() { Ok(()) } else { Err(IoError::Status(status)) };
-        self.finish_where_it_is(&shared.tickets, at, result, now);
+        self.finish_where_it_is(at, result, now);
     }
 
     /// A request that was not on its way is finished: its buffer is here.
     #[inline(never)]
-    fn finish_where_it_is(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, now: Nanos) {
+    fn finish_where_it_is(&mut self, at: u32, result: Result<(), IoError>, now: Nanos) {
         let buf = self.slots.get_mut(at as usize).and_then(|slot| slot.buf.take());
-        self.finish(tickets, at, result, buf, now);
+        self.finish(at, result, buf, now);
     }
 
     #[inline]
-    fn finish(&mut self, tickets: &Tickets, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
+    fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let completion = Completion { tag: slot.tag, result, buf, submitted_at: slot.submitted_at, completed_at: now };
         let claim = slot.claim;
@@ -296,7 +300,7 @@ impl Head {
             Claim::Batch => self.done.push(completion),
             Claim::Future(ticket) => {
                 self.futures -= 1;
-                self.wakers.extend(tickets.complete(ticket, completion));
+                self.wakers.extend(self.tickets.complete(ticket, completion));
             }
             Claim::Part => {}
         }
@@ -360,8 +364,8 @@ impl Head {
                 let token = shared.selector.start(path, &self.place, class, now, &mut ());
                 self.stage(at, request, token);
             }
-            Action::End { token, status } => self.ended(shared, token as u32, status, now),
-            Action::Fail { token, failure } => self.finish_where_it_is(&shared.tickets, token as u32, Err(failure.into()), now),
+            Action::End { token, status } => self.ended(token as u32, status, now),
+            Action::Fail { token, failure } => self.finish_where_it_is(token as u32, Err(failure.into()), now),
             Action::ReadAna(path) => shared.ask_news(path),
             Action::Reset(path) => shared.ask_reset(path),
         }

@@ -9,7 +9,7 @@ use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
 use units::Nanos;
 
-use super::{Board, Multipath, MultipathUri, PathUri, Seat, Tickets};
+use super::{Board, Multipath, MultipathUri, PathUri, Seat};
 use crate::device::{Description, OpenOptions, Single};
 use crate::error::OpenError;
 use crate::link::{self, Link, Member};
@@ -144,7 +144,6 @@ fn assemble(
         number,
         pool,
         description,
-        tickets: Tickets::default(),
         free: Mutex::new((0..queues).rev().collect()),
         software_queues: queues,
         nodes,

@@ -100,11 +100,12 @@ impl Queue {
         if let Err(why) = parts.shared.check(&request) {
             return Pending::refused(why, request);
         }
-        let ticket = parts.shared.tickets.issue();
         let now = parts.begin(hw::now());
-        parts.head.borrow_mut().enter(&parts.shared, request, Claim::Future(ticket), now);
-        parts.head.borrow_mut().pump(&parts.shared, now);
-        Pending::ticket(parts.shared.clone(), ticket)
+        let mut head = parts.head.borrow_mut();
+        let ticket = head.tickets.issue();
+        head.enter(&parts.shared, request, Claim::Future(ticket), now);
+        head.pump(&parts.shared, now);
+        Pending::ticket(head.tickets.clone(), ticket)
     }
 
     pub(crate) fn commit(&self) {

@@ -5,9 +5,16 @@ use std::task::Waker;
 
 use crate::request::Completion;
 
-/// The tickets of all the queues of a device.
+/// The tickets of one queue: its thread issues and completes them, and whoever has a future polls it.
 #[derive(Default)]
-pub(crate) struct Tickets(Mutex<Vec<Ticket>>);
+pub(crate) struct Tickets(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    tickets: Vec<Ticket>,
+    /// Those of them that are free.
+    free: Vec<u32>,
+}
 
 enum Ticket {
     Free,
@@ -18,66 +25,72 @@ enum Ticket {
     Complete(Completion),
 }
 
+impl Table {
+    /// The ticket `at` is free from now on; what it was.
+    fn vacate(&mut self, at: u32) -> Ticket {
+        self.free.push(at);
+        self.tickets.get_mut(at as usize).map_or(Ticket::Free, |ticket| std::mem::replace(ticket, Ticket::Free))
+    }
+}
+
 impl Tickets {
-    fn lock(&self) -> MutexGuard<'_, Vec<Ticket>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A ticket for one future.
     pub(super) fn issue(&self) -> u32 {
-        let mut tickets = self.lock();
-        let at = tickets.iter().position(|ticket| matches!(ticket, Ticket::Free)).unwrap_or_else(|| {
-            tickets.push(Ticket::Free);
-            tickets.len() - 1
-        });
-        if let Some(ticket) = tickets.get_mut(at) {
-            *ticket = Ticket::Waiting(None);
+        let mut table = self.lock();
+        let Table { tickets, free } = &mut *table;
+        let at = free.pop().unwrap_or(tickets.len() as u32);
+        match tickets.get_mut(at as usize) {
+            Some(ticket) => *ticket = Ticket::Waiting(None),
+            None => tickets.push(Ticket::Waiting(None)),
         }
-        at as u32
+        at
     }
 
     /// The request is finished. The waker to be called, outside every lock.
     pub(super) fn complete(&self, at: u32, completion: Completion) -> Option<Waker> {
-        let mut tickets = self.lock();
-        let ticket = tickets.get_mut(at as usize)?;
-        match std::mem::replace(ticket, Ticket::Free) {
-            Ticket::Waiting(waker) => {
-                *ticket = Ticket::Complete(completion);
-                waker
-            }
-            _ => {
-                drop(tickets);
-                None
-            }
+        let mut table = self.lock();
+        let ticket = table.tickets.get_mut(at as usize)?;
+        if let Ticket::Waiting(waker) = ticket {
+            let waker = waker.take();
+            *ticket = Ticket::Complete(completion);
+            return waker;
         }
+        if matches!(ticket, Ticket::Dropped) {
+            table.vacate(at);
+        }
+        drop(table);
+        None
     }
 
     /// What a future's poll finds: its result, or the waker that it had left, which is dropped outside the lock.
     pub(crate) fn poll(&self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
-        let mut tickets = self.lock();
-        let Some(ticket) = tickets.get_mut(at as usize) else { return Err(Some(waker)) };
-        match std::mem::replace(ticket, Ticket::Free) {
-            Ticket::Complete(completion) => Ok(completion),
-            Ticket::Waiting(before) => {
-                *ticket = Ticket::Waiting(Some(waker));
-                Err(before)
-            }
-            other => {
-                *ticket = other;
-                Err(Some(waker))
-            }
+        let mut table = self.lock();
+        match table.tickets.get_mut(at as usize) {
+            Some(Ticket::Waiting(before)) => Err(before.replace(waker)),
+            Some(Ticket::Complete(_)) => match table.vacate(at) {
+                Ticket::Complete(completion) => Ok(completion),
+                _ => Err(Some(waker)),
+            },
+            _ => Err(Some(waker)),
         }
     }
 
     /// The future is gone; its request goes on without it.
     pub(crate) fn drop_one(&self, at: u32) {
-        let mut tickets = self.lock();
-        let Some(ticket) = tickets.get_mut(at as usize) else { return };
-        let was = std::mem::replace(ticket, Ticket::Free);
-        if matches!(was, Ticket::Waiting(_)) {
-            *ticket = Ticket::Dropped;
-        }
-        drop(tickets);
+        let mut table = self.lock();
+        let was = match table.tickets.get_mut(at as usize) {
+            Some(ticket @ Ticket::Waiting(_)) => std::mem::replace(ticket, Ticket::Dropped),
+            Some(Ticket::Complete(_)) => table.vacate(at),
+            _ => return,
+        };
+        drop(table);
         drop(was);
     }
 }
+
+#[cfg(test)]
+mod tests;

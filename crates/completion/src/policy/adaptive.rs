@@ -17,6 +17,7 @@ mod flight;
 mod gather;
 mod holds;
 mod ledger;
+mod outcome;
 mod pace;
 mod room;
 mod service;
@@ -26,11 +27,12 @@ mod waits;
 use units::Nanos;
 
 use super::{WEIGHT, work_is_known};
-use crate::{Batch, Cause, Check, Coalesce, Decisions, Done, Found, LatencySlack, Plan, Seen, Tuning};
+use crate::{Batch, Check, Coalesce, Decisions, LatencySlack, Plan, Seen, Tuning};
 use awake::AWAKE;
 use flight::Flight;
 use holds::Holds;
 use ledger::Ledger;
+use outcome::{Doing, Step, Wait, track};
 use pace::Pace;
 use room::Room;
 use service::Service;
@@ -81,32 +83,21 @@ pub(super) struct Adaptive {
     holds: Holds,
     decisions: Decisions,
     wait: Option<Wait>,
-    doing: Doing,
-    /// Since when, and until when at most because of the caller.
-    asked: Nanos,
+    step: Step,
     clock: Nanos,
     /// Back from a nap or sleep since then; and from one that was not to end before something was due.
     woke: Nanos,
     blind: Nanos,
-    goes_on_at: Option<Nanos>,
     /// CPU time left for looking all the way, to learn, and for how many commands more: the first to come are the fastest.
     explores: Nanos,
     explored: u32,
     /// The caller has a clock, but no room.
     crowded: bool,
-    /// Something was due already when the last nap began.
-    overdue: bool,
-    /// Where the next nap is to end, from the low quantile to the median of what is due, in thousandths; and where the nap
-    /// did that the look which comes follows.
-    aims: Option<u64>,
+    /// Where the nap ended that the look which comes follows, as [`Step::aims`].
     napped: Option<u64>,
     /// With so many in flight the look that comes was asked for, after a nap or sleep. What it takes is seen by how many are left:
     /// another look may come before the next question, after a commit.
     looks: Option<u32>,
-    /// With so many in flight, all overdue, it naps (or sleeps).
-    patient: Option<(u32, bool)>,
-    /// It naps to gather so many, the last of which is due at this instant.
-    gathers: Option<(u32, Nanos)>,
     /// The look that comes follows a sleep that the notification did not end; and one that it did.
     slept_through: bool,
     told: bool,
@@ -129,34 +120,6 @@ pub(super) struct Adaptive {
     share: u64,
 }
 
-/// The wait under way: from a look in vain to the next that finds something.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    since: Nanos,
-    /// When something was due, if that was later; 0 if that has not been asked yet.
-    due: Nanos,
-    in_flight: u32,
-    /// When an entry came, if that is known.
-    came: Option<Nanos>,
-    /// Spun since the last nap or sleep.
-    spun: Nanos,
-    /// Naps and sleeps that brought nothing.
-    in_vain: u32,
-    /// CPU time left for looking all the way, to learn.
-    explores: Nanos,
-}
-
-/// What the executor was told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    Nothing,
-    Glance,
-    Spin,
-    Nap,
-    Gather,
-    Sleep,
-}
-
 impl Adaptive {
     pub(super) fn new(tuning: &Tuning) -> Adaptive {
         let machine = &tuning.machine;
@@ -177,21 +140,15 @@ impl Adaptive {
             holds: Holds::new(tuning.slack),
             decisions: Decisions::default(),
             wait: None,
-            doing: Doing::Nothing,
-            asked: Nanos::ZERO,
+            step: Step::default(),
             clock: Nanos::ZERO,
             woke: Nanos::ZERO,
             blind: Nanos::ZERO,
-            goes_on_at: None,
             explores: Nanos::ZERO,
             explored: 0,
             crowded: false,
-            overdue: false,
-            aims: None,
             napped: None,
             looks: None,
-            patient: None,
-            gathers: None,
             slept_through: false,
             told: false,
             surprised: true,
@@ -233,51 +190,8 @@ impl Adaptive {
     }
 
     #[inline]
-    pub(super) fn completed(&mut self, done: &[Done]) {
-        // The last one is the freshest; the others have waited for this look as well.
-        if let Some(last) = done.last() {
-            self.outrun |= self.checks;
-            self.taken = Some((last.age, self.clock));
-            if self.slept_through && last.age > self.service.deadline(last.class) + self.holds.under {
-                self.decisions.missed_notifications += 1;
-                self.distrusts = true;
-            }
-            // Where the caller waits for room, one nap follows another: what was due when one ended, and came only after it, says
-            // nothing of those that had come. But how slow the slow ones are it does say.
-            let age = self.blind - (self.clock - last.age);
-            let slow = self.service.slow_due(last.class, last.age).is_some();
-            let missed = self.crowded && !slow && self.service.due(last.class, age).is_some_and(|due| age > due);
-            if missed && last.found == Found::Looking {
-                return;
-            }
-            let delay = self.delay() + self.holds.under;
-            self.surprised = match last.found {
-                Found::AfterSleep { at_most } => !self.told || !self.service.foresaw(last.class, at_most - delay),
-                Found::Looking => false,
-            };
-            // What the notification tells comes when it does; of a nap's end only what was seen before it is certain.
-            let reached = if self.told { last.age - delay } else { self.asked - (self.clock - last.age) };
-            if self.holds.under == Nanos::ZERO {
-                self.service.learn(last, self.napped, delay, reached);
-            }
-        }
-    }
-
-    #[inline]
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        self.checks = false;
-        self.clock = now;
-        if seen.woke.is_some() {
-            self.woke = now;
-            if self.doing != Doing::Nap || self.overdue {
-                self.blind = now;
-            }
-        }
-        if self.looks.is_some() && seen.woke.is_none() {
-            self.looked(seen.in_flight);
-        }
-        self.account(now, seen);
-        self.pace.wants_room(seen.wants_room_at);
+        self.back(now, seen);
         let put_off = if work_is_known(seen) && !seen.budget_used_up { self.put_off(now, seen) } else { None };
         self.puts_off = put_off.is_some();
         let waits = self.puts_off || self.lets_wait(now, seen);
@@ -303,22 +217,27 @@ impl Adaptive {
         self.holds.under = Nanos::ZERO;
         if let Some(until) = put_off {
             self.decisions.gathered += 1;
-            (self.asked, self.goes_on_at, self.doing) = (now, seen.goes_on_at, Doing::Gather);
+            (self.step.asked, self.step.goes_on_at, self.step.doing) = (now, seen.goes_on_at, Doing::Gather);
             return Plan::Nap { until };
         }
         if let Some(until) = self.glance(now, seen) {
-            (self.asked, self.doing) = (now, Doing::Glance);
+            (self.step.asked, self.step.doing) = (now, Doing::Glance);
             return Plan::Spin { until };
         }
+        self.weigh(now, seen)
+    }
+
+    /// Takes what is cheapest, and remembers what it was told for when it is over.
+    fn weigh(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let before = self.decisions.gathered;
-        (self.asked, self.goes_on_at) = (now, seen.goes_on_at);
+        (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
         let plan = self.decide(now, seen);
         let gathers = self.decisions.gathered != before;
         self.outrun &= self.awake >= AWAKE;
         let overdue = seen.in_flight > 1 && !matches!(plan, Plan::Spin { .. }) && self.last(now) <= now;
-        self.patient = overdue.then_some((seen.in_flight, gathers));
-        self.gathers = gathers.then(|| (self.wanted(now), self.last(now)));
-        self.doing = match plan {
+        self.step.patient = overdue.then_some((seen.in_flight, gathers));
+        self.step.gathers = gathers.then(|| (self.wanted(now), self.last(now)));
+        self.step.doing = match plan {
             Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } if gathers => Doing::Gather,
             Plan::Nap { .. } => Doing::Nap,
@@ -326,102 +245,6 @@ impl Adaptive {
             Plan::Look { .. } | Plan::Rest => Doing::Nothing,
         };
         plan
-    }
-
-    /// The look after a nap or sleep is over, if one was asked for, and so many are left. Apart from what each commit of a busy thread
-    /// needs.
-    #[inline(never)]
-    fn looked(&mut self, left: u32) {
-        let Some(before) = self.looks.take() else { return };
-        let found = before.saturating_sub(left);
-        if let Some((in_flight, napped)) = self.patient.take() {
-            self.yields.found(in_flight, napped, found);
-        }
-        if let Some((wanted, last)) = self.gathers.take() {
-            self.spans.found(wanted, found, last, self.woke, self.woke - self.asked);
-        }
-    }
-
-    /// What the last step has cost and shown.
-    #[inline]
-    fn account(&mut self, now: Nanos, seen: &Seen) {
-        let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
-        let mut spent = Nanos::ZERO;
-        // What the caller has done with it since is not waiting.
-        let over = seen.met_at.filter(|_| matches!(doing, Doing::Spin | Doing::Glance)).unwrap_or(now);
-        match doing {
-            Doing::Glance => return self.glanced(over, seen),
-            Doing::Nothing => {}
-            Doing::Spin => {
-                spent = over - self.asked;
-                if let Some(wait) = &mut self.wait {
-                    wait.spun += spent;
-                    wait.came = (seen.pending || seen.met_at.is_some()).then_some(over);
-                }
-            }
-            Doing::Nap | Doing::Gather | Doing::Sleep => spent = self.slept(now, seen, doing != Doing::Sleep),
-        }
-        self.napped = if doing == Doing::Nap { self.aims } else { None };
-        let notified = seen.woke.filter(|_| doing == Doing::Sleep).map(|woke| woke.cause == Cause::Notification);
-        (self.told, self.slept_through) = (notified == Some(true), notified == Some(false));
-        self.ledger.spend(spent);
-        if let Some(wait) = &mut self.wait {
-            if wait.explores > Nanos::ZERO {
-                self.ledger.explore(spent);
-                wait.explores = wait.explores - spent;
-                self.explores = wait.explores;
-            }
-            if seen.found > 0 {
-                self.explored = self.explored.saturating_sub(seen.found);
-                self.end_wait(over);
-            }
-        }
-    }
-
-    /// Back from a nap or a sleep, or not gone at all.
-    fn slept(&mut self, now: Nanos, seen: &Seen, nap: bool) -> Nanos {
-        let Some(woke) = seen.woke else {
-            // The look before it found something.
-            if let Some(wait) = &mut self.wait {
-                wait.came = Some(now);
-            }
-            return Nanos::ZERO;
-        };
-        let delay = self.delay() + self.holds.under;
-        if !nap && seen.messages > 0 && seen.held == Coalesce::OFF {
-            let in_flight = self.wait.map_or(seen.in_flight, |wait| wait.in_flight);
-            self.yields.told(in_flight, seen.messages);
-        }
-        let cost = if nap { &mut self.timers.cost } else { &mut self.cpu };
-        if let Some(cycle) = seen.cycle {
-            *cost = track(*cost, cycle).max(Nanos(1));
-        }
-        let cost = *cost;
-        // Back sooner than going takes: the timer had passed already.
-        if woke.cause == Cause::Timer && now - self.asked > cost {
-            self.timers.was(now - self.asked - woke.late, woke.late);
-        }
-        if let Some(wait) = &mut self.wait {
-            wait.spun = if nap && self.overdue { wait.spun + cost } else { Nanos::ZERO };
-            wait.in_vain += 1;
-            if woke.cause == Cause::Notification {
-                wait.came = Some(wait.since.max(now - delay));
-            }
-        }
-        // The caller would have woken it whatever it does.
-        let anyway = woke.cause == Cause::Timer && self.goes_on_at.is_some_and(|at| at <= now);
-        if anyway { Nanos::ZERO } else { cost }
-    }
-
-    #[inline]
-    fn end_wait(&mut self, now: Nanos) {
-        let Some(wait) = self.wait.take() else { return };
-        let elapsed = now - wait.since;
-        self.stayed_awake(wait.in_vain == 0);
-        self.ledger.waited(wait.came.map(|came| came - wait.since), elapsed, self.cpu);
-        if let Some(came) = wait.came {
-            self.waits.took(wait.in_flight, came - wait.due.max(wait.since), self.horizon());
-        }
     }
 
     /// From an entry to the first look of a thread that it has woken.
@@ -463,29 +286,11 @@ impl Adaptive {
         }
         let due = self.flight.first(now, &self.service, horizon < self.cpu);
         let first = due.unwrap_or(now).max(now);
-        self.overdue = first == now;
+        self.step.overdue = first == now;
         let wait = self.begin(now, seen, first);
-        if seen.leaving {
-            return self.give_way(now);
-        }
-        if wait.explores > Nanos::ZERO && !seen.cpu_wanted {
-            self.aims = Some(0);
-            return self.spin_or_nap(now, first, first, Nanos::ZERO, wait.explores);
-        }
-        if seen.held != Coalesce::OFF
-            && let Some(plan) = self.under_hold(now, seen, &wait, first)
-        {
+        let known = due.is_some() || horizon > self.cpu;
+        if let Some(plan) = self.without_weighing(now, seen, &wait, first, known) {
             return plan;
-        }
-        if due.is_none() && horizon <= self.cpu && !seen.cpu_wanted {
-            // Nothing is known, and after a sleep something is.
-            return self.sleep(now);
-        }
-        if self.bounded() && !self.ledger.may_predict(self.cpu, MARGIN) {
-            // As if nothing were known.
-            let left = self.cpu - wait.spun;
-            let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
-            return if spins { self.spin(now, left) } else { self.sleep(now) };
         }
         let allowance = if keeps_up { Nanos::ZERO } else { self.allowance(seen) };
         if let Some(last) = self.sooner_than_a_nap(now, allowance).filter(|_| !seen.cpu_wanted) {
@@ -501,14 +306,7 @@ impl Adaptive {
         let expected = self.waits.expected(seen.in_flight);
         let awake = if self.nap_until(now, first).is_some() { self.timers.cost } else { first - now } + expected;
         if wait.spun >= horizon || awake > horizon {
-            // What a sleep finds late as well, a nap finds without being told of each.
-            let held = seen.urgent_waiting == 0;
-            let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
-                return self.sleep(now);
-            };
-            self.decisions.gathered += 1;
-            self.pace.sleeps();
-            return Plan::Nap { until };
+            return self.sleep_or_nap(now, seen, first);
         }
         // As if polled: whoever goes on by himself is not to be late either.
         let earliest = seen.goes_on_at.filter(|_| horizon == Nanos::MAX);
@@ -516,12 +314,51 @@ impl Adaptive {
         // Alone, a nap ends when its command is due; several are gathered within the slack.
         let alone = self.flight.class().filter(|_| seen.in_flight == 1 && seen.urgent_waiting == 0);
         let allowed = match alone {
-            Some(class) if !self.overdue && !keeps_up => self.service.aimed(class),
+            Some(class) if !self.step.overdue && !keeps_up => self.service.aimed(class),
             Some(_) => Nanos::ZERO,
             None => allowance,
         };
-        self.aims = alone.map(|_| if keeps_up { 0 } else { self.service.aim });
+        self.step.aims = alone.map(|_| if keeps_up { 0 } else { self.service.aim });
         self.spin_or_nap(now, awake, first, allowed, (horizon - wait.spun).min(SLICE))
+    }
+
+    /// What to do where there is nothing to choose: the thread has other things to do, it is to learn, the device holds messages back,
+    /// nothing is `known` of when something is due, or no prediction may be followed because too many were wrong.
+    fn without_weighing(&mut self, now: Nanos, seen: &Seen, wait: &Wait, first: Nanos, known: bool) -> Option<Plan> {
+        if seen.leaving {
+            return Some(self.give_way(now));
+        }
+        if wait.explores > Nanos::ZERO && !seen.cpu_wanted {
+            self.step.aims = Some(0);
+            return Some(self.spin_or_nap(now, first, first, Nanos::ZERO, wait.explores));
+        }
+        if seen.held != Coalesce::OFF
+            && let Some(plan) = self.under_hold(now, seen, wait, first)
+        {
+            return Some(plan);
+        }
+        if !known && !seen.cpu_wanted {
+            // After a sleep something is.
+            return Some(self.sleep(now));
+        }
+        if self.bounded() && !self.ledger.may_predict(self.cpu, MARGIN) {
+            // As if nothing were known.
+            let left = self.cpu - wait.spun;
+            let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
+            return Some(if spins { self.spin(now, left) } else { self.sleep(now) });
+        }
+        None
+    }
+
+    /// What a sleep finds late as well, a nap finds without being told of each.
+    fn sleep_or_nap(&mut self, now: Nanos, seen: &Seen, first: Nanos) -> Plan {
+        let held = seen.urgent_waiting == 0;
+        let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
+            return self.sleep(now);
+        };
+        self.decisions.gathered += 1;
+        self.pace.sleeps();
+        Plan::Nap { until }
     }
 
     /// The wait under way, or a new one.
@@ -582,11 +419,6 @@ impl Adaptive {
         let turns = self.flight.turns_slow(now, &self.service).unwrap_or(Nanos::MAX);
         self.spin(now, ((first - now) + at_most).min(turns - now))
     }
-}
-
-/// Moves an estimate towards what was seen, an eighth of the way.
-fn track(estimate: Nanos, seen: Nanos) -> Nanos {
-    Nanos(estimate.0 - estimate.0 / 8 + seen.0 / 8)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Adaptive {
     /// Such a spin is over, and with it the wait if there is something to take.
     #[inline]
     pub(super) fn glanced(&mut self, now: Nanos, seen: &Seen) {
-        let (since, spun) = (self.asked, now - self.asked);
+        let (since, spun) = (self.step.asked, now - self.step.asked);
         self.ledger.spend(spun);
         self.decisions.waits += 1;
         self.pace.waits();

@@ -27,7 +27,7 @@ impl Adaptive {
     /// Where any time will do it is found when he has no room left, or when a nap ends: being ahead of his clock is what costs
     /// wake-ups, and whoever takes what has come keeps him so.
     pub(super) fn lets_wait(&self, now: Nanos, seen: &Seen) -> bool {
-        let his = seen.woke.is_some_and(|woke| woke.cause == Cause::Timer) && self.goes_on_at.is_some_and(|at| at <= now);
+        let his = seen.woke.is_some_and(|woke| woke.cause == Cause::Timer) && self.step.goes_on_at.is_some_and(|at| at <= now);
         his && self.slack == LatencySlack::UNLIMITED && !seen.pending && !seen.leaving && seen.urgent_waiting == 0
     }
 
@@ -65,7 +65,7 @@ impl Adaptive {
     /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no
     /// later than a timer of his own would.
     fn until_he_goes_on(&self, now: Nanos, first: Nanos, end: Nanos) -> Option<Nanos> {
-        let goes_on = self.goes_on_at.filter(|&at| now < at && at <= end)?;
+        let goes_on = self.step.goes_on_at.filter(|&at| now < at && at <= end)?;
         if goes_on + self.timers.late() <= end {
             return Some(goes_on);
         }
@@ -149,7 +149,7 @@ impl Adaptive {
 
     /// Who is still asleep when the caller goes on need not wake for him later: what that is worth in this span.
     fn spared(&self, from: Nanos, to: Nanos) -> Nanos {
-        match self.goes_on_at {
+        match self.step.goes_on_at {
             Some(at) if at <= from => self.pace.spares(to - from, self.timers.cost),
             Some(at) if at <= to => self.timers.cost,
             _ => Nanos::ZERO,

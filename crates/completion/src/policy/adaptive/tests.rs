@@ -4,7 +4,7 @@ use units::{Class, Op};
 
 use super::awake::AWAKE_MEMORY;
 use super::*;
-use crate::{Cycle, Found, Woke};
+use crate::{Cause, Cycle, Done, Found, Woke};
 
 mod bound;
 mod choices;

@@ -189,6 +189,22 @@ impl Requests {
         self.posted += requests;
     }
 
+    /// Counts again what is open and posted: a batch broke off after it was posted and before that was told. What has been entered
+    /// and neither waits nor is done is posted.
+    #[cold]
+    pub(crate) fn recount(&mut self) {
+        let left = |at: usize| match self.slots.get(at).map(|slot| slot.state) {
+            Some(State::Open { left, .. }) => Some(left),
+            _ => None,
+        };
+        let open = (0..self.slots.len()).filter_map(left);
+        // Their slots are emptied on the way to the caller.
+        let done = self.done.get(self.reaped..).unwrap_or_default().iter().filter_map(|done| left(done.at as usize));
+        let waiting = self.waiting.iter().filter_map(|range| Some(self.slots.get(range.slot as usize)?.parts(range.from, range.blocks)));
+        let posted = open.clone().sum::<u32>() - done.clone().sum::<u32>() - waiting.sum::<u32>();
+        (self.open, self.posted) = ((open.count() - done.count()) as u32, posted);
+    }
+
     /// Posts the parts of a request just entered, if nothing waits before it and `post` takes them; what is left waits.
     #[inline(never)]
     pub(crate) fn enter_parts(&mut self, at: u32, poster: &Poster<'_>, post: &mut impl FnMut(Sqe, Token) -> bool) {

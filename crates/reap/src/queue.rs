@@ -104,12 +104,11 @@ impl Queue {
     /// yielded are submitted.
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
-        let owes = self.queue.owes(now);
         let mut book = self.soft().requests();
         let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
         drop(book);
         self.uncommitted.set(false);
-        drop(owes);
+        self.queue.serve_own(now);
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch);
         }

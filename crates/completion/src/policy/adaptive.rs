@@ -8,7 +8,7 @@
 //! - **gather**: nap on until several are likely to have come: costs one timer for all of them.
 //!
 //! The user's slack says how late a completion may be found, as a share of its device time: so far a gathering nap may
-//! reach. Below its default it also says what earliness is worth: a sleep then counts as dearer by its delay, by the cube,
+//! reach. Below its default it also says what earliness is worth: a sleep then counts as dearer by what its delay is beyond that,
 //! so that at 0 there is only spinning and napping; above it, a sleep counts as cheaper, since what comes meanwhile is
 //! gathered by it as well. `docs/adaptive.md` has the reasons and the figures.
 
@@ -252,14 +252,18 @@ impl Adaptive {
         self.timers.late() + self.delay_over_late
     }
 
-    /// What a sleep counts as: its CPU time, and the worth of its delay.
+    /// What a sleep counts as: its CPU time, and the worth of what its delay is beyond the slack.
     #[inline]
     fn horizon(&self) -> Nanos {
         let (slack, usual) = (u64::from(self.slack.thousandths()), u64::from(LatencySlack::default().thousandths()));
         match slack {
             0 => Nanos::MAX,
-            // By the cube: a nap that is late by the slack comes first. It costs p99 little where a few sleeps already cost it much.
-            slack if slack < usual => self.cpu + Nanos(self.delay().0.saturating_mul(usual.pow(3) - slack.pow(3)) / slack.pow(3)),
+            slack if slack < usual => {
+                let allowed = self.flight.class().map_or(Nanos::ZERO, |class| self.slack.of(self.service.median(class)));
+                // By the cube: a nap that is late by the slack comes first. It costs p99 little where a few sleeps already cost it much.
+                let late = (self.delay() - allowed).0;
+                self.cpu + Nanos(late.saturating_mul(usual.pow(3) - slack.pow(3)) / slack.pow(3))
+            }
             // Without dividing: it is asked for twice in each wait.
             slack if slack == usual => self.cpu,
             slack => Nanos(self.cpu.0 * usual / slack),

@@ -56,6 +56,19 @@ fn at_no_slack_it_naps_until_just_before_something_is_due_and_spins() {
 }
 
 #[test]
+fn below_the_default_a_sleep_is_dearer_only_where_it_is_later_than_the_slack_allows() {
+    let horizon = |thousandths: u32, device_time: u64| {
+        let mut policy = taught(LatencySlack::per_mille(thousandths), device_time);
+        submit(&mut policy, LATER, 1, 1);
+        policy.horizon()
+    };
+    // 5 % of 80 us is more than the delay, 2 % less; of 10 us less at any slack, and the smaller it is the dearer is a sleep.
+    assert_eq!(horizon(50, 80_000), MACHINE.cpu);
+    assert!(horizon(20, 80_000) > MACHINE.cpu);
+    assert!(horizon(20, 10_000) > horizon(50, 10_000) && horizon(50, 10_000) > MACHINE.cpu);
+}
+
+#[test]
 fn several_slow_ones_are_looked_for_when_such_come_unless_others_have_overtaken_them() {
     let plan = |age: Nanos| {
         let mut policy = taught(LatencySlack::NONE, 80_000);

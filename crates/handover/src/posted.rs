@@ -51,6 +51,11 @@ impl Posted {
         word.load(Ordering::Relaxed) & bit != 0 && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
+    /// Whether a bit is set. For a thread that gets the notification in place of the one that takes: it has to pass it on.
+    pub fn any(&self) -> bool {
+        self.pending.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
     /// Host, before it sleeps: lets the next message notify. Whatever was posted before and did not is visible to the
     /// [`Posted::take`] that the caller now owes.
     #[inline]

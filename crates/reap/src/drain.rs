@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use completion::WEIGHT;
 use driver::Completed;
-use handover::{Bell, SleeperId};
+use handover::{Bell, Posted, SleeperId};
 use hw::{EventFd, Poller, ThreadCpuClock};
 use units::Nanos;
 
@@ -144,13 +144,26 @@ impl Worker {
                 queue.arm_vector();
             }
             let idle = queue.drain.state().users > 0 && !(owner && queue.pair.pending());
+            self.events.clear();
             if idle && let Err(error) = self.poller.wait(None, &mut self.events) {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
             queue.drain.bell.mask();
+            if self.events.contains(&KEY_VECTOR) {
+                self.pass_on();
+            }
         }
         if let Some(heir) = queue.role.release(me) {
             queue.tell_sleeper(heir);
+        }
+    }
+
+    /// In a group the vector's notification may stand for messages of other queues as well, whose thread leaves the vector to this
+    /// one. It is the thread that waits for this queue, and looks at all of them when it is told.
+    fn pass_on(&self) {
+        let queue = &self.queue;
+        if queue.link.vectors().posted(queue.vector).is_some_and(Posted::any) {
+            queue.softs.iter().for_each(|soft| soft.tell());
         }
     }
 

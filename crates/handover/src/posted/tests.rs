@@ -7,7 +7,7 @@ mod unit {
     #[test]
     fn one_notification_stands_for_all_that_is_posted_until_the_next_is_allowed() {
         let posted = Posted::new();
-        assert!(posted.post(3));
+        assert!(!posted.any() && posted.post(3) && posted.any());
         assert!(!posted.post(3) && !posted.post(200));
         assert!(posted.take(3) && posted.take(200) && !posted.take(3) && !posted.take(4));
         assert!(!posted.post(4), "the notification is still outstanding");
@@ -28,6 +28,7 @@ mod unit {
 #[cfg(loom)]
 mod models {
     use super::*;
+    use crate::Bell;
     use crate::model::{EventFds, fails, holds};
     use crate::sync::{Arc, thread};
 
@@ -124,5 +125,78 @@ mod models {
     #[test]
     fn without_the_posters_fence_a_message_is_missed() {
         fails(2, || demultiplex(1, 1, Omit::PostersFence));
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Neglect {
+        Nothing,
+        PassingOn,
+        ArmingFirst,
+    }
+
+    /// Another thread gets the notification, and tells the one that takes by its bell.
+    fn passed_on(neglect: Neglect) -> bool {
+        let shared = Arc::new((Posted::new(), Bell::new(), AtomicU64::new(0)));
+        let eventfds = EventFds::new(2, 3);
+        let device = {
+            let (shared, eventfds) = (shared.clone(), eventfds.clone());
+            thread::spawn(move || {
+                shared.2.store(1, Ordering::Release);
+                if shared.0.post(1) {
+                    eventfds.signal(0);
+                }
+                eventfds.end();
+            })
+        };
+        let between = {
+            let (shared, eventfds) = (shared.clone(), eventfds.clone());
+            thread::spawn(move || {
+                while eventfds.block(&[0]).is_ok() {
+                    // Its fence is not needed here, since the poster's comes before what is read.
+                    if neglect != Neglect::PassingOn && shared.0.any() && shared.1.rings() {
+                        eventfds.signal(1);
+                    }
+                }
+                eventfds.end();
+            })
+        };
+        let took = || shared.0.take(1) && shared.2.load(Ordering::Acquire) == 1;
+        let mut told = true;
+        loop {
+            if neglect != Neglect::ArmingFirst {
+                shared.1.arm();
+            }
+            shared.0.allow();
+            let done = took();
+            if neglect == Neglect::ArmingFirst {
+                shared.1.arm();
+            }
+            if done || !told {
+                break;
+            }
+            told = eventfds.block(&[1]).is_ok();
+            shared.1.mask();
+            if told && took() {
+                break;
+            }
+        }
+        eventfds.end();
+        [device, between].into_iter().for_each(|thread| thread.join().unwrap());
+        told
+    }
+
+    #[test]
+    fn what_another_thread_was_notified_of_is_not_missed() {
+        holds(2, || passed_on(Neglect::Nothing));
+    }
+
+    #[test]
+    fn without_passing_it_on_a_message_is_missed() {
+        fails(2, || passed_on(Neglect::PassingOn));
+    }
+
+    #[test]
+    fn without_the_bell_armed_before_the_look_what_was_passed_on_is_missed() {
+        fails(2, || passed_on(Neglect::ArmingFirst));
     }
 }

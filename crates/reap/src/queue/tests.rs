@@ -62,6 +62,29 @@ fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
     }
 }
 
+/// The notification of a group's posted messages is its first queue's. Whatever mode that one alone is in, the others are notified: a
+/// drain thread, which takes its vector, passes on what stands for them. (The limit is for the failure: a message that is lost is
+/// found by nobody.)
+#[test]
+fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
+    let options = OpenOptions { software_queues: 2, hardware_queues: 2, mode: Mode::POSTED, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
+    let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
+    let [first, posted] = group.queues() else { unreachable!("two were joined") };
+    let mut done = Vec::with_capacity(8);
+    for mode in Mode::ALL {
+        first.set_mode(mode);
+        for n in 0..50 {
+            let batch = [posted, first].into_iter().take(1 + n % 2);
+            let sent = batch.map(|queue| queue.submit(now(), [Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]));
+            let sent = sent.map(|sent| sent.map_err(|(why, _)| why).unwrap()).count();
+            assert_eq!(group.wait(sent, now() + Nanos::from_secs(20)).unwrap(), sent, "{mode}");
+            group.queues().iter().for_each(|queue| _ = queue.reap(&mut done));
+        }
+    }
+    assert!(done.iter().all(|done| done.result.is_ok()));
+}
+
 /// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the
 /// queue goes on.
 #[test]

@@ -13,6 +13,7 @@ remaining() { local id; for id in "$@"; do bpftool prog show id "$id" >/dev/null
 start() { # start NAME ARGUMENTS: returns when it counts
     local name=$1
     shift
+    : >"$out/$name" # what the last one of this name said is no sign of this one
     "$trace" "$@" >"$out/$name" 2>&1 &
     pids[$name]=$!
     for _ in $(seq 100); do

@@ -133,7 +133,7 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// One device after the other: URI, and the scenes on it. What was measured before one failed comes with what happened to that.
+    /// One device after the other: URI, and the scenes on it. What was measured until one failed comes with what happened to that.
     fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -147,7 +147,10 @@ impl Comparison<'_> {
         let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
         for (uri, settings) in devices {
             match self.on_device(uri, settings, &mut results, &mut rng, &bar) {
-                Ok(more) => outcomes.extend(more),
+                Ok((more, how)) => {
+                    outcomes.extend(more);
+                    ended = how;
+                }
                 Err(error) => ended = Err(error),
             }
             if ended.is_err() || self.stop.load(Relaxed) {
@@ -174,6 +177,10 @@ impl Comparison<'_> {
         Ok((results, ended))
     }
 
+    /// What was measured on it, and whether that is all of it.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not be filled.
     fn on_device(
         &self,
         uri: &str,
@@ -181,7 +188,7 @@ impl Comparison<'_> {
         results: &mut Results,
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
-    ) -> Result<Vec<Outcome>> {
+    ) -> Result<(Vec<Outcome>, Result<()>)> {
         let slack = self.args.slack.or_default();
         let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
@@ -199,7 +206,7 @@ impl Comparison<'_> {
             stop: &self.stop,
             bar,
         };
-        let records = experiment.run(&mut field, rng)?;
+        let (records, ended) = experiment.run(&mut field, rng);
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
@@ -208,7 +215,7 @@ impl Comparison<'_> {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }
         }
-        Ok(outcomes)
+        Ok((outcomes, ended))
     }
 
     /// The CPUs of the job threads.

@@ -56,24 +56,28 @@ struct Capacity {
 }
 
 impl Experiment<'_> {
-    /// Runs everything. A record for each scene.
-    ///
-    /// # Errors
-    /// An I/O failed.
-    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Record>> {
+    /// Runs everything. A record for each scene, and, if an I/O failed, what became of it: records are of the rounds before.
+    pub fn run(&self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> (Vec<Record>, Result<()>) {
         let mut capacities: Vec<Capacity> = Vec::new();
-        let mut records = self.rounds(field, &mut capacities, rng)?;
+        let mut records = vec![Record::default(); self.settings.len()];
+        let rounds = self.rounds(field, &mut records, &mut capacities, rng);
         for (setting, record) in self.settings.iter().zip(&mut records) {
             record.capacity = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
         }
-        match self.stolen(field, &records, rng) {
+        let ended = rounds.and_then(|()| self.beside(field, &mut records, rng));
+        (records, ended)
+    }
+
+    /// What is measured apart from the rounds: stolen time, and time lines.
+    fn beside(&self, field: &mut Field, records: &mut [Record], rng: &mut Xoshiro256PlusPlus) -> Result<()> {
+        match self.stolen(field, records, rng) {
             Ok(stolen) => records.iter_mut().zip(stolen).for_each(|(record, stolen)| record.stolen = stolen),
             Err(error) => say(format_args!("warning: stolen time is not measured: {error:#}")),
         }
-        for (setting, record) in self.settings.iter().zip(&mut records).filter(|(setting, _)| setting.has_timeline()) {
+        for (setting, record) in self.settings.iter().zip(records).filter(|(setting, _)| setting.has_timeline()) {
             record.watched = self.watched(field, setting, record.capacity(), rng)?;
         }
-        Ok(records)
+        Ok(())
     }
 
     fn stopped(&self) -> bool {
@@ -81,8 +85,13 @@ impl Experiment<'_> {
     }
 
     /// Round after round of every scene, the scenes in random order; then more of those that have too few clean ones.
-    fn rounds(&self, field: &mut Field, capacities: &mut Vec<Capacity>, rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Record>> {
-        let mut records = vec![Record::default(); self.settings.len()];
+    fn rounds(
+        &self,
+        field: &mut Field,
+        records: &mut [Record],
+        capacities: &mut Vec<Capacity>,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Result<()> {
         if let Some(setting) = self.settings.first() {
             // The first block finds nothing in the caches: it does not count.
             let jobs: Vec<Job> = setting.jobs.iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
@@ -95,11 +104,11 @@ impl Experiment<'_> {
                 if n >= self.repeat && records[at].clean() >= self.repeat.min(ENOUGH) {
                     continue;
                 }
-                let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(records) };
+                let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
         }
-        Ok(records)
+        Ok(())
     }
 
     /// A block of each label, in random order; `None`: stopped.

@@ -131,6 +131,22 @@ fn a_device_that_fails_leaves_what_was_measured_before() {
     assert_eq!((&results["complete"], &row["profile"], results["rows"].as_array().unwrap().len()), (&false.into(), &"null".into(), 1));
 }
 
+/// Somebody cuts its file short in the middle of its rounds.
+#[test]
+fn a_device_that_fails_in_the_middle_leaves_its_own_rounds() {
+    let place = Place::new();
+    let child = place.start("compare --device file:disk.img?size=16M --modes poll --repeat 1000 --json results.json");
+    let disk = place.path("disk.img");
+    // Until then its first rounds are run.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    std::fs::File::options().write(true).open(disk).unwrap().set_len(4_096).unwrap();
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    let ended = ended.fails_with(&["job 'randread'"]);
+    words(&ended, &["A/A: poll against itself"]);
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    assert_eq!((&results["complete"], results["rows"].as_array().unwrap().len()), (&false.into(), 1));
+}
+
 #[test]
 fn sweeps_that_cannot_be_run_say_why() {
     let place = Place::new();

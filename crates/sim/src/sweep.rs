@@ -3,8 +3,8 @@
 //!
 //! A [`Cell`] is a place to compare modes at: its load is a part of what `poll` does there in a closed loop, measured
 //! beforehand. *Regret* at a cell against a mode m is max(p99 ÷ m's p99, CPU ÷ m's CPU), of the setting of the knob that is
-//! best against m on one half of the seeds, judged on the other half. That says something if the halves speak for each other,
-//! and they do not everywhere: some modes collapse on one seed and not on the next. So what is best has to be so in
+//! [chosen](regret) against m on one half of the seeds, judged on the other half. That says something if the halves speak for each
+//! other, and they do not everywhere: some modes collapse on one seed and not on the next. So what is good has to be so in
 //! both halves of that half, and a cell whose [halves disagree](halves_agree) gets more seeds.
 
 use completion::LatencySlack;
@@ -40,9 +40,13 @@ pub const SLACKS: [LatencySlack; 11] = [
 pub const SEEDS: u64 = 8;
 /// Seeds that a cell may have whose halves disagree; each is as long as the first.
 pub const MOST_SEEDS: u64 = 32;
-/// The ratio up to which two halves agree: then neither is further from both together than the goal lets `adaptive` be from
-/// another mode, 5 %.
+/// How far `adaptive` may be from another mode.
+pub const GOAL: f64 = 1.05;
+/// The ratio up to which two halves agree: then neither is further from both together than the goal.
 const AGREEMENT: f64 = 1.1;
+/// The ratio up to which a setting is good enough: better by as much as the goal lets it be worse. What is as good on one half of the
+/// seeds then meets the goal on another that agrees with it.
+const GOOD: f64 = 1.0 / GOAL;
 /// So many times the I/Os has a device that alternates between phases.
 pub const PHASED: u64 = 2;
 /// I/Os of the closed loop that measures what `poll` reaches.
@@ -240,11 +244,17 @@ pub fn halves_agree(modes: &[&Halves], settings: &[&Halves]) -> bool {
     })
 }
 
-/// The regret against a mode: the setting that is best against it on the first half of the seeds, judged on the second.
-/// The setting's place in `settings` and the ratio; `None` without any setting.
+/// The regret against a mode: the tightest setting that is good enough against it on the first half of the seeds, or else the best
+/// there, judged on the second half. `settings` in the order of the knob. The setting's place among them and the ratio; `None`
+/// without any setting.
+///
+/// Which of several good ones is the best is often decided by whether the mode collapsed on the seeds at hand, or by how far a caller
+/// who is far behind fell behind on them. Whoever sets the knob has no reason to go on to such a setting: what he allows he gets.
+/// And where a good one is too tight it costs too much CPU time, which differs less from seed to seed than the tail does.
 pub fn regret(settings: &[Halves], other: &Halves) -> Option<(usize, f64)> {
-    let best = best(settings, other)?;
-    Some((best, settings[best].judging.ratio(&other.judging)))
+    let good = settings.iter().position(|setting| setting.worst(other) <= GOOD);
+    let chosen = good.or_else(|| best(settings, other))?;
+    Some((chosen, settings[chosen].judging.ratio(&other.judging)))
 }
 
 fn best(settings: &[Halves], other: &Halves) -> Option<usize> {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::sim::SimError;
-use ::sim::sweep::{self, Cell, Grid, Halves, MOST_SEEDS, PHASED, REFINEMENTS, SEEDS, SLACKS, Seed};
+use ::sim::sweep::{self, Cell, GOAL, Grid, Halves, MOST_SEEDS, PHASED, REFINEMENTS, SEEDS, SLACKS, Seed};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
@@ -36,8 +36,9 @@ const QUICK_IOS: u64 = 40_000;
 
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
-    work not. Latencies: from the intended start until the completion was found. Regret: the setting of --latency-slack with the least max(p99 ÷ \
-    its p99, CPU ÷ its CPU) on one half of the seeds (the worse of its own halves), judged on the other half.";
+    work not. Latencies: from the intended start until the completion was found. Regret: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest \
+    setting of --latency-slack at which that is at most 1/1.05 on one half of the seeds (the worse of its own halves), or else the least, judged on \
+    the other half.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -449,7 +450,7 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
         let mut of: Vec<&Regret> = regrets.iter().filter(|regret| regret.mode == mode).collect();
         of.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
         let (Some(middle), Some(worst)) = (of.get(of.len() / 2), of.last()) else { continue };
-        let beyond = of.iter().filter(|regret| regret.ratio > 1.05).count();
+        let beyond = of.iter().filter(|regret| regret.ratio > GOAL).count();
         let ratio = |ratio: f64| format!("{ratio:.3}");
         let figures = [
             of.len().to_string(),
@@ -466,9 +467,9 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
         column.set_padding((0, 1));
     }
     text += &format!("{table}\n{}", show_seeds(regrets));
-    text + "In each cell and against each mode: the setting of --latency-slack with the least max(p99 ÷ its p99, CPU ÷ its CPU) on one half of\n\
-            the seeds, by the worse of its own halves, judged on the other. 1.00: as good in both; the worst cell's place and setting stand\n\
-            beside it.\n"
+    text + "In each cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-slack at which that is at\n\
+            most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least, judged on the other. 1.00: as good in\n\
+            both; the worst cell's place and setting stand beside it.\n"
 }
 
 /// How many cells had how many seeds, and in how many of them the halves disagreed to the end.

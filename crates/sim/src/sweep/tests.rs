@@ -79,10 +79,26 @@ fn halves(choosing: (f64, f64), judging: (f64, f64)) -> Halves {
 fn regret_is_judged_on_other_seeds_than_it_is_chosen_by() {
     let other = halves((100.0, 100.0), (100.0, 100.0));
     let lucky = halves((50.0, 50.0), (300.0, 50.0));
-    let steady = halves((90.0, 90.0), (90.0, 95.0));
+    let steady = halves((98.0, 90.0), (90.0, 95.0));
     assert_eq!(regret(&[steady, lucky], &other), Some((1, 3.0)));
     assert_eq!(regret(&[steady], &other), Some((0, 0.95)));
     assert_eq!(regret(&[], &other), None);
+}
+
+/// Bare metal, `bimodal`, depth 4, load 90, against `dim`: at `inf` the tail is what a seed makes it, in `dim` as well, and of half of
+/// the seeds that is the best.
+#[test]
+fn the_tightest_setting_that_is_good_enough_is_chosen_and_without_one_the_best() {
+    let dim = halves((63.0, 1_130.0), (28.0, 1_130.0));
+    let [at_10, at_500, at_inf] = [((10.9, 1_153.0), 10.9), ((10.9, 824.0), 10.9), ((22.0, 653.0), 74.6)]
+        .map(|((p99, cpu), judging)| halves((p99, cpu), (judging, cpu)));
+    let curve = [at_10, at_500, at_inf];
+    assert!(best(&curve, &dim) == Some(2) && at_inf.judging.ratio(&dim.judging) > 2.6, "by the least ratio");
+    assert_eq!(regret(&curve, &dim), Some((1, 824.0 / 1_130.0)));
+    // Better by less than the goal lets it be worse is not enough while another one is better.
+    let other = halves((100.0, 100.0), (100.0, 100.0));
+    let of = |cpu| halves((50.0, cpu), (50.0, cpu));
+    assert_eq!([[of(96.0), of(95.0), of(40.0)], [of(99.0), of(97.0), of(98.0)]].map(|curve| regret(&curve, &other).unwrap().0), [1, 1]);
 }
 
 /// A thousand I/Os that take as long each.

@@ -186,12 +186,15 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Makes room for `n` more commands.
-    pub(crate) fn grow(&mut self, n: u32) {
-        let first = self.slots.len() as u32;
-        self.slots.resize((first + n) as usize, None);
-        self.free.reserve(self.slots.len());
-        self.free.extend((first..first + n).rev());
+    /// Makes room for `n` commands in all. Room that queues leave behind when they are deleted is the next ones': no more is ever
+    /// kept than there have been commands possible at one time.
+    pub(crate) fn make_room(&mut self, n: usize) {
+        let first = self.slots.len();
+        if n > first {
+            self.slots.resize(n, None);
+            self.free.reserve(n - self.free.len());
+            self.free.extend((first as u32..n as u32).rev());
+        }
     }
 
     /// Takes in a command; says where, and gives it its `order`. Should slots run out, which the entry that every
@@ -321,6 +324,11 @@ impl<P: Port> Queues<P> {
         self.active_cqs.len()
     }
 
+    /// How many I/O commands there may be at one time: each has an entry of its completion queue reserved.
+    pub(crate) fn capacity(&self) -> usize {
+        self.cqs.iter().skip(1).flatten().map(|cq| cq.entries as usize - 1).sum()
+    }
+
     /// The `n`th completion queue that exists, in no order that matters.
     #[inline]
     pub(crate) fn nth_cq(&mut self, n: usize) -> Option<&mut Cq<P::Cq>> {
@@ -398,3 +406,6 @@ impl<P: Port> Queues<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,6 @@ pub(crate) struct Schedule {
     profile: Profile,
     dice: Xoshiro256PlusPlus,
     due: BinaryHeap<Reverse<Due>>,
-    /// Commands that there may be at one time.
-    capacity: usize,
     /// When each channel is free, if their number is limited.
     channels: BinaryHeap<Reverse<Nanos>>,
     link: Nanos,
@@ -47,7 +45,6 @@ impl Schedule {
             profile: profile.clone(),
             dice: Xoshiro256PlusPlus::seed_from_u64(seed),
             due: BinaryHeap::new(),
-            capacity: 0,
             channels: free(profile),
             link: Nanos::ZERO,
             ceiling,
@@ -59,15 +56,13 @@ impl Schedule {
     /// counted, as a limit on what is asked for.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
-        self.capacity = 0;
         self.channels = free(&self.profile);
         self.link = Nanos::ZERO;
     }
 
-    /// Makes room for `n` more commands.
-    pub(crate) fn grow(&mut self, n: u32) {
-        self.capacity += n as usize;
-        self.due.reserve(self.capacity.saturating_sub(self.due.len()));
+    /// Makes room for `n` commands in all.
+    pub(crate) fn make_room(&mut self, n: usize) {
+        self.due.reserve(n.saturating_sub(self.due.len()));
     }
 
     /// Starts a command at `now`, which takes as long as it is `known` to or as the dice say; says when it is done.

@@ -283,9 +283,10 @@ impl<P: Port> Controller<P> {
     pub(crate) fn new_cq(&mut self, id: QueueId, vector: Option<Vector>, addr: u64, entries: u32) -> Result<(), BusError> {
         let slots = self.port.map_cq(addr, entries)?;
         self.port.doorbells().ring_cq(id, 0);
-        self.commands.grow(entries - 1);
-        self.schedule.grow(entries - 1);
         self.queues.add_cq(Cq::new(id, vector, slots, entries));
+        let commands = self.queues.capacity();
+        self.commands.make_room(commands);
+        self.schedule.make_room(commands);
         Ok(())
     }
 }

@@ -39,11 +39,20 @@ fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
     }
 }
 
+/// Likewise.
+fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        n if n <= 1_000_000 => Ok(n),
+        n => Err(D::Error::custom(format_args!("{n} of a million commands slow: 1000000 is every command"))),
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServiceFile {
     base_ns: u64,
     jitter_ns: u64,
+    #[serde(deserialize_with = "ppm")]
     tail_ppm: u32,
     tail_ns: u64,
     tail_run: u32,
@@ -62,7 +71,7 @@ struct HiddenFile {
 impl ServiceFile {
     fn into_service(self) -> Service {
         let ServiceFile { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run } = self;
-        Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm: tail_ppm.min(1_000_000), tail: Nanos(tail_ns), tail_run }
+        Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm, tail: Nanos(tail_ns), tail_run }
     }
 }
 

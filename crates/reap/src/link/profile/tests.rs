@@ -30,6 +30,7 @@ fn mistakes_say_what_and_where() {
         ("[read]\n", ["line 1", "missing field `write`"]),
         ("chanels = 1", ["line 1", "unknown field `chanels`"]),
         ("channels = 4294967295\n[read]\n[write]\n", ["line 1", "4294967295 channels: there are at most 65536"]),
+        ("[read]\ntail_ppm = 1000001\n[write]\n", ["line 2", "1000001 of a million commands slow"]),
     ] {
         let error = from_file(text).expect_err(text).to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

@@ -5,7 +5,7 @@ use nvme::features::{HostBehavior, NumberOfQueues, VectorConfig, fid, select};
 use nvme::log::ana::GROUPS_ONLY;
 use nvme::log::{FirmwareSlots, lid};
 use nvme::prp::{Dptr, Walker};
-use nvme::{Cid, Cqe, Page, QueueId, Sqe, Status, Text, opcode};
+use nvme::{Cid, Cqe, Nsid, Page, QueueId, Sqe, Status, Text, opcode};
 use units::Nanos;
 
 use crate::features::{Simple, capabilities};
@@ -174,12 +174,15 @@ impl<P: Port> Controller<P> {
     }
 
     fn get_log_page(&mut self, now: Nanos, command: &GetLogPage) -> Outcome {
+        // All of them tell of the controller or its subsystem (Base 5.1.12.1; LPA offers no health of single namespaces).
+        if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
+            return refuse(Status::INVALID_FIELD);
+        }
         let page = match command.lid {
             lid::ERROR => self.logs.error_page(),
             lid::SMART => self.logs.smart(now).as_page().to_vec(),
             lid::FIRMWARE_SLOT => FirmwareSlots::single(Text::ascii(&self.config.firmware)).as_page().to_vec(),
-            lid::CHANGED_NAMESPACES if command.retain_event => self.logs.peek_changed().as_page().to_vec(),
-            lid::CHANGED_NAMESPACES => self.logs.take_changed().as_page().to_vec(),
+            lid::CHANGED_NAMESPACES => self.logs.changed().as_page().to_vec(),
             lid::ANA if self.ana.is_some() => self.ana_page(command.lsp & GROUPS_ONLY != 0),
             _ => return refuse(Status::INVALID_LOG_PAGE),
         };
@@ -190,7 +193,9 @@ impl<P: Port> Controller<P> {
         let mut bytes = page.get(range.start as usize..range.end as usize).unwrap_or_default().to_vec();
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
+        // Only now that it has arrived: of what was cleared the host would never learn.
         if !command.retain_event {
+            self.logs.acknowledge(command.lid);
             self.events.acknowledge(command.lid);
         }
         Ok(0)
@@ -243,7 +248,7 @@ impl<P: Port> Controller<P> {
         if command.save && !known.is_some_and(Simple::is_saveable) {
             return refuse(Status::FEATURE_NOT_SAVEABLE);
         }
-        if command.nsid.0 != 0 && command.nsid != nvme::Nsid::ALL {
+        if command.nsid.0 != 0 && command.nsid != Nsid::ALL {
             return refuse(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
         }
         if !self.is_changeable(command.fid) {
@@ -276,7 +281,7 @@ impl<P: Port> Controller<P> {
         };
         if feature == Simple::WriteCache && value & 1 == 0 {
             // What the cache holds must not outlive it (Base 5.1.25.1.4).
-            self.store.flush(nvme::Nsid::ALL)?;
+            self.store.flush(Nsid::ALL)?;
         }
         self.features.set(feature, value, save);
         self.apply_features();

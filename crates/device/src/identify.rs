@@ -19,18 +19,20 @@ pub(crate) const ABORTS: u8 = 4;
 
 /// The page that an Identify command asks for.
 pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Option<&AnaStates>) -> Result<Vec<u8>, Status> {
-    let namespace = || store.get(command.nsid).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     let is_nvm = || if command.csi == csi::NVM { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) };
     Ok(match command.cns {
-        // An identifier that is valid but names no namespace reads as zeroes; all of ours are active, so there is none.
-        // FFFFFFFFh asks for what all namespaces have in common, which only namespace management has.
-        cns::NAMESPACE => namespace_page(namespace()?, config).as_page().to_vec(),
+        // Of an inactive namespace it reads as zeroes. FFFFFFFFh asks for what all namespaces have in common, which only namespace
+        // management has.
+        cns::NAMESPACE if store.is_inactive(command.nsid) => NamespacePage::zeroed().as_page().to_vec(),
+        cns::NAMESPACE => namespace_page(store.active(command.nsid)?, config).as_page().to_vec(),
         cns::CONTROLLER => controller(config, store, ana).as_page().to_vec(),
         cns::ACTIVE_NAMESPACES => active(command.nsid, store)?.as_page().to_vec(),
-        cns::NAMESPACE_DESCRIPTORS => descriptors(command.nsid, namespace()?, config).as_page().to_vec(),
+        cns::NAMESPACE_DESCRIPTORS => descriptors(command.nsid, store.active(command.nsid)?, config).as_page().to_vec(),
         cns::COMMAND_SET_NAMESPACE => {
             is_nvm()?;
-            namespace()?;
+            if !store.is_inactive(command.nsid) {
+                store.active(command.nsid)?;
+            }
             NvmNamespace::zeroed().as_page().to_vec()
         }
         cns::COMMAND_SET_CONTROLLER => {

@@ -88,6 +88,24 @@ impl Store {
         self.namespaces.get(nsid.0.wrapping_sub(1) as usize)?.as_ref()
     }
 
+    /// The namespace that a command is for. An identifier that could name one and does not is another mistake than one that never
+    /// will (Base 3.2.1.5).
+    #[inline]
+    pub(crate) fn active(&self, nsid: Nsid) -> Result<&Namespace, Status> {
+        self.get(nsid).ok_or_else(|| self.why_not(nsid))
+    }
+
+    #[cold]
+    fn why_not(&self, nsid: Nsid) -> Status {
+        let status = if self.is_inactive(nsid) { Status::INVALID_FIELD } else { Status::INVALID_NAMESPACE_OR_FORMAT };
+        status.with_dnr()
+    }
+
+    /// Whether an identifier is valid (NN and below), but names no namespace of this controller.
+    pub(crate) fn is_inactive(&self, nsid: Nsid) -> bool {
+        (1..=self.highest()).contains(&nsid.0) && self.get(nsid).is_none()
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, nsid: Nsid) -> Option<&mut Namespace> {
         self.namespaces.get_mut(nsid.0.wrapping_sub(1) as usize)?.as_mut()
@@ -111,7 +129,7 @@ impl Store {
             opcode::io::FLUSH => return self.decode_flush(sqe.nsid()),
             _ => return Err(Status::INVALID_OPCODE.with_dnr()),
         };
-        let Some(namespace) = self.get(sqe.nsid()) else { return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()) };
+        let namespace = self.active(sqe.nsid())?;
         let transfer = Transfer::from_sqe(sqe);
         let bytes = u64::from(transfer.blocks) << namespace.block_shift;
         if bytes > u64::from(self.max_transfer) {
@@ -131,8 +149,8 @@ impl Store {
     }
 
     fn decode_flush(&self, nsid: Nsid) -> Result<Request, Status> {
-        if nsid != Nsid::ALL && self.get(nsid).is_none() {
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        if nsid != Nsid::ALL {
+            self.active(nsid)?;
         }
         self.refusal(nsid).map_or(Ok(()), Err)?;
         Ok(Request { op: Op::Flush, durable: true, nsid, lba: 0, bytes: 0, dptr: Dptr::NONE })

@@ -127,18 +127,19 @@ impl Logs {
         self.changed.insert(nsid.0);
     }
 
-    /// The Changed Attached Namespace List; reading it clears it (Base 5.1.12.1.5).
-    pub(crate) fn take_changed(&mut self) -> ChangedNamespaces {
-        let changed = std::mem::take(&mut self.changed);
-        if changed.len() > ChangedNamespaces::CAPACITY {
+    /// The Changed Attached Namespace List.
+    pub(crate) fn changed(&self) -> ChangedNamespaces {
+        if self.changed.len() > ChangedNamespaces::CAPACITY {
             return ChangedNamespaces::too_many();
         }
-        ChangedNamespaces::of(changed.into_iter().map(Nsid))
+        ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
     }
 
-    /// The same without clearing it: the host asked to retain the event.
-    pub(crate) fn peek_changed(&self) -> ChangedNamespaces {
-        ChangedNamespaces::of(self.changed.iter().map(|&id| Nsid(id)))
+    /// The host has got a log page and did not ask to retain its event, which clears the list of changes (Base 5.1.12.1.5).
+    pub(crate) fn acknowledge(&mut self, log: u8) {
+        if log == lid::CHANGED_NAMESPACES {
+            self.changed.clear();
+        }
     }
 }
 

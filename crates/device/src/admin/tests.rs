@@ -1,6 +1,8 @@
 use nvme::admin::{AsyncEvent, cns, event_type, notice};
 use nvme::features::{AsyncEventConfig, Capabilities};
-use nvme::identify::{Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList, NvmController, descriptor};
+use nvme::identify::{
+    Controller as ControllerPage, DescriptorList, Namespace as NamespacePage, NamespaceList, NvmController, NvmNamespace, descriptor,
+};
 use nvme::log::{ChangedNamespaces, ErrorEntry, Smart};
 use nvme::{Lba, Nsid, Vector};
 use proptest::prelude::*;
@@ -86,6 +88,27 @@ fn identify_refuses_what_is_not_there() {
     let entry: ErrorEntry = log(&mut host, lid::ERROR, false);
     assert_eq!((entry.status().kind(), entry.opcode), (Status::DATA_TRANSFER_ERROR, opcode::admin::IDENTIFY));
     assert!(entry.status().do_not_retry());
+}
+
+#[test]
+fn an_inactive_namespace_is_not_an_invalid_one() {
+    let mut host = Host::new(Config::new(slow()), vec![mem(1 << 20, 512).with_nsid(Nsid(3))]).ready();
+    assert_eq!(identify::<ControllerPage>(&mut host, cns::CONTROLLER, 0).nn, 3);
+    assert_eq!(identify::<NamespacePage>(&mut host, cns::NAMESPACE, 2).as_page(), [0; NamespacePage::LEN]);
+    assert_eq!(identify::<NvmNamespace>(&mut host, cns::COMMAND_SET_NAMESPACE, 2).as_page(), [0; NvmNamespace::LEN]);
+    let mut pair = host.pair(1, 16);
+    let page = host.page(1);
+    for (nsid, expected) in [(1, Status::INVALID_FIELD), (3, Status::SUCCESS), (4, Status::INVALID_NAMESPACE_OR_FORMAT)] {
+        let described = Identify::new(cns::NAMESPACE_DESCRIPTORS, Nsid(nsid), short(page, 4096)).to_sqe();
+        assert_eq!(kind(&mut host, described), expected, "descriptors of {nsid}");
+        for sqe in [Sqe { nsid, ..read(0, 1, page, 512) }, nvme::io::flush(Nsid(nsid))] {
+            let cid = host.cid();
+            host.post(&mut pair, sqe, cid);
+        }
+        host.ring(&pair);
+        host.run_until(host.now + Nanos::from_millis(1));
+        assert_eq!(host.reap(&mut pair, 9).iter().map(|cqe| cqe.status().kind()).collect::<Vec<_>>(), [expected; 2], "I/O to {nsid}");
+    }
 }
 
 #[test]
@@ -222,6 +245,18 @@ fn a_resized_namespace_is_reported_to_who_asked() {
 }
 
 #[test]
+fn a_list_of_changes_that_did_not_arrive_is_not_forgotten() {
+    let mut host = host();
+    host.device.resize(Nsid(1), 100);
+    let page = host.page(1);
+    let asked = |len, data| GetLogPage::new(lid::CHANGED_NAMESPACES, len, data).to_sqe();
+    assert_eq!(kind(&mut host, asked(4096, short(0x10, 4))), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(kind(&mut host, asked(2 << 20, short(page, 4096))), Status::INVALID_FIELD, "more than MDTS allows");
+    let list: ChangedNamespaces = log(&mut host, lid::CHANGED_NAMESPACES, false);
+    assert_eq!(list.iter().map(|n| n.0).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn simple_features_have_current_default_and_saved_values() {
     let mut host = host();
     let get = |host: &mut Host<TestPort>, id, select| host.admin(GetFeatures { select, ..GetFeatures::current(id) }.to_sqe()).result;
@@ -322,6 +357,9 @@ fn logs_tell_of_health_firmware_and_errors() {
     assert_eq!(kind(&mut host, GetLogPage::new(0x55, 64, short(page, 64)).to_sqe()), Status::INVALID_LOG_PAGE);
     let beyond = GetLogPage { offset: 4097, ..GetLogPage::new(lid::SMART, 64, short(page, 64)) };
     assert_eq!(kind(&mut host, beyond.to_sqe()), Status::INVALID_FIELD);
+    let of_one = GetLogPage { nsid: Nsid(1), ..GetLogPage::new(lid::SMART, 64, short(page, 64)) };
+    assert_eq!(kind(&mut host, of_one.to_sqe()), Status::INVALID_FIELD, "LPA says that there is none");
+    assert_eq!(kind(&mut host, GetLogPage { nsid: Nsid(0), ..of_one }.to_sqe()), Status::SUCCESS);
 }
 
 #[test]

@@ -56,6 +56,8 @@ const CAPACITY_EVERY: usize = 4;
 const STOLEN_BLOCKS: usize = 4;
 /// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
 const ENOUGH: usize = 30;
+/// I/Os that a block has to have: what it cost in all, divided by two or three, says more of chance than of a mode.
+const FEW: u64 = 10;
 /// A stretch of which a time line is drawn: four steps of a stepping load.
 const TIMELINE: Nanos = Nanos(4 * scenes::STEP.0);
 /// Such stretches of each mode, laid over each other.

@@ -42,9 +42,16 @@ impl Counted {
         self.cq_doorbells += other.cq_doorbells;
     }
 
-    /// `part` per I/O; 0 without any.
-    pub fn per_io(&self, part: f64) -> f64 {
-        if self.ios == 0 { 0.0 } else { part / self.ios as f64 }
+    /// Adds what the same threads did in a later stretch.
+    pub fn then(&mut self, later: &Counted) {
+        let wall = self.wall + later.wall;
+        self.merge(later);
+        self.wall = wall;
+    }
+
+    /// `part` per I/O; nothing is known of it without any.
+    pub fn per_io(&self, part: f64) -> Option<f64> {
+        (self.ios > 0).then(|| part / self.ios as f64)
     }
 
     /// `part` per second; 0 if nothing was measured.
@@ -53,7 +60,7 @@ impl Counted {
     }
 
     /// CPU time per I/O in nanoseconds.
-    pub fn cpu_ns_per_io(&self) -> f64 {
+    pub fn cpu_ns_per_io(&self) -> Option<f64> {
         self.per_io(self.cpu.0 as f64)
     }
 

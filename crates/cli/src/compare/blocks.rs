@@ -12,7 +12,7 @@ use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, PathMark, Progress, Ran, Rig, Snapshot, Worker};
+use crate::bench::{Control, Counted, PathMark, Progress, Ran, Rig, Snapshot, Worker, over_all};
 use crate::machine::{self, Machine};
 
 /// What one block measured, over all host threads.
@@ -164,6 +164,23 @@ impl Sample {
             let paced = op.intended.moments.n > 0;
             self.latency.merge(if paced { &op.intended } else { &op.lat });
         }
+    }
+
+    /// Blocks of one mode, equally long, as if they were one; `None` of none.
+    pub fn in_turn(blocks: &[&Sample]) -> Option<Sample> {
+        let (first, later) = blocks.split_first()?;
+        let mut sum = (*first).clone();
+        for block in later {
+            sum.gaps += block.gaps;
+            sum.iops += block.iops;
+            sum.counted.then(&block.counted);
+            sum.latency.merge(&block.latency);
+            sum.took += block.took;
+            sum.background = sum.background.zip(block.background).map(|(a, b)| a + b);
+        }
+        sum.iops /= blocks.len() as f64;
+        sum.paths = over_all(&blocks.iter().map(|block| block.paths.as_slice()).collect::<Vec<_>>());
+        Some(sum)
     }
 }
 

@@ -19,7 +19,7 @@ use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
 use super::results::{Labels, Record};
 use super::scenes::Setting;
-use super::stolen::Counters;
+use super::stolen::{self, Counters};
 use super::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS, statistics};
 use crate::machine::Machine;
 use crate::output::say;
@@ -206,11 +206,9 @@ impl Experiment<'_> {
         }
         let idle = statistics::median(&idle).unwrap_or(0.0);
         for (scene, at, from, to, ios) in readings {
-            if ios > 0 {
-                lost[scene][at].push(from.lost(&to, idle) / ios as f64);
-            }
+            lost[scene][at].push((from.lost(&to, idle), ios));
         }
-        Ok(lost.iter().map(|modes| modes.iter().map(|values| statistics::median(values)).collect()).collect())
+        Ok(lost.iter().map(|modes| modes.iter().map(|blocks| stolen::per_io(blocks)).collect()).collect())
     }
 
     /// By mode, blocks that were watched from their start on: what time lines are made of.

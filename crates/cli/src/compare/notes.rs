@@ -3,6 +3,7 @@
 use reap::Nanos;
 use workload::{Job, Rate};
 
+use super::FEW;
 use super::results::{Facts, Labels, Outcome};
 use super::scenes::{Effort, Setting};
 use crate::rows::table::{digits, ratio};
@@ -70,6 +71,7 @@ fn list(scenes: &[&Scene], of: impl Fn(&Scene) -> String) -> Vec<String> {
 /// What stands below the table, where `results` are those of `outcomes`.
 pub fn notes(facts: &Facts, outcomes: &[Outcome], results: &Results, machine: &str) -> Vec<String> {
     let mut lines = vec![format!("Machine: {machine}."), blocks(facts, outcomes)];
+    lines.extend(few(facts, outcomes));
     lines.extend(against_itself(results));
     if let (Some(offered), [outcome]) = (facts.offered, outcomes)
         && let Some(capacity) = outcome.capacity
@@ -103,6 +105,14 @@ fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
         outcomes.iter().map(|o| o.rounds).sum::<usize>(),
         facts.block.0 / 1_000_000
     )
+}
+
+/// That blocks have few I/Os.
+fn few(facts: &Facts, outcomes: &[Outcome]) -> Option<String> {
+    let most = outcomes.iter().map(|outcome| outcome.together).max().filter(|&most| most > 1)?;
+    let up_to = if outcomes.iter().all(|outcome| outcome.together == most) { "" } else { "up to " };
+    let block = facts.block.0 / 1_000_000;
+    Some(format!("Few I/Os: blocks of {block} ms have fewer than {FEW}, or none; {up_to}{most} rounds count as one."))
 }
 
 /// How far the first mode differs from itself: in the only scene, or at most in any.

@@ -7,10 +7,10 @@ use reap::Nanos;
 use serde_json::{Map, Value};
 use workload::{Histogram, Moments};
 
-use super::ENOUGH;
 use super::blocks::Sample;
 use super::contender::Contender;
 use super::statistics::{self, gaps_allowed};
+use super::{ENOUGH, FEW};
 use crate::args::once;
 use crate::bench::over_all;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
@@ -115,6 +115,8 @@ pub struct Outcome {
     pub blocks: (usize, usize),
     /// Gaps that a block may have had and be kept.
     pub gaps_allowed: u64,
+    /// Rounds that count as one because a block has few I/Os or none; 1 where it has enough.
+    pub together: usize,
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
 }
@@ -136,34 +138,54 @@ impl Outcome {
             .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref().filter(|s| s.gaps <= allowed)).collect())
             .collect();
         let used: usize = kept.iter().map(|rounds| rounds.iter().flatten().count()).sum();
+        let together = together(&kept);
+        let laid: Vec<Vec<Option<Sample>>> = kept.iter().map(|rounds| lay(rounds, together)).collect();
         let mut rows = Vec::new();
         for (at, mode) in labels.modes().iter().enumerate() {
-            let samples: Vec<&Sample> = kept[at].iter().copied().flatten().collect();
+            let samples: Vec<&Sample> = laid[at].iter().flatten().collect();
             let stolen = record.stolen.get(at).copied().flatten();
             rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
         Some(Outcome {
-            pairs: pairs(labels, &scene, &kept, rng),
+            pairs: pairs(labels, &scene, &laid, rng),
             scene,
             rows,
             rounds: record.rounds.len(),
             blocks: (used, all - used),
             gaps_allowed: allowed,
+            together,
             capacity,
         })
     }
 }
 
+/// How many rounds it takes until a block of each label has enough I/Os; at most all of them.
+fn together(kept: &[Vec<Option<&Sample>>]) -> usize {
+    let enough = |rounds: &Vec<Option<&Sample>>| {
+        let ios: u64 = rounds.iter().flatten().map(|s| s.counted.ios).sum();
+        (FEW as f64 * rounds.iter().flatten().count() as f64 / (ios as f64).max(f64::MIN_POSITIVE)).ceil() as usize
+    };
+    let all = kept.iter().map(Vec::len).max().unwrap_or(0);
+    kept.iter().map(enough).max().unwrap_or(1).min(all).max(1)
+}
+
+/// One label's `rounds`, as many of them as one as are to go `together`, or one more where they do not come out even.
+fn lay(rounds: &[Option<&Sample>], together: usize) -> Vec<Option<Sample>> {
+    let parts = (rounds.len() / together).max(1);
+    let part = |n: usize| &rounds[n * rounds.len() / parts..(n + 1) * rounds.len() / parts];
+    (0..parts).map(|n| Sample::in_turn(&part(n).iter().copied().flatten().collect::<Vec<_>>())).collect()
+}
+
 fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
-    let of = |figure: fn(&Sample) -> f64| samples.iter().map(|s| figure(s)).collect::<Vec<f64>>();
-    let median = |figure: fn(&Sample) -> f64| statistics::median(&of(figure)).unwrap_or(0.0);
+    let of = |figure: fn(&Sample) -> Option<f64>| samples.iter().filter_map(|s| figure(s)).collect::<Vec<f64>>();
+    let median = |figure: fn(&Sample) -> Option<f64>| statistics::median(&of(figure)).unwrap_or(0.0);
     Some(Row {
-        iops: Some(statistics::estimate(&of(|s| s.iops), rng)?),
-        cpu: Some(statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng)?),
+        iops: Some(statistics::estimate(&of(|s| Some(s.iops)), rng)?),
+        cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
-        messages: median(|s| s.counted.per_second(s.counted.messages)),
-        wakeups: median(|s| s.counted.per_second(s.counted.host.wakeups as f64)),
-        per_wakeup: median(|s| s.counted.completions_per_wakeup()),
+        messages: median(|s| Some(s.counted.per_second(s.counted.messages))),
+        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))),
+        per_wakeup: median(|s| Some(s.counted.completions_per_wakeup())),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
         paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
@@ -198,16 +220,16 @@ fn latencies(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Latencies {
     }
 }
 
-fn pairs(labels: &Labels, scene: &Scene, kept: &[Vec<Option<&Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+fn pairs(labels: &Labels, scene: &Scene, laid: &[Vec<Option<Sample>>], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Sample) -> Option<f64>;
     let figures: [(&'static str, Figure); 3] = [
         (IOPS, |s| Some(s.iops)),
-        (CPU, |s| Some(s.counted.cpu_ns_per_io())),
+        (CPU, |s| s.counted.cpu_ns_per_io()),
         (P50, |s| s.latency.histogram.as_ref()?.percentiles(&[50.0]).first().map(|&p| p as f64)),
     ];
     let mut pairs = Vec::new();
     for (figure, of) in figures {
-        let values: Vec<Vec<Option<f64>>> = kept.iter().map(|rounds| rounds.iter().map(|s| s.and_then(of)).collect()).collect();
+        let values: Vec<Vec<Option<f64>>> = laid.iter().map(|rounds| rounds.iter().map(|s| s.as_ref().and_then(of)).collect()).collect();
         for a in 0..labels.len() {
             for b in a + 1..labels.len() {
                 if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {

@@ -12,6 +12,8 @@ use std::thread;
 use anyhow::{Context, Result};
 use units::Nanos;
 
+use super::{FEW, statistics};
+
 /// Counting loops, one for each CPU; they end when this is dropped.
 pub struct Counters {
     loops: Vec<Arc<Loop>>,
@@ -79,6 +81,16 @@ impl Reading {
     }
 }
 
+/// What blocks lost per I/O, where each lost so much and had so many: the median; of blocks with few I/Os what they lost in all,
+/// since those that had none lost as well.
+pub fn per_io(blocks: &[(f64, u64)]) -> Option<f64> {
+    let (lost, ios) = blocks.iter().fold((0.0, 0), |sum, block| (sum.0 + block.0, sum.1 + block.1));
+    if blocks.iter().any(|(_, ios)| *ios < FEW) {
+        return (ios > 0).then(|| lost / ios as f64);
+    }
+    statistics::median(&blocks.iter().map(|(lost, ios)| lost / *ios as f64).collect::<Vec<_>>())
+}
+
 fn count(shared: &Loop, cpu: usize) {
     if hw::pin(cpu).is_err() || hw::sched_idle().is_err() {
         shared.refused.store(true, Relaxed);
@@ -109,6 +121,13 @@ mod tests {
         // One of two CPUs counted half of what it could have: 1000 ns of 4000.
         assert_eq!(from.lost(&to, idle), 1000.0);
         assert_eq!(idle_from.lost(&idle_to, idle), 0.0);
+    }
+
+    #[test]
+    fn blocks_without_an_io_lose_as_well() {
+        assert_eq!(per_io(&[(1e6, 0), (1e6, 2), (1e6, 0), (1e6, 2)]), Some(1e6));
+        assert_eq!(per_io(&[(1e6, 100), (9e6, 100), (1e6, 100), (1e6, 100)]), Some(1e4));
+        assert_eq!((per_io(&[(1e6, 0); 4]), per_io(&[])), (None, None));
     }
 
     #[test]

@@ -278,8 +278,8 @@ pub fn figures(ended: &[Ended]) -> Figures {
     Figures {
         ios: all.ios,
         wall_ns: all.wall.0,
-        cpu_ns_per_io: all.cpu_ns_per_io(),
-        notify_ns_per_io: all.per_io(all.notify_ns),
+        cpu_ns_per_io: all.cpu_ns_per_io().unwrap_or(0.0),
+        notify_ns_per_io: all.per_io(all.notify_ns).unwrap_or(0.0),
         messages: all.messages,
         wakeups: all.host.wakeups,
         sq_doorbells: all.sq_doorbells,

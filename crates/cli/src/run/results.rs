@@ -44,8 +44,8 @@ fn crowd(threads: usize, cpus: usize) -> String {
 fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
     Figures {
         mode: mode.to_string(),
-        cpu_ns_per_io: counted.cpu_ns_per_io(),
-        notify_ns_per_io: counted.per_io(counted.notify_ns),
+        cpu_ns_per_io: counted.cpu_ns_per_io().unwrap_or(0.0),
+        notify_ns_per_io: counted.per_io(counted.notify_ns).unwrap_or(0.0),
         messages: counted.messages.round() as u64,
         wakeups: counted.host.wakeups,
         completions_per_wakeup: counted.completions_per_wakeup(),

@@ -100,6 +100,32 @@ fn blocks_with_gaps_are_dropped_from_rows_and_pairs() {
 }
 
 #[test]
+fn blocks_with_few_ios_count_together() {
+    // One I/O in each third block of 100 ms; the second mode spins all the time.
+    let block = |ios: u64, cpu: Nanos| {
+        let counted = Counted { ios, wall: Nanos::from_millis(100), cpu, ..Counted::default() };
+        Some(Sample { iops: ios as f64 * 10.0, counted, ..Sample::default() })
+    };
+    let spun = |ios| block(ios, Nanos::from_millis(100));
+    let slept = |ios| block(ios, Nanos(ios * 5_000));
+    let rounds = |n: u64| (0..n).map(|n| u64::from(n % 3 == 0)).map(|ios| vec![slept(ios), spun(ios), slept(ios)]).collect();
+    let labels = labels(&["interrupt", "poll"]);
+    let all = outcome(&labels, &Record { rounds: rounds(180), ..Record::default() }, None).unwrap();
+    assert_eq!((all.together, all.blocks), (30, (540, 0)));
+    let figures: Vec<_> = all.rows.iter().map(|row| (row.iops.unwrap().value.round(), row.cpu.unwrap().value)).collect();
+    assert_eq!(figures, [(3.0, 5_000.0), (3.0, 300e6)]);
+    assert_eq!(against_first(&all, "poll", CPU).value, 60_000.0);
+    // Fewer in all than ten: one sum. None at all: nothing is known of what an I/O costs.
+    let few = outcome(&labels, &Record { rounds: rounds(4), ..Record::default() }, None).unwrap();
+    assert_eq!((few.together, few.rows[1].cpu.unwrap().value), (4, 200e6));
+    let none = outcome(&labels, &Record { rounds: vec![vec![slept(0), spun(0), slept(0)]; 4], ..Record::default() }, None).unwrap();
+    assert!(none.rows.iter().all(|row| row.cpu.is_none()) && none.pairs.is_empty(), "{none:?}");
+    // Ten to a block are enough.
+    let enough = outcome(&labels, &Record { rounds: vec![vec![slept(10), spun(10), slept(10)]; 4], ..Record::default() }, None).unwrap();
+    assert_eq!((enough.together, enough.rows[1].cpu.unwrap().value), (1, 10e6));
+}
+
+#[test]
 fn a_load_is_a_part_of_the_capacity() {
     let mut record = record(30);
     record.capacity = vec![sample(400, 0), sample(500, 0), sample(4000, 0)];

@@ -213,6 +213,9 @@ impl Adaptive {
         }
         // A look that ended a spin came later than the policy was asked.
         let sent = self.taken.take().map(|(age, asked)| seen.met_at.unwrap_or(asked) - age);
+        if let Some((quick, spent)) = self.step.spins.take() {
+            self.yields.spun(quick, spent, self.flight.gone(seen.in_flight));
+        }
         self.flight.keep(seen.in_flight, sent, &self.service);
         self.holds.under = Nanos::ZERO;
         if let Some(until) = put_off {
@@ -297,7 +300,7 @@ impl Adaptive {
             return plan;
         }
         let allowance = if keeps_up { Nanos::ZERO } else { self.allowance(seen) };
-        if let Some(last) = self.sooner_than_a_nap(now, allowance).filter(|_| !seen.cpu_wanted) {
+        if let Some(last) = self.sooner_than_a_nap(now, seen.in_flight, allowance).filter(|_| !seen.cpu_wanted) {
             return self.spin(now, last - now);
         }
         if let Some(until) = self.gather(now, seen, first, allowance) {

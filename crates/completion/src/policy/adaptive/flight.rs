@@ -73,6 +73,11 @@ impl Flight {
         }
     }
 
+    /// How many have completed since, if only so many are in flight.
+    pub(super) fn gone(&self, in_flight: u32) -> u32 {
+        self.commands.saturating_sub(in_flight)
+    }
+
     fn batches(&self) -> impl DoubleEndedIterator<Item = &Sent> {
         (self.left..self.begun).filter_map(|at| self.ring[at % BATCHES].as_ref())
     }

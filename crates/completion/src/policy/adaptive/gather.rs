@@ -96,10 +96,26 @@ impl Adaptive {
 
     /// When most of what is in flight has completed, if spinning until then costs less than a nap, and a caller without room has to
     /// catch up: nothing more can come meanwhile, so that a nap finds no more than the spin, and gives him room later.
-    pub(super) fn sooner_than_a_nap(&self, now: Nanos, allowed: Nanos) -> Option<Nanos> {
+    pub(super) fn sooner_than_a_nap(&mut self, now: Nanos, in_flight: u32, allowed: Nanos) -> Option<Nanos> {
+        if self.slack == LatencySlack::UNLIMITED {
+            return self.cheaper_than_a_nap(now, in_flight);
+        }
         let (last, all) = (self.last(now), self.flight.last(now, &self.service, Some(0)));
         let lags = self.hurries() && self.pace.lags(now, self.tolerated(allowed));
         (lags && now < last && all - now <= self.timers.cost).then_some(last)
+    }
+
+    /// The same where any time will do: wherever spinning finds entries for less, if so many wait for room that he has none either
+    /// once all have come. Whoever has some is ahead of his clock, which is what costs wake-ups.
+    fn cheaper_than_a_nap(&mut self, now: Nanos, in_flight: u32) -> Option<Nanos> {
+        let (last, quick) = (self.flight.last(now, &self.service, None), self.flight.quick(now, &self.service));
+        let soon = quick > 0 && now < last && last - now <= self.timers.cost;
+        if !soon || !self.crowded || self.pace.backlog(now) < u64::from(in_flight) {
+            return None;
+        }
+        let pays = self.yields.spin_pays(quick, self.timers.cost);
+        self.step.spins = pays.then_some((quick, Nanos::ZERO));
+        pays.then_some(last)
     }
 
     /// When most of what is in flight has completed; where the caller waits for room, half of it: the sooner he has some the

@@ -32,6 +32,8 @@ pub(super) struct Step {
     pub(super) patient: Option<(u32, bool)>,
     /// It naps to gather so many, the last of which is due at this instant.
     pub(super) gathers: Option<(u32, Nanos)>,
+    /// It spins because that finds as many that are not slow for less than a nap; and has spent so much.
+    pub(super) spins: Option<(u32, Nanos)>,
 }
 
 /// The wait under way: from a look in vain to the next that finds something.
@@ -127,6 +129,7 @@ impl Adaptive {
             Doing::Nothing => {}
             Doing::Spin => {
                 spent = over - self.step.asked;
+                self.step.spins = self.step.spins.map(|(quick, _)| (quick, spent));
                 if let Some(wait) = &mut self.wait {
                     wait.spun += spent;
                     wait.came = (seen.pending || seen.met_at.is_some()).then_some(over);

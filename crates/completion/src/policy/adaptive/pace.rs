@@ -131,7 +131,7 @@ impl Pace {
     }
 
     /// How many wait for room: as he says, or if his rate is what it was.
-    fn backlog(&self, now: Nanos) -> u64 {
+    pub(super) fn backlog(&self, now: Nanos) -> u64 {
         let Some(ahead) = self.ahead.filter(|_| self.gap > 0) else { return 0 };
         if let Some(due) = self.due {
             return (now - due).0 / self.gap;

@@ -13,6 +13,9 @@ const BUCKETS: usize = 10;
 /// Waits over which the average forgets, as a power of two.
 const MEMORY_LOG2: u32 = 3;
 
+/// Spins over which the averages of what they cost and find forget, as a power of two.
+const SPINS_LOG2: u32 = 6;
+
 #[derive(Clone, Debug)]
 pub(super) struct Waits {
     /// In nanoseconds; `None`: no wait yet.
@@ -86,6 +89,8 @@ pub(super) struct Yields {
     sleep: [u32; BUCKETS],
     /// Messages that a sleep has taken, whatever was overdue; 0: not known.
     messages: [u32; BUCKETS],
+    /// What a spin for a caller without room has cost, and what it has found: by powers of two of those that are not slow.
+    spin: [(Nanos, u32); BUCKETS],
 }
 
 /// One entry.
@@ -96,7 +101,7 @@ const HOPED: u32 = 2 * ONE;
 
 impl Yields {
     pub(super) fn new() -> Yields {
-        Yields { nap: [HOPED; BUCKETS], sleep: [ONE; BUCKETS], messages: [0; BUCKETS] }
+        Yields { nap: [HOPED; BUCKETS], sleep: [ONE; BUCKETS], messages: [0; BUCKETS], spin: [(Nanos::ZERO, ONE / 4); BUCKETS] }
     }
 
     /// Whether a nap that costs so much finds entries for less than a sleep does, of which each but the first sends a
@@ -106,6 +111,25 @@ impl Yields {
         let (napped, slept) = (u64::from(self.nap[at]), u64::from(self.sleep[at].max(ONE)));
         let sleep = sleep.0 + message.0.saturating_mul(slept - u64::from(ONE)) / u64::from(ONE);
         nap.0.saturating_mul(slept) <= sleep.saturating_mul(napped)
+    }
+
+    /// Whether spinning finds entries for less than a nap that costs so much, and finds all of as many. A device at its limit brings
+    /// one after the other, and there it does not. What was seen of spinning is forgotten slowly, so that it is tried again.
+    pub(super) fn spin_pays(&mut self, quick: u32, nap: Nanos) -> bool {
+        let (cost, found) = &mut self.spin[Waits::bucket(quick)];
+        let pays = cost.0.saturating_mul((quick * ONE).into()) <= nap.0.saturating_mul((*found).into());
+        if !pays {
+            *cost = Nanos(cost.0 - (cost.0 >> 8));
+        }
+        pays
+    }
+
+    /// A spin for so many has cost so much and found so many. One says little: of those that were sent one after the other the first
+    /// ends it, and the others cost nothing.
+    pub(super) fn spun(&mut self, quick: u32, spent: Nanos, entries: u32) {
+        let (cost, found) = &mut self.spin[Waits::bucket(quick)];
+        *cost = Nanos(cost.0 - (cost.0 >> SPINS_LOG2) + (spent.0 >> SPINS_LOG2));
+        *found = *found - (*found >> SPINS_LOG2) + ((entries.min(WEIGHT) * ONE) >> SPINS_LOG2);
     }
 
     /// A sleep with so many in flight has taken so many messages.

@@ -125,3 +125,29 @@ fn naps(messages: u32) -> u32 {
 fn it_naps_where_sleeps_have_taken_many_messages() {
     assert!(naps(8) > 300 && naps(1) < 40, "{} {}", naps(8), naps(1));
 }
+
+/// A device at its limit brings one entry after the other, whenever each is due.
+#[test]
+fn spinning_is_given_up_where_it_finds_one_after_the_other() {
+    let nap = Nanos(16_000);
+    let pays = |apart: u64| {
+        let mut yields = Yields::new();
+        (0..200).for_each(|_| yields.spun(32, Nanos(apart), 1));
+        yields.spin_pays(32, nap)
+    };
+    assert!(!pays(1_600));
+    // The twin's entries come faster than a nap finds them, by one that came late as well.
+    assert!(pays(100));
+    let mut yields = Yields::new();
+    assert!(yields.spin_pays(32, nap), "nothing is known");
+    (0..200).for_each(|n| yields.spun(32, Nanos(if n % 8 == 0 { 3_000 } else { 0 }), 16));
+    assert!(yields.spin_pays(32, nap));
+}
+
+#[test]
+fn and_tried_again() {
+    let mut yields = Yields::new();
+    (0..200).for_each(|_| yields.spun(32, Nanos(1_600), 1));
+    let refused = (0..10_000).take_while(|_| !yields.spin_pays(32, Nanos(16_000))).count();
+    assert!((100..1_000).contains(&refused), "{refused}");
+}

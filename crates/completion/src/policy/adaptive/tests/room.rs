@@ -177,7 +177,14 @@ fn a_caller_who_lags_behind_is_spun_for_where_a_nap_takes_longer() {
     assert!(!spins(300, 20_000, slack), "spinning costs more");
     assert!(!spins(32, 2_000, slack), "he hardly lags behind");
     assert!(!spins(300, 2_000, LatencySlack::per_mille(1_000_000)), "he may");
-    assert!(!spins(300, 2_000, LatencySlack::UNLIMITED), "any time will do");
+}
+
+#[test]
+fn where_any_time_will_do_it_spins_if_that_finds_them_for_less() {
+    let spins = |late, age| matches!(plan_with_backlog(late, age, LatencySlack::UNLIMITED), Plan::Spin { .. });
+    assert!(spins(u64::from(ROOM) + 1, 2_000), "a nap costs 2.4 µs");
+    assert!(!spins(u64::from(ROOM) + 1, 20_000), "spinning costs more");
+    assert!(!spins(u64::from(ROOM) / 2, 2_000), "he would be ahead of his clock then");
 }
 
 /// What it does when it wakes for the caller's instant, `late` after the only one in flight was due; the caller goes on every

@@ -47,6 +47,8 @@ const AGREEMENT: f64 = 1.1;
 /// The ratio up to which a setting is good enough: better by as much as the goal lets it be worse. What is as good on one half of the
 /// seeds then meets the goal on another that agrees with it.
 const GOOD: f64 = 1.0 / GOAL;
+/// The ratio up to which two settings are the same.
+const ALIKE: f64 = 1.01;
 /// So many times the I/Os has a device that alternates between phases.
 pub const PHASED: u64 = 2;
 /// I/Os of the closed loop that measures what `poll` reaches.
@@ -65,7 +67,7 @@ pub struct Cell {
     pub load: u32,
 }
 
-/// How often the knob is set finer, between a cell's best setting and its neighbours.
+/// How often the knob is set finer.
 pub const REFINEMENTS: usize = 3;
 
 /// What is swept.
@@ -218,6 +220,11 @@ impl Halves {
         Halves { quarters: [least(0), least(1)], ..*self }.worst(other)
     }
 
+    /// Whether two settings are so much alike that those between them are, too.
+    fn is_like(&self, next: &Halves) -> bool {
+        self.choosing.ratio(&next.choosing).max(next.choosing.ratio(&self.choosing)) < ALIKE
+    }
+
     /// What part of the way from this setting to the next p99 and CPU time are as far from the other's, if both change evenly
     /// in the logarithm.
     fn meets(&self, next: &Halves, other: &Halves) -> f64 {
@@ -262,17 +269,20 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
 }
 
 /// Settings of the knob, which has no steps, where one may be better than the best against a mode on the first half of the seeds:
-/// half-way from it to its neighbours, and where the curve should meet the mode's figures between the two that leave most room
-/// for it. None if it is within 3 % of the mode already. `settings` in the order of the knob.
+/// half-way from it to its neighbours, unless they are alike; and between the two that leave most room for a better one, half-way and
+/// where the curve should meet the mode's figures. (By the latter alone the search creeps towards a bend from one side.) None if it is
+/// within 3 % of the mode already. `settings` in the order of the knob.
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
     let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
     let between = |first: usize, part: f64| part_way(settings[first].0, settings[first + 1].0, part);
     let room = |first: usize| halves[first].between(&halves[first + 1], other);
     let roomiest = (0..settings.len() - 1).min_by(|&a, &b| room(a).total_cmp(&room(b)));
-    let meets = roomiest.map(|first| between(first, halves[first].meets(&halves[first + 1], other)));
+    let within = roomiest.filter(|&first| room(first) < halves[at].worst(other));
+    let within = within.map(|first| [0.5, halves[first].meets(&halves[first + 1], other)].map(|part| between(first, part)));
     let around = [at.checked_sub(1), Some(at)].into_iter().flatten().filter(|first| first + 1 < settings.len());
-    let mut more: Vec<LatencySlack> = around.map(|first| between(first, 0.5)).chain(meets).collect();
+    let around = around.filter(|&first| !halves[first].is_like(&halves[first + 1]));
+    let mut more: Vec<LatencySlack> = around.map(|first| between(first, 0.5)).chain(within.into_iter().flatten()).collect();
     more.sort();
     more.dedup();
     more.retain(|slack| settings.iter().all(|(known, _)| known != slack));

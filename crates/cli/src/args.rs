@@ -250,7 +250,7 @@ pub struct SimArgs {
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on; several give intervals [default: the scenario's, or 1]. With --sweep: how many a cell may
+    /// How many seeds, from the first on; six give intervals [default: the scenario's, or 1]. With --sweep: how many a cell may
     /// have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
     pub seeds: Option<u32>,

@@ -8,15 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workload::report::PathFigures;
 
-/// A figure and its 95 % interval.
+/// A figure and, where enough stands behind it, its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median, or the percentile.
     pub value: f64,
-    /// 2.5 % of the resamples are below.
-    pub low: f64,
-    /// 2.5 % are above.
-    pub high: f64,
+    /// From where to where: 2.5 % of the resamples are below, and 2.5 % above.
+    pub interval: Option<[f64; 2]>,
 }
 
 /// What the modes of some rows were up against: rows of one scene are compared with each other.

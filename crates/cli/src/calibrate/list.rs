@@ -219,7 +219,8 @@ impl Derived<'_> {
 }
 
 fn directly(e: Estimate) -> String {
-    format!("measured, {:.0}–{:.0}", e.low, e.high)
+    let between = e.interval.map_or(String::new(), |[low, high]| format!(", {low:.0}–{high:.0}"));
+    format!("measured{between}")
 }
 
 /// The price list as a file that scenarios can name.
@@ -278,8 +279,8 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("an embedded device's thread: each command", found.serve),
     ];
     for (what, estimate) in lines {
-        let (value, interval) =
-            estimate.map_or(("–".into(), "not measured".into()), |e| (digits(e.value), format!("{}–{}", digits(e.low), digits(e.high))));
+        let between = |e: Estimate| e.interval.map_or("too few samples".into(), |[low, high]| format!("{}–{}", digits(low), digits(high)));
+        let (value, interval) = estimate.map_or(("–".into(), "not measured".into()), |e| (digits(e.value), between(e)));
         measured.add_row(vec![Cell::new(what), right(value), right(interval)]);
     }
     let mut list = new(&["price", "ns", "how"]);

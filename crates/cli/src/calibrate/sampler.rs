@@ -41,7 +41,7 @@ impl<'a> Sampler<'a> {
             }
             samples.push(sample()?);
         }
-        let mut figures = [Estimate { value: 0.0, low: 0.0, high: 0.0 }; N];
+        let mut figures = [Estimate { value: 0.0, interval: None }; N];
         for (n, figure) in figures.iter_mut().enumerate() {
             let values: Vec<f64> = samples.iter().filter_map(|sample| sample.get(n).copied()).collect();
             *figure = statistics::estimate(&values, &mut self.rng)?;
@@ -73,8 +73,8 @@ mod tests {
                 Some([7.0, n])
             })
             .unwrap();
-        assert_eq!((a.low, a.value, a.high), (7.0, 7.0, 7.0));
-        assert!(b.low < b.value && b.value < b.high && (10.0..24.0).contains(&b.value), "{b:?}");
+        assert_eq!((a.value, a.interval), (7.0, Some([7.0, 7.0])));
+        assert!(b.interval.is_some_and(|[low, high]| low < b.value && b.value < high) && (10.0..24.0).contains(&b.value), "{b:?}");
     }
 
     #[test]

@@ -143,12 +143,12 @@ pub fn awake(sampler: &mut Sampler<'_>, other: usize, sleep: Nanos, delay: Estim
         let Some(woken) = across(sampler, other, pause)? else { return Ok(None) };
         let high = pause.0 as f64;
         if woken.delay.value > delay.value / 2.0 {
-            return Ok(Some(Estimate { value: high, low, high }));
+            return Ok(Some(Estimate { value: high, interval: Some([low, high]) }));
         }
         low = high;
     }
     let high = sleep.0 as f64;
-    Ok(Some(Estimate { value: high, low, high }))
+    Ok(Some(Estimate { value: high, interval: Some([low, high]) }))
 }
 
 /// A sleep that the other CPU ends after `pause`: CPU time of the sleeper, delay, and what the signal costs its giver.
@@ -204,8 +204,8 @@ pub fn caught(sampler: &mut Sampler<'_>, other: usize, deep: Estimate) -> Result
         Some([within, (each(cpu, n) - each(others[1], others[0])).max(0.0), each(delay, n), each(signal, n)])
     });
     let found = found.map(|[within, cpu, delay, signal]| Caught { within, cpu, delay, signal });
-    // Fewer than in one of the steps are sleeps that something else has prolonged.
-    Ok(found.filter(|caught| caught.within.low >= CATCH_STEP.0 as f64))
+    // Fewer than in one of the steps are sleeps that something else has prolonged; so may be what too few samples say.
+    Ok(found.filter(|caught| caught.within.interval.is_some_and(|[least, _]| least >= CATCH_STEP.0 as f64)))
 }
 
 /// Sleeps that a thread on another CPU ends.

@@ -6,6 +6,7 @@ use workload::{Job, Rate};
 use super::FEW;
 use super::results::{Facts, Labels, Outcome};
 use super::scenes::{Effort, Setting};
+use super::statistics::FEWEST;
 use crate::rows::table::{digits, ratio};
 use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 
@@ -160,8 +161,13 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
         (false, true) => "intended start (at load 100, a closed loop: from the decision to issue)",
         (false, false) => "decision to issue",
     };
+    let intervals = if results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
+        ", below them their 95 % interval (where the table is narrow, half of it)".to_owned()
+    } else {
+        format!("; an interval takes {FEWEST} of them")
+    };
     format!(
-        "Medians over blocks, below them their 95 % interval (where the table is narrow, half of it). ÷ first: against {}, paired by round. \
+        "Medians over blocks (latencies: percentiles of all blocks together){intervals}. ÷ first: against {}, paired by round. \
          CPU: of the host's threads, load generator included. stolen: work that a loop at idle priority loses on the host's CPU, which \
          counts interrupts and idle exits as well. notify: the device's time for sending messages. Latencies: from the {paced} until \
          the completion was found; a percentile is shown if 20 samples lie above it.",

@@ -1,4 +1,5 @@
-//! The results for scripts: schema 1. What was not measured, or has too few samples behind it, is null.
+//! The results for scripts: schema 1. What was not measured, or has too few samples behind it, is null; so is an
+//! interval of fewer than six blocks or seeds.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -68,7 +69,7 @@ struct JsonPair<'a> {
     b: &'a str,
     figure: &'a str,
     ratio: f64,
-    ci: [f64; 2],
+    ci: Option<[f64; 2]>,
     #[serde(flatten)]
     scene: &'a Scene,
 }
@@ -139,7 +140,7 @@ impl JsonLatencies {
 impl<'a> JsonPair<'a> {
     fn new(pair: &'a Pair) -> JsonPair<'a> {
         let Pair { scene, a, b, figure, ratio } = pair;
-        JsonPair { a, b, figure, ratio: ratio.value, ci: [ratio.low, ratio.high], scene }
+        JsonPair { a, b, figure, ratio: ratio.value, ci: ratio.interval, scene }
     }
 }
 
@@ -148,7 +149,7 @@ fn value(estimate: Option<Estimate>) -> Option<f64> {
 }
 
 fn interval(estimate: Option<Estimate>) -> Option<[f64; 2]> {
-    estimate.map(|e| [e.low, e.high])
+    estimate.and_then(|e| e.interval)
 }
 
 #[cfg(test)]

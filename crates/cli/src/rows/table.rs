@@ -157,26 +157,30 @@ fn table(all: &Results, scenes: &[&Scene], width: u16) -> Table {
 }
 
 fn against_first(all: &Results, row: &Row, figure: &str, style: Style) -> String {
-    match (all.against_first(&row.scene, &row.mode, figure), style) {
-        (Some(e), Style::Wide) => format!("{:.2}\n{:.2}–{:.2}", e.value, e.low, e.high),
-        (Some(e), Style::Narrow) => format!("{:.2}\n±{:.2}", e.value, (e.high - e.low) / 2.0),
-        (None, _) if all.first(&row.scene) == Some(&row.mode) => "1".to_owned(),
-        (None, _) => "–".to_owned(),
+    let Some(e) = all.against_first(&row.scene, &row.mode, figure) else {
+        return if all.first(&row.scene) == Some(&row.mode) { "1" } else { "–" }.to_owned();
+    };
+    match (e.interval, style) {
+        (None, _) => format!("{:.2}", e.value),
+        (Some([low, high]), Style::Wide) => format!("{:.2}\n{low:.2}–{high:.2}", e.value),
+        (Some([low, high]), Style::Narrow) => format!("{:.2}\n±{:.2}", e.value, (high - low) / 2.0),
     }
 }
 
-/// `1.002 (0.99–1.01)`
+/// `1.002 (0.990–1.010)`
 pub fn ratio(estimate: &Estimate) -> String {
-    format!("{:.3} ({:.3}–{:.3})", estimate.value, estimate.low, estimate.high)
+    let between = estimate.interval.map_or(String::new(), |[low, high]| format!(" ({low:.3}–{high:.3})"));
+    format!("{:.3}{between}", estimate.value)
 }
 
 /// The value, and in the line below it the interval.
 fn with_interval(estimate: Option<Estimate>, unit: f64, style: Style) -> String {
-    match (estimate, style) {
-        (Some(e), _) if e.low == e.high => digits(e.value / unit),
-        (Some(e), Style::Wide) => format!("{}\n{}–{}", digits(e.value / unit), digits(e.low / unit), digits(e.high / unit)),
-        (Some(e), Style::Narrow) => format!("{}\n±{}%", digits(e.value / unit), percent((e.high - e.low) * 50.0 / e.value.max(1e-9))),
-        (None, _) => "–".to_owned(),
+    let Some(e) = estimate else { return "–".to_owned() };
+    let value = digits(e.value / unit);
+    match (e.interval.filter(|[low, high]| low < high), style) {
+        (None, _) => value,
+        (Some([low, high]), Style::Wide) => format!("{value}\n{}–{}", digits(low / unit), digits(high / unit)),
+        (Some([low, high]), Style::Narrow) => format!("{value}\n±{}%", percent((high - low) * 50.0 / e.value.max(1e-9))),
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
 fn near(value: f64) -> Option<Estimate> {
-    Some(Estimate { value, low: value * 0.99, high: value * 1.01 })
+    Some(Estimate { value, interval: Some([value * 0.99, value * 1.01]) })
 }
 
 fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
@@ -47,7 +47,13 @@ pub fn with_paths() -> Results {
 }
 
 fn pair(scene: &Scene, a: &str, b: &str, figure: &'static str, ratio: f64) -> Pair {
-    Pair { scene: scene.clone(), a: a.into(), b: b.into(), figure, ratio: Estimate { value: ratio, low: ratio - 0.01, high: ratio + 0.01 } }
+    Pair {
+        scene: scene.clone(),
+        a: a.into(),
+        b: b.into(),
+        figure,
+        ratio: Estimate { value: ratio, interval: Some([ratio - 0.01, ratio + 0.01]) },
+    }
 }
 
 fn scene(load_pct: f64, qd: u64) -> Scene {

@@ -25,8 +25,8 @@ fn two_modes_make_a_table_and_a_file() {
         assert!(row["iops"].as_f64().unwrap() > 0.0 && row["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["lat_ns"]["p50"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["stolen_ns_per_io"].is_number(), "{row}");
-        let ci = row["ci"]["iops"].as_array().unwrap();
-        assert!(ci[0].as_f64() <= row["iops"].as_f64() && row["iops"].as_f64() <= ci[1].as_f64(), "{row}");
+        // One round, or one and a half: no interval of that.
+        assert!(row["ci"]["iops"].is_null(), "{row}");
     }
     let pairs = results["pairs"].as_array().unwrap();
     let named: BTreeSet<&str> = pairs.iter().map(|pair| pair["figure"].as_str().unwrap()).collect();

@@ -4,7 +4,7 @@ use units::Nanos;
 use super::*;
 
 fn e(value: f64) -> Option<Estimate> {
-    Some(Estimate { value, low: value * 0.9, high: value * 1.1 })
+    Some(Estimate { value, interval: Some([value * 0.9, value * 1.1]) })
 }
 
 fn found() -> Found {

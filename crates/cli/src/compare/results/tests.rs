@@ -62,7 +62,7 @@ fn rows_are_medians_and_pairs_are_paired() {
     assert!((first.messages - 100_000.0).abs() < 1.0, "{}", first.messages);
     // The machine's speed varies threefold, the ratio not at all.
     let ratio = against_first(&all, "poll", IOPS);
-    assert_eq!((ratio.value, ratio.low, ratio.high), (1.5, 1.5, 1.5));
+    assert_eq!((ratio.value, ratio.interval), (1.5, Some([1.5, 1.5])));
     assert_eq!(against_first(&all, "interrupt (A/A)", CPU).value, 1.0);
     let named: Vec<String> = all.pairs.iter().filter(|p| p.figure == IOPS).map(|p| format!("{} {}", p.a, p.b)).collect();
     assert_eq!(named, ["interrupt poll", "interrupt interrupt (A/A)", "poll interrupt (A/A)"]);
@@ -91,8 +91,8 @@ fn blocks_with_gaps_are_dropped_from_rows_and_pairs() {
     }
     let all = outcome(&labels, &record, None).unwrap();
     assert_eq!((all.blocks, all.gaps_allowed), ((115, 5), 0));
-    assert_eq!(against_first(&all, "poll", IOPS).high, 1.5);
-    assert!(all.rows[1].iops.unwrap().high <= 450_000.0);
+    assert_eq!(against_first(&all, "poll", IOPS).interval, Some([1.5, 1.5]));
+    assert!(all.rows[1].iops.unwrap().interval.unwrap()[1] <= 450_000.0);
     // With fewer rounds there would not be enough left: they are kept, and that is said.
     record.rounds.truncate(20);
     let few = outcome(&labels, &record, None).unwrap();

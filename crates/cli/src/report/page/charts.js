@@ -8,6 +8,8 @@ const loadWords = (load) => (load === 100 ? "load 100 %, closed loop" : load > 0
 
 const byMode = (some, make) => d3.groups(some, (row) => row.mode).flatMap(([mode, own]) => make(own, mode));
 
+const POOLED = "Latencies are percentiles of all blocks (or seeds) together, the others medians; an interval takes six.";
+
 // The lower envelope: rows than which no other is both cheaper and sooner.
 function front(some, x, y) {
   const sorted = [...some].sort((a, b) => a[x] - b[x] || a[y] - b[y]);
@@ -122,7 +124,7 @@ function figuresChart() {
     const known = some.filter((row) => row[figure] > 0);
     return panel(heading, (width) => forest(known, figure, format, width), { height: forestHeight(known) });
   });
-  return panels.length ? chart("figures", "Figure by figure", "The value of each mode and its 95 % interval.", panels, { width: 380 }) : null;
+  return panels.length ? chart("figures", "Figure by figure", `The value of each mode and its 95 % interval. ${POOLED}`, panels, { width: 380 }) : null;
 }
 
 // Ratios to the first mode, block against block of the same round.
@@ -134,7 +136,8 @@ function ratioChart() {
   const name = { iops: "IOPS", cpu_ns_per_io: "CPU per I/O", lat_p50: "Median latency" };
   const pairs = (data.results.pairs ?? []).filter(here).map((pair) => {
     const row = { name: pair.b, mode: modeOf(pair.b.replace(/ \(A\/A\)$/, "")), figure: pair.figure, ratio: pair.ratio, intervals: { ratio: pair.ci } };
-    row.words = `${pair.b} ÷ ${pair.a}\n${name[pair.figure] ?? pair.figure}  × ${pair.ratio.toFixed(3)}  (${pair.ci[0].toFixed(3)} – ${pair.ci[1].toFixed(3)})`;
+    const between = pair.ci ? `  (${pair.ci[0].toFixed(3)} – ${pair.ci[1].toFixed(3)})` : "";
+    row.words = `${pair.b} ÷ ${pair.a}\n${name[pair.figure] ?? pair.figure}  × ${pair.ratio.toFixed(3)}${between}`;
     return row;
   }).filter((row) => row.mode.shown);
   if (!pairs.length) return null;

@@ -24,7 +24,7 @@ function tableChart() {
   }
   const head = element("tr", {}, ...used.map(heading));
   const body = some.map((row) => element("tr", {}, ...used.map((column) => cell(row, column))));
-  return tableFigure("table", "In numbers", "Medians, below them their 95 % interval where one was measured. A heading sorts.", head, body);
+  return tableFigure("table", "In numbers", `Below the figures their 95 % intervals. ${POOLED} A heading sorts.`, head, body);
 }
 
 const PATH_COLUMNS = [

@@ -11,7 +11,7 @@ use workload::{Histogram, Moments};
 
 use super::figures::Figures;
 use crate::bench::over_all;
-use crate::compare::statistics;
+use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
 
 /// Keys of what only a simulator knows.
@@ -213,10 +213,11 @@ pub fn machine(scenario: &Scenario) -> String {
 }
 
 fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
-    let intervals = if seeds > 1 {
-        format!("Medians over {seeds} seeds, below them their 95 % interval.")
-    } else {
-        format!("One seed, {}: --seeds N gives intervals.", scenario.seed)
+    let medians = format!("Medians over {seeds} seeds (latencies: percentiles of all seeds together)");
+    let intervals = match seeds {
+        ..=1 => format!("One seed, {}: --seeds {FEWEST} gives intervals.", scenario.seed),
+        2..FEWEST => format!("{medians}; an interval takes {FEWEST}."),
+        _ => format!("{medians}, below them their 95 % interval."),
     };
     let from = if scene(scenario).load_pct == 0.0 { "intended start" } else { "decision to issue" };
     vec![format!(

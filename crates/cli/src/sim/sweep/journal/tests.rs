@@ -19,7 +19,7 @@ fn sweep(seed: u64) -> Map<String, Value> {
 /// Figures that need all of their digits.
 fn ran(n: u32) -> Ran {
     let third = f64::from(n) / 3.0 + 1e-13;
-    let estimate = Some(Estimate { value: third, low: third / 7.0, high: 0.1 + 0.2 });
+    let estimate = Some(Estimate { value: third, interval: Some([third / 7.0, 0.1 + 0.2]) });
     let mut row = Row { mode: format!("adaptive@{n}%"), cpu: estimate, ..Row::default() };
     row.latency.curve = vec![(0.1, third), (99.9, 5e-324)];
     row.extra.insert("capacity_iops".into(), (1e6 / 7.0).into());

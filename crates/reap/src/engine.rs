@@ -92,6 +92,10 @@ impl Place {
             }
             match state.plan(queues, now, until) {
                 Plan::Look { budget } => now = state.look(queues, budget, now),
+                // To somebody's next instant, which he does not wait for.
+                Plan::Spin { .. } if until != Nanos::MAX && !for_others && lent(queues).all(|queue| queue.in_flight() == 0) => {
+                    break Ended::Idle;
+                }
                 Plan::Spin { until: end } => now = state.spin(queues, now, end.min(until), &enough),
                 Plan::Nap { until: end } | Plan::Sleep { until: end } => now = self.sleep(state, queues, end.min(until), &enough)?,
                 Plan::Rest if !for_others => break Ended::Idle,

@@ -56,6 +56,9 @@ const MARGIN: u64 = 6;
 /// So many sleeps a sleep counts as where the caller falls behind: half of the margin may be spun then, and the rest naps and sleeps.
 const KEEPS_UP: u64 = MARGIN / 2;
 
+/// A caller's instants are dense if there are so many in the CPU time of a nap: two in what is spent before the thread blocks.
+const DENSE: u64 = 6;
+
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
 
@@ -205,7 +208,7 @@ impl Adaptive {
         }
         if seen.in_flight == 0 {
             self.wait = None;
-            return Plan::Rest;
+            return self.attends(now, seen).map_or(Plan::Rest, |until| Plan::Spin { until });
         }
         self.crowded = seen.goes_on_at.is_none() && self.pace.has_clock();
         if self.crowded {
@@ -247,12 +250,28 @@ impl Adaptive {
             Plan::Sleep { .. } => Doing::Sleep,
             Plan::Look { .. } | Plan::Rest => Doing::Nothing,
         };
-        plan
+        match self.attends(now, seen) {
+            Some(until) if self.step.doing != Doing::Spin => {
+                (self.step.doing, self.step.patient, self.step.gathers) = (Doing::Attend, None, None);
+                Plan::Spin { until }
+            }
+            _ => plan,
+        }
     }
 
     /// From an entry to the first look of a thread that it has woken.
     fn delay(&self) -> Nanos {
         self.timers.late() + self.delay_over_late
+    }
+
+    /// When the caller goes on by himself, if that is before a thread that sets a timer for it would have blocked: it is awake until
+    /// then in any case, and longer if it sets one. Not where any time will do, since what has come is left where it is, nor above the
+    /// default where several of his instants may pass meanwhile: it is awake for the next one as well then, and a timer gathers them.
+    fn attends(&self, now: Nanos, seen: &Seen) -> Option<Nanos> {
+        let at = seen.goes_on_at.filter(|&at| now < at && at < self.timers.soonest(now))?;
+        let dense = self.slack > LatencySlack::default() && self.pace.gap().0 < self.timers.cost.0 / DENSE;
+        let away = seen.leaving || seen.cpu_wanted || dense || self.slack == LatencySlack::UNLIMITED;
+        (!away).then_some(at)
     }
 
     /// What a sleep counts as: its CPU time, and the worth of what its delay is beyond the slack.

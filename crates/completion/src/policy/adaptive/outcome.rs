@@ -12,6 +12,8 @@ pub(super) enum Doing {
     Nothing,
     Glance,
     Spin,
+    /// Spins until the caller goes on, where it would nap or sleep if a timer could be so soon.
+    Attend,
     Nap,
     Gather,
     Sleep,
@@ -123,10 +125,17 @@ impl Adaptive {
         let doing = std::mem::replace(&mut self.step.doing, Doing::Nothing);
         let mut spent = Nanos::ZERO;
         // What the caller has done with it since is not waiting.
-        let over = seen.met_at.filter(|_| matches!(doing, Doing::Spin | Doing::Glance)).unwrap_or(now);
+        let over = seen.met_at.filter(|_| matches!(doing, Doing::Spin | Doing::Glance | Doing::Attend)).unwrap_or(now);
         match doing {
             Doing::Glance => return self.glanced(over, seen),
             Doing::Nothing => {}
+            // No choice would have cost less, and it counts as what was chosen.
+            Doing::Attend => {
+                self.woke = now;
+                if let Some(wait) = &mut self.wait {
+                    (wait.spun, wait.in_vain) = (Nanos::ZERO, wait.in_vain + 1);
+                }
+            }
             Doing::Spin => {
                 spent = over - self.step.asked;
                 self.step.spins = self.step.spins.map(|(quick, _)| (quick, spent));

@@ -115,6 +115,42 @@ fn it_waits_for_whoever_goes_on_by_himself_rather_than_be_woken_twice() {
 }
 
 #[test]
+fn no_timer_is_set_for_an_instant_of_the_callers_that_passes_while_it_is_set() {
+    // A nap costs 2.4 µs, a third of it before the thread blocks.
+    let (near, far) = (Some(LATER + Nanos(700)), Some(LATER + Nanos(900)));
+    for thousandths in [0, 100] {
+        let plan = |in_flight: u32, goes_on_at: Option<Nanos>, leaving: bool| {
+            let mut policy = taught(slack(thousandths), 80_000);
+            if in_flight > 0 {
+                submit(&mut policy, LATER, in_flight, in_flight);
+            }
+            policy.next(LATER, &Seen { goes_on_at, leaving, ..waiting(in_flight) })
+        };
+        for in_flight in [0, 1, 4] {
+            assert!(matches!(plan(in_flight, near, false), Plan::Spin { until } if until >= LATER + Nanos(700)));
+            assert!(matches!(plan(in_flight, near, true), Plan::Sleep { .. } | Plan::Rest), "it may not leave unarmed");
+        }
+        assert_eq!(plan(0, far, false), Plan::Rest);
+        // At no slack it stays awake for him.
+        assert_eq!(matches!(plan(1, far, false), Plan::Nap { .. } | Plan::Sleep { .. }), thousandths > 0);
+    }
+}
+
+#[test]
+fn awake_until_the_callers_instant_it_spends_nothing_that_another_choice_would_not() {
+    let mut policy = taught(LatencySlack::default(), 80_000);
+    let instants = |n: u64| LATER + Nanos(n * 700);
+    submit(&mut policy, LATER, 1, 1);
+    // However often he goes on: the ledger has what it grants left when he does not any more.
+    for n in 0..100 {
+        let plan = policy.next(instants(n), &Seen { goes_on_at: Some(instants(n + 1)), ..waiting(1) });
+        assert_eq!(plan, Plan::Spin { until: instants(n + 1) });
+    }
+    policy.next(instants(100), &waiting(1));
+    assert!(policy.ledger.may_predict(MACHINE.cpu, 32));
+}
+
+#[test]
 fn it_gives_way_when_the_cpu_is_wanted() {
     for thousandths in [0, 100, u32::MAX] {
         let mut policy = taught(slack(thousandths), 1_000);

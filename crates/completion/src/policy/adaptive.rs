@@ -370,7 +370,8 @@ impl Adaptive {
         if self.bounded() && !self.ledger.may_predict(self.cpu, MARGIN) {
             // As if nothing were known.
             let left = self.cpu - wait.spun;
-            let spins = left > Nanos::ZERO && wait.in_vain == 0 && !seen.cpu_wanted;
+            let rents = left > Nanos::ZERO && wait.in_vain == 0 && !self.ledger.sleeps(self.cpu);
+            let spins = rents && !seen.cpu_wanted;
             return Some(if spins { self.spin(now, left) } else { self.sleep(now) });
         }
         None

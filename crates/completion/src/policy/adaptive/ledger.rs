@@ -5,6 +5,9 @@
 //! than twice the best on any wait (ski rental; Karlin, Li, Manasse and Owicki, "Empirical studies of competitive
 //! spinning", 1991), so falling back to it never widens a gap; and predictions are followed only while the gap is narrow
 //! enough for one of them to be wrong. That keeps the sum within twice the best of the three, and a constant.
+//!
+//! Ski rental need not narrow the gap either: where every wait is long it costs just twice what sleeping does. So where
+//! sleeping at once is the best of the three by a sleep, it is fallen back to instead: that costs a sleep, and grants two.
 
 use units::Nanos;
 
@@ -52,6 +55,11 @@ impl Ledger {
     pub(super) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
         let best = self.sleeping.min(self.renting).min(self.spinning);
         self.spent.saturating_add(margin * sleep.0) <= best.saturating_mul(2).saturating_add(CONSTANT * sleep.0)
+    }
+
+    /// Whether to sleep at once where no prediction may be followed: with this one it stays the best of the three.
+    pub(super) fn sleeps(&self, sleep: Nanos) -> bool {
+        self.sleeping.saturating_add(sleep.0) <= self.renting.min(self.spinning)
     }
 
     /// Whether learning has cost less than its share.

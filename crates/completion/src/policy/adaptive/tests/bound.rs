@@ -197,3 +197,30 @@ fn without_the_ledger_the_bound_is_broken() {
     let error = verdict(|policy| policy.ledger = Ledger::default()).unwrap_err();
     assert!(error.contains("twice the best is"), "{error}");
 }
+
+/// Found on a busy machine, where a spin had met another thread's turn: ski rental alone stays at the limit for ever.
+#[test]
+fn where_every_wait_is_long_what_was_spent_in_vain_is_made_up_for() {
+    let sleep = MACHINE.cpu;
+    let waits = |falls_back: fn(&Ledger) -> bool| {
+        let mut ledger = Ledger::default();
+        ledger.spend(Nanos(100 * sleep.0));
+        (0..1_000).find(|_| {
+            ledger.spend(if falls_back(&ledger) { sleep } else { Nanos(2 * sleep.0) });
+            ledger.waited(Some(Nanos(40 * sleep.0)), Nanos(40 * sleep.0), sleep);
+            ledger.may_predict(sleep, MARGIN)
+        })
+    };
+    assert!(waits(|ledger| ledger.sleeps(MACHINE.cpu)).is_some_and(|waits| waits < 100));
+    assert_eq!(waits(|_| false), None);
+
+    let mut policy = policy(LatencySlack::default());
+    policy.decisions.waits = EXPLORE_FIRST;
+    policy.ledger.spend(Nanos(1_000 * sleep.0));
+    policy.submitted(Nanos::ZERO, &Batch { commands: 4, in_flight: 4, class: Some(read()), urgent: 0 });
+    policy.completed(&[Done { class: read(), age: Nanos(100_000), found: Found::Looking }]);
+    let plan = |mut policy: Adaptive| policy.next(Nanos(1), &Seen { in_flight: 4, ..Seen::default() });
+    assert!(matches!(plan(policy.clone()), Plan::Spin { .. }));
+    policy.ledger.waited(Some(Nanos(40 * sleep.0)), Nanos(40 * sleep.0), sleep);
+    assert!(matches!(plan(policy), Plan::Sleep { .. }));
+}

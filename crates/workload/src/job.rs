@@ -108,6 +108,14 @@ impl BlockSizes {
     pub fn is_fixed(&self) -> bool {
         self.min == self.max
     }
+
+    /// What the lengths of many I/Os average to.
+    pub fn mean(&self) -> f64 {
+        if self.split.is_empty() {
+            return self.min as f64 * (1 + self.max / self.min.max(1)) as f64 / 2.0;
+        }
+        self.split.iter().map(|(bytes, percent)| *bytes as f64 * f64::from(*percent)).sum::<f64>() / 100.0
+    }
 }
 
 /// A place or an extent on a device.

@@ -1,7 +1,7 @@
 //! What stands around the table: what is planned, what was done, what was dropped, what is noise, how to read the figures.
 
 use reap::Nanos;
-use workload::{Job, Rate};
+use workload::{BlockSizes, Job, Rate};
 
 use super::FEW;
 use super::results::{Facts, Labels, Outcome};
@@ -188,13 +188,13 @@ pub fn describe(job: &Job, threads: usize) -> String {
 
 /// I/Os per second that a thread of `job` means to issue.
 pub fn offered(job: &Job) -> f64 {
-    let iops = |rate: Option<Rate>, block: u64| match rate {
+    let iops = |rate: Option<Rate>, sizes: &BlockSizes| match rate {
         Some(Rate::Iops(n)) => n as f64,
-        Some(Rate::Bytes(n)) => n as f64 / block.max(1) as f64,
+        Some(Rate::Bytes(n)) => n as f64 / sizes.mean().max(1.0),
         None => 0.0,
     };
-    let read = if job.pattern.reads() { iops(job.rate.read, job.block.read.min) } else { 0.0 };
-    let write = if job.pattern.writes() { iops(job.rate.write, job.block.write.min) } else { 0.0 };
+    let read = if job.pattern.reads() { iops(job.rate.read, &job.block.read) } else { 0.0 };
+    let write = if job.pattern.writes() { iops(job.rate.write, &job.block.write) } else { 0.0 };
     read + write
 }
 

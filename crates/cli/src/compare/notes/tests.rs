@@ -1,3 +1,5 @@
+use workload::fio::{self, Input};
+
 use super::*;
 
 #[test]
@@ -14,6 +16,23 @@ fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
 
 fn facts() -> Facts {
     Facts { job: "randread 4 KiB".into(), device: "mem:1G".into(), block: Nanos::from_millis(100), ..Facts::default() }
+}
+
+#[test]
+fn a_rate_in_bytes_means_so_many_ios_of_the_mean_size() {
+    let job = |text: &str| {
+        let text = format!("[a]\n{text}");
+        fio::parse(&[Input { name: "j", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs.remove(0)
+    };
+    for (text, iops) in [
+        ("rw=randread\nbs=4k\nrate=40m", 10_240.0),
+        // 34 KiB on average.
+        ("rw=randread\nbsrange=4k-64k\nrate=40m", 40.0 * 1024.0 / 34.0),
+        ("rw=randrw\nbssplit=4k/50:12k/50\nrate=40m,8m", 6_144.0),
+        ("rw=randread\nbsrange=4k-64k\nrate_iops=100", 100.0),
+    ] {
+        assert!((offered(&job(text)) / iops - 1.0).abs() < 1e-9, "{text}: {}", offered(&job(text)));
+    }
 }
 
 #[test]

@@ -242,6 +242,25 @@ fn mixes_and_splits_come_in_their_shares() {
 }
 
 #[test]
+fn sizes_average_to_their_mean() {
+    let split = vec![(4096, 25), (8192, 65), (16384, 10)];
+    for (sizes, mean) in [
+        (BlockSizes::fixed(4096), 4096.0),
+        (BlockSizes { min: 512, max: 8192, split: Vec::new() }, 4352.0),
+        // 1024, 2048 and 3072: the largest that is no multiple of the smallest is never used.
+        (BlockSizes { min: 1024, max: 3584, split: Vec::new() }, 2048.0),
+        (BlockSizes { min: 4096, max: 16_384, split }, 7987.2),
+    ] {
+        assert_eq!(sizes.mean(), mean);
+        let block = PerOp::both(sizes);
+        let job = Job { pattern: pattern(Direction::Read, true), random_map: false, block, number_ios: Some(20_000), ..Job::default() };
+        let (_, log) = run(&Job { io_size: Some(Amount::Bytes(u64::MAX)), ..job });
+        let seen = log.iter().map(|io| f64::from(io.len)).sum::<f64>() / log.len() as f64;
+        assert!((seen / mean - 1.0).abs() < 0.02, "{seen} {mean}");
+    }
+}
+
+#[test]
 fn zipf_has_few_popular_blocks() {
     let job = Job {
         pattern: pattern(Direction::Read, true),

@@ -32,7 +32,7 @@ fi
 echo "== reap trace on this machine"
 if [ ! -e /sys/kernel/btf/vmlinux ]; then
     skip "tracing this kernel: it has no BTF"
-elif ! need fio=fio bpftool=bpftool setpriv=util-linux; then
+elif ! need fio=fio bpftool=bpftool setpriv=util-linux strace=strace pkill=procps; then
     skip "tracing this kernel"
 else
     timeout 240 tests/trace/live.sh "$TRACE" "$PWD/target/trace/live.data" || status=1

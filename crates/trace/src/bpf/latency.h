@@ -10,8 +10,11 @@ int BPF_PROG(reap_latency_issue, struct request *rq)
 	if (cfg.freq > 1) {
 		struct cpu *cpu = this_cpu();
 
-		if (!cpu || ++cpu->skipped < cfg.freq)
+		if (!cpu || ++cpu->skipped < cfg.freq) {
+			/* The structure is used again and again: a completion that we did not see left its start. */
+			bpf_map_delete_elem(&starts, &key);
 			return 0;
+		}
 		cpu->skipped = 0;
 	}
 	start.at = bpf_ktime_get_ns();
@@ -31,20 +34,18 @@ int BPF_PROG(reap_latency_complete, struct request *rq, int error, unsigned int 
 	struct cpu *cpu;
 	__u32 slot;
 
-	if (bytes < rq->__data_len || !counting)
+	if (bytes < rq->__data_len)
 		return 0;
 	start = bpf_map_lookup_elem(&starts, &key);
-	if (!start) {
-		if (cfg.freq <= 1)
-			__sync_fetch_and_add(&g.unseen_starts, 1);
+	if (!start)
 		return 0;
-	}
 	ns = bpf_ktime_get_ns() - start->at;
 	class.op = start->op;
 	class.size = start->bytes <= 512 ? 0 : log2_slot((start->bytes - 1) >> 9) + 1;
+	/* It is over, counted or not. */
 	bpf_map_delete_elem(&starts, &key);
 	cpu = this_cpu();
-	if (!cpu || !rq->mq_hctx)
+	if (!counting || !cpu || !rq->mq_hctx)
 		return 0;
 	q = queue_of(cpu, rq, (__u64)rq->mq_hctx);
 	if (!q || !q->tracked)

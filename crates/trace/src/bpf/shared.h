@@ -46,7 +46,6 @@ struct globals {
 	__u64 lost_queues; /* completions whose queue found no place */
 	__u64 lost_starts; /* requests whose start found no place */
 	__u64 lost_classes; /* requests whose histogram found no place */
-	__u64 unseen_starts; /* requests that were issued before the tracing began */
 };
 
 /* From an interrupt to the next one of the same line. */
@@ -126,7 +125,7 @@ struct latency_hist {
 };
 
 _Static_assert(sizeof(struct config) == 32 + FILTERS * DISK_NAME, "layout.rs");
-_Static_assert(sizeof(struct globals) == 56, "layout.rs");
+_Static_assert(sizeof(struct globals) == 48, "layout.rs");
 _Static_assert(sizeof(struct line) == 128, "layout.rs");
 _Static_assert(sizeof(struct queue) == 88, "layout.rs");
 _Static_assert(sizeof(struct queue_name) == 40, "layout.rs");

@@ -31,7 +31,6 @@ pub struct Globals {
     pub lost_queues: u64,
     pub lost_starts: u64,
     pub lost_classes: u64,
-    pub unseen_starts: u64,
 }
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -125,7 +124,7 @@ pub struct LatencyHist {
 
 const _: () = {
     assert!(size_of::<Config>() == 32 + FILTERS * DISK_NAME);
-    assert!(size_of::<Globals>() == 56);
+    assert!(size_of::<Globals>() == 48);
     assert!(size_of::<Line>() == 128);
     assert!(size_of::<Queue>() == 88);
     assert!(size_of::<QueueName>() == 40);

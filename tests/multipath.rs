@@ -127,6 +127,29 @@ fn a_path_that_hangs_is_left_and_used_again() {
     assert_eq!(device.paths()[0].ios, 3, "it is the nearest, and takes the request that it had lost, and this one");
 }
 
+/// One waits for a path, and its thread sleeps until the other says that nobody waits any longer.
+#[test]
+fn without_patience_requests_do_not_wait_for_a_path() {
+    let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=3600s"), OpenOptions::default());
+    let ns = device.namespaces()[0];
+    (0..2).for_each(|path| device.change_path(path, Change::Lost(Loss::Gone)).unwrap());
+    (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
+    let read = |queue: &Queue| {
+        queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        drain(queue).remove(0).result.unwrap_err().to_string()
+    };
+    let queue = device.queue().unwrap();
+    let (failed, queue) = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| (read(&queue), queue));
+        // Long enough for it to sleep by then, as a rule; it ends whether it does or not.
+        std::thread::sleep(Duration::from_millis(20));
+        device.lose_patience();
+        waits.join().unwrap()
+    });
+    assert!(failed.contains("no path was usable"), "{failed}");
+    assert!(read(&queue).contains("no path was usable"), "nor does a later one wait");
+}
+
 /// Until a path's link is in this state.
 fn wait_for(device: &Device, path: usize, link: PathLink) {
     let limit = reap::now() + Nanos::from_secs(20);

@@ -77,6 +77,19 @@ fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives(
 }
 
 #[test]
+fn without_patience_a_request_that_is_never_answered_is_not_sent_again() {
+    let _watchdog = Watchdog::new("a command that is swallowed while nobody has patience");
+    let (device, _faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, SOON);
+    let queue = device.queue().unwrap();
+    let read = queue.read(&queue.namespaces()[0], 0, queue.buffer(BLOCK).unwrap());
+    queue.commit();
+    assert_eq!(device.in_flight(), 1);
+    device.lose_patience();
+    let (result, _) = queue.block_on(read).unwrap();
+    assert_eq!((result, device.health().resets, device.in_flight()), (Err(IoError::TimedOut), 1, 0));
+}
+
+#[test]
 fn a_request_in_many_parts_survives_a_reset_whole() {
     let _watchdog = Watchdog::new("a request in many parts");
     for mode in modes() {

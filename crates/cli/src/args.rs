@@ -155,7 +155,8 @@ Examples:
   reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
 
-The first Ctrl-C ends the jobs and prints what they have measured; a second one ends the program (status 130).
+The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
+what they have measured; a second one ends the program (status 130).
 Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written.";
 
 /// How results are laid out.

@@ -194,6 +194,7 @@ impl Comparison<'_> {
         let slack = self.args.slack.or_default();
         let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
+        let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);
         let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
@@ -209,6 +210,7 @@ impl Comparison<'_> {
             bar,
         };
         let (records, ended) = experiment.run(&mut field, rng);
+        drop(reach);
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {

@@ -61,11 +61,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
     }
+    let reach = stop::reach(&stop, rig.devices())?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
     let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
     let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
     let mark = PathMark::new(rig.devices());
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
+    drop(reach);
     let paths = mark.since(rig.devices(), &plan.targets);
     // The last stamps come when the devices are closed.
     drop(rig);

@@ -4,9 +4,14 @@ use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use reap::Device;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::{Handle, Signals};
 
 use crate::output::say;
 
@@ -22,6 +27,46 @@ pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
         flag::register(signal, stop.clone())?;
     }
     Ok(stop)
+}
+
+/// A stop that takes longer than this is told of.
+const SILENT: Duration = Duration::from_millis(500);
+
+/// For as long as it lives, a stop reaches devices as well.
+pub struct Reach {
+    signals: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Once there is a signal, nothing that `devices` are asked for is tried again or waits for a path: those who wait for it see `stop`
+/// only when it has ended. What still takes its time is told of.
+pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    let (stop, devices, ended) = (stop.clone(), devices.to_vec(), handle.clone());
+    let thread = thread::Builder::new().name("reap-stop".into()).spawn(move || {
+        // One that came earlier has left the flag.
+        if !stop.load(Relaxed) && signals.forever().next().is_none() {
+            return;
+        }
+        devices.iter().for_each(Device::lose_patience);
+        thread::park_timeout(SILENT);
+        if !ended.is_closed() {
+            let left: u32 = devices.iter().map(Device::in_flight).sum();
+            say(format_args!("note: stopping, and waiting for what is in flight (I/Os: {left}); another Ctrl-C ends the program"));
+        }
+    })?;
+    Ok(Reach { signals: handle, thread: Some(thread) })
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        self.signals.close();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            _ = thread.join();
+        }
+    }
 }
 
 /// Says that the results are those of a part: `after` so much of how much.

@@ -71,6 +71,7 @@ pub(crate) struct Requests {
     urgent: u32,
     /// Parts posted and not yet ended.
     posted: u32,
+    retry: RetryPolicy,
     /// See [`Requests::take_ended`].
     ended: Vec<Waker>,
 }
@@ -100,6 +101,7 @@ impl Requests {
             open: 0,
             urgent: 0,
             posted: 0,
+            retry: RETRY,
             ended: Vec::new(),
         }
     }
@@ -306,18 +308,18 @@ impl Requests {
     /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it outside the lock.
     #[inline(never)]
     pub(crate) fn end(&mut self, token: Token, how: How, now: Nanos) -> Option<Waker> {
-        let (at, from) = (token.slot(), token.from());
+        let (at, from, retry) = (token.slot(), token.from(), self.retry);
         let slot = self.slots.get_mut(at as usize)?;
         self.posted -= 1;
-        let fate = |slot: &Slot, fate: fn(&Slot) -> Fate| slot.failure().is_none() && fate(slot) == Fate::Again;
+        let again = |slot: &Slot, fate: Fate| slot.failure().is_none() && fate == Fate::Again;
         let result = match how {
             How::Answered(status) if status.is_success() => Ok(()),
-            How::Answered(status) if slot.failure().is_none() && RETRY.after_status(status, slot.retries(), true) == Fate::Again => {
+            How::Answered(status) if again(slot, retry.after_status(status, slot.retries(), true)) => {
                 self.again(at, from);
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
-            How::Requeue if fate(slot, |slot| RETRY.after_reset(Buffers::Returned, slot.retries(), true)) => {
+            How::Requeue if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
                 self.again(at, from);
                 return None;
             }
@@ -492,6 +494,11 @@ impl Requests {
                 self.disowned += 1;
             }
         }
+    }
+
+    /// From now on nothing is posted again.
+    pub(crate) fn lose_patience(&mut self) {
+        self.retry = RetryPolicy { limit: 0 };
     }
 
     /// Fails everything that waits for a tag, for a device that is lost.

@@ -224,6 +224,19 @@ impl Single {
         self.0.control.mode_asked();
     }
 
+    /// From now on no request is posted again.
+    pub(crate) fn lose_patience(&self) {
+        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
+            soft.requests().lose_patience();
+            soft.tell();
+        }
+    }
+
+    /// Requests that are not finished, over all queues.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.0.queues.iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
+    }
+
     /// Which controller it is.
     pub fn description(&self) -> &Description {
         &self.0.description

@@ -154,6 +154,20 @@ impl Device {
         self.singles().iter().for_each(Single::reset);
     }
 
+    /// For whoever wants to stop: from now on no request is sent again, and none waits for a path that may never come, but fails. What is
+    /// in flight still has its time ([`OpenOptions::timeout`]). May be called from any thread.
+    pub fn lose_patience(&self) {
+        match &self.0 {
+            Kind::One(single) => single.lose_patience(),
+            Kind::Paths(paths) => paths.lose_patience(),
+        }
+    }
+
+    /// Requests on their way, over all queues and paths; those that wait for a path are not.
+    pub fn in_flight(&self) -> u32 {
+        self.singles().iter().map(Single::in_flight).sum()
+    }
+
     fn multipath(&self) -> Option<&Multipath> {
         match &self.0 {
             Kind::One(_) => None,

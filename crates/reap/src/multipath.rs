@@ -227,6 +227,12 @@ impl Multipath {
         self.uri.paths.iter().enumerate().map(report).collect()
     }
 
+    /// Nobody waits any longer for what may never come. The paths' queues are told by their controllers.
+    pub(crate) fn lose_patience(&self) {
+        self.board.lose_patience();
+        self.singles.iter().for_each(Single::lose_patience);
+    }
+
     fn ask_news(&self, path: PathId) {
         self.board.ask_news(path);
         self.kick(path);

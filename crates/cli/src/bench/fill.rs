@@ -70,6 +70,8 @@ pub fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Re
                 Ok(()) => filled.written += completion.tag,
                 // The limit on what memory media allocate: the rest stays as it is.
                 Err(error) if error.errno() == NO_SPACE => at = end,
+                // What is given up on request is no mistake.
+                Err(_) if stop.load(Relaxed) => {}
                 Err(error) => return Err(error).context("cannot fill the medium"),
             }
             idle.extend(completion.buf);

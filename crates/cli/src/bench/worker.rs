@@ -204,6 +204,9 @@ impl Worker {
     /// # Errors
     /// As [`Worker::run`].
     pub fn turn(&mut self, run: &mut Run, generator: &mut Generator, control: &Control<'_>) -> Result<bool> {
+        if control.stop.iter().any(|stop| stop.load(Relaxed)) {
+            generator.stop();
+        }
         let mut now = run.now;
         let next = loop {
             while let Some(io) = generator.granted(now) {
@@ -240,9 +243,6 @@ impl Worker {
                 now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?;
             }
             Next::Done => return Ok(false),
-        }
-        if control.stop.iter().any(|stop| stop.load(Relaxed)) {
-            generator.stop();
         }
         if now >= run.report_at {
             run.report_at = match &mut run.watch {

@@ -395,6 +395,13 @@ impl Failover {
         self.give_up_flushes(now);
     }
 
+    /// From now on nothing waits for what may never come, and nothing is tried again: what has no path fails, and so do held writes
+    /// of controllers of which nobody knows when they come to rest.
+    pub fn lose_patience(&mut self, now: Nanos) {
+        (self.config.no_path_timeout, self.config.held_timeout, self.config.retries) = (Nanos::ZERO, Nanos::ZERO, 0);
+        self.tick(now);
+    }
+
     /// Held writes of controllers of which nobody knows when they come to rest.
     fn give_up_held(&mut self, now: Nanos) {
         let mut n = 0;

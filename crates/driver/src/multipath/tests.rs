@@ -235,6 +235,28 @@ fn without_a_path_requests_wait_up_to_a_limit_and_a_path_that_comes_back_is_used
     assert_eq!(failover.counters().longest_stall, Nanos::from_secs(3));
 }
 
+/// Whoever stops waits for nothing that may never come, neither with what there is nor with what he still sends.
+#[test]
+fn without_patience_nothing_waits_for_a_path_or_is_tried_again() {
+    let never = PathTraits { quiesce_after: None, ..traits(false) };
+    let mut failover = Failover::new(FailoverConfig::default(), &[never; 2], &WriteMarks::new(1, 2), 0, 4).unwrap();
+    (0..2).for_each(|path| failover.path_up(MS, PathId(path), AnaState::OPTIMIZED));
+    send(&mut failover, MS, 1, Op::Write);
+    (0..2).for_each(|path| failover.path_lost(MS, PathId(path)));
+    assert_eq!(failover.submit(MS, 2, Op::Read, first), Submitted::Queued);
+    assert_eq!(poll(&mut failover, MS), []);
+    let later = MS + MS;
+    failover.lose_patience(later);
+    let (no_path, unsettled) = (Failure::NoPath { waited: MS }, Failure::Unsettled { path: PathId(0), waited: MS });
+    assert_eq!(poll(&mut failover, later), [Action::Fail { token: 2, failure: no_path }, Action::Fail { token: 1, failure: unsettled }]);
+    assert_eq!(failover.submit(later, 3, Op::Read, first), Submitted::Queued);
+    assert_eq!(failover.next_deadline(), later);
+    failover.path_up(later, PathId(1), AnaState::OPTIMIZED);
+    let [Action::Send { request, token: 3, path }] = poll(&mut failover, later)[..] else { panic!() };
+    let status = Status::INTERNAL_PATH_ERROR;
+    assert_eq!(failover.ended(later, request, path, status), done(3, status));
+}
+
 /// The outcome of a held write is known if its completion was on the way.
 #[test]
 fn a_held_write_that_is_answered_after_all_is_over() {

@@ -57,6 +57,8 @@ pub(crate) struct Board {
     blocks: AtomicU64,
     /// Which writes no Flush has covered.
     pub marks: WriteMarks,
+    /// See [`Board::lose_patience`].
+    impatient: AtomicBool,
     /// The keep-alive time-out that is asked of every controller.
     pub keep_alive: Nanos,
 }
@@ -77,6 +79,7 @@ impl Board {
             group: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             marks: WriteMarks::new(queues, paths),
+            impatient: AtomicBool::new(false),
             keep_alive,
         }
     }
@@ -113,6 +116,17 @@ impl Board {
             place.standing.store(to_word(after), Release);
             self.changes.fetch_add(1, AcqRel);
         }
+    }
+
+    /// Nobody waits any longer for what may never come.
+    pub(crate) fn lose_patience(&self) {
+        self.impatient.store(true, Release);
+        self.changes.fetch_add(1, AcqRel);
+    }
+
+    /// Whether [`Board::lose_patience`] was called: then that is among the changes.
+    pub(crate) fn is_impatient(&self) -> bool {
+        self.impatient.load(Acquire)
     }
 
     fn ask(&self, path: PathId, wish: fn(&Place) -> &AtomicBool) {

@@ -328,6 +328,9 @@ impl Head {
                 Heard::Later => all = false,
             }
         }
+        if shared.board.is_impatient() {
+            self.failover.lose_patience(now);
+        }
         if all {
             self.changes = changes;
         }

@@ -1,4 +1,4 @@
-use reap::Queue;
+use reap::{OpenOptions, Queue};
 
 use super::*;
 
@@ -32,6 +32,27 @@ fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
     assert_eq!(of("mem:8M", u64::MAX >> 1, true), 0);
     let full = of("mem:8M?alloc=4M", u64::MAX >> 1, false);
     assert!((3 * MIB..=4 * MIB).contains(&full), "{full}");
+}
+
+/// What is in flight when somebody stops it ends badly, as he wants it to.
+#[test]
+fn what_is_given_up_on_request_is_no_error() {
+    let options = OpenOptions { timeout: Nanos::from_millis(200), ..OpenOptions::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("never.toml");
+    std::fs::write(&profile, "[read]\n[write]\nbase_ns = 3600000000000\n").unwrap();
+    let device = Device::open_with(&format!("mem:8M?profile={}", profile.display()), &options).unwrap();
+    let (region, stop) = (Region { start: 0, len: 8 * MIB }, AtomicBool::new(false));
+    let filled = std::thread::scope(|scope| {
+        let fills = scope.spawn(|| fill(&device, region, u64::MAX >> 1, &stop));
+        while device.in_flight() == 0 && !fills.is_finished() {
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+        device.lose_patience();
+        fills.join().unwrap()
+    });
+    assert_eq!(filled.unwrap(), Filled { wanted: 8 * MIB, written: 0 });
 }
 
 #[test]

@@ -83,6 +83,63 @@ fn every_chart_of_a_simulation_is_drawn() {
     assert_eq!(faults(&page.show(), &["plane", "load", "wakeups", "distribution", "regret", "table"]), Vec::<String>::new());
 }
 
+/// Who uses the page by keyboard goes on where he was: the focus, and how far the table is scrolled.
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn a_control_keeps_the_focus_when_it_is_used() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), "sim --modes interrupt,poll --seeds 1").with(|text| text.replace("</body>", KEYBOARD_PROBE));
+    let held = |page: &Page| page.show_wide(390).attribute("data-held");
+    assert_eq!(held(&page).as_deref(), Some("SELECT p50 BUTTON IOPS ↑ true"));
+    // The broken twin: nobody keeps the place.
+    let forgets = page.with(|text| text.replace("figures.forEach(back);", ""));
+    assert_eq!(held(&forgets).as_deref(), Some("BODY  BODY  false"));
+}
+
+/// A mode that steals nothing is the best there is, and no unknown one.
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn what_is_0_is_drawn() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), "sim --modes interrupt,poll,suspend --seeds 1");
+    let stolen = |of: fn(&str) -> serde_json::Value| {
+        page.damaged(move |data| each_row(data, |row| drop(row.insert("stolen_ns_per_io".into(), of(row["mode"].as_str().unwrap())))))
+            .show()
+    };
+    let said = |shown: &Shown, part: &str| shown.dom.contains(&format!("aria-label=\"Stolen from other work, per I/O: {part}\""));
+    let all = stolen(|_| 0.into());
+    assert!(said(&all, "interrupt 0 ns, poll 0 ns, suspend 0 ns"), "{:?}", all.complaints);
+    let two = stolen(|mode| if mode == "suspend" { 0.into() } else { 20_000.into() });
+    let one = stolen(|mode| if mode == "suspend" { serde_json::Value::Null } else { 20_000.into() });
+    assert!(said(&two, "interrupt 20 µs, poll 20 µs, suspend 0 ns") && said(&one, "interrupt 20 µs, poll 20 µs"));
+    let marks = [&all, &two, &one].map(|shown| shown.marks("figures").unwrap());
+    assert!(marks[0] == marks[1] && marks[1] > marks[2], "{marks:?}");
+    for shown in [all, two, one] {
+        assert_eq!(faults(&shown, &PLAIN_CHARTS), Vec::<String>::new());
+    }
+    // Nothing shown at all is said.
+    let hide = "<script>modes.forEach((mode) => (mode.shown = false)); redraw()</script></body>";
+    let hidden = page.with(|text| text.replace("</body>", hide)).show();
+    assert!(hidden.complaints.is_empty() && hidden.dom.contains("No mode is shown"), "{:?}", hidden.complaints);
+}
+
+/// What a chart says of itself to who does not see it.
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn every_chart_says_what_it_shows() {
+    let place = tempfile::tempdir().unwrap();
+    for arguments in ["sim --modes interrupt,poll --seeds 1", "sim --sweep --quick --ios 400 --modes interrupt,adaptive"] {
+        let shown = Page::of(place.path(), arguments).show();
+        let said: Vec<&str> =
+            shown.dom.split("role=\"img\" aria-label=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)).collect();
+        assert!(said.len() > 4, "{said:?}");
+        for said in said {
+            let words = said.split_once(": ").map_or("", |(_, words)| words);
+            assert!(!words.trim().is_empty() && !words.starts_with(" against") && !words.ends_with("against "), "{said:?}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
 fn what_a_page_shows_of_others_is_text() {
@@ -104,6 +161,20 @@ fn what_a_page_shows_of_others_is_text() {
 const WIDTH_PROBE: &str = "<script>document.body.dataset.tooWide = document.documentElement.scrollWidth > innerWidth \
     ? [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.className || e.tagName).join() || 'something' \
     : '';</script></body>";
+
+/// Uses a select and a heading of the table as one does by keyboard, and says in the page where that leaves the focus, and whether the
+/// table is scrolled as far as before.
+const KEYBOARD_PROBE: &str = "<script>{
+    const use = (control, act) => { control.focus(); act(control); return document.activeElement; };
+    const select = document.querySelector('figure[data-chart=plane] select');
+    const chosen = use(select, (one) => { one.value = 'p50'; one.dispatchEvent(new Event('change')); });
+    const table = document.querySelector('figure[data-chart=table] .scroll');
+    table.scrollLeft = 40;
+    const pressed = use(table.querySelectorAll('th button')[2], (one) => one.click());
+    const after = document.querySelector('figure[data-chart=table] .scroll');
+    document.body.dataset.held = [chosen.tagName, chosen.value, pressed.tagName, pressed.tagName === 'BUTTON' ? pressed.textContent : '',
+        after.scrollLeft === 40].join(' ');
+}</script></body>";
 
 fn each_row(data: &mut serde_json::Value, change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {
     for row in data["results"]["rows"].as_array_mut().unwrap() {

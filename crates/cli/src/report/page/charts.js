@@ -20,7 +20,7 @@ function planeChart() {
   const tails = TAILS.filter(([figure]) => groupRows().some((row) => row.cpu !== null && row[figure] !== null));
   if (!tails.length) return null;
   const figure = tails.some(([name]) => name === state.tail) ? state.tail : tails[0][0];
-  const some = groupRows().filter((row) => row.cpu > 0 && row[figure] > 0);
+  const some = groupRows().filter((row) => row.cpu !== null && row[figure] !== null);
   const loads = loadsOf(some);
   const x = (of) => scale(of.flatMap((row) => withInterval(row, "cpu")), "CPU per I/O", time, { ticks: 4 });
   const y = (of) => scale(of.flatMap((row) => withInterval(row, figure)), `${tailName(figure)} latency`, time);
@@ -67,7 +67,7 @@ function loadAxis(loads) {
 }
 
 function againstLoad(some, figure, label, format) {
-  const known = onePerMode(some).filter((row) => row[figure] !== null && row[figure] > 0).sort((a, b) => a.load - b.load);
+  const known = onePerMode(some).filter((row) => row[figure] !== null).sort((a, b) => a.load - b.load);
   const x = loadAxis(loadsOf(some));
   const y = scale(known.flatMap((row) => withInterval(row, figure)), label, format);
   const marks = byMode(known, (own, mode) => [line(own, mode, "load", figure), intervals(own, mode, figure, "load"), points(own, mode, "load", figure, { r: 3.6 })]);
@@ -77,7 +77,7 @@ function againstLoad(some, figure, label, format) {
 function loadChart() {
   const some = groupRows();
   if (loadsOf(some).length < 2) return null;
-  const used = AGAINST_LOAD.filter(([, , figure]) => some.some((row) => row[figure] > 0));
+  const used = AGAINST_LOAD.filter(([, , figure]) => some.some((row) => row[figure] !== null));
   const panels = used.map(([, heading, figure, label, format]) => panel(heading, () => againstLoad(some, figure, label, format), { labels: true }));
   return chart("load", "Against the load",
     "Loads below 100 % arrive as a random (Poisson) stream that does not wait for completions, and latencies count from the intended start; 100 % is a closed loop, where they count from the submission.",
@@ -108,7 +108,8 @@ function forest(some, figure, format, width, { middle = null } = {}) {
     ...byMode(some, (rows, mode) => [intervals(rows, mode, figure, "name", { lying: true }), points(rows, mode, figure, "name", { r: 5 })]),
     tip(some, figure, "name", (row) => row.words ?? tell(row)),
   ];
-  return { x, y: { type: "point", domain: names, label: "" }, marks, ownAxes: true, marginLeft: marginFor(names), marginTop: 6 };
+  const said = some.map((row) => `${row.name} ${format(row[figure])}`).join(", ");
+  return { x, y: { type: "point", domain: names, label: "" }, marks, ownAxes: true, marginLeft: marginFor(names), marginTop: 6, said };
 }
 
 // Room for names left of a chart.
@@ -120,8 +121,8 @@ function figuresChart() {
   if (loadsOf(some).length !== 1) return null;
   const wanted = [["iops", "Throughput, IOPS", count], ["cpu", "CPU per I/O", time], ["stolen", "Stolen from other work, per I/O", time], ["p50", "Median latency", time],
     ["p99", "p99 latency", time], ["p999", "p99.9 latency", time]];
-  const panels = wanted.filter(([figure]) => some.some((row) => row[figure] > 0)).map(([figure, heading, format]) => {
-    const known = some.filter((row) => row[figure] > 0);
+  const panels = wanted.filter(([figure]) => some.some((row) => row[figure] !== null)).map(([figure, heading, format]) => {
+    const known = some.filter((row) => row[figure] !== null);
     return panel(heading, (width) => forest(known, figure, format, width), { height: forestHeight(known) });
   });
   return panels.length ? chart("figures", "Figure by figure", `The value of each mode and its 95 % interval. ${POOLED}`, panels, { width: 380 }) : null;

@@ -69,11 +69,32 @@ function controls() {
   place.append(element("div", { class: "modes", role: "group", "aria-label": "Modes shown" }, ...buttons));
 }
 
+// Controls of a chart, in order.
+const controlsOf = (figure) => [...figure.querySelectorAll("select, button, [tabindex]")];
+
+// Where the reader is, to be there again after the charts were made anew: the control that has the focus, and how far tables are scrolled.
+function keepPlace() {
+  const figures = [...document.querySelectorAll("figure[data-chart]")];
+  const name = (figure) => figure.dataset.chart;
+  const held = figures.find((figure) => figure.contains(document.activeElement));
+  const focus = held ? [name(held), controlsOf(held).indexOf(document.activeElement)] : null;
+  const scrolled = new Map(figures.map((figure) => [name(figure), figure.querySelector(".scroll")?.scrollLeft ?? 0]));
+  return (figure) => {
+    const table = figure.querySelector(".scroll");
+    if (table) table.scrollLeft = scrolled.get(name(figure)) ?? 0;
+    if (focus && focus[0] === name(figure)) controlsOf(figure)[focus[1]]?.focus({ preventScroll: true });
+  };
+}
+
+const NOTHING = "No mode is shown: a press on one of the buttons above brings it back.";
+
 function redraw() {
   document.querySelectorAll(".mode").forEach((button, at) => button.setAttribute("aria-pressed", String([...modes.values()][at].shown)));
   const figures = CHARTS.map((make) => make()).filter((figure) => figure !== null);
-  document.getElementById("charts").replaceChildren(...figures);
+  const back = keepPlace();
+  document.getElementById("charts").replaceChildren(...(figures.length ? figures : [element("p", { role: "status", text: NOTHING })]));
   figures.forEach((figure) => figure.draw());
+  figures.forEach(back);
 }
 
 colours();

@@ -13,19 +13,22 @@ function element(name, { text, ...attributes } = {}, ...children) {
   return node;
 }
 
-// An axis for `values`: logarithmic where they span more than a factor of three, with some room at the ends.
+// An axis for `values`: logarithmic where they span more than a factor of three, with some room at the ends, and with a place for 0 where that is one of them.
 function scale(values, label, format, { log, zero = false, ticks = 5 } = {}) {
   const known = values.filter((value) => value !== null && value !== undefined && Number.isFinite(value));
   const positive = known.filter((value) => value > 0);
   let [low, high] = [Math.min(...positive), Math.max(...positive)];
-  const logarithmic = (log ?? high / low > 3) && positive.length > 0 && !(zero && known.length > positive.length);
-  if (logarithmic) {
+  if (positive.length > 0 && (log ?? high / low > 3)) {
     const room = Math.max((high / low) ** 0.06, 1.04);
-    return { type: "log", domain: [low / room, high * room], label: label ? `${label} (log)` : "log scale", tickFormat: (value) => format(value), ticks, grid: true, values: logTicks(low / room, high * room, ticks) };
+    const tens = logTicks(low / room, high * room, ticks);
+    const own = known.length > positive.length ? { type: "symlog", constant: low, domain: [0, high * room], values: [0, ...tens] } : { type: "log", domain: [low / room, high * room], values: tens };
+    return { ...own, label: label ? `${label} (log)` : "log scale", tickFormat: (value) => format(value), ticks, grid: true };
   }
   [low, high] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.08;
-  const domain = [zero ? Math.min(0, low) : low - room, high + room];
+  // What is never negative has no axis below 0.
+  const least = low < 0 ? low - room : Math.max(0, low - room);
+  const domain = [zero ? Math.min(0, low) : least, high + room];
   // As many digits as tell one tick from the next.
   const digits = Math.max(3, Math.ceil(Math.log10(Math.max(Math.abs(domain[0]), Math.abs(domain[1])) / (domain[1] - domain[0]))) + 2);
   return { type: "linear", domain, label, tickFormat: (value) => format(value, digits), ticks, grid: true };
@@ -78,7 +81,7 @@ function line(some, mode, x, y, options = {}) {
 
 // 95 % intervals of `figure` as bars: upright, or lying where the figure is on the x axis.
 function intervals(some, mode, figure, other, { lying = false } = {}) {
-  const known = some.filter((row) => row.intervals[figure] && row.intervals[figure][0] > 0 && row.intervals[figure][1] > row.intervals[figure][0]);
+  const known = some.filter((row) => row.intervals[figure] && row.intervals[figure][1] > row.intervals[figure][0]);
   const [low, high] = [(row) => row.intervals[figure][0], (row) => row.intervals[figure][1]];
   const look = { stroke: mode.color, strokeWidth: 1.4, strokeOpacity: 0.75 };
   return lying ? Plot.ruleY(known, { y: other, x1: low, x2: high, ...look }) : Plot.ruleX(known, { x: other, y1: low, y2: high, ...look });
@@ -103,21 +106,21 @@ function tell(row) {
   ].join("\n");
 }
 
-// Draws one plot into a panel: with a heading, its axis labels outside, as wide as there is room.
+// Draws one plot into a panel: with a heading, its axis labels outside, as wide as there is room. `said`: what it shows, for who does not see it.
 function panel(heading, draw, { labels, height = 230 } = {}) {
   const node = element("div", { class: "panel" }, element("h3", { text: heading }));
   const place = element("div", {});
   node.append(place);
   node.draw = () => {
     const width = Math.max(220, Math.floor(node.clientWidth));
-    const { marks, x, y, ...options } = draw(width);
+    const { marks, x, y, said = `${y.label} against ${x.label}`, ...options } = draw(width);
     const plot = Plot.plot({
       width, height, marginLeft: 52, marginRight: 16, marginTop: labels ? 22 : 12, marginBottom: 38, x: bare(x), y: bare(y),
       style: { background: "transparent", fontFamily: "inherit", fontSize: "11.5px", overflow: "visible" }, ...options,
       marks: [...(options.ownAxes ? [] : axes(x, y)), ...marks, ...axisWords(x, y, { width, ...options })],
     });
     plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", `${heading}: ${y.label ?? ""} against ${x.label ?? ""}`);
+    plot.setAttribute("aria-label", `${heading}: ${said}`);
     place.replaceChildren(plot);
   };
   return node;

@@ -143,9 +143,9 @@ impl Cpu {
         self.running == Running::At(Level::Thread)
     }
 
-    /// What it has done by the end of the run.
-    pub(crate) fn end(&mut self, now: Nanos) -> CpuOutcome {
-        self.turn_to(now, Running::Idle(now));
-        self.outcome
+    /// What it has done by now, until when it is accounted for.
+    pub(crate) fn until(&self, now: Nanos) -> CpuOutcome {
+        let away = self.away_since.map_or(Nanos::ZERO, |since| now - since);
+        CpuOutcome { longest_away: self.outcome.longest_away.max(away), ..self.outcome }
     }
 }

@@ -5,7 +5,8 @@ use driver::{BringupError, ProtocolViolation};
 use units::Nanos;
 use workload::Misfit;
 
-/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`] and [`SimError::BringUp`] are broken laws.
+/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`] and [`SimError::Unmeasured`]
+/// are broken laws.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
     /// The scenario does not go together.
@@ -42,6 +43,19 @@ pub enum SimError {
         seed: u64,
         /// Commands in flight.
         in_flight: u32,
+    },
+    /// Nothing was measured.
+    #[error(
+        "nothing was measured: the jobs were done after {after} (seed {seed}, mode {mode}), and every one was still in its start delay \
+         or its ramp; shorten `ramp`, or have them run for longer"
+    )]
+    Unmeasured {
+        /// Virtual time.
+        after: Nanos,
+        /// The scenario's seed.
+        seed: u64,
+        /// The mode in force.
+        mode: Mode,
     },
     /// A command completed twice, or one that was never posted.
     #[error("a completion for command {token:#x}, which is not in flight (law 3)")]

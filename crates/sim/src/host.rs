@@ -93,6 +93,8 @@ pub(crate) enum Effect {
     ReadAna(usize),
     /// A controller is to be reset.
     Reset(usize),
+    /// A job's thread is past its start delay and its ramp: from now on it is measured.
+    Measured,
 }
 
 /// How long a thread is at it.

@@ -141,6 +141,14 @@ impl Source {
         }
     }
 
+    /// Whether it is past its start delay and its ramp. A recording has neither.
+    pub(crate) fn is_measured(&self) -> bool {
+        match self {
+            Source::Job(generator) => generator.measured_since().is_some(),
+            Source::Trace(..) => true,
+        }
+    }
+
     /// When the next I/O is due for which there is no room. A recording does not say.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         match self {

@@ -97,10 +97,11 @@ impl Tally {
     }
 }
 
-/// The outcome of one run. Times are CPU time of all CPUs together.
+/// The outcome of one run, from when the first of its threads is past its start delay and its ramp. Times are CPU time of all
+/// CPUs together.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// From the first submission to the last completion.
+    /// From there to the last completion.
     pub elapsed: Nanos,
     /// Requests that succeeded.
     pub completed: u64,
@@ -163,7 +164,7 @@ pub struct Outcome {
     pub thread: Nanos,
     /// The applications' work: [`crate::JobSpec::work`] for each I/O. Time away from the library is not in it.
     pub application: Nanos,
-    /// Resets of controllers.
+    /// Resets of controllers, in the whole run; so are the next three.
     pub resets: u32,
     /// Aborts sent.
     pub aborts: u32,
@@ -189,7 +190,7 @@ pub struct Outcome {
     pub devices: Vec<DeviceOutcome>,
     /// The devices that are paths.
     pub paths: Vec<PathOutcome>,
-    /// What went wrong on paths and was made good, with the longest stall.
+    /// What went wrong on paths and was made good, with the longest stall, in the whole run.
     pub failover: Counters,
 }
 
@@ -305,6 +306,50 @@ pub struct Percentiles {
 }
 
 impl Outcome {
+    /// What has come of the run since it had come to `before`, which had the same CPUs, devices and paths. Jobs measure by
+    /// themselves from when on; what befell controllers, and what is greatest, stay as they are.
+    pub(crate) fn since(self, before: &Outcome) -> Outcome {
+        let decisions = self.decisions.map(|decisions| decisions.since(&before.decisions.unwrap_or_default()));
+        Outcome {
+            elapsed: self.elapsed - before.elapsed,
+            completed: self.completed - before.completed,
+            failed: self.failed - before.failed,
+            lost: self.lost - before.lost,
+            bad_statuses: self.bad_statuses - before.bad_statuses,
+            messages: self.messages - before.messages,
+            suppressed: self.suppressed - before.suppressed,
+            interrupts: self.interrupts - before.interrupts,
+            notifications: self.notifications - before.notifications,
+            vectors_handled: self.vectors_handled - before.vectors_handled,
+            softirqs: self.softirqs - before.softirqs,
+            ksoftirqd_runs: self.ksoftirqd_runs - before.ksoftirqd_runs,
+            context_switches: self.context_switches - before.context_switches,
+            wakeups: self.wakeups - before.wakeups,
+            timer_wakeups: self.timer_wakeups - before.timer_wakeups,
+            returned_at_once: self.returned_at_once - before.returned_at_once,
+            syscalls: self.syscalls - before.syscalls,
+            looks: self.looks - before.looks,
+            empty_looks: self.empty_looks - before.empty_looks,
+            busy_looks: self.busy_looks - before.busy_looks,
+            found_by_check: self.found_by_check - before.found_by_check,
+            spins: self.spins - before.spins,
+            sq_doorbells: self.sq_doorbells - before.sq_doorbells,
+            cq_doorbells: self.cq_doorbells - before.cq_doorbells,
+            decisions,
+            hard: self.hard - before.hard,
+            soft: self.soft - before.soft,
+            thread: self.thread - before.thread,
+            application: self.application - before.application,
+            poll_delays: self.poll_delays.since(&before.poll_delays),
+            per_cycle: self.per_cycle.since(&before.per_cycle),
+            choosing: self.choosing - before.choosing,
+            cpus: self.cpus.iter().zip(&before.cpus).map(|(cpu, before)| cpu.since(before)).collect(),
+            devices: self.devices.into_iter().zip(&before.devices).map(|(device, before)| device.since(before)).collect(),
+            paths: self.paths.into_iter().zip(&before.paths).map(|(path, before)| path.since(before)).collect(),
+            ..self
+        }
+    }
+
     /// I/Os per second.
     pub fn iops(&self) -> f64 {
         self.per_second(self.completed)
@@ -337,6 +382,41 @@ impl Outcome {
 
     fn per_io(&self, n: f64) -> f64 {
         n / self.completed.max(1) as f64
+    }
+}
+
+impl CpuOutcome {
+    fn since(&self, before: &CpuOutcome) -> CpuOutcome {
+        CpuOutcome {
+            hard: self.hard - before.hard,
+            soft: self.soft - before.soft,
+            thread: self.thread - before.thread,
+            idle: self.idle - before.idle,
+            longest_away: self.longest_away,
+            interrupts: self.interrupts - before.interrupts,
+            other_interrupts: self.other_interrupts - before.other_interrupts,
+            softirqs: self.softirqs - before.softirqs,
+            context_switches: self.context_switches - before.context_switches,
+            wakeups: self.wakeups - before.wakeups,
+            timer_wakeups: self.timer_wakeups - before.timer_wakeups,
+        }
+    }
+}
+
+impl DeviceOutcome {
+    fn since(self, before: &DeviceOutcome) -> DeviceOutcome {
+        DeviceOutcome {
+            completed: self.completed - before.completed,
+            messages: self.messages - before.messages,
+            suppressed: self.suppressed - before.suppressed,
+            ..self
+        }
+    }
+}
+
+impl PathOutcome {
+    fn since(self, before: &PathOutcome) -> PathOutcome {
+        PathOutcome { ios: self.ios - before.ios, failed: self.failed - before.failed, time: self.time - before.time, ..self }
     }
 }
 

@@ -30,6 +30,7 @@ use crate::irq::Route;
 use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::{Lines, Outcome, Scenario, SimError};
 use keeper::Keeper;
+use outcome::Before;
 use placing::Placing;
 use tasks::Task;
 use ticks::Ticks;
@@ -91,6 +92,8 @@ impl Sources {
 pub(crate) struct World<'a, P: Bus> {
     now: Nanos,
     started: Nanos,
+    /// What came of it before anything was measured.
+    before: Before,
     scenario: &'a Scenario,
     habits: &'a Habits,
     mode: Mode,
@@ -157,7 +160,7 @@ impl<P: Bus> World<'_, P> {
             self.happen(source)?;
             self.settle()?;
         }
-        Ok(self.outcome())
+        self.outcome()
     }
 
     fn begin(&mut self) -> Result<(), SimError> {

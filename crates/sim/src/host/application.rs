@@ -26,6 +26,8 @@ pub(crate) struct Application {
     pub(crate) work: Nanos,
     /// Somebody waits for each of its commands.
     pub(crate) urgent: bool,
+    /// It has told that it is measured.
+    measured: bool,
     /// Several paths, each a target of its own.
     pub(crate) head: Option<Head>,
     /// Paths of which only the choice is studied.
@@ -63,6 +65,7 @@ impl Application {
             think,
             work,
             urgent: false,
+            measured: false,
             head: None,
             study: None,
             pages: 0,
@@ -226,7 +229,12 @@ impl Thread {
         if self.app.commits {
             return Ok(self.enter(g));
         }
-        match self.app.generator.next(g.now) {
+        let next = self.app.generator.next(g.now);
+        if !self.app.measured && self.app.generator.is_measured() {
+            self.app.measured = true;
+            g.out.push(Effect::Measured);
+        }
+        match next {
             Next::Issue(io) => self.begin(g, io),
             Next::Commit => {
                 self.app.commits = true;

@@ -168,10 +168,12 @@ fn every_number_of_a_scenario_moves_a_row() {
 }
 
 /// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
-/// CPUs and under contention, those that are 0, and a threshold that the one post with long sleeps is far beyond.
-const OTHERS: [&str; 17] = [
+/// CPUs and under contention, of timers (they end the waits of the one job with a rate, for which it is a little later then), those
+/// that are 0, and a threshold that the one post with long sleeps is far beyond.
+const OTHERS: [&str; 18] = [
     "block.remote",
     "interrupt.send",
+    "interrupt.timer",
     "io_uring.wait_call",
     "library.deliver",
     "library.serve",

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
+use super::outcome::Before;
 use super::seat::Seat;
 use super::tasks::{Body, State};
 use super::*;
@@ -128,6 +129,7 @@ impl<'a, P: Bus> World<'a, P> {
         World {
             now,
             started: now,
+            before: Before::of(scenario, &plan),
             scenario,
             habits,
             mode: scenario.mode,

@@ -10,13 +10,57 @@ use crate::host::drain::Cycles;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::report::Tally;
-use crate::{CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome};
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome, JobSpec, PathOutcome};
+
+/// What came of a run before anything was measured: start delays and ramps.
+#[derive(Debug)]
+pub(super) enum Before {
+    /// Some job that begins at once is measured from the start.
+    Nothing,
+    /// Nothing is measured yet.
+    Unknown,
+    /// This.
+    Known(Box<Outcome>),
+}
+
+impl Before {
+    /// As it is when the run begins.
+    pub(super) fn of(scenario: &Scenario, plan: &Plan) -> Before {
+        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
+        let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
+        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
+    }
+}
 
 impl<P: Bus> World<'_, P> {
-    pub(super) fn outcome(mut self) -> Outcome {
+    /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
+    pub(super) fn measure(&mut self) {
+        if !matches!(self.before, Before::Unknown) {
+            return;
+        }
+        self.before = Before::Known(Box::new(self.so_far()));
+        // What is greatest cannot be told from what was before.
+        self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
+        self.queues.iter_mut().for_each(|queue| queue.drain.tally.drain_max = 0);
+        self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.tally.drain_max = 0);
+    }
+
+    /// What was measured, once the run is over.
+    pub(super) fn outcome(mut self) -> Result<Outcome, SimError> {
+        let all = self.so_far();
+        let ticks = std::mem::take(&mut self.ticks.over);
+        match self.before {
+            Before::Nothing => Ok(Outcome { ticks, ..all }),
+            Before::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
+            Before::Unknown => Err(SimError::Unmeasured { after: all.elapsed, seed: self.scenario.seed, mode: self.mode }),
+        }
+    }
+
+    /// Everything until now, but the ticks.
+    fn so_far(&mut self) -> Outcome {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
         let now = self.now;
-        let cpus: Vec<CpuOutcome> = self.cpus.iter_mut().map(|cpu| cpu.end(now)).collect();
+        let cpus: Vec<CpuOutcome> = self.cpus.iter().map(|cpu| cpu.until(now)).collect();
         let tally = self.tally();
         let devices = self.device_outcomes();
         let jobs = self.job_outcomes();
@@ -74,7 +118,7 @@ impl<P: Bus> World<'_, P> {
             choosing: tally.choosing,
             paths: self.path_outcomes(),
             failover: self.heads().map(Head::counters).fold(Counters::default(), Counters::and),
-            ticks: std::mem::take(&mut self.ticks.over),
+            ticks: Vec::new(),
             cpus,
             jobs,
             devices,

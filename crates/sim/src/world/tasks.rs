@@ -284,6 +284,7 @@ impl<P: Bus> World<'_, P> {
                 }
                 Effect::ReadAna(device) => self.read_ana(device)?,
                 Effect::Reset(device) => self.reset(device)?,
+                Effect::Measured => self.measure(),
             }
         }
         self.effects = effects;

@@ -174,3 +174,77 @@ fn ticks_add_up_and_disturb_nothing() {
         }
     }
 }
+
+/// A closed loop that is measured for so long, after a ramp.
+fn lasting(ramp: u64, runtime: u64) -> workload::Job {
+    let millis = Nanos::from_millis;
+    workload::Job { ramp_time: millis(ramp), runtime: Some(millis(runtime)), time_based: true, ..closed_loop(32, u64::MAX) }
+}
+
+/// Counts and times are of what the latencies are of. The two halves of the same run, as its ticks tell them: with a ramp for the
+/// first, the second is the outcome.
+#[test]
+fn the_ramp_is_in_no_figure() {
+    for mode in Mode::ALL {
+        for host in [Host::User, Host::Kernel] {
+            let scenario = |ramp| {
+                let mut job = lasting(ramp, 20 - ramp);
+                (job.iodepth, job.numjobs) = (64, 2);
+                let mut scenario = Scenario { host, ..Scenario::new(mode, Profile::optane(), job) };
+                scenario.machine = Machine { hogs: vec![1], ..Machine::new(2, 1) };
+                scenario.jobs[0].phases =
+                    vec![Phase { from: Nanos::ZERO, iops: 4_000 }, Phase { from: Nanos::from_millis(10), iops: 80_000 }];
+                Scenario { ticks: Some(Nanos::from_millis(10)), ..scenario }
+            };
+            let (whole, half) = (scenario(0).run().unwrap(), scenario(10).run().unwrap());
+            let second = whole.ticks[1];
+            let near = |of: &str, a: u64, b: u64| {
+                assert!(a.abs_diff(b) <= b / 20 + 10, "{mode} {host:?}: {of}: {a}, and {b} in the second half");
+            };
+            near("time", half.elapsed.0, 10_000_000);
+            near("I/Os", half.completed, second.completed);
+            near("CPU time", (half.hard + half.soft + half.thread).0, second.cpu.0);
+            near("looks", half.looks, second.looks);
+            near("empty looks", half.empty_looks, second.empty_looks);
+            near("latencies", half.stats.read.lat.moments.n, half.completed);
+            assert_eq!(half.ticks.len(), 2, "the time line is of the whole run");
+            for cpu in &half.cpus {
+                assert_eq!(cpu.hard + cpu.soft + cpu.thread + cpu.idle, half.elapsed, "{mode} {host:?}");
+            }
+            assert_eq!(half.devices.iter().map(|device| device.completed).sum::<u64>(), half.completed);
+        }
+    }
+}
+
+#[test]
+fn a_mode_that_is_switched_to_at_the_end_of_the_ramp_is_what_is_measured() {
+    let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::tlc(), workload::Job { iodepth: 4, ..lasting(20, 20) });
+    scenario.switches = vec![(Nanos::from_millis(19), Mode::POLL)];
+    let outcome = scenario.run().unwrap();
+    assert_eq!((outcome.interrupts, outcome.messages, outcome.wakeups), (0, 0, 0));
+    assert_eq!((outcome.thread, outcome.cpus[0].longest_away), (outcome.elapsed, Nanos::ZERO));
+}
+
+#[test]
+fn a_start_delay_is_in_no_figure_but_those_of_who_began_before() {
+    let millis = Nanos::from_millis;
+    let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), lasting(0, 20));
+    scenario.jobs[0].job.start_delay = (millis(100), millis(100));
+    let alone = scenario.run().unwrap();
+    assert!((millis(20)..millis(21)).contains(&alone.elapsed), "{}", alone.elapsed);
+    let early = scenario.jobs[0].clone();
+    scenario.jobs.push(early);
+    scenario.jobs[1].job.start_delay = (millis(90), millis(90));
+    let both = scenario.run().unwrap();
+    assert!((millis(30)..millis(31)).contains(&both.elapsed), "{}", both.elapsed);
+    let counted: u64 = both.jobs.iter().map(|job| job.stats.read.ios).sum();
+    assert_eq!(both.completed, counted);
+}
+
+#[test]
+fn a_run_that_ends_in_its_ramp_is_told_so() {
+    let scenario = Scenario::new(Mode::POLL, Profile::optane(), workload::Job { ramp_time: Nanos::from_millis(10), ..closed_loop(1, 20) });
+    let error = scenario.run().unwrap_err();
+    assert!(matches!(error, SimError::Unmeasured { .. }), "{error}");
+    assert!(error.to_string().contains("shorten `ramp`"), "{error}");
+}

@@ -174,6 +174,8 @@ pub struct Outcome {
     pub injected: Vec<Injected>,
     /// What the jobs themselves measured, together: latencies by operation, depths, batches.
     pub stats: Stats,
+    /// Of reads and writes: of threads with a rate from the intended start, of others from the decision to issue.
+    pub latency: Latency,
     /// From the notifications of queues that are drained for others to the first looks, in nanoseconds.
     pub poll_delays: Histogram,
     /// Entries that each of those brought until its queue was armed again.

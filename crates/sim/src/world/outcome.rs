@@ -2,7 +2,7 @@
 
 use completion::Decisions;
 use driver::multipath::{Counters, Link, PathStatus, Standing};
-use workload::{Histogram, Stats};
+use workload::{Histogram, Latency, Stats};
 
 use super::tasks::{Body, Task};
 use super::*;
@@ -113,6 +113,7 @@ impl<P: Bus> World<'_, P> {
             missed_notifications: keepers.map(|keeper| keeper.missed).sum(),
             injected: self.devices.iter().flat_map(|device| device.controller.port().injected()).collect(),
             stats,
+            latency: self.latency(),
             poll_delays: self.merged(|cycles| &cycles.delays),
             per_cycle: self.merged(|cycles| &cycles.entries),
             choosing: tally.choosing,
@@ -145,6 +146,15 @@ impl<P: Bus> World<'_, P> {
     /// Looks that the time spent spinning amounts to.
     pub(super) fn spins(&self, tally: &Tally) -> u64 {
         tally.spun.0 / self.scenario.machine.costs.library.look.0.max(1)
+    }
+
+    /// Each thread's latencies, of reads and writes, together.
+    pub(super) fn latency(&self) -> Latency {
+        let mut all = Latency::default();
+        for stats in self.tasks.iter().filter_map(Task::thread).map(|thread| thread.app.generator.stats()) {
+            [&stats.read, &stats.write].into_iter().for_each(|op| all.merge(op.latency()));
+        }
+        all
     }
 
     /// A histogram of all drains.

@@ -1,9 +1,9 @@
 //! What happens when: counts, taken at even distances.
 
 use units::Nanos;
-use workload::{Histogram, OpStats};
+use workload::Histogram;
 
-use super::tasks::{Body, Task};
+use super::tasks::Body;
 use super::*;
 use crate::Tick;
 
@@ -26,7 +26,7 @@ impl<P: Bus> World<'_, P> {
     /// A tick is over.
     pub(super) fn tick(&mut self) {
         (0..self.cpus.len()).for_each(|cpu| self.account(cpu));
-        let (counts, latency) = (self.counts(), self.latency());
+        let (counts, latency) = (self.counts(), self.latency().histogram.unwrap_or_default());
         let spans = latency.since(&self.ticks.latency).percentiles(&[50.0, 99.0]);
         let (p50, p99) = (spans.first().copied().unwrap_or(0), spans.last().copied().unwrap_or(0));
         let before = std::mem::replace(&mut self.ticks.before, counts);
@@ -54,21 +54,6 @@ impl<P: Bus> World<'_, P> {
             ..Tick::default()
         }
     }
-
-    /// Latencies of all jobs so far.
-    fn latency(&self) -> Histogram {
-        let mut all = Histogram::default();
-        for thread in self.tasks.iter().filter_map(Task::thread) {
-            let stats = thread.app.generator.stats();
-            [&stats.read, &stats.write].into_iter().filter_map(histogram).for_each(|histogram| all.merge(histogram));
-        }
-        all
-    }
-}
-
-/// From the intended start where there is a rate.
-fn histogram(stats: &OpStats) -> Option<&Histogram> {
-    if stats.intended.moments.n > 0 { stats.intended.histogram.as_ref() } else { stats.lat.histogram.as_ref() }
 }
 
 impl Tick {

@@ -93,6 +93,13 @@ impl OpStats {
         per_second(self.bytes, self.runtime)
     }
 
+    /// From the start that the rate intended, if there is one; else from the decision to issue, as far as that was measured. Of
+    /// one thread: of several each has its own.
+    pub fn latency(&self) -> &Latency {
+        let measured = |latency: &Latency| latency.moments.n > 0;
+        [&self.intended, &self.lat].into_iter().find(|latency| measured(latency)).unwrap_or(&self.clat)
+    }
+
     fn merge(&mut self, other: &OpStats) {
         self.ios += other.ios;
         self.bytes += other.bytes;

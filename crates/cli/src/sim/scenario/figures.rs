@@ -5,7 +5,7 @@ use ::sim::{CpuOutcome, FailoverCounters, Outcome, PathOutcome};
 use completion::Decisions;
 use units::Nanos;
 use workload::report::PathFigures;
-use workload::{Histogram, Latency, Moments, OpStats};
+use workload::{Histogram, Moments};
 
 /// One run's figures. Counts are per second, parts of the CPUs' time in per cent.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Figures {
 impl Figures {
     pub fn of(outcome: &Outcome) -> Figures {
         let rate = |count: u64| outcome.per_second(count);
-        let latency = latency_of(outcome);
+        let latency = &outcome.latency;
         Figures {
             iops: outcome.iops(),
             cpu: outcome.cpu_ns_per_io(),
@@ -67,7 +67,7 @@ impl Figures {
         }
     }
 
-    /// From the intended start where there is a rate, else from the decision to issue. Empty if none was measured.
+    /// As [`Outcome::latency`]. Empty if none was measured.
     pub fn histogram(&self) -> Histogram {
         let mut histogram = Histogram::default();
         self.latencies.iter().for_each(|&(nanos, n)| histogram.add_n(nanos, n));
@@ -93,19 +93,4 @@ fn figures_of(path: &PathOutcome, elapsed: Nanos) -> PathFigures {
         in_flight: path.time.0 as f64 / elapsed.0.max(1) as f64,
         lat_ns: path.time.0.checked_div(path.ios).unwrap_or(0),
     }
-}
-
-fn latency_of(outcome: &Outcome) -> Latency {
-    let of = |op: &OpStats| {
-        if op.intended.moments.n > 0 {
-            op.intended.clone()
-        } else if op.lat.moments.n > 0 {
-            op.lat.clone()
-        } else {
-            op.clat.clone()
-        }
-    };
-    let mut latency = of(&outcome.stats.read);
-    latency.merge(&of(&outcome.stats.write));
-    latency
 }

@@ -44,16 +44,19 @@ pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]
 }
 
 fn scene(scenario: &Scenario) -> Scene {
-    let paced = scenario.jobs.iter().any(|spec| spec.job.rate.read.is_some() || spec.job.rate.write.is_some());
     let steps = scenario.jobs.iter().any(|spec| !spec.phases.is_empty());
     Scene {
         // What part of the capacity a rate is takes a sweep to say.
-        load_pct: if paced || steps { 0.0 } else { 100.0 },
+        load_pct: if scenario.jobs.iter().any(is_paced) { 0.0 } else { 100.0 },
         qd: scenario.jobs.iter().map(|spec| u64::from(spec.job.iodepth) * u64::from(spec.job.numjobs.max(1))).sum(),
         profile: scenario.devices.first().map_or(String::new(), |device| device.config.profile.name.clone()),
         arrivals: steps.then(|| "steps".to_owned()),
         background_pct: None,
     }
+}
+
+fn is_paced(spec: &JobSpec) -> bool {
+    spec.job.rate.read.is_some() || spec.job.rate.write.is_some() || !spec.phases.is_empty()
 }
 
 /// Ticks of a time line.
@@ -219,7 +222,12 @@ fn notes(scenario: &Scenario, seeds: usize) -> Vec<String> {
         2..FEWEST => format!("{medians}; an interval takes {FEWEST}."),
         _ => format!("{medians}, below them their 95 % interval."),
     };
-    let from = if scene(scenario).load_pct == 0.0 { "intended start" } else { "decision to issue" };
+    let paced = scenario.jobs.iter().filter(|spec| is_paced(spec)).count();
+    let from = match paced {
+        0 => "decision to issue",
+        n if n == scenario.jobs.len() => "intended start",
+        _ => "intended start (of jobs without a rate: from the decision to issue)",
+    };
     vec![format!(
         "Virtual time. {intervals} CPU: of all CPUs, interrupts included, the application's own work not. Latencies: from the {from} until \
          the completion was found; a percentile is shown if 20 samples lie above it. Shares are of all CPUs' time; longest away: the longest that interrupts and \

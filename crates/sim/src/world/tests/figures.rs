@@ -248,3 +248,19 @@ fn a_run_that_ends_in_its_ramp_is_told_so() {
     assert!(matches!(error, SimError::Unmeasured { .. }), "{error}");
     assert!(error.to_string().contains("shorten `ramp`"), "{error}");
 }
+
+/// A job with a rate beside one without: the latencies of both are counted.
+#[test]
+fn latencies_are_of_all_threads() {
+    let closed = workload::Job { iodepth: 64, ..lasting(0, 20) };
+    let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), closed.clone());
+    let paced = workload::Job { rate: workload::PerOp::both(Some(workload::Rate::Iops(1_000))), iodepth: 1, ..closed };
+    scenario.machine = Machine::new(2, 1);
+    scenario.devices = vec![DeviceSpec::new("device", Profile::optane()).with_queues(2)];
+    scenario.jobs.push(JobSpec::new(paced));
+    let outcome = scenario.run().unwrap();
+    let [closed, paced] = &outcome.jobs[..] else { panic!("{:?}", outcome.jobs.len()) };
+    assert!(paced.stats.read.intended.moments.n > 15 && closed.stats.read.intended.moments.n == 0);
+    assert_eq!(outcome.latency.moments.n, closed.stats.read.ios + paced.stats.read.ios);
+    assert_eq!(outcome.latency.histogram.unwrap().len(), outcome.latency.moments.n);
+}

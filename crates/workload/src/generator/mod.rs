@@ -233,8 +233,9 @@ impl Generator {
             (None, false) => seat.entropy,
         };
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(seat.number).rotate_left(40));
-        let stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
+        let mut stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
+        stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
         let checks = Checks::new(job, seat)?;

@@ -3,6 +3,7 @@
 
 mod cover;
 
+use super::pacing::Pacing;
 use crate::job::{Amount, BlockSizes, Direction, Distribution, Job, PerOp, RandomGenerator};
 use cover::{Bitmap, Shuffle};
 use rand::{Rng, RngExt, SeedableRng};
@@ -134,7 +135,9 @@ pub(super) struct Stream {
     walks: Vec<Walk>,
     turn: usize,
     direction: Direction,
-    /// A random number below this means a read.
+    /// Says whether a mixed job reads or writes next, if two rates do.
+    pub turns: Option<Box<Pacing>>,
+    /// Else a random number below this means a read.
     read_below: u32,
     random: bool,
     step: i64,
@@ -186,6 +189,7 @@ impl Stream {
             walks,
             turn: 0,
             direction: job.pattern.direction,
+            turns: None,
             read_below,
             random: job.pattern.random,
             step: job.pattern.step,
@@ -262,6 +266,7 @@ impl Stream {
         let op = match self.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
+            Direction::Mixed if let Some(turns) = &self.turns => turns.turn(),
             Direction::Mixed if (self.rng.next_u64() >> 32) as u32 <= self.read_below && self.read_below > 0 => Op::Read,
             Direction::Mixed => Op::Write,
         };
@@ -281,6 +286,9 @@ impl Stream {
             *walk.next.get_mut(op) = offset + len;
             (offset, len)
         };
+        if let Some(turns) = &mut self.turns {
+            turns.issued(op, len as u32);
+        }
         Place { op, target: index as u16, offset: walk.region.start + offset, len: len as u32 }
     }
 }

@@ -42,6 +42,19 @@ impl Pacing {
         })
     }
 
+    /// A copy of it that says whose turn it is, where reads and writes have a rate each: the mix follows from the two, as in fio,
+    /// because an operation that had to wait for one of the other's would be late by however far dice had taken them apart.
+    pub fn turns(&self, job: &Job) -> Option<Box<Pacing>> {
+        let both = self.lines.read.is_some() && self.lines.write.is_some() && (1..100).contains(&job.read_percent);
+        both.then(|| Box::new(self.clone()))
+    }
+
+    /// The operation whose next start is the earlier one.
+    pub fn turn(&self) -> Op {
+        let next = |op| self.lines.get(op).as_ref().map_or(Nanos::MAX, |line| line.next);
+        if next(Op::Read) <= next(Op::Write) { Op::Read } else { Op::Write }
+    }
+
     /// The job starts at `now`.
     pub fn start(&mut self, now: Nanos) {
         self.start = now;

@@ -249,6 +249,26 @@ fn a_run_that_ends_in_its_ramp_is_told_so() {
     assert!(error.to_string().contains("shorten `ramp`"), "{error}");
 }
 
+/// Random I/Os at a sixth of what the device can do, for half a second.
+fn mixed_at(read: u64, write: u64) -> workload::Job {
+    let direction = if write > 0 { workload::Direction::Mixed } else { workload::Direction::Read };
+    let pattern = workload::Pattern { direction, ..closed_loop(1, 1).pattern };
+    let rate = workload::PerOp { read: Some(workload::Rate::Iops(read)), write: Some(workload::Rate::Iops(write)) };
+    workload::Job { rate, pattern, read_percent: 70, iodepth: 32, ..open_loop(1, 50_000) }
+}
+
+/// Dice that say which operation is next would drift apart from the two schedules, and every I/O of the one that is behind wait.
+#[test]
+fn a_mix_of_two_rates_is_as_quick_as_one_rate() {
+    let profile = || Profile { write: Profile::optane().read, ..Profile::optane() };
+    let run = |read, write| outcome(Mode::POLL, profile(), mixed_at(read, write), Nanos::ZERO).latency;
+    let (alone, mixed) = (run(100_000, 0), run(70_000, 30_000));
+    let at = |latency: &workload::Latency| latency.histogram.as_ref().unwrap().percentiles(&[50.0, 99.0]);
+    for (a, b) in at(&alone).into_iter().zip(at(&mixed)) {
+        assert!(a.abs_diff(b) * 10 <= a, "{a} and {b}");
+    }
+}
+
 /// A job with a rate beside one without: the latencies of both are counted.
 #[test]
 fn latencies_are_of_all_threads() {

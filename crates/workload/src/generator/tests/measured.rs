@@ -79,6 +79,65 @@ fn rates_keep_their_mean_whatever_the_process() {
     }
 }
 
+/// Reads and writes at two rates that are not as 84 to 16.
+fn two_rates(process: RateProcess) -> Job {
+    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)) };
+    let pattern = pattern(Direction::Mixed, true);
+    let job = Job { rate, rate_process: process, pattern, read_percent: 84, iodepth: 64, ..Job::default() };
+    Job { number_ios: Some(20_000), io_size: Some(Amount::Bytes(u64::MAX)), ..job }
+}
+
+/// When each I/O was meant to start, and how many of them read.
+fn starts(mut generator: Generator) -> (Vec<Nanos>, usize) {
+    let (mut device, mut due, mut reads) = (Device::new(), Vec::new(), 0);
+    loop {
+        match generator.next(device.now) {
+            Next::Issue(io) => {
+                device.issue(&mut generator, io);
+                due.extend(generator.due(&io));
+                reads += usize::from(io.op == Op::Read);
+            }
+            Next::Commit => generator.committed(device.now),
+            Next::Wait { until } => {
+                device.now = until;
+                device.complete(&mut generator);
+            }
+            Next::Reap { .. } => device.complete(&mut generator),
+            Next::Done => return (due, reads),
+        }
+    }
+}
+
+/// Whoever waits for its time keeps nobody waiting whose time has come.
+#[test]
+fn of_two_rates_the_one_is_next_whose_time_comes_first() {
+    for process in [RateProcess::Linear, RateProcess::Poisson] {
+        let (due, reads) = starts(generator(&two_rates(process)));
+        assert!(due.len() == 20_000 && due.is_sorted(), "{process:?}");
+        assert!(reads.abs_diff(14_000) < 300, "the mix is that of the rates: {reads} reads");
+        // The broken twin: dice say which is next.
+        let mut dice = generator(&two_rates(process));
+        dice.stream.turns = None;
+        assert!(!starts(dice).0.is_sorted());
+    }
+}
+
+#[test]
+fn a_mix_of_one_operation_stays_that_whatever_the_other_s_rate() {
+    let job = Job { read_percent: 100, ..two_rates(RateProcess::Poisson) };
+    assert_eq!(starts(generator(&job)).1, 20_000);
+}
+
+#[test]
+fn what_two_rates_have_written_is_found_again() {
+    let verify = Some(Verify { interval: None, fatal: false, after_write: true });
+    let job = Job { verify, loops: 2, number_ios: Some(200), ..two_rates(RateProcess::Poisson) };
+    let (generator, log) = run(&job);
+    assert_eq!((generator.bad_count(), generator.error()), (0, 0));
+    let written = log.iter().filter(|io| io.op == Op::Write).count();
+    assert_eq!(log.len(), 400 + written, "each write is read back");
+}
+
 #[test]
 fn the_ramp_is_not_measured_and_the_runtime_starts_after_it() {
     let job = Job {

@@ -52,6 +52,8 @@ impl Scenario {
         let mut scenario = Scenario::new(mode, Profile::null(), Job::default());
         (scenario.jobs, scenario.devices) = (jobs, devices);
         scenario.machine = Machine { cpus: header.cpus.max(1), ..scenario.machine };
+        // As long as a recording may be, and twice over: what it shows may be a device that hung for an hour.
+        scenario.limit = Nanos(1 << 49);
         Ok(scenario)
     }
 }
@@ -245,16 +247,25 @@ impl Source {
 /// Marks dword 3 of an entry that brings its time along.
 const BROUGHT: u32 = 1 << 31;
 
-/// Has a command bring its time along: 4 s in dword 2, and 2 s late in dword 3, at most.
+/// In dword 3 as well: both times are in units of 16 µs, because one has no room in nanoseconds. So there is room for all that a
+/// recording may have.
+const COARSE: u32 = 1 << 30;
+const UNIT: u32 = 14;
+
+/// Has a command bring its time along: how long it takes in dword 2, and how late it is in dword 3.
 fn bring(sqe: &mut Sqe, time: KnownTime) {
-    let at_most = |span: Nanos, most: u32| span.0.min(most.into()) as u32;
-    sqe.cdw2 = [at_most(time.service, u32::MAX), at_most(time.late, BROUGHT - 1) | BROUGHT];
+    let (service, late) = (time.service.0, time.late.0);
+    let (unit, coarse) = if service <= u32::MAX.into() && late < COARSE.into() { (0, 0) } else { (UNIT, COARSE) };
+    let units = |nanos: u64, most: u32| (nanos >> unit).min(most.into()) as u32;
+    sqe.cdw2 = [units(service, u32::MAX), units(late, COARSE - 1) | coarse | BROUGHT];
 }
 
 /// The time that it brings.
 pub(crate) fn brought(sqe: &Sqe) -> Option<KnownTime> {
     let [service, late] = sqe.cdw2;
-    (late & BROUGHT != 0).then_some(KnownTime { service: Nanos(service.into()), late: Nanos((late & !BROUGHT).into()) })
+    let unit = if late & COARSE == 0 { 0 } else { UNIT };
+    let time = |units: u32| Nanos(u64::from(units) << unit);
+    (late & BROUGHT != 0).then_some(KnownTime { service: time(service), late: time(late & (COARSE - 1)) })
 }
 
 #[cfg(test)]

@@ -85,6 +85,19 @@ fn think_time_is_cpu_time_of_the_thread() {
     assert!((cost(3_000) - cost(0) - 3_000.0).abs() < 5.0, "{} {}", cost(0), cost(3_000));
 }
 
+/// A path that was frozen, a device that hung: just what one records.
+#[test]
+fn a_command_may_take_hours() {
+    for mode in ["interrupt", "poll", "adaptive"] {
+        let trace = closed(3, 1, None, Nanos(0), |n| [20_000, 20_000_000_000, 4_000_000_000_000][n as usize]);
+        let outcome = run(&trace, mode);
+        let latency = &outcome.stats.read.clat.moments;
+        assert_eq!((outcome.completed, outcome.failed, outcome.resets), (3, 0, 0));
+        assert!(latency.max().abs_diff(4_000_000_000_000) < 1_000_000, "{mode}: {}", latency.max());
+        assert!(latency.mean() > 4_020e9 / 3.0 - 1e6, "{mode}: {}", latency.mean());
+    }
+}
+
 #[test]
 fn a_stage_that_there_is_not_is_an_error() {
     let trace = closed(1, 1, None, Nanos(0), |_| 0);
@@ -94,12 +107,18 @@ fn a_stage_that_there_is_not_is_an_error() {
 
 proptest! {
     #[test]
-    fn what_is_brought_arrives(service in any::<u32>(), late in 0..1u32 << 31) {
+    fn what_is_brought_arrives(service in any::<u32>(), late in 0..1u32 << 30, long in 1u64 << 32..1 << 44, held in 1u64 << 30..1 << 44) {
         let mut sqe = Sqe::default();
         prop_assert_eq!(brought(&sqe), None);
         let time = KnownTime { service: Nanos(service.into()), late: Nanos(late.into()) };
         bring(&mut sqe, time);
         prop_assert_eq!(brought(&sqe), Some(time));
+        // To 16 µs, as soon as one has hours.
+        for (service, late) in [(long, held), (long, u64::from(late)), (u64::from(service), held)] {
+            bring(&mut sqe, KnownTime { service: Nanos(service), late: Nanos(late) });
+            let time = brought(&sqe).unwrap();
+            prop_assert!(service - time.service.0 < 1 << 14 && late - time.late.0 < 1 << 14, "{service} {late}: {time:?}");
+        }
     }
 
     /// Whatever the times and the mode: everything is submitted once and completes.

@@ -344,6 +344,9 @@ impl Scenario {
             if !(2..=PathSet::MOST).contains(&devices.len()) {
                 return unfit(format!("job '{name}': {} devices as paths: there have to be 2 to {}", devices.len(), PathSet::MOST));
             }
+            if let Some(twice) = (1..devices.len()).find(|&n| devices[..n].contains(&devices[n])) {
+                return unfit(format!("job '{name}': device {} stands twice among its paths", devices[twice]));
+            }
             for (other, theirs) in jobs() {
                 let same = theirs.as_ref().is_some_and(|(_, theirs)| *theirs == devices);
                 let theirs = theirs.map_or_else(|| self.plain_devices(other), |(_, theirs)| theirs);

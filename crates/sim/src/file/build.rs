@@ -396,6 +396,9 @@ impl Jobs<'_> {
                 devices.len()
             ));
         }
+        if let Some(twice) = (1..devices.len()).find(|&n| devices[..n].iter().any(|device| device.name == devices[n].name)) {
+            return fail(format!("`{}` stands twice among the devices, and is one path", devices[twice].name));
+        }
         if let Some(other) = devices.iter().find(|device| device.bytes != devices[0].bytes) {
             return fail(format!("`{}` and `{}` differ in size: paths lead to one namespace", devices[0].name, other.name));
         }

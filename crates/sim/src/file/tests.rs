@@ -103,7 +103,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 61] = [
+const MISTAKES: [(&str, &[&str]); 62] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -160,6 +160,10 @@ const MISTAKES: [(&str, &[&str]); 61] = [
     ("[[job]]\nfile = \"none.fio\"\noptions = {}", &["s.toml:2:1", "exactly one of"]),
     ("[[job]]\ndevices = [\"nvme9\"]\noptions = {}", &["s.toml:3:12", "no device `nvme9`", "did you mean 'nvme0'?"]),
     ("[[job]]\noptions = {}\npaths = { policy = \"latency\" }", &["s.toml:2:1", "it has 0", "2 to 64"]),
+    (
+        "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\", \"far\"]\noptions = {}\npaths = { policy = \"numa\" }",
+        &["s.toml:5:1", "`far` stands twice among the devices"],
+    ),
     ("[[job]]\noptions = {}\npaths = { policy = \"latensy\" }", &["s.toml:4:20", "did you mean `latency`?"]),
     (
         "[[device]]\nname = \"big\"\nprofile = \"tlc\"\nbytes = \"9G\"\n[[job]]\ndevices = [\"big\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }",

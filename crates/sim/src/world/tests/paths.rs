@@ -200,7 +200,9 @@ fn scripts_that_do_not_go_together_with_the_jobs_are_refused() {
     let plain = Scenario { jobs: vec![base().jobs[0].clone(), one], ..base() };
     let third = Scenario { script: "at 1ms path 2 lost".parse().unwrap(), ..base() };
     let unwatched = Scenario { recovery: None, ..base() };
-    for scenario in [plain, third, unwatched] {
+    let mut twice = base();
+    twice.jobs[0].job.filenames = vec![twice.devices[0].name.clone(); 2];
+    for scenario in [plain, third, unwatched, twice] {
         assert!(matches!(scenario.run(), Err(SimError::Unfit(_))), "{:?}", scenario.run());
     }
 }

@@ -256,8 +256,8 @@ pub struct Tick {
 pub struct JobOutcome {
     /// The job's name.
     pub name: String,
-    /// Threads that are summed up in it.
-    pub threads: u32,
+    /// I/Os that succeeded of each thread that is summed up in it.
+    pub ios: Vec<u64>,
     /// What they measured.
     pub stats: Stats,
 }

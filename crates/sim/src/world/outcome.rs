@@ -204,14 +204,15 @@ impl<P: Bus> World<'_, P> {
         let mut jobs: Vec<JobOutcome> = Vec::new();
         for (planned, thread) in self.plan.threads.iter().zip(self.tasks.iter().filter_map(Task::thread)) {
             let stats = thread.app.generator.stats();
+            let ios = stats.read.ios + stats.write.ios;
             match jobs.get_mut(planned.report) {
                 Some(job) => {
                     job.stats.merge(stats);
-                    job.threads += 1;
+                    job.ios.push(ios);
                 }
                 None => {
                     let name = self.scenario.jobs[planned.job].job.name.clone();
-                    jobs.push(JobOutcome { name, threads: 1, stats: stats.clone() });
+                    jobs.push(JobOutcome { name, ios: vec![ios], stats: stats.clone() });
                 }
             }
         }

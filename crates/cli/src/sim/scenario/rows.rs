@@ -38,9 +38,33 @@ pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]
         rows,
         pairs: pairs(modes, &scene, rounds, &mut rng),
         timelines: modes.iter().enumerate().filter_map(|(at, mode)| timeline(&file.scenario, *mode, &scene, of(at).first()?)).collect(),
-        notes: notes(&file.scenario, rounds.len()),
+        notes: modes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, mode)| starved(*mode, &of(at)))
+            .chain(notes(&file.scenario, rounds.len()))
+            .collect(),
         ..Results::default()
     }
+}
+
+/// Of a job's threads, one that did less than a tenth of what the middle one did: what it waited for is in hardly any figure of a mode,
+/// which looks the faster for it.
+fn starved(mode: Mode, runs: &[&Outcome]) -> Option<String> {
+    let of_run = |run: &&Outcome| {
+        run.jobs.iter().find_map(|job| {
+            let others = run.jobs.iter().filter(|other| other.name == job.name);
+            let mut ios: Vec<u64> = others.flat_map(|other| other.ios.iter().copied()).collect();
+            ios.sort_unstable();
+            let (least, middle) = (*ios.first()?, ios[ios.len() / 2]);
+            (least < middle / 10).then(|| (job.name.clone(), least, middle))
+        })
+    };
+    let (name, least, middle) = runs.iter().find_map(of_run)?;
+    Some(format!(
+        "{mode}: a thread of job '{name}' completed {least} I/Os, where the middle one of its threads completed {middle}: others had its CPU, \
+         and what it waited is in hardly any of these figures."
+    ))
 }
 
 fn scene(scenario: &Scenario) -> Scene {

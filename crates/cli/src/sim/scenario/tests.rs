@@ -50,6 +50,18 @@ fn the_rows_say_what_the_cpus_did() {
     }
 }
 
+/// Four threads on as many CPUs, of which one also has the vector's thread, before all others: that one's own is hardly ever run.
+#[test]
+fn a_thread_that_others_keep_from_its_cpu_is_told() {
+    let text = "duration = \"20ms\"\n[machine]\ncpus = 4\n[[device]]\nprofile = \"optane\"\nqueues = 1\n[[job]]\n\
+                options = { rw = \"randread\", bs = \"4k\", iodepth = 8, numjobs = 4, norandommap = 1 }\n";
+    let file = ::sim::file::read("four.toml", text, &workload::fio::Nothing).unwrap();
+    let modes = [Mode::INTERRUPT, Mode::THREADED];
+    let results = rows::results(&file, &modes, &[&outcomes(&file, &modes)]);
+    let told: Vec<&String> = results.notes.iter().filter(|note| note.contains("a thread of job 'job' completed")).collect();
+    assert!(told.len() == 1 && told[0].starts_with("threaded: "), "{:?}", results.notes);
+}
+
 /// Where the load goes in steps, each mode has a time line of its decisions.
 #[test]
 fn steps_have_a_time_line() {

@@ -40,8 +40,7 @@ impl Watch {
         let stats = generator.stats();
         let mut latency = Histogram::default();
         for op in [&stats.read, &stats.write] {
-            let paced = op.intended.moments.n > 0;
-            if let Some(histogram) = if paced { &op.intended.histogram } else { &op.lat.histogram } {
+            if let Some(histogram) = &op.latency().histogram {
                 latency.merge(histogram);
             }
         }

@@ -161,8 +161,7 @@ impl Sample {
         }
         self.counted.merge(&ran.counted);
         for op in [&stats.read, &stats.write] {
-            let paced = op.intended.moments.n > 0;
-            self.latency.merge(if paced { &op.intended } else { &op.lat });
+            self.latency.merge(op.latency());
         }
     }
 

@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, interrupt, patiently};
 
 const SMALL: &str = "--device mem:16M?profile=optane";
 
@@ -106,11 +108,13 @@ fn a_stepping_load_has_a_time_line_and_bursts_a_scene() {
 #[test]
 fn ctrl_c_prints_what_there_is() {
     let place = Place::new();
-    let child = place.start(&format!("compare {SMALL} --modes interrupt --repeat 1000 --loads 50 --json results.json"));
-    // Until it says what is planned it may not listen to signals yet.
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let ended: Ended = child.wait_with_output().unwrap().into();
+    let ended = patiently(|time| {
+        let child = place.start(&format!("compare {SMALL} --modes interrupt --repeat 1000 --loads 50 --json results.json"));
+        thread::sleep(time);
+        interrupt(&child);
+        let ended: Ended = child.wait_with_output().unwrap().into();
+        (ended.code.is_some() && place.path("results.json").exists()).then_some(ended)
+    });
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(ended.stderr.contains("stopped by a signal after"), "{}", ended.stderr);
     words(&ended, &["interrupt", "A/A: interrupt against itself"]);
@@ -135,12 +139,19 @@ fn a_device_that_fails_leaves_what_was_measured_before() {
 #[test]
 fn a_device_that_fails_in_the_middle_leaves_its_own_rounds() {
     let place = Place::new();
-    let child = place.start("compare --device file:disk.img?size=16M --modes poll --repeat 1000 --json results.json");
-    let disk = place.path("disk.img");
-    // Until then its first rounds are run.
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    std::fs::File::options().write(true).open(disk).unwrap().set_len(4_096).unwrap();
-    let ended: Ended = child.wait_with_output().unwrap().into();
+    let ended = patiently(|time| {
+        let disk = place.path("disk.img");
+        let _ = std::fs::remove_file(&disk);
+        let mut child = place.start("compare --device file:disk.img?size=16M --modes poll --repeat 1000 --json results.json");
+        thread::sleep(time);
+        while child.try_wait().unwrap().is_none() {
+            let _ = std::fs::File::options().write(true).open(&disk).and_then(|disk| disk.set_len(4_096));
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended: Ended = child.wait_with_output().unwrap().into();
+        // The first round is over, or it was too soon.
+        place.path("results.json").exists().then_some(ended)
+    });
     let ended = ended.fails_with(&["job 'randread'"]);
     words(&ended, &["A/A: poll against itself"]);
     let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();

@@ -1,12 +1,10 @@
 //! `reap run --record`.
 
-use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 use workload::record::{Cause, Submission, Trace};
 
-use crate::support::Place;
+use crate::support::{Ended, Place, interrupt, patiently};
 
 fn recorded(job: &str, more: &str) -> (Trace, serde_json::Value) {
     let place = Place::new();
@@ -73,11 +71,16 @@ fn a_recording_that_cannot_be_written_is_an_error_before_anything_runs() {
 fn ctrl_c_ends_a_recording_in_good_order() {
     let place = Place::new();
     place.write("job.fio", "[a]\nrw=randread\nbs=4k\niodepth=4\nruntime=100s\ntime_based\n");
-    let child = place.start("run job.fio --record run.trace --device mem:16M?profile=optane");
-    thread::sleep(Duration::from_millis(700));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let ended = child.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let trace = Trace::parse(std::fs::read(place.path("run.trace")).unwrap()).unwrap();
-    assert!(trace.submissions(0).count() > 0 && trace.submissions(0).all(|s| !s.service.bound));
+    let trace = patiently(|time| {
+        let child = place.start("run job.fio --record run.trace --device mem:16M?profile=optane");
+        thread::sleep(time);
+        interrupt(&child);
+        let ended: Ended = child.wait_with_output().unwrap().into();
+        // None while it does not listen to signals.
+        ended.code?;
+        let trace = Trace::parse(std::fs::read(place.path("run.trace")).unwrap()).unwrap();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        (trace.submissions(0).count() > 0).then_some(trace)
+    });
+    assert!(trace.submissions(0).all(|s| !s.service.bound));
 }

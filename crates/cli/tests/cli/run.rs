@@ -1,13 +1,12 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, interrupt, patiently};
 
 const SHORT: &str = "[short]\nrw=randread\nbs=4k\niodepth=8\nruntime=100ms\ntime_based\n";
 const SMALL: &str = "--device mem:16M?profile=optane";
@@ -178,20 +177,19 @@ fn a_full_medium_fails_the_job_and_not_the_machine() {
     ended.fails_with(&["job 'fill'", "No space left on device"]);
 }
 
-fn interrupt(child: &std::process::Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-}
-
 #[test]
 fn the_first_ctrl_c_prints_what_was_measured() {
     let place = place("[long]\nrw=randread\nbs=4k\niodepth=8\nruntime=60\ntime_based\n[slow]\nrate_iops=1\nruntime=60\n");
-    let child = place.start(&format!("run job.fio {SMALL} --output-format json"));
-    // It has to be past its beginning; how far does not matter.
-    thread::sleep(Duration::from_millis(600));
-    interrupt(&child);
-    let ended: Ended = child.wait_with_output().unwrap().into();
-    let results = ended.json();
-    assert!(results["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0, "{ended:?}");
+    let (ended, results) = patiently(|time| {
+        let child = place.start(&format!("run job.fio {SMALL} --output-format json"));
+        thread::sleep(time);
+        interrupt(&child);
+        let ended: Ended = child.wait_with_output().unwrap().into();
+        // None while it does not listen to signals.
+        let results = ended.code.map(|_| ended.json())?;
+        (results["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0).then_some((ended, results))
+    });
+    assert_eq!(results["jobs"].as_array().unwrap().len(), 2);
     assert!(ended.stderr.contains("stopped by a signal"), "{}", ended.stderr);
     assert_eq!(ended.code, Some(0));
 }
@@ -201,12 +199,15 @@ fn the_second_ctrl_c_ends_the_program() {
     // The thread waits for its I/O, which the device holds back for a minute.
     let place = place("[stuck]\nrw=randread\nbs=4k\nruntime=60\ntime_based\n");
     place.write("slow.toml", "read = { base_ns = 60_000_000_000 }\nwrite = { base_ns = 0 }\n");
-    let mut child = place.start("run job.fio --device mem:1M?profile=slow.toml --completion poll");
-    thread::sleep(Duration::from_millis(600));
-    interrupt(&child);
-    let mut said = String::new();
-    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.contains("waiting for what is in flight (I/Os: 1)") && said.contains("another Ctrl-C"), "{said}");
+    let (mut child, said) = patiently(|time| {
+        let mut child = place.start("run job.fio --device mem:1M?profile=slow.toml --completion poll");
+        thread::sleep(time);
+        interrupt(&child);
+        let mut said = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+        said.contains("(I/Os: 1)").then_some((child, said))
+    });
+    assert!(said.contains("waiting for what is in flight") && said.contains("another Ctrl-C"), "{said}");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let mut text = String::new();

@@ -14,6 +14,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A directory of its own, with job files in it.
 pub struct Place(tempfile::TempDir);
 
+/// Tries with more and more time, until that was enough: how soon a command is at work is the machine's business.
+pub fn patiently<T>(attempt: impl Fn(Duration) -> Option<T>) -> T {
+    let times = std::iter::successors(Some(Duration::from_millis(200)), |time| Some(*time * 2)).take_while(|time| *time < LIMIT);
+    times.into_iter().find_map(attempt).expect("it is not at work yet")
+}
+
+/// Ctrl-C.
+pub fn interrupt(child: &Child) {
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+}
+
 /// How the command ended, as text.
 #[derive(Debug)]
 pub struct Ended {
@@ -52,24 +63,21 @@ impl Place {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A command, ended by Ctrl-C. It makes `file` once it listens to signals, and is given more and more time from then on until
-    /// it has done a part of its work.
+    /// A command, ended by Ctrl-C. It makes `file` once it listens to signals, and is given time from then on until it has done a part
+    /// of its work.
     pub fn interrupted(&self, command: impl Fn() -> Command, file: &str) -> Ended {
-        let mut time = Duration::from_millis(200);
-        loop {
+        patiently(|time| {
             let mut child = command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             while !self.path(file).exists() && child.try_wait().unwrap().is_none() {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(time);
-            Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            interrupt(&child);
             let ended: Ended = child.wait_with_output().unwrap().into();
-            if !ended.stderr.contains("stopped before anything") || time > LIMIT {
-                return ended;
-            }
-            assert!(!self.path(file).exists(), "there is nothing to be written");
-            time *= 2;
-        }
+            let early = ended.stderr.contains("stopped before anything");
+            assert!(!early || !self.path(file).exists(), "there is nothing to be written");
+            (!early).then_some(ended)
+        })
     }
 
     /// `reap` with these arguments, not yet started.

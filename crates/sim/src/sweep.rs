@@ -47,6 +47,8 @@ const AGREEMENT: f64 = 1.1;
 /// The ratio up to which a setting is good enough: better by as much as the goal lets it be worse. What is as good on one half of the
 /// seeds then meets the goal on another that agrees with it.
 const GOOD: f64 = 1.0 / GOAL;
+/// The ratio up to which it says nothing that one is better: p99 is known to a bucket of the histogram, which is up to 0.8 % wide.
+const TIE: f64 = 1.005;
 /// The ratio up to which two settings are the same.
 const ALIKE: f64 = 1.01;
 /// So many times the I/Os has a device that alternates between phases.
@@ -251,16 +253,18 @@ pub fn halves_agree(modes: &[&Halves], settings: &[&Halves]) -> bool {
     })
 }
 
-/// The regret against a mode: the tightest setting that is good enough against it on the first half of the seeds, or else the best
-/// there, judged on the second half. `settings` in the order of the knob. The setting's place among them and the ratio; `None`
+/// The regret against a mode: the tightest setting that is good enough against it on the first half of the seeds, or else that is as
+/// good as the best there, judged on the second half. `settings` in the order of the knob. The setting's place among them and the ratio; `None`
 /// without any setting.
 ///
 /// Which of several good ones is the best is often decided by whether the mode collapsed on the seeds at hand, or by how far a caller
 /// who is far behind fell behind on them. Whoever sets the knob has no reason to go on to such a setting: what he allows he gets.
-/// And where a good one is too tight it costs too much CPU time, which differs less from seed to seed than the tail does.
+/// And where a good one is too tight it costs too much CPU time, which differs less from seed to seed than the tail does. Nor does he
+/// go on for a gain that he cannot tell from none, to the edge of a step in the curve.
 pub fn regret(settings: &[Halves], other: &Halves) -> Option<(usize, f64)> {
-    let good = settings.iter().position(|setting| setting.worst(other) <= GOOD);
-    let chosen = good.or_else(|| best(settings, other))?;
+    let least = settings[best(settings, other)?].worst(other);
+    let enough = GOOD.max(least * TIE);
+    let chosen = settings.iter().position(|setting| setting.worst(other) <= enough)?;
     Some((chosen, settings[chosen].judging.ratio(&other.judging)))
 }
 

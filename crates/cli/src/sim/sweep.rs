@@ -37,8 +37,8 @@ const QUICK_IOS: u64 = 40_000;
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
     work not. Latencies: from the intended start until the completion was found. Regret: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest \
-    setting of --latency-slack at which that is at most 1/1.05 on one half of the seeds (the worse of its own halves), or else the least, judged on \
-    the other half.";
+    setting of --latency-slack at which that is at most 1/1.05 on one half of the seeds (the worse of its own halves), or else the least to \
+    within 0.5 %, judged on the other half.";
 
 /// A mode in a cell; of `adaptive`, one setting of its knob.
 struct Task {
@@ -468,8 +468,8 @@ fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
     }
     text += &format!("{table}\n{}", show_seeds(regrets));
     text + "In each cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-slack at which that is at\n\
-            most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least, judged on the other. 1.00: as good in\n\
-            both; the worst cell's place and setting stand beside it.\n"
+            most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least to within 0.5 %, judged on the other.\n\
+            1.00: as good in both; the worst cell's place and setting stand beside it.\n"
 }
 
 /// How many cells had how many seeds, and in how many of them the halves disagreed to the end.

@@ -127,6 +127,31 @@ fn a_path_that_hangs_is_left_and_used_again() {
     assert_eq!(device.paths()[0].ios, 3, "it is the nearest, and takes the request that it had lost, and this one");
 }
 
+/// What a foreign loop would have waited for in `wait` comes in `turn`, and at the deadline that it was given.
+#[test]
+fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
+    let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=50ms"), OpenOptions::default());
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    (0..2).for_each(|path| device.change_path(path, Change::Lost(Loss::Gone)).unwrap());
+    (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
+    queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+    let poller = hw::Poller::new().unwrap();
+    poller.add(&queue, 0).unwrap();
+    let (mut turns, mut events) = (0, Vec::new());
+    while queue.finished() == 0 {
+        turns += 1;
+        assert!(turns < 1_000, "the deadline passes, and nothing comes of it");
+        if !queue.turn(64).more {
+            let timeout = queue.next_deadline().map(|deadline| deadline - reap::now());
+            poller.wait(timeout, &mut events).unwrap();
+        }
+    }
+    let mut out = Vec::new();
+    queue.reap(&mut out);
+    let failed = out[0].result.unwrap_err().to_string();
+    assert!(failed.contains("no path was usable"), "{failed}");
+}
+
 /// One waits for a path, and its thread sleeps until the other says that nobody waits any longer.
 #[test]
 fn without_patience_requests_do_not_wait_for_a_path() {

@@ -72,6 +72,30 @@ fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
     }
 }
 
+/// The commands that it has submitted have completed meanwhile, and nobody took them; the one that it has started was never announced.
+/// Neither is the controller's fault.
+#[test]
+fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
+    thread::scope(|scope| {
+        for mode in modes() {
+            scope.spawn(move || {
+                let _watchdog = Watchdog::new(&format!("a thread that computes, {mode}"));
+                let (device, _faults) = open(FaultPlan::new(), mode, 1, Nanos::from_millis(400));
+                let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+                let batch = (0..8).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
+                queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+                let started = queue.read(&ns, 0, queue.buffer(BLOCK).unwrap());
+                // Past the time-out, and past the grace after it.
+                thread::sleep(Duration::from_millis(1_300));
+                let health = device.health();
+                assert_eq!((health.aborts, health.resets), (0, 0), "{mode}: {health:?}");
+                assert_eq!(queue.block_on(started).unwrap().0, Ok(()), "{mode}");
+                assert_eq!(queue.wait(8, Nanos::MAX), Ok(8), "{mode}");
+            });
+        }
+    });
+}
+
 /// Whoever looks after a dropped queue tells its next owner of what he finds.
 #[test]
 fn a_queue_that_is_taken_again_is_told_of_what_others_find() {

@@ -100,6 +100,8 @@ pub(crate) struct Keeper {
     keep_alive_at: Nanos,
     /// For whoever asks how large the namespaces are now.
     sizes: Sizes,
+    /// Commands past their time-out have been announced, and are given time until then.
+    reminded_until: Nanos,
     /// What the controller last said of its power.
     power: Option<Power>,
     /// Its path has been up before; and it is back, though not yet in use.
@@ -137,6 +139,7 @@ impl Keeper {
             orphans: Vec::new(),
             keep_alive_at: Nanos::MAX,
             sizes: Sizes::default(),
+            reminded_until: Nanos::ZERO,
             power: None,
             has_been_up: false,
             returning: false,
@@ -265,6 +268,10 @@ impl Keeper {
             recovery.violated(violation);
         }
         let mut until = self.sweep(now).min(self.look_after_path(now));
+        let reminded = self.remind(now);
+        if now < reminded {
+            return until.min(reminded);
+        }
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());

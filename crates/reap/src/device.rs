@@ -38,9 +38,9 @@ pub struct OpenOptions {
     /// [`Mode::ADAPTIVE`] asks.
     pub latency_slack: LatencySlack,
     /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
-    /// long, within half a second and ten.
-    /// It counts from the clock read that the request was submitted with: commit what was started before computing for
-    /// longer than this.
+    /// long, within half a second and ten. It counts from the clock read that the request was submitted with. Where the queue's
+    /// thread computes for longer than this, what it has started is announced, and what has completed is taken for it, before
+    /// anything is aborted.
     pub timeout: Nanos,
     /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched.
     pub pool_bytes: u64,

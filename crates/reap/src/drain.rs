@@ -133,7 +133,7 @@ impl Worker {
         let me = queue.drain_id();
         queue.drain.state().clock = ThreadCpuClock::of_current().ok();
         loop {
-            self.reap();
+            queue.take_for_owners(&mut self.taken);
             if self.is_dismissed() {
                 break;
             }
@@ -178,28 +178,28 @@ impl Worker {
         }
         dismissed
     }
+}
 
-    /// Takes what there is, a weight at a time. A lock that is busy is none of its business: the holder looks once more.
-    fn reap(&mut self) {
-        let queue = &self.queue;
+impl HwQueue {
+    /// Takes what there is, as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
+    /// A lock that is busy is none of its business: the holder looks once more.
+    pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
         loop {
-            self.taken.clear();
-            let Some(reaped) = queue.pair.try_reap(queue.link.doorbells(), WEIGHT, &mut self.taken) else { return };
+            taken.clear();
+            let Some(reaped) = self.pair.try_reap(self.link.doorbells(), WEIGHT, taken) else { return };
             if let Some(violation) = reaped.violation {
-                queue.reporter.violated(violation);
+                self.reporter.violated(violation);
             }
-            if !self.taken.is_empty() {
-                queue.hand_out(None, &self.taken);
-                queue.serve_line(hw::now());
+            if !taken.is_empty() {
+                self.hand_out(None, taken);
+                self.serve_line(hw::now());
             }
             if !reaped.more {
                 return;
             }
         }
     }
-}
 
-impl HwQueue {
     /// The drain thread's number in the look role: after all the software queues'.
     pub(crate) fn drain_id(&self) -> SleeperId {
         SleeperId(self.softs.len() as u32)

@@ -372,10 +372,10 @@ impl HwQueue {
         self.pair.sizes().tags
     }
 
-    /// Rings the doorbell if anything was posted.
+    /// Rings the doorbell if anything was posted. How many commands that announced.
     #[inline]
-    pub(crate) fn commit(&self) {
-        self.pair.lock_sq().commit(self.link.doorbells());
+    pub(crate) fn commit(&self) -> u32 {
+        self.pair.lock_sq().commit(self.link.doorbells())
     }
 
     /// Whether the line's first is `me`, or nobody.

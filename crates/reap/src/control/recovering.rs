@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
+use completion::WEIGHT;
 use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
 use nvme::{Cid, QueueId};
 use units::Nanos;
@@ -10,7 +11,34 @@ use super::{Keeper, Life, lock};
 use crate::hw_queue::HwQueue;
 use crate::request::{How, Outcome, Token};
 
+/// How long a controller has for commands that were announced only at their time-out.
+const REMINDED: Nanos = Nanos::from_millis(100);
+
 impl Keeper {
+    /// What is late through no fault of the controller's: commands whose thread computes for longer than their time-out, and has
+    /// not announced them, or not taken what became of them; or was never told. They are announced, or taken for their owner,
+    /// before anything worse. Until when the controller has to be given time for it.
+    pub(super) fn remind(&mut self, now: Nanos) -> Nanos {
+        let (mut expired, mut taken, mut announced) = (Vec::new(), Vec::new(), 0);
+        for queue in &self.queues {
+            expired.clear();
+            queue.pair.expired(now, self.options.timeout, &mut expired);
+            if expired.is_empty() {
+                continue;
+            }
+            announced += queue.commit();
+            if queue.pair.pending() {
+                taken.reserve(WEIGHT as usize);
+                queue.take_for_owners(&mut taken);
+            }
+        }
+        // Now and then: whoever goes on posting must not keep a controller from being reset.
+        if announced > 0 && now >= self.reminded_until + self.options.timeout {
+            self.reminded_until = now + REMINDED;
+        }
+        self.reminded_until
+    }
+
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         match ask {
             RecoveryAsk::Abort { queue, command, sqe } => {

@@ -124,7 +124,8 @@ impl Queue {
             turned.more |= one.more && lane.finished() == 0;
         }
         parts.sift();
-        self.commit();
+        // When there is more at the latest is [`Queue::next_deadline`].
+        _ = parts.look_after();
         turned.more |= !parts.head.borrow().done.is_empty();
         turned
     }

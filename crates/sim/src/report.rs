@@ -367,9 +367,9 @@ impl Outcome {
         if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// Completions per wake-up; infinite if the thread never slept.
-    pub fn completions_per_wakeup(&self) -> f64 {
-        self.completed as f64 / self.wakeups as f64
+    /// Completions per wake-up; none if the thread never slept.
+    pub fn completions_per_wakeup(&self) -> Option<f64> {
+        (self.wakeups > 0).then(|| self.completed as f64 / self.wakeups as f64)
     }
 
     /// Latency of reads from the doorbell to the completion.

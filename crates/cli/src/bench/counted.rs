@@ -64,9 +64,9 @@ impl Counted {
         self.per_io(self.cpu.0 as f64)
     }
 
-    /// Completions for each time that the thread was woken; 0 if it never was.
-    pub fn completions_per_wakeup(&self) -> f64 {
-        if self.host.wakeups == 0 { 0.0 } else { self.ios as f64 / self.host.wakeups as f64 }
+    /// Completions for each time that the thread was woken; none if it never was.
+    pub fn completions_per_wakeup(&self) -> Option<f64> {
+        (self.host.wakeups > 0).then(|| self.ios as f64 / self.host.wakeups as f64)
     }
 }
 

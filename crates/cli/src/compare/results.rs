@@ -185,7 +185,7 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))),
         wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))),
-        per_wakeup: median(|s| Some(s.counted.completions_per_wakeup())),
+        per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
         latency: latencies(samples, rng),
         paths: over_all(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),

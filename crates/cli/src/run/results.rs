@@ -48,7 +48,7 @@ fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
         notify_ns_per_io: counted.per_io(counted.notify_ns).unwrap_or(0.0),
         messages: counted.messages.round() as u64,
         wakeups: counted.host.wakeups,
-        completions_per_wakeup: counted.completions_per_wakeup(),
+        completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
         empty_looks: counted.host.empty_looks,
         sq_doorbells: counted.sq_doorbells.round() as u64,
         cq_doorbells: counted.cq_doorbells.round() as u64,

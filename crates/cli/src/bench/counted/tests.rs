@@ -38,5 +38,5 @@ fn who_shares_a_queue_has_the_part_of_its_ios() {
 fn nothing_done_costs_nothing() {
     let mut counted = Counted::default();
     counted.add_target(0, Default::default(), (hardware(0, 3, 3, 0), device(0, 0)));
-    assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, None, 0.0));
+    assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, None, None));
 }

@@ -15,7 +15,8 @@ pub struct Figures {
     pub cpu: f64,
     pub messages: f64,
     pub wakeups: f64,
-    pub per_wakeup: f64,
+    /// Of runs that were woken.
+    pub per_wakeup: Option<f64>,
     pub interrupts: f64,
     pub notifications: f64,
     pub softirqs: f64,

@@ -151,6 +151,8 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
         extra.insert(FAILOVER.into(), failover);
     }
     let wakeups = median(|run| run.wakeups);
+    // Runs that were never woken have none, as a row has none whose runs mostly were not.
+    let per_wakeup: Vec<f64> = runs.iter().filter(|_| wakeups > 0.0).filter_map(|run| run.per_wakeup).collect();
     Some(Row {
         mode,
         scene: scene.clone(),
@@ -158,7 +160,7 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
         cpu: statistics::estimate(&of(|run| run.cpu), rng),
         messages: median(|run| run.messages),
         wakeups,
-        per_wakeup: if wakeups > 0.0 { median(|run| run.per_wakeup) } else { 0.0 },
+        per_wakeup: statistics::median(&per_wakeup).unwrap_or(0.0),
         drain_max: runs.iter().map(|run| run.drain_max).max()?,
         latency: latencies(runs, rng),
         paths: over_all(&runs.iter().map(|run| &run.paths[..]).collect::<Vec<_>>()),

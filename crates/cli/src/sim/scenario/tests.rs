@@ -50,6 +50,17 @@ fn the_rows_say_what_the_cpus_did() {
     }
 }
 
+/// Some seeds of a mode that hardly ever sleeps have no wake-up at all, and what is no number cannot be read from JSON again.
+#[test]
+fn runs_that_were_never_woken_have_no_completions_per_wakeup() {
+    let file = load(None).unwrap();
+    let [woken, awake] = [Mode::INTERRUPT, Mode::POLL].map(|mode| outcomes(&file, &[mode]));
+    let per_wakeup = |rounds: &[&[Option<Outcome>]]| rows::results(&file, &[Mode::ADAPTIVE], rounds).rows[0].per_wakeup;
+    let alone = per_wakeup(&[&woken]);
+    assert!(alone > 0.0);
+    assert_eq!([per_wakeup(&[&woken, &awake]), per_wakeup(&[&awake])], [alone, 0.0]);
+}
+
 /// Four threads on as many CPUs, of which one also has the vector's thread, before all others: that one's own is hardly ever run.
 #[test]
 fn a_thread_that_others_keep_from_its_cpu_is_told() {

@@ -8,7 +8,7 @@ use units::{Class, Nanos};
 
 use super::service::Service;
 
-/// Batches that are told apart; what comes on top is counted with the youngest. A power of two.
+/// Batches that are told apart; when there are more, two neighbours count as one. A power of two.
 const BATCHES: usize = 32;
 
 /// How many of the oldest may complete first, of those that do not look slow.
@@ -43,13 +43,23 @@ impl Flight {
     pub(super) fn sent(&mut self, at: Nanos, commands: u32, class: Class) {
         self.commands = self.commands.saturating_add(commands);
         if self.begun - self.left == BATCHES {
-            if let Some(youngest) = &mut self.ring[(self.begun - 1) % BATCHES] {
-                youngest.commands = youngest.commands.saturating_add(commands);
-            }
-            return;
+            self.halve();
         }
         self.ring[self.begun % BATCHES] = Some(Sent { at, commands, class });
         self.begun += 1;
+    }
+
+    /// Each two neighbours count as one from here on, sent when the younger of them was: so commands are still at least as old as
+    /// they look, and the one that is sent next, of which something may be due first, is told apart from those that are slow.
+    #[cold]
+    fn halve(&mut self) {
+        for pair in 0..BATCHES / 2 {
+            let [older, younger] = [0, 1].map(|n| self.ring[(self.left + 2 * pair + n) % BATCHES]);
+            let commands = older.map_or(0, |sent| sent.commands);
+            let both = younger.map(|sent| Sent { commands: sent.commands.saturating_add(commands), ..sent });
+            self.ring[(self.left + pair) % BATCHES] = both;
+        }
+        self.begun = self.left + BATCHES / 2;
     }
 
     /// Only so many are in flight: the oldest have completed. `sent`: when the last of them was, if the look that took it told.

@@ -159,6 +159,26 @@ fn behind_many_that_look_slow_those_are_looked_for_that_do_not() {
     assert!(first(0) > Nanos(DEVICE.0 * 20), "{:?}", first(0));
 }
 
+/// A caller who is ahead of his clock sends one at a time.
+#[test]
+fn however_many_batches_there_are_the_youngest_is_told_apart_and_none_looks_older_than_it_is() {
+    let (service, start) = (with_slow_ones(), Nanos::from_secs(1));
+    let quick = |batches: u64| {
+        let (mut flight, now) = (Flight::new(), start + Nanos(DEVICE.0 * 5));
+        (0..batches).for_each(|n| flight.sent(start + Nanos(n), 1, read()));
+        assert_eq!((flight.quick(now, &service), flight.gone(0)), (0, batches as u32));
+        flight.sent(now, 1, read());
+        flight.quick(now, &service)
+    };
+    assert_eq!([8, 32, 100, 1_000].map(quick), [1; 4]);
+    let mut flight = Flight::new();
+    (0..1_000).for_each(|n| flight.sent(start + Nanos(n), 1, read()));
+    let by = |n: u64| flight.by(start, start + service.median(read()) + Nanos(n), &service);
+    assert!((0..1_000).all(|n| by(n) <= n as u32 + 1) && by(999) == 1_000, "due when the last of those that count as one is");
+    flight.keep(3, None, &service);
+    assert_eq!((flight.gone(0), flight.latest()), (3, Some(read())));
+}
+
 /// What it does with `late` commands waiting for room, all that are in flight due in `age`.
 fn plan_with_backlog(late: u64, age: u64, slack: LatencySlack) -> Plan {
     let (pace, ahead) = paced();

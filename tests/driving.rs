@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Waker};
 
 use reap::{Device, Group, Mode, Nanos, OpenOptions, Queue, Reactor, Request};
@@ -215,4 +215,39 @@ fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
         assert_eq!(again.mode(), asked);
         work(&again, 1, 100, 8);
     }
+}
+
+/// The second comes while the thread is at work on the first, and finds its bell masked, or armed.
+#[test]
+fn a_foreign_loop_misses_no_mode_that_another_thread_asks_for() {
+    let device = open(OpenOptions::default());
+    let queue = device.queue().unwrap();
+    let (in_force, over) = (AtomicU32::new(queue.mode().into()), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The queue is this thread's alone.
+            let queue = queue;
+            let (poller, mut events) = (hw::Poller::new().unwrap(), Vec::new());
+            poller.add(&queue, 0).unwrap();
+            while !over.load(Ordering::Acquire) {
+                while queue.turn(64).more {}
+                in_force.store(queue.mode().into(), Ordering::Release);
+                poller.wait(None, &mut events).unwrap();
+            }
+        });
+        let is_adopted = |round: u32| {
+            device.set_mode(Mode::POLL);
+            (0..round % 997).for_each(|_| std::hint::spin_loop());
+            device.set_mode(Mode::INTERRUPT);
+            let since = std::time::Instant::now();
+            while in_force.load(Ordering::Acquire) != u32::from(Mode::INTERRUPT) && since.elapsed().as_secs() < 20 {
+                std::thread::yield_now();
+            }
+            in_force.load(Ordering::Acquire) == u32::from(Mode::INTERRUPT)
+        };
+        let missed = (0..100_000).find(|&round| !is_adopted(round));
+        over.store(true, Ordering::Release);
+        device.set_mode(Mode::POLL);
+        assert_eq!(missed, None, "the mode of this round was adopted by nobody");
+    });
 }

@@ -30,7 +30,8 @@ impl Queue {
         self.looker.borrow_mut().seen.leaving = true;
         self.plan(hw::now(), Nanos::MAX);
         self.arm(true);
-        let more = self.soft().done() > 0 || self.look_once_more(true);
+        // A mode that was asked for before the bell was armed was told to nobody.
+        let more = self.soft().done() > 0 || self.look_once_more(true) || self.soft().mode_asked();
         Turned { found, more }
     }
 

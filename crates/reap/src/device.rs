@@ -159,6 +159,9 @@ impl Single {
 
     /// Brings up the controller of `link`.
     pub(crate) fn open(link: Link, uri: &str, options: &OpenOptions) -> Result<(Single, Inventory), OpenError> {
+        if options.timeout == Nanos::ZERO {
+            return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
+        }
         cycle::prepare(options.mode);
         let link = Arc::new(link);
         let opened = Housekeeper::shared()?.open(link.clone(), options)?;

@@ -113,3 +113,10 @@ fn requests_before_a_panic_of_the_iterator_are_done() {
         read(&queue, 10);
     }
 }
+
+#[test]
+fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
+    let opened = Device::open_with("mem:1M?profile=null", &OpenOptions { timeout: Nanos::ZERO, ..OpenOptions::default() });
+    let refused = opened.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("time-out of 0"), "{refused}");
+}

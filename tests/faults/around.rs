@@ -3,13 +3,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, SOON, Watchdog, modes, open};
+use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
 
 /// The load notices what it is there for: on a device that does not copy it finds blocks that hold something else.
 #[test]
@@ -94,6 +95,28 @@ fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
             });
         }
     });
+}
+
+/// A waker is its caller's code. The thread that calls this one looks after every device of the process.
+#[test]
+fn a_waker_that_panics_ends_nobody_elses_thread() {
+    struct Panics(mpsc::Sender<()>);
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+            panic!("on purpose");
+        }
+    }
+    let _watchdog = Watchdog::new("a waker that panics");
+    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, PATIENT);
+    let (queue, (woken, was_woken)) = (device.queue().unwrap(), mpsc::channel());
+    let mut read = pin!(queue.read(&device.namespaces()[0], 0, queue.buffer(BLOCK).unwrap()));
+    assert!(read.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics(woken))))).is_pending());
+    drop(queue);
+    was_woken.recv().unwrap();
+    let (other, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, PATIENT);
+    let queue = other.queue().unwrap();
+    assert_eq!(queue.block_on(queue.read(&other.namespaces()[0], 0, queue.buffer(BLOCK).unwrap())).unwrap().0, Ok(()));
 }
 
 /// Whoever looks after a dropped queue tells its next owner of what he finds.

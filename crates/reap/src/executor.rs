@@ -1,6 +1,7 @@
 //! `block_on`: runs one future on this thread and drives its queue while it waits.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -62,6 +63,16 @@ impl Wake for Signal {
     fn wake_by_ref(self: &Arc<Self>) {
         self.told.store(true, Release);
         self.queue.softs[usize::from(self.soft)].tell();
+    }
+}
+
+/// Wakes each. A waker is its caller's code: one that panics is no reason for the others to sleep on, nor for a thread to end that has
+/// more to look after.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waker has panicked");
+        }
     }
 }
 

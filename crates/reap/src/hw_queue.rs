@@ -21,6 +21,7 @@ use crate::book::{Claim, Poster, Requests};
 use crate::control::Reporter;
 use crate::drain::Drain;
 use crate::error::Refused;
+use crate::executor;
 use crate::link::Link;
 use crate::moderation::Said;
 use crate::prp_table::PrpTable;
@@ -219,9 +220,7 @@ impl HwQueue {
             drop(requests);
             soft.tell();
         }
-        for waker in wakers {
-            waker.wake();
-        }
+        executor::wake_all(wakers);
     }
 
     /// The controller is back: requests are posted again.

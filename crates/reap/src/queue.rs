@@ -394,9 +394,7 @@ impl Queue {
     #[inline(never)]
     fn wake_all(&self) {
         let mut wakers = self.looker.borrow_mut().take_wakers();
-        for waker in wakers.drain(..) {
-            waker.wake();
-        }
+        executor::wake_all(wakers.drain(..));
         self.looker.borrow_mut().keep_wakers(wakers);
     }
 

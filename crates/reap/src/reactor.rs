@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use units::Nanos;
 
 use crate::error::QueueError;
-use crate::executor::Signal;
+use crate::executor::{self, Signal};
 use crate::front::Queue;
 use crate::future::Pending;
 use crate::request::{Completion, Request};
@@ -87,7 +87,7 @@ impl Shared {
                 let mut cell = lock(&cell);
                 if let Cell::Arriving(Some(waker)) = std::mem::replace(&mut *cell, Cell::Submitted(pending)) {
                     drop(cell);
-                    waker.wake();
+                    executor::wake_all([waker]);
                 }
             }
             if self.closed.load(Acquire) && queue.in_flight() == 0 && lock(&self.arrivals).is_empty() {

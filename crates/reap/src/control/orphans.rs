@@ -7,6 +7,7 @@ use units::Nanos;
 
 use super::asks::Change;
 use super::{Keeper, lock};
+use crate::executor;
 use crate::looker::Looker;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
@@ -35,7 +36,7 @@ impl Keeper {
         self.orphans.retain_mut(|(queue, looker)| {
             let soft = looker.soft_of(queue);
             let found = looker.look(queue, soft, u32::MAX).is_some();
-            looker.take_wakers().into_iter().for_each(std::task::Waker::wake);
+            executor::wake_all(looker.take_wakers());
             if found || looker.seen.pending {
                 // Somebody may have taken the queue meanwhile, and sleep because this look was faster than his.
                 soft.tell();

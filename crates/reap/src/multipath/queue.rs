@@ -13,7 +13,7 @@ use super::head::{Claim, Head};
 use crate::device::HardwareCounters;
 use crate::engine::{self, Place};
 use crate::error::Refused;
-use crate::executor::Signal;
+use crate::executor::{self, Signal};
 use crate::future::Pending;
 use crate::looker::Counters;
 use crate::queue::{Queue as Lane, Turned};
@@ -288,7 +288,7 @@ impl Parts {
         }
         let wakers = std::mem::take(&mut head.wakers);
         drop(head);
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        executor::wake_all(wakers);
     }
 
     /// Does what is due, and sends what is staged. When there is more at the latest, should nothing else wake the thread.

@@ -86,6 +86,20 @@ impl Machine {
         Machine { cpus, nodes, ..Machine::default() }
     }
 
+    /// Whether most of a slice is the thread's, not the switch's with which it begins: one that is shorter never gets anywhere.
+    pub(crate) fn check_slice(&self) -> Result<(), SimError> {
+        let (slice, switch) = (self.scheduler.slice, self.costs.thread.switch + self.costs.thread.caught);
+        let least = Nanos(switch.0.saturating_mul(10).max(1));
+        if slice >= least {
+            return Ok(());
+        }
+        let [slice, switch, least] = [slice, switch, least].map(|span| span.0 as f64 / 1e3);
+        Err(SimError::Unfit(format!(
+            "a scheduler's slice of {slice} µs, which begins with a switch of {switch} µs: threads would do little but switch; it has to \
+             be at least ten times as long, {least} µs"
+        )))
+    }
+
     /// The node of a CPU.
     pub fn node_of(&self, cpu: usize) -> usize {
         cpu * self.nodes / self.cpus.max(1)
@@ -103,9 +117,7 @@ impl Machine {
         if let Some(cpu) = self.hogs.iter().find(|&&cpu| cpu >= self.cpus) {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
         }
-        if self.scheduler.slice == Nanos::ZERO {
-            return unfit("a scheduler with a slice of 0: threads would never run".into());
-        }
+        self.check_slice()?;
         if self.softirq.weight == 0 || self.softirq.budget == 0 {
             return unfit("a softirq with a weight or a budget of 0: it would never look".into());
         }

@@ -177,12 +177,14 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
         machine.hogs = cpus(source, hogs, &machine)?;
     }
     let (scheduler, softirq) = (&mut machine.scheduler, &mut machine.softirq);
-    scheduler.slice = raw.scheduler.slice.map_or(scheduler.slice, |word| word.0.0);
+    scheduler.slice = raw.scheduler.slice.as_ref().map_or(scheduler.slice, |slice| slice.get_ref().0.0);
     scheduler.wakeup_granularity = raw.scheduler.wakeup_granularity.map_or(scheduler.wakeup_granularity, |t| t.0);
     softirq.weight = raw.softirq.weight.map_or(softirq.weight, NonZeroU32::get);
     softirq.budget = raw.softirq.budget.map_or(softirq.budget, NonZeroU32::get);
     softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
+    let at = raw.scheduler.slice.as_ref().map(Spanned::span);
+    machine.check_slice().map_err(|error| source.error(at, error.to_string()))?;
     Ok(machine)
 }
 

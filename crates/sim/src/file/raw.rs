@@ -67,7 +67,7 @@ pub(super) struct Machine {
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scheduler {
-    pub(super) slice: Option<Word<Lasting>>,
+    pub(super) slice: Option<Spanned<Word<Lasting>>>,
     pub(super) wakeup_granularity: Option<Time>,
 }
 

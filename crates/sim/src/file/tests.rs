@@ -103,7 +103,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 62] = [
+const MISTAKES: [(&str, &[&str]); 64] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -126,6 +126,8 @@ const MISTAKES: [(&str, &[&str]); 62] = [
     ("duration = \"-5ms\"", &["s.toml:2:12", "`-5ms` is not a time"]),
     ("seeds = 100000000000", &["s.toml:2:9", "a whole number up to 4294967295"]),
     ("[machine.scheduler]\nslice = \"0ms\"", &["s.toml:3:9", "no time at all"]),
+    ("[machine.scheduler]\nslice = \"6999ns\"", &["s.toml:3:9", "slice of 6.999 µs", "switch of 0.7 µs", "at least ten times as long, 7 µs"]),
+    ("[machine]\ncosts = \"vm\"\nscheduler.slice = \"50us\"", &["s.toml:4:19", "switch of 6 µs"]),
     ("[machine.softirq]\nweight = 0", &["s.toml:3:10", "from 1 to"]),
     ("[group]\nbudget = 0", &["s.toml:3:10", "from 1 to"]),
     ("[machine]\ncosts = \"none.toml\"", &["s.toml:3:9", "none.toml", "there are no files here"]),

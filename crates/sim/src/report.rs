@@ -9,6 +9,7 @@ use workload::{Failure, Histogram, Latency, Stats};
 /// What a thread, or a queue's drain, counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
+    /// Reads and writes that succeeded.
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) lost: u64,
@@ -103,7 +104,7 @@ impl Tally {
 pub struct Outcome {
     /// From there to the last completion.
     pub elapsed: Nanos,
-    /// Requests that succeeded.
+    /// Reads and writes that succeeded.
     pub completed: u64,
     /// Requests that failed with a status of the controller's.
     pub failed: u64,
@@ -226,7 +227,7 @@ pub struct CpuOutcome {
 /// What happened in a stretch of time. Counts are of that stretch alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Requests that succeeded.
+    /// Reads and writes that succeeded.
     pub completed: u64,
     /// CPU time, as in [`Outcome::cpu_ns_per_io`].
     pub cpu: Nanos,
@@ -367,7 +368,7 @@ impl Outcome {
         if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }
 
-    /// Completions per wake-up; none if the thread never slept.
+    /// I/Os per wake-up; none if the thread never slept.
     pub fn completions_per_wakeup(&self) -> Option<f64> {
         (self.wakeups > 0).then(|| self.completed as f64 / self.wakeups as f64)
     }

@@ -6,7 +6,7 @@ use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, Queue};
 /// One thread's figures. What a queue counts for all who share it is divided by their I/Os.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// I/Os that ended, failed ones included.
+    /// Reads and writes that ended, failed ones included. Flushes are not among them: what they cost is part of the price of these.
     pub ios: u64,
     /// How long was measured.
     pub wall: Nanos,
@@ -64,7 +64,7 @@ impl Counted {
         self.per_io(self.cpu.0 as f64)
     }
 
-    /// Completions for each time that the thread was woken; none if it never was.
+    /// I/Os for each time that the thread was woken; none if it never was.
     pub fn completions_per_wakeup(&self) -> Option<f64> {
         (self.host.wakeups > 0).then(|| self.ios as f64 / self.host.wakeups as f64)
     }
@@ -74,23 +74,31 @@ impl Counted {
 pub struct Mark {
     at: Nanos,
     cpu: Nanos,
-    ios: u64,
     /// For each target: its queue's and its device's.
     targets: Vec<Start>,
 }
 
 struct Start {
-    ios: u64,
+    ended: Ended,
     decisions: Option<Decisions>,
     hardware: HardwareCounters,
     device: DeviceCounters,
 }
 
-/// A target's device, its queue, and the I/Os that the thread has had from it.
+/// What has ended of what a thread asked a target for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended {
+    /// Reads and writes.
+    pub ios: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+/// A target's device, its queue, and what the thread has had from it.
 pub struct Line<'a> {
     pub device: &'a Device,
     pub queue: &'a Queue,
-    pub ios: u64,
+    pub ended: Ended,
 }
 
 impl Mark {
@@ -100,42 +108,41 @@ impl Mark {
             .map(|line| {
                 line.queue.take_counters();
                 Start {
-                    ios: line.ios,
+                    ended: line.ended,
                     decisions: line.queue.decisions(),
                     hardware: line.queue.hardware_counters(),
                     device: line.device.counters(),
                 }
             })
             .collect();
-        Mark { at: hw::now(), cpu: hw::thread_cpu(), ios: targets.iter().map(|t| t.ios).sum(), targets }
+        Mark { at: hw::now(), cpu: hw::thread_cpu(), targets }
     }
 
     /// What has been counted since. For the thread that made the mark.
     pub fn until_now<'a>(self, host: Counters, lines: impl Iterator<Item = Line<'a>>) -> Counted {
         let cpu = hw::thread_cpu() - self.cpu;
         let mut counted = Counted { wall: hw::now() - self.at, cpu, host, ..Counted::default() };
-        let mut ios = 0;
         for (line, start) in lines.zip(&self.targets) {
-            ios += line.ios;
             if let Some(decisions) = line.queue.decisions() {
                 let since = decisions.since(&start.decisions.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
             counted.add_target(
-                line.ios - start.ios,
+                Ended { ios: line.ended.ios - start.ended.ios, flushes: line.ended.flushes - start.ended.flushes },
                 (start.hardware, start.device),
                 (line.queue.hardware_counters(), line.device.counters()),
             );
         }
-        counted.ios = ios - self.ios;
         counted
     }
 }
 
 impl Counted {
     /// This thread's part of what a hardware queue, its vector and its device have counted.
-    fn add_target(&mut self, ios: u64, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
-        let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (ios as f64 / of as f64).min(1.0) };
+    fn add_target(&mut self, ended: Ended, from: (HardwareCounters, DeviceCounters), to: (HardwareCounters, DeviceCounters)) {
+        self.ios += ended.ios;
+        let mine = (ended.ios + ended.flushes) as f64;
+        let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) };
         let ((queue0, device0), (queue, device)) = (from, to);
         let finished = queue.finished - queue0.finished;
         self.sq_doorbells += share(queue.sq_doorbells - queue0.sq_doorbells, finished);

@@ -10,7 +10,7 @@ use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
-use super::counted::{Counted, Line, Mark};
+use super::counted::{Counted, Ended, Line, Mark};
 use super::lanes::Lanes;
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
@@ -54,7 +54,7 @@ struct Way {
     block_shift: u32,
     /// Places of I/Os that are posted and not yet committed.
     batch: Vec<u32>,
-    ios: u64,
+    ended: Ended,
 }
 
 /// Where an I/O is kept while it is in flight, and its buffer while it is not.
@@ -132,7 +132,7 @@ impl Worker {
             }
             queues.push(device.queue()?);
             let batch = Vec::with_capacity(depth);
-            ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ios: 0 });
+            ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         Ok(Worker {
@@ -376,7 +376,8 @@ impl Worker {
             let data = place.buf.as_deref().filter(|_| verifies).and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
             generator.completed(io, at, result, data);
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
-                way.ios += 1;
+                let count = if io.op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
+                *count += 1;
             }
         }
         Ok(if self.host_work == Nanos::ZERO { now } else { spin(Nanos(self.host_work.0 * found)) })
@@ -393,7 +394,7 @@ impl Progress {
 }
 
 fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
-    let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ios: way.ios };
+    let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ended: way.ended };
     lanes.queues().iter().zip(ways).map(line)
 }
 

@@ -51,7 +51,7 @@ pub fn load(path: &Path, args: &SimArgs) -> Result<(ScenarioFile, Told)> {
     };
     let scenario = Scenario::replay(&trace, stage - 1, recorded)?.with_costs(costs);
     let threads = || header.threads.iter().enumerate().filter(|(_, thread)| thread.stage + 1 == stage);
-    let ios: u64 = threads().filter_map(|(number, _)| trace.end().submissions.get(number)).sum();
+    let submissions: u64 = threads().filter_map(|(number, _)| trace.end().submissions.get(number)).sum();
     let bounds = threads().any(|(number, _)| trace.submissions(number).any(|submission| submission.service.bound));
     // The run's figures are of all stages together.
     let told = Told { run: trace.end().run.filter(|_| stages == 1), mode: header.mode.clone(), costs: name.to_owned(), bounds };
@@ -59,7 +59,7 @@ pub fn load(path: &Path, args: &SimArgs) -> Result<(ScenarioFile, Told)> {
     if trace.end().stopped_early {
         warnings.push(format!("{}: the recording ended before the run did", path.display()));
     }
-    let title = format!("replay of {}, {ios} I/Os recorded under {}", path.display(), header.mode);
+    let title = format!("replay of {}, {submissions} submissions recorded under {}", path.display(), header.mode);
     Ok((ScenarioFile { title, scenario, modes: Vec::new(), seeds: 1, warnings }, told))
 }
 

@@ -75,7 +75,7 @@ fn what_is_in_a_file_stays_until_there_is_something_to_write() {
     place.reap("run job.fio --record new.trace --device mem:1M?profile=nope").fails_with(&["nope"]);
     assert!(!place.path("new.trace").exists());
     place.reap("run job.fio --record run.trace --device mem:1M").ok();
-    assert!(place.reap("sim --replay run.trace --modes poll").ok().stdout.contains("10 I/Os recorded"));
+    assert!(place.reap("sim --replay run.trace --modes poll").ok().stdout.contains("10 submissions recorded"));
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub struct Figures {
     pub messages: u64,
     /// Times that a sleeping thread woke.
     pub wakeups: u64,
-    /// Completions per wake-up; 0 without any.
+    /// Reads and writes per wake-up; 0 without any.
     pub completions_per_wakeup: f64,
     /// Looks at a completion queue that found nothing.
     pub empty_looks: u64,

@@ -268,7 +268,7 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     if !reap.mode.is_empty() {
         writeln!(
             out,
-            "  reap         : mode={}, cpu={:.0}ns/IO, notify={:.0}ns/IO, messages={}, wakeups={}, completions/wakeup={:.1}",
+            "  reap         : mode={}, cpu={:.0}ns/IO, notify={:.0}ns/IO, messages={}, wakeups={}, IO/wakeup={:.1}",
             reap.mode, reap.cpu_ns_per_io, reap.notify_ns_per_io, reap.messages, reap.wakeups, reap.completions_per_wakeup
         )?;
         writeln!(out, "     looks     : empty={}, doorbells: sq={}, cq={}", reap.empty_looks, reap.sq_doorbells, reap.cq_doorbells)?;

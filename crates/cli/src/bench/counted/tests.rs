@@ -15,10 +15,14 @@ fn device(messages: u64, notify: u64) -> DeviceCounters {
     DeviceCounters { messages, notify: Nanos(notify), ..DeviceCounters::default() }
 }
 
+fn ios(ios: u64) -> Ended {
+    Ended { ios, flushes: 0 }
+}
+
 #[test]
 fn a_thread_with_a_queue_of_its_own_has_all_that_it_counts() {
     let mut counted = Counted::default();
-    counted.add_target(100, (hardware(10, 5, 7, 10), device(7, 700)), (hardware(110, 25, 47, 110), device(47, 4_700)));
+    counted.add_target(ios(100), (hardware(10, 5, 7, 10), device(7, 700)), (hardware(110, 25, 47, 110), device(47, 4_700)));
     assert_eq!((counted.sq_doorbells, counted.cq_doorbells, counted.messages, counted.notify_ns), (20.0, 20.0, 40.0, 4_000.0));
 }
 
@@ -26,8 +30,8 @@ fn a_thread_with_a_queue_of_its_own_has_all_that_it_counts() {
 fn who_shares_a_queue_has_the_part_of_its_ios() {
     let (mut mine, mut theirs) = (Counted::default(), Counted::default());
     let (from, to) = ((HardwareCounters::default(), DeviceCounters::default()), (hardware(400, 40, 80, 800), device(160, 16_000)));
-    mine.add_target(100, from, to);
-    theirs.add_target(300, from, to);
+    mine.add_target(ios(100), from, to);
+    theirs.add_target(ios(300), from, to);
     assert_eq!((mine.sq_doorbells, theirs.sq_doorbells), (10.0, 30.0));
     // The vector serves another queue as well, whose I/Os are neither's.
     assert_eq!((mine.messages, theirs.messages), (10.0, 30.0));
@@ -35,8 +39,17 @@ fn who_shares_a_queue_has_the_part_of_its_ios() {
 }
 
 #[test]
+fn a_flush_is_no_io_but_has_its_part_of_what_the_queue_did() {
+    let mut counted = Counted { cpu: Nanos(4_000), ..Counted::default() };
+    let (from, to) = ((HardwareCounters::default(), DeviceCounters::default()), (hardware(100, 50, 50, 100), device(50, 500)));
+    counted.add_target(Ended { ios: 20, flushes: 20 }, from, to);
+    assert_eq!((counted.ios, counted.cpu_ns_per_io()), (20, Some(200.0)));
+    assert_eq!((counted.sq_doorbells, counted.messages), (20.0, 20.0));
+}
+
+#[test]
 fn nothing_done_costs_nothing() {
     let mut counted = Counted::default();
-    counted.add_target(0, Default::default(), (hardware(0, 3, 3, 0), device(0, 0)));
+    counted.add_target(ios(0), Default::default(), (hardware(0, 3, 3, 0), device(0, 0)));
     assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, None, None));
 }

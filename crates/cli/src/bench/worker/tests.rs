@@ -30,7 +30,7 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
 #[test]
 fn every_io_is_done_and_counted_in_every_mode() {
     for mode in Mode::ALL {
-        for batch in ["", "iodepth_batch=8\niodepth_batch_complete_min=4\n"] {
+        for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n"] {
             let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=500\nverify=crc32c\nsize=4m\n{batch}"));
             for (generator, ran) in run(&job, "mem:4M", 1, mode) {
                 assert_eq!((generator.error(), generator.in_flight()), (0, 0));

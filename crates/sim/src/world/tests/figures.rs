@@ -62,6 +62,19 @@ fn hybrid_mean_is_as_quick_as_poll_and_cheaper() {
     assert!(hybrid.cpu_ns_per_io() < 0.65 * poll.cpu_ns_per_io(), "{} {}", hybrid.cpu_ns_per_io(), poll.cpu_ns_per_io());
 }
 
+/// They take their time, and their time is part of what the writes cost.
+#[test]
+fn a_flush_is_no_io() {
+    let run = |every| {
+        let mut job = workload::Job { sync_every: every, ..closed_loop(1, 1_000) };
+        job.pattern.direction = workload::Direction::Write;
+        outcome(Mode::POLL, Profile::optane(), job, Nanos::ZERO)
+    };
+    let (without, with) = (run(0), run(1));
+    assert_eq!((without.completed, with.completed), (1_000, 1_000));
+    assert!(with.stats.sync.issued > 900 && with.iops() < without.iops() && with.cpu_ns_per_io() > without.cpu_ns_per_io());
+}
+
 #[test]
 fn one_doorbell_per_batch_either_way() {
     let mut job = closed_loop(32, 3_200);

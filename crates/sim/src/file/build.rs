@@ -11,7 +11,7 @@ use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use toml::Spanned;
 use units::Nanos;
-use workload::fio::{self, Input, Outside};
+use workload::fio::{self, Diagnostic, Input, Outside, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
 use super::ScenarioFile;
@@ -413,13 +413,15 @@ impl Jobs<'_> {
     }
 
     fn jobs(&self, raw: &raw::Job, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
+        // Where each line of the text stands in the file, its name and its value, if that is elsewhere.
+        let mut places = Vec::new();
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
             (Some(fio), None, None) => (self.source.name.to_owned(), self.in_place(fio).into_bytes()),
             (None, Some(file), None) => {
                 let found = self.outside.include(self.source.name, file.get_ref());
                 found.map_err(|why| self.source.error(Some(file.span()), format!("the job file `{}`: {why}", file.get_ref())))?
             }
-            (None, None, Some(options)) => (self.source.name.to_owned(), self.listed(options)?.into_bytes()),
+            (None, None, Some(options)) => (self.source.name.to_owned(), self.listed(options, &mut places)?.into_bytes()),
             _ => {
                 let error = self
                     .source
@@ -428,8 +430,18 @@ impl Jobs<'_> {
             }
         };
         let outside = On { outside: self.outside, cpus: self.machine.cpus };
-        let parsed = fio::parse(&[Input { name: &name, text: &text }], &outside).map_err(|errors| FileError::job(&errors))?;
-        warnings.extend(parsed.warnings.iter().map(ToString::to_string));
+        let placed = |mut told: Diagnostic| {
+            if let Some(location) = &mut told.location
+                && let Some(&(name, value)) = places.get(location.line as usize - 1)
+            {
+                let (line, column) = self.source.place(if location.column == 1 { name } else { value });
+                (location.line, location.column) = (line as u32, column as u32);
+            }
+            told
+        };
+        let parsed = fio::parse(&[Input { name: &name, text: &text }], &outside)
+            .map_err(|errors| FileError::job(&ParseErrors(errors.0.into_iter().map(placed).collect())))?;
+        warnings.extend(parsed.warnings.into_iter().map(|warning| placed(warning).to_string()));
         Ok(parsed.jobs)
     }
 
@@ -442,14 +454,17 @@ impl Jobs<'_> {
         "\n".repeat(if next { line } else { line - 1 }) + text.get_ref()
     }
 
-    fn listed(&self, options: &Spanned<std::collections::BTreeMap<String, raw::Value>>) -> Built<String> {
-        let (line, _) = self.source.place(options.span().start);
-        let mut text = "\n".repeat(line - 1) + "[job]";
-        for (name, raw::Value(value)) in options.get_ref() {
+    /// A job file of these options, one to a line, and where each of its lines stands.
+    fn listed(&self, options: &Spanned<raw::Options>, places: &mut Vec<(usize, usize)>) -> Built<String> {
+        let mut text = "[job]".to_owned();
+        places.push((options.span().start, options.span().start));
+        for (key, value) in options.get_ref() {
+            let (name, raw::Value(words)) = (key.get_ref(), value.get_ref());
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(self.source.error(Some(options.span()), format!("`{name}` is not the name of a fio option")));
+                return Err(self.source.error(Some(key.span()), format!("`{name}` is not the name of a fio option")));
             }
-            text += &format!("\n{name}={value}");
+            text += &format!("\n{name}={words}");
+            places.push((key.span().start, value.span().start));
         }
         Ok(text)
     }

@@ -291,7 +291,7 @@ pub(super) struct Job {
     /// The path of one.
     pub(super) file: Option<Spanned<String>>,
     /// Its options, as keys.
-    pub(super) options: Option<Spanned<BTreeMap<String, Value>>>,
+    pub(super) options: Option<Spanned<Options>>,
     /// In place of `cpus_allowed`, one for each thread, round and round.
     pub(super) cpus: Option<Spanned<Cpus>>,
     /// In place of `filename`.
@@ -323,6 +323,9 @@ pub(super) struct Multipath {
     #[serde(default)]
     pub(super) unsafe_fast_failover: bool,
 }
+
+/// fio's options, as keys.
+pub(super) type Options = BTreeMap<Spanned<String>, Spanned<Value>>;
 
 /// An option's value.
 pub(super) struct Value(pub(super) String);

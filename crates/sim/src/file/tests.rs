@@ -103,7 +103,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 64] = [
+const MISTAKES: [(&str, &[&str]); 66] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -126,7 +126,10 @@ const MISTAKES: [(&str, &[&str]); 64] = [
     ("duration = \"-5ms\"", &["s.toml:2:12", "`-5ms` is not a time"]),
     ("seeds = 100000000000", &["s.toml:2:9", "a whole number up to 4294967295"]),
     ("[machine.scheduler]\nslice = \"0ms\"", &["s.toml:3:9", "no time at all"]),
-    ("[machine.scheduler]\nslice = \"6999ns\"", &["s.toml:3:9", "slice of 6.999 µs", "switch of 0.7 µs", "at least ten times as long, 7 µs"]),
+    (
+        "[machine.scheduler]\nslice = \"6999ns\"",
+        &["s.toml:3:9", "slice of 6.999 µs", "switch of 0.7 µs", "at least ten times as long, 7 µs"],
+    ),
     ("[machine]\ncosts = \"vm\"\nscheduler.slice = \"50us\"", &["s.toml:4:19", "switch of 6 µs"]),
     ("[machine.softirq]\nweight = 0", &["s.toml:3:10", "from 1 to"]),
     ("[group]\nbudget = 0", &["s.toml:3:10", "from 1 to"]),
@@ -136,6 +139,8 @@ const MISTAKES: [(&str, &[&str]); 64] = [
         &["s.toml:6:14", "for the user host", "leave out host"],
     ),
     ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
+    ("[[job]]\noptions = { rw = \"randread\", iodpth = 4 }", &["s.toml:3:30", "no option 'iodpth'", "did you mean 'iodepth'?"]),
+    ("[[job]]\n[job.options]\nrw = \"randread\"\nbs = \"4kk\"", &["s.toml:5:6", "bs:"]),
     ("[[job]]\nqueues = 0\noptions = {}", &["s.toml:3:10", "from 1 to 65535"]),
     ("[[job]]\noptions = { bs = \"8m\" }", &["s.toml:2:1", "requests of 8388608 bytes", "a buffer has 1048576"]),
     ("[[job]]\noptions = { bs = \"1000\" }", &["s.toml:2:1", "not a multiple of the device's block of 512"]),

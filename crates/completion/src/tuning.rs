@@ -75,8 +75,14 @@ impl Default for LatencySlack {
 
 /// Why a text is no [`LatencySlack`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no latency slack: a percentage like 10% or 2.5%, a fraction like 0.1, or inf")]
-pub struct SlackError(String);
+pub enum SlackError {
+    /// It cannot be read.
+    #[error("'{0}' is no latency slack: a percentage like 10% or 2.5%, a fraction like 0.1, or inf")]
+    Unreadable(String),
+    /// A number without the sign that is a share of more than the whole: so many per cent may be meant, or a hundred times as many.
+    #[error("'{0}' as a latency slack is {percent}: write {percent}, or {0}% if that is meant", percent = LatencySlack(*.1))]
+    Ambiguous(String, u32),
+}
 
 impl fmt::Display for LatencySlack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,11 +102,16 @@ impl FromStr for LatencySlack {
         if text == "inf" {
             return Ok(LatencySlack::UNLIMITED);
         }
+        let unreadable = || SlackError::Unreadable(text.to_owned());
         let (number, unit) = text.strip_suffix('%').map_or((text, 1_000.0), |number| (number, 10.0));
         let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let value = number.parse::<f64>().ok().filter(|_| plain).ok_or_else(|| SlackError(text.to_owned()))?;
+        let value = number.parse::<f64>().ok().filter(|_| plain).ok_or_else(unreadable)?;
         let thousandths = (value * unit).round();
-        if thousandths >= f64::from(u32::MAX) { Err(SlackError(text.to_owned())) } else { Ok(LatencySlack(thousandths as u32)) }
+        match thousandths {
+            n if n >= f64::from(u32::MAX) => Err(unreadable()),
+            n if value > 1.0 && number == text => Err(SlackError::Ambiguous(text.to_owned(), n as u32)),
+            n => Ok(LatencySlack(n as u32)),
+        }
     }
 }
 

@@ -151,8 +151,8 @@ impl Linear {
         self.tally.record(usize::try_from(value).unwrap_or(usize::MAX), value);
     }
 
-    /// The histogram as text, `label` naming the values: a header, then one line per value from 0 to the largest; nothing when it is
-    /// empty.
+    /// The histogram as text, `label` naming the values: a header, then one line per value from 0 to the largest, where those in a row
+    /// that did not occur share one; nothing when it is empty.
     pub fn draw<'a>(&'a self, label: &'a str) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let counts = self.counts();
@@ -160,9 +160,17 @@ impl Linear {
                 return Ok(());
             }
             writeln!(f, "     {label:<13} : count     distribution")?;
-            for (value, &count) in counts.iter().enumerate() {
-                let name = if value == LINEAR_VALUES { format!("{value}+") } else { value.to_string() };
-                writeln!(f, "        {name:<10} : {count:<8} |{}|", Bar(count, counts))?;
+            let mut value = 0;
+            // Values that did not occur are one line, however many lie between two that did.
+            for run in counts.chunk_by(|a, b| a + b == 0) {
+                let last = value + run.len() - 1;
+                let name = match run {
+                    [_] if value == LINEAR_VALUES => format!("{value}+"),
+                    [_] => value.to_string(),
+                    _ => format!("{value} -> {last}"),
+                };
+                writeln!(f, "        {name:<10} : {:<8} |{}|", run[0], Bar(run[0], counts))?;
+                value = last + 1;
             }
             Ok(())
         })

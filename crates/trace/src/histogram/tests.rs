@@ -32,6 +32,15 @@ fn a_log2_histogram_looks_like_the_posts() {
 }
 
 #[test]
+fn values_that_did_not_occur_share_a_line() {
+    let mut counts = Linear::default();
+    [2, 32, 32, 300].into_iter().for_each(|value| counts.record(value));
+    let drawn = counts.draw("completions").to_string();
+    let names: Vec<&str> = drawn.lines().skip(1).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    assert_eq!(names, ["0 -> 1", "2", "3 -> 31", "32", "33 -> 127", "128+"]);
+}
+
+#[test]
 fn nothing_recorded_draws_nothing() {
     assert_eq!(Linear::default().draw("x").to_string(), "");
     assert_eq!(Log2::default().draw("x").to_string(), "");

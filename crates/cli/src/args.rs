@@ -5,13 +5,14 @@ mod values;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencySlack, Mode};
 use reap::{Backing, DeviceUri};
 
 use crate::compare::Contender;
 pub use values::once;
-use values::{load, percent, whole};
+use values::{load, mode, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -40,7 +41,14 @@ impl Cli {
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
         let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative));
-        let matches = command.try_get_matches_from_mut(words)?;
+        let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let matches = command.try_get_matches_from_mut(words).map_err(|mut error| {
+            if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
+                let tip = format!("the commands are {}", commands.join(", "));
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+            }
+            error
+        })?;
         Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }
@@ -246,7 +254,7 @@ pub struct SimArgs {
     pub scenario: Option<PathBuf>,
     /// Completion modes to compare; the first is what the others are compared with [default: the scenario's, or one of
     /// each family]
-    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = mode)]
     pub modes: Vec<Mode>,
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]

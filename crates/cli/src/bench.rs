@@ -15,7 +15,7 @@ mod worker;
 pub use counted::Counted;
 pub use fill::Filled;
 pub use paths::{PathMark, over_all};
-pub use rig::{Rig, Setup};
+pub use rig::{PLACEHOLDER, Rig, Setup};
 pub use tap::{Noted, Tap};
 pub use watch::Snapshot;
 pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};

@@ -24,13 +24,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{DeviceUri, Nanos};
+use workload::Job;
 use workload::fio::{self, Input};
 use workload::plan::Plan;
-use workload::{Generator, Job};
 
 use crate::args::CompareArgs;
 use crate::bench::{Rig, Setup};
@@ -78,7 +78,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let jobs = scenes::deepest(args, &jobs(args)?);
     let machine = Machine::here()?;
     machine.keep_clear();
-    let plan = run::plan(&jobs, &machine);
+    let plan = run::plan(&jobs, &machine, &args.device.device);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
@@ -118,8 +118,7 @@ fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
 
 /// Fills all that the jobs use: writes to blocks that were never written are slower, reads of them faster.
 fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, stop: &AtomicBool) -> Result<()> {
-    let generator = |thread: &workload::plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(0), &rig.targets(thread)?)?);
-    let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
+    let generators = run::generators(jobs, plan, rig, 0)?;
     let users: Vec<_> = plan.threads.iter().zip(&generators).collect();
     run::say_filled(&rig.fill(&users, stop)?, stop);
     Ok(())
@@ -144,7 +143,7 @@ impl Comparison<'_> {
         if scenes::is_sweep(self.args) {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
-        let bar = bar(efforts.iter().map(|effort| effort.blocks).sum());
+        let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
         let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
         for (uri, settings) in devices {
@@ -244,13 +243,4 @@ impl Comparison<'_> {
             oversubscribed: self.machine.oversubscribed(&self.machine.place(&wishes)),
         }
     }
-}
-
-fn bar(blocks: u64) -> ProgressBar {
-    let bar = ProgressBar::new(blocks);
-    // The template is a constant: it parses.
-    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} blocks  ETA {eta}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar
 }

@@ -1,15 +1,35 @@
 //! Where results go, and what is said beside them.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
 pub fn say(line: impl Display) {
     _ = writeln!(io::stderr(), "{line}");
+}
+
+/// How far it is, and what is left if it goes on like this, which the first step has to tell. Invisible where stderr is no terminal.
+pub fn bar(steps: u64, what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let left = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        _ = match state.pos() {
+            0 => Ok(()),
+            _ => write!(out, ", {} left", HumanDuration(state.eta())),
+        };
+    };
+    // The template is a constant: it parses.
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone{left}") {
+        bar.set_style(style.progress_chars("=> ").with_key("left", left));
+    }
+    bar.set_prefix(what.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
 }
 
 /// The standard output, or a file.
@@ -152,10 +172,12 @@ impl Kept {
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Pipes and devices have no length.
-        if !std::mem::replace(&mut self.written, true) && self.file.metadata()?.is_file() {
+        if !self.written && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
-        self.file.write(bytes)
+        let written = self.file.write(bytes)?;
+        self.written = true;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

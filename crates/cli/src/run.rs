@@ -18,10 +18,10 @@ use completion::Mode;
 use reap::Nanos;
 use workload::plan::{self, Plan};
 use workload::report::Report;
-use workload::{Generator, Job, report};
+use workload::{Amount, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{Filled, PathMark, Rig, Setup};
+use crate::bench::{Filled, PLACEHOLDER, PathMark, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Output, say};
 use crate::{jobs, rows, stop};
@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let parsed = jobs::load(&args.files)?;
     let machine = Machine::here()?;
     machine.keep_clear();
-    let plan = plan(&parsed.jobs, &machine);
+    let plan = plan(&parsed.jobs, &machine, &args.device.device);
     args.slack.note(args.completion == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
     let setup = Setup {
@@ -56,7 +56,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
     let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
     let rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
-    let generators = generators(&parsed.jobs, &plan, &rig)?;
+    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+    let generators = generators(&parsed.jobs, &plan, &rig, entropy)?;
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
@@ -97,23 +98,40 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
+/// The plan of `jobs` on this machine and on instances of the device `uri`. What is to be said about it goes to stderr.
+pub fn plan(jobs: &[Job], machine: &Machine, uri: &str) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
         let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
         say(format_args!("warning: {warning}{device}"));
     }
+    // With fio it is the drive or the file that is meant.
+    if let Some(path) = plan.targets.iter().flatten().find(|name| name.contains('/')).filter(|_| !uri.contains(PLACEHOLDER)) {
+        say(format_args!("note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched"));
+    }
     plan
 }
 
 /// A generator for each thread. All of them are made before anything runs, so that a job that does not fit its devices
-/// is an error and not a half of a run.
-fn generators(jobs: &[Job], plan: &Plan, rig: &Rig) -> Result<Vec<Generator>> {
-    let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+/// is an error and not a half of a run. One that fits because it makes do with less than it asks for is told of.
+///
+/// # Errors
+/// Such a job.
+pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
     let generator = |thread: &plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(entropy), &rig.targets(thread)?)?);
-    plan.threads.iter().map(generator).collect()
+    let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
+    for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
+        let job = &jobs[thread.job];
+        let Some(Amount::Bytes(wanted)) = job.size else { continue };
+        let has: u64 = generator.regions().map(|region| region.len).sum();
+        // What no whole block can be made of is nobody's loss.
+        if wanted.saturating_sub(has) >= job.block.read.min.max(job.block.write.min) * thread.targets.len() as u64 {
+            let (name, wanted, has) = (&job.name, rows::bytes(wanted), rows::bytes(has));
+            say(format_args!("note: job '{name}' asks for size={wanted}, and does its I/O within the {has} that there are"));
+        }
+    }
+    Ok(generators)
 }
 
 /// Fills what the jobs read. Jobs that verify read only what was written for them.

@@ -219,8 +219,14 @@ impl Profile {
 
 /// A name that is no profile's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no profile is called `{0}`; there are null, optane, tlc, bimodal and cloud")]
+#[error("no profile is called `{0}`; {meant}there are null, optane, tlc, bimodal and cloud", meant = meant(.0))]
 pub struct UnknownProfile(pub String);
+
+/// Of the names, the one that a typo was meant to be.
+fn meant(given: &str) -> String {
+    let near = units::nearest(given, ["null", "optane", "tlc", "bimodal", "cloud"]);
+    near.map_or(String::new(), |near| format!("did you mean `{near}`? "))
+}
 
 impl FromStr for Profile {
     type Err = UnknownProfile;

@@ -71,7 +71,9 @@ impl FromStr for DeviceUri {
     fn from_str(uri: &str) -> Result<DeviceUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let Some((scheme, rest)) = uri.split_once(':') else {
-            return Err(fail(0, "expected `mem:SIZE` or `file:PATH`, such as `mem:1G?profile=optane`".into()));
+            let wanted = "expected `mem:SIZE` or `file:PATH`, such as `mem:1G?profile=optane`";
+            let path = if uri.contains('/') { "; there is no link to a drive or a partition yet, and a file is `file:PATH`" } else { "" };
+            return Err(fail(0, format!("{wanted}{path}")));
         };
         let body_at = scheme.len() + 1;
         let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
@@ -79,7 +81,10 @@ impl FromStr for DeviceUri {
             "mem" => Backing::Mem { bytes: parse_size(body).map_err(|e| fail(body_at, e))? },
             "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
             "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
-            other => return Err(fail(0, format!("there is no link `{other}:`; `mem:`, `file:` and `multipath:` are built in"))),
+            other => {
+                let what = format!("there is no link `{other}:`, nor any to hardware yet; `mem:`, `file:` and `multipath:` are built in");
+                return Err(fail(0, what));
+            }
         });
         let mut at = body_at + body.len() + 1;
         let mut seen = Vec::new();

@@ -37,20 +37,20 @@ fn options_of_one_way_to_simulate_do_not_go_with_another() {
 #[test]
 fn a_number_that_is_none_is_told_what_it_should_be() {
     for (line, words) in [
-        ("run j --queues -1", "'-1' for '--queues <N>': give a whole number in 1..=64"),
-        ("run j --queues x", "give a whole number in 1..=64"),
+        ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
+        ("run j --queues x", "give a whole number from 1 to 64"),
         ("run j --latency-slack -1", "'-1' is no latency slack"),
-        ("compare --repeat 0", "give a whole number in 1..=10000"),
-        ("compare --background nan", "give a whole number in 1..=100, in per cent"),
+        ("compare --repeat 0", "give a whole number from 1 to 10000"),
+        ("compare --background nan", "give a whole number from 1 to 100, in per cent"),
         ("compare --loads -5", "a load is a percentage above 0 and at most 100"),
         ("compare --loads 50%%", "a load is a percentage above 0 and at most 100"),
         ("sim --seed -1", "give a whole number, 0 or more"),
-        ("sim --sweep --loads -5", "give a whole number in 1..=99, in per cent"),
-        ("sim --sweep --loads 5,x", "give a whole number in 1..=99, in per cent"),
-        ("calibrate --sleep-us -3", "give a whole number in 1..=10000"),
+        ("sim --sweep --loads -5", "give a whole number from 1 to 99, in per cent"),
+        ("sim --sweep --loads 5,x", "give a whole number from 1 to 99, in per cent"),
+        ("calibrate --sleep-us -3", "give a whole number from 1 to 10000"),
         ("trace --duration -1", "'-1' for '--duration <SECONDS>': give a number of seconds between 0.001"),
         ("trace --freq -1", "give a whole number, 1 or more"),
-        ("paths-bench --rounds 1.5", "give a whole number in 1..=10000"),
+        ("paths-bench --rounds 1.5", "give a whole number from 1 to 10000"),
     ] {
         let said = refusal(line);
         assert!(said.contains(words) && !said.contains("tip:"), "{line}: {said}");

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use anyhow::{Result, bail};
+use completion::Mode;
 
 /// A whole number of this range, or what to give instead.
 pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
@@ -11,7 +12,7 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
         number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match range.end() {
             &u64::MAX => format!("give a whole number, {} or more", range.start()),
-            most => format!("give a whole number in {}..={most}", range.start()),
+            most => format!("give a whole number from {} to {most}", range.start()),
         })
     }
 }
@@ -20,6 +21,18 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
 pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     let whole = whole(range);
     move |text| whole(without_sign(text)).map_err(|what| format!("{what}, in per cent"))
+}
+
+/// A completion mode, at no setting of its own.
+pub fn mode(text: &str) -> Result<Mode, String> {
+    if text.contains('@') {
+        return Err(
+            "only `compare` takes a setting for each mode: a scenario's `latency_slack` is that of all its runs, and --sweep has all \
+                    settings of adaptive"
+                .to_owned(),
+        );
+    }
+    text.parse().map_err(|error: completion::ModeError| error.to_string())
 }
 
 /// A load in per cent, with its sign or without.

@@ -21,7 +21,7 @@ const MOST_FILLED: u64 = 4 << 30;
 /// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
 const PART_FILLED: u64 = 4;
 /// What stands for the device's name in a URI.
-const PLACEHOLDER: &str = "{filename}";
+pub const PLACEHOLDER: &str = "{filename}";
 /// The name of the device of jobs that name none.
 const UNNAMED: &str = "default";
 

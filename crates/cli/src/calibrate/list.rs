@@ -8,6 +8,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
 use crate::rows::Estimate;
+use crate::rows::table::{width, wrap};
 
 /// What was measured, in nanoseconds; `None`: it could not be.
 #[derive(Clone, Debug, Default)]
@@ -242,7 +243,7 @@ const SHIPPED: &str = "not measured here: the figure that ships";
 
 /// For people: what was measured as such, and the prices.
 pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
-    let mut measured = new(&["measured", "ns", "95 %"]);
+    let mut measured = new(&["measured", "ns", "95 % interval"]);
     let pair = |p: Option<(Estimate, Estimate)>, second: bool| p.map(|(a, b)| if second { b } else { a });
     let sleep = |n: usize| found.sleep.map(|s| [s.cpu, s.delay, s.signal][n]);
     let short = |n: usize| found.short_sleep.map(|s| [s.cpu, s.delay][n]);
@@ -289,10 +290,9 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         list.add_row(vec![Cell::new(format!("{}.{}", price.group, price.name)), right(price.ns.to_string()), Cell::new(how)]);
     }
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
-    format!(
-        "{measured}\n{list}\nNot measured from user space, the figures that ship for virtual machines: {}.\nMachine: {machine}\n",
-        rest.join(", ")
-    )
+    let rest = format!("Not measured from user space, the figures that ship for virtual machines: {}.", rest.join(", "));
+    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width().into()));
+    format!("{measured}\n{list}\n{rest}\n{machine}\n")
 }
 
 fn new(header: &[&str]) -> Table {

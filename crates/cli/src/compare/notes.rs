@@ -14,9 +14,9 @@ use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 pub fn planned(devices: &[(String, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
     let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
     let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
-    let (scenes, modes) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"));
+    let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
     format!(
-        "{scenes} × ({modes} + A/A) × {repeat} rounds, {} blocks in all: about {}, up to half as much again on a busy machine. Ctrl-C prints what \
+        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks in all: about {}, up to half as much again on a busy machine. Ctrl-C prints what \
          there is by then.",
         efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
         span(time)

@@ -117,14 +117,12 @@ pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
     if args.profiles.is_empty() {
         return Ok(vec![args.device.device.clone()]);
     }
+    once("--profiles", &args.profiles)?;
     let mut uris = Vec::new();
     for profile in &args.profiles {
         let uri = with_profile(&args.device.device, profile);
         let parsed = DeviceUri::behind(&uri).map_err(|error| anyhow!("--profiles {profile}: {}", error.what))?;
         parsed.load_profile().with_context(|| format!("--profiles {profile}"))?;
-        if uris.contains(&uri) {
-            bail!("--profiles names {profile} twice");
-        }
         uris.push(uri);
     }
     Ok(uris)

@@ -29,7 +29,8 @@ pub fn draw(rows: &[Row], rounds: u32, machine: &str) -> String {
         let find = |paths, queues, threads| {
             rows.iter().find(|row| (row.policy, row.paths, row.queues, row.threads) == (policy, paths, queues, threads))
         };
-        let ns = COLUMNS.iter().map(|&(_, paths, queues, threads)| find(paths, queues, threads).map_or("–".into(), figure));
+        let ns =
+            COLUMNS.iter().map(|&(_, paths, queues, threads)| find(paths, queues, threads).map_or("–".into(), |row| figure(row, rounds)));
         let instructions = [1, 2, 16].map(|paths| find(paths, 64, 1).and_then(|row| row.instructions));
         let instructions = instructions.map(|count| count.map_or("–".into(), |count| format!("{count:.0}"))).join(" → ");
         table.add_row([policy.to_owned()].into_iter().chain(ns).chain([instructions]));
@@ -38,14 +39,16 @@ pub fn draw(rows: &[Row], rounds: u32, machine: &str) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = format!("Nanoseconds for one choose + start + end, two paths where not said otherwise\n{table}\n");
-    _ = writeln!(text, "Medians over {rounds} rounds, below them the least and the most. Instructions: at 64 queues, by callgrind.");
+    let rounds =
+        if rounds == 1 { "One round".to_owned() } else { format!("Medians over {rounds} rounds, below them the least and the most") };
+    _ = writeln!(text, "{rounds}. Instructions: at 64 queues, by callgrind.");
     _ = writeln!(text, "{}", ratio(rows).unwrap_or_default());
     _ = writeln!(text, "Machine: {machine}.");
     text
 }
 
-fn figure(row: &Row) -> String {
-    format!("{:.1}\n{:.1}–{:.1}", row.ns, row.ns_min, row.ns_max)
+fn figure(row: &Row, rounds: u32) -> String {
+    if rounds == 1 { format!("{:.1}", row.ns) } else { format!("{:.1}\n{:.1}–{:.1}", row.ns, row.ns_min, row.ns_max) }
 }
 
 /// What post 004 is about: the sum over hardware queues against one count for each controller, at its 64 queues.

@@ -207,7 +207,7 @@ fn load(pct: f64) -> String {
 }
 
 /// Breaks a line at blanks.
-fn wrap(line: &str, width: usize) -> String {
+pub fn wrap(line: &str, width: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in line.split(' ') {
         let length = word.chars().count();

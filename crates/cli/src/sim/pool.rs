@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::thread;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::output;
 
 /// Does `work` for each item. What was not begun before `stop` was set is `None`.
 pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
-    let bar = bar(items.len(), what);
+    let bar = output::bar(items.len() as u64, what);
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
     results.resize_with(items.len(), || None);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
@@ -39,18 +39,6 @@ pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: 
     });
     bar.finish_and_clear();
     results
-}
-
-/// How far it is, and what is left if it goes on like this. Invisible where stderr is no terminal.
-fn bar(steps: usize, what: &str) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    // The template is a constant: it parses.
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len}  {elapsed} gone, {eta} left") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(what.to_owned());
-    bar.enable_steady_tick(std::time::Duration::from_millis(500));
-    bar
 }
 
 #[cfg(test)]

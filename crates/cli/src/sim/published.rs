@@ -121,7 +121,8 @@ pub fn show(rows: &[Row]) -> String {
             Cell::new(row.used.name()),
             right(format!("{} {}", digits_of(row.published, row.unit), row.unit)),
             right(format!("{} {}", digits_of(row.simulated, row.unit), row.unit)),
-            right(format!("{:+.1}", row.error() * 100.0)),
+            // As much as is printed of it, and no zero below zero.
+            right(format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0)),
             right(score(|s| s.effect, 2)),
             right(score(|s| s.score, 3)),
             right(score(|s| s.without, 3)),

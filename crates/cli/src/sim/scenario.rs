@@ -86,6 +86,11 @@ pub fn load(path: Option<&Path>) -> Result<ScenarioFile> {
     Ok(match path {
         Some(path) => {
             let name = path.display().to_string();
+            if path.extension().is_some_and(|extension| extension == "fio") {
+                bail!(
+                    "{name} is a job file; a scenario has a machine and devices as well, and names it in a table: [[job]] file = \"{name}\""
+                );
+            }
             let text = jobs::text(path).with_context(|| format!("scenario {name}"))?;
             let text = String::from_utf8(text).map_err(|error| {
                 let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|&byte| byte == b'\n').count();

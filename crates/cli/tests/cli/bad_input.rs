@@ -15,25 +15,27 @@ fn fails(arguments: &str, words: &[&str]) {
 
 #[test]
 fn a_typo_in_each_argument() {
-    fails("rnu job.fio", &["unrecognized subcommand 'rnu'"]);
+    fails("rnu job.fio", &["unrecognized subcommand 'rnu'", "the commands are run, compare, sim"]);
     fails("run", &["JOBFILE"]);
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);
     fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:` and `multipath:`"]);
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
-    fails("run job.fio --device mem:1M?profile=optan", &["optan", "null, optane, tlc"]);
+    fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);
+    fails("run job.fio --device /dev/nvme0n1", &["no link to a drive"]);
+    fails("run job.fio --latency-slack 10", &["1000%, or 10%"]);
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "512 or 4096"]);
     fails("run job.fio --completion pol", &["did you mean 'poll'?"]);
     fails("run job.fio --completion poll+submit-check", &["ask for 'poll' alone"]);
-    fails("run job.fio --queues 0", &["--queues", "1..=64"]);
+    fails("run job.fio --queues 0", &["--queues", "from 1 to 64"]);
     fails("run job.fio --queues many", &["--queues", "many"]);
     fails("run job.fio --output-format jsn", &["similar value exists: 'json'"]);
     fails("run job.fio --output no/such/directory", &["cannot write the results to no/such/directory"]);
     fails("compare nowhere.fio", &["job file nowhere.fio"]);
     fails("compare --modes interrupt,pull", &["did you mean 'poll'?"]);
     fails("compare --modes poll,poll", &["--modes names poll twice"]);
-    fails("compare --repeat 0", &["--repeat", "1..=10000"]);
+    fails("compare --repeat 0", &["--repeat", "from 1 to 10000"]);
     fails("compare --host-work much", &["--host-work", "much"]);
     fails("compare --device mem:", &["--device", "no size"]);
     fails("compare --json no/such/directory", &["cannot write the results to no/such/directory"]);
@@ -120,6 +122,23 @@ fn a_setting_that_nobody_asks_for_is_noted() {
     for (modes, told) in [("poll", true), ("poll,adaptive@5%", true), ("poll,adaptive", false)] {
         let ended = place.reap(&format!("compare nowhere.fio --modes {modes} --latency-slack 5%"));
         assert_eq!(ended.fails_with(&["nowhere.fio"]).stderr.contains(slack), told, "{modes}");
+    }
+}
+
+/// To fio a filename is a drive, and a size that there is not is a mistake.
+#[test]
+fn what_a_job_asks_for_and_does_not_get_is_noted() {
+    let place = place();
+    let told = |job: &str, device: &str| {
+        place.write("job.fio", &format!("[a]\nrw=randread\nnumber_ios=9\n{job}\n"));
+        place.reap(&format!("run job.fio --device {device}")).ok().stderr
+    };
+    let drive = told("filename=/dev/nvme0n1", "mem:1M");
+    assert!(drive.contains("filename=/dev/nvme0n1 is no more than a name here, for an instance of mem:1M"), "{drive}");
+    let large = told("size=3m\nnumjobs=2", "mem:2M");
+    assert_eq!(large, "note: job 'a' asks for size=3 MiB, and does its I/O within the 2 MiB that there are\n");
+    for (job, device) in [("size=1m", "mem:1M"), ("filename=one:two\nsize=2m", "mem:1M"), ("filename=/a/b", "file:{filename}?size=1M")] {
+        assert_eq!(told(job, device), "", "{job}");
     }
 }
 

@@ -71,7 +71,7 @@ fn a_sweep_is_planned_run_and_drawn() {
     let ended = place
         .reap(&format!("compare {SMALL} --modes interrupt,poll --repeat 1 --loads 20,100 --qd 2 --profiles null,optane --background 30 --json results.json --html page.html"))
         .ok();
-    assert!(ended.stderr.contains("8 scenes × (2 modes + A/A) × 1 rounds"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("8 scenes × (2 modes + A/A) × 1 round"), "{}", ended.stderr);
     words(
         &ended,
         &["null, queue depth 2\n", "optane, queue depth 2\n", "a thread that wants 30 %", "Loads are shares of what polling reaches"],

@@ -24,13 +24,11 @@ impl FileMedia {
             let what = source.as_ref().map_or_else(|| what.to_owned(), |e| format!("{what}: {e}"));
             OpenError::Media { path: path.to_owned(), what, source }
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(bytes.is_some())
-            .truncate(false)
-            .open(path)
-            .map_err(|e| fail("cannot open it for reading and writing (`size=` creates it)", Some(e)))?;
+        let file = OpenOptions::new().read(true).write(true).create(bytes.is_some()).truncate(false).open(path).map_err(|e| {
+            let absent = bytes.is_none() && e.kind() == io::ErrorKind::NotFound;
+            let remedy = if absent { " (`size=` creates it)" } else { "" };
+            fail(&format!("cannot open it for reading and writing{remedy}"), Some(e))
+        })?;
         let meta = file.metadata().map_err(|e| fail("cannot examine it", Some(e)))?;
         if !meta.is_file() {
             return Err(fail("it is not a regular file; Reap writes to files, never to block devices or directories", None));

@@ -69,7 +69,7 @@ fn cpus(results: &Results) -> Table {
     table.set_header(std::iter::once(Cell::new("mode")).chain(COLUMNS.iter().map(|(header, _)| right((*header).into()))));
     for row in &results.rows {
         let cells = COLUMNS.iter().map(|(_, cell)| right(cell(row)));
-        table.add_row(std::iter::once(Cell::new(&row.mode)).chain(cells));
+        table.add_row(std::iter::once(Cell::new(row.mode.replace('+', "\n+"))).chain(cells));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));

@@ -27,6 +27,10 @@ fn what_cannot_be_a_medium_is_refused_in_words() {
         let error = FileMedia::open(&path, None, 512).map(|_| ()).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
+    // What was done already is no advice.
+    let nowhere = dir.path().join("none/medium");
+    let error = FileMedia::open(&nowhere, Some(4096), 512).map(|_| ()).expect_err("no such directory").to_string();
+    assert!(error.contains("No such file") && !error.contains("size="), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use units::Nanos;
 
 /// The CPUs that the calling thread may run on, in ascending order.
@@ -69,7 +69,10 @@ pub fn memory_bytes() -> u64 {
 
 /// The run delay of one thread, kept open.
 #[derive(Debug)]
-pub struct RunDelay(File);
+pub struct RunDelay {
+    schedstat: File,
+    thread: Pid,
+}
 
 impl RunDelay {
     /// The calling thread's, readable from any thread while it lives.
@@ -77,13 +80,18 @@ impl RunDelay {
     /// # Errors
     /// `NotFound` where the kernel keeps no scheduler statistics.
     pub fn of_current() -> io::Result<RunDelay> {
-        Ok(RunDelay(File::open("/proc/thread-self/schedstat")?))
+        Ok(RunDelay { schedstat: File::open("/proc/thread-self/schedstat")?, thread: gettid() })
+    }
+
+    /// Whether it is the calling thread's: whoever keeps it may have been sent to another.
+    pub fn is_of_current(&self) -> bool {
+        self.thread == gettid()
     }
 
     /// Its run delay so far: the second field of `schedstat`. Zero once the thread has ended.
     pub fn read(&self) -> Nanos {
         let mut text = [0; 96];
-        let len = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let len = self.schedstat.read_at(&mut text, 0).unwrap_or(0);
         let second = text[..len].split(u8::is_ascii_whitespace).nth(1);
         Nanos(second.and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0))
     }

@@ -326,7 +326,8 @@ impl Looker {
             return;
         }
         self.delay_at = now;
-        if self.delay.is_none() {
+        // A queue may have been sent to another thread, which waits for its CPU as long as it does, and not as long as the last one.
+        if !self.delay.as_ref().is_some_and(RunDelay::is_of_current) {
             self.delay = RunDelay::of_current().ok();
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
@@ -335,3 +336,6 @@ impl Looker {
         self.delay_seen = delay;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,3 +33,10 @@ fn run_delay_never_shrinks() {
     thread::yield_now();
     assert!(delay.read() >= first && run_delay() >= first);
 }
+
+#[test]
+fn a_run_delay_tells_whose_it_is() {
+    let Ok(delay) = RunDelay::of_current() else { return };
+    assert!(delay.is_of_current());
+    assert!(!thread::spawn(move || delay.is_of_current()).join().unwrap());
+}

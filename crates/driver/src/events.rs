@@ -26,7 +26,7 @@ const NAMESPACE: u64 = 1 << 40;
 
 impl Reading {
     /// As a number for [`Purpose::Own`].
-    fn to_number(self) -> u64 {
+    pub fn to_number(self) -> u64 {
         match self {
             Reading::Log(page) => page.into(),
             Reading::Namespace(nsid) => NAMESPACE | u64::from(nsid.0),

@@ -39,10 +39,10 @@ impl Rings {
     }
 }
 
-/// A page that a command fills, and whether the command is still out.
+/// A page that a command fills, and which command that is while it is out.
 enum Page {
     Here(DmaBuf),
-    Lent(Lent),
+    Lent(Lent, Purpose),
     Gone,
 }
 
@@ -76,7 +76,7 @@ impl Admin {
                 Page::Here(buf) => {
                     let lent = buf.lend();
                     sqe.prp1 = lent.addr();
-                    self.page = Page::Lent(lent);
+                    self.page = Page::Lent(lent, purpose);
                 }
                 busy => {
                     self.page = busy;
@@ -89,7 +89,7 @@ impl Admin {
         sq.commit(link.doorbells());
         drop(sq);
         if !posted && command.page {
-            self.take_page();
+            self.take_page_back();
         }
         posted
     }
@@ -105,16 +105,25 @@ impl Admin {
         self.taken.clone()
     }
 
-    /// The page that the last command filled; the command has completed, or the controller has stopped.
-    pub(crate) fn take_page(&mut self) -> &[u8] {
-        self.page = match std::mem::replace(&mut self.page, Page::Gone) {
-            Page::Lent(lent) => Page::Here(lent.take_back()),
-            here => here,
-        };
+    /// The page that a command filled, which has completed; empty if it asked for none. Another's stays out: the controller may be
+    /// writing to it.
+    pub(crate) fn take_page(&mut self, purpose: Purpose) -> &[u8] {
+        if !matches!(&self.page, Page::Lent(_, user) if *user == purpose) {
+            return &[];
+        }
+        self.take_page_back();
         match &self.page {
             Page::Here(buf) => buf,
             _ => &[],
         }
+    }
+
+    /// Nobody writes to the page: the controller has stopped, or was never told of it.
+    pub(crate) fn take_page_back(&mut self) {
+        self.page = match std::mem::replace(&mut self.page, Page::Gone) {
+            Page::Lent(lent, _) => Page::Here(lent.take_back()),
+            here => here,
+        };
     }
 
     /// The controller may still write to the rings, and to the page if it is out: nobody else may ever have that memory.
@@ -122,3 +131,6 @@ impl Admin {
         std::mem::forget(self.rings.take());
     }
 }
+
+#[cfg(test)]
+mod tests;

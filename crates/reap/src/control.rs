@@ -179,7 +179,7 @@ impl Keeper {
         for completed in self.admin.taken() {
             match Purpose::from_token(completed.token) {
                 Purpose::Sequence => {
-                    let page = self.admin.take_page();
+                    let page = self.admin.take_page(Purpose::Sequence);
                     let reply = AdminReply { status: completed.status, result: completed.result, page };
                     match &mut self.life {
                         Life::BringingUp(bringup, ..) => bringup.completed(&reply),

@@ -97,7 +97,7 @@ impl Keeper {
             self.abandoned.push((n, queue.pair.abandon()));
         }
         if buffers == Buffers::Returned {
-            self.admin.take_page();
+            self.admin.take_page_back();
             self.admin.pair.reopen();
             self.path_stopped();
         } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use driver::Reading;
+use driver::{Purpose, Reading};
 use nvme::log::ana::AnaLog;
 use nvme::log::{ChangedNamespaces, Smart, lid};
 use nvme::{Nsid, Page, Status, identify};
@@ -42,7 +42,7 @@ pub(super) struct Power {
 impl Keeper {
     /// The controller has answered what [`driver::Events`] asked for.
     pub(super) fn was_read(&mut self, what: Reading, status: Status) {
-        let page = self.admin.take_page();
+        let page = self.admin.take_page(Purpose::Own(what.to_number()));
         let page = if status.is_success() { page } else { &[] };
         match what {
             Reading::Log(lid::SMART) => {

@@ -261,7 +261,8 @@ impl Queue {
     }
 
     /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once (once for
-    /// each path that is taken). `now` is the clock read of the batch ([`crate::now`]).
+    /// each path that is taken). `now` is the clock read of the batch ([`crate::now`]): latencies and time-outs count from
+    /// it, so that commands submitted at an instant of another clock may be late at once, and the controller be reset for it.
     ///
     /// # Errors
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in

@@ -96,7 +96,7 @@ impl Queue {
     }
 
     /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once. `now`
-    /// is the clock read of the batch ([`crate::now`]).
+    /// is the clock read of the batch ([`crate::now`]): time-outs count from it.
     ///
     /// # Errors
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in

@@ -291,7 +291,7 @@ pub struct SimArgs {
     /// Which stage (`stonewall`) of the recording
     #[arg(long, value_name = "N", requires = "replay", value_parser = whole::<u32>(1..=u32::MAX.into()), conflicts_with_all = ["scenario", "sweep", "published"])]
     pub stage: Option<u32>,
-    /// What things cost: bare-metal, vm, or a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm;
+    /// What things cost: bare-metal, vm, or (but not with --sweep) a file that `reap calibrate` wrote [default: the scenario's; of a recording, vm;
     /// of a sweep, bare-metal and then vm]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,

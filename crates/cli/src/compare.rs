@@ -78,7 +78,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let jobs = scenes::deepest(args, &jobs(args)?);
     let machine = Machine::here()?;
     machine.keep_clear();
-    let plan = run::plan(&jobs, &machine, &args.device.device);
+    let plan = run::plan(&jobs, &machine, &args.device.device, args.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }

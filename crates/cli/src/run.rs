@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let parsed = jobs::load(&args.files)?;
     let machine = Machine::here()?;
     machine.keep_clear();
-    let plan = plan(&parsed.jobs, &machine, &args.device.device);
+    let plan = plan(&parsed.jobs, &machine, &args.device.device, args.queues);
     args.slack.note(args.completion == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
     let setup = Setup {
@@ -99,12 +99,18 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// The plan of `jobs` on this machine and on instances of the device `uri`. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine, uri: &str) -> Plan {
+pub fn plan(jobs: &[Job], machine: &Machine, uri: &str, queues: Option<u16>) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
         let device = machine.device.map_or(String::new(), |cpu| format!(" (CPU {cpu} is the embedded device's)"));
         say(format_args!("warning: {warning}{device}"));
+    }
+    if let Some(queues) = queues.filter(|&queues| usize::from(queues) > plan.threads.len()) {
+        let threads = plan.threads.len();
+        say(format_args!(
+            "note: --queues {queues} is as good as {threads}: a hardware queue for each job thread is the most that is opened"
+        ));
     }
     // With fio it is the drive or the file that is meant.
     if let Some(path) = plan.targets.iter().flatten().find(|name| name.contains('/')).filter(|_| !uri.contains(PLACEHOLDER)) {

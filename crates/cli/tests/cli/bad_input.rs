@@ -125,6 +125,13 @@ fn a_setting_that_nobody_asks_for_is_noted() {
     }
 }
 
+#[test]
+fn queues_that_nobody_would_use_are_noted() {
+    let told = |queues: u32| place().reap(&format!("run job.fio --device mem:1M --queues {queues}")).ok().stderr;
+    assert!(told(2).contains("--queues 2 is as good as 1"));
+    assert_eq!(told(1), "");
+}
+
 /// To fio a filename is a drive, and a size that there is not is a mistake.
 #[test]
 fn what_a_job_asks_for_and_does_not_get_is_noted() {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, interrupt};
 
 #[test]
 fn ctrl_c_prints_the_rounds_that_are_over() {
@@ -44,7 +44,7 @@ fn ctrl_c_leaves_nothing_behind() {
     while children() == 0 && child.try_wait().unwrap().is_none() {
         thread::sleep(Duration::from_millis(1));
     }
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    interrupt(&child);
     let ended: Ended = child.wait_with_output().unwrap().into();
     let ended = ended.fails_with(&["stopped before anything was measured"]);
     assert_eq!((ended.stdout.as_str(), left(), children()), ("", Vec::new(), 0));

@@ -1,12 +1,13 @@
 //! `reap sim` as a user meets it.
 
-use std::process::{Child, Command};
+use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, send};
 
 const SMALL: &str =
     "modes = [\"interrupt\", \"poll\"]\nduration = \"2ms\"\n[[device]]\nprofile = \"optane\"\n[[job]]\nfile = \"job.fio\"\n";
@@ -67,13 +68,13 @@ fn mistakes_have_a_place() {
 const SWEEP: &str = "sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes interrupt,poll,adaptive --ios 200000";
 
 /// Lets a sweep go on until some of its runs are done, and ends it by a signal.
-fn interrupted(place: &Place, arguments: &str, signal: &str) -> Ended {
+fn interrupted(place: &Place, arguments: &str, signal: Signal) -> Ended {
     let done = || std::fs::read_to_string(place.path("s.json.journal")).map_or(0, |text| text.lines().count());
     let (before, mut child): (usize, Child) = (done(), place.start(arguments));
     while done() < before + 2 && child.try_wait().unwrap().is_none() {
         thread::sleep(Duration::from_millis(1));
     }
-    Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    send(&child, signal);
     child.wait_with_output().unwrap().into()
 }
 
@@ -83,11 +84,11 @@ fn an_interrupted_sweep_goes_on_where_it_was() {
     let place = Place::new();
     let whole = place.reap(&format!("{SWEEP} --json whole.json")).ok();
     assert!(!place.path("whole.json.journal").exists());
-    let killed = interrupted(&place, &format!("{SWEEP} --json s.json"), "-KILL");
+    let killed = interrupted(&place, &format!("{SWEEP} --json s.json"), Signal::KILL);
     assert_eq!((killed.code, killed.stdout.as_str()), (None, ""));
     place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
     place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
-    let stopped = interrupted(&place, &format!("{SWEEP} --json s.json --resume"), "-INT").ok();
+    let stopped = interrupted(&place, &format!("{SWEEP} --json s.json --resume"), Signal::INT).ok();
     for word in ["stopped by a signal after", "of at least 13 runs", "s.json.journal keeps them: --resume goes on"] {
         assert!(stopped.stderr.contains(word), "{word}: {}", stopped.stderr);
     }
@@ -128,7 +129,7 @@ fn ctrl_c_marks_what_is_done_as_a_part() {
 fn a_signal_ends_a_calibration_at_once() {
     let child = place().start("sim --published --calibrate");
     thread::sleep(Duration::from_millis(500));
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    send(&child, Signal::TERM);
     let ended: Ended = child.wait_with_output().unwrap().into();
     assert_eq!((ended.code, ended.stdout.as_str()), (None, ""), "{}", ended.stderr);
 }

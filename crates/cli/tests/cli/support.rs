@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Longer than any test takes, so that a hang is a failure.
@@ -20,9 +21,14 @@ pub fn patiently<T>(attempt: impl Fn(Duration) -> Option<T>) -> T {
     times.into_iter().find_map(attempt).expect("it is not at work yet")
 }
 
+/// Sends a signal, to one that may have ended, but was not waited for. (A command for it is not on every machine.)
+pub fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
 /// Ctrl-C.
 pub fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    send(child, Signal::INT);
 }
 
 /// How the command ended, as text.

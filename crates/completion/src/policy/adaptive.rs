@@ -269,9 +269,13 @@ impl Adaptive {
     /// default where several of his instants may pass meanwhile: it is awake for the next one as well then, and a timer gathers them.
     fn attends(&self, now: Nanos, seen: &Seen) -> Option<Nanos> {
         let at = seen.goes_on_at.filter(|&at| now < at && at < self.timers.soonest(now))?;
-        let dense = self.slack > LatencySlack::default() && self.pace.gap().0 < self.timers.cost.0 / DENSE;
-        let away = seen.leaving || seen.cpu_wanted || dense || self.slack == LatencySlack::UNLIMITED;
+        let away = seen.leaving || seen.cpu_wanted || self.lets_pass() || self.slack == LatencySlack::UNLIMITED;
         (!away).then_some(at)
+    }
+
+    /// Above the default slack the caller's instants are to pass where they are dense: being ahead of his clock is what costs.
+    fn lets_pass(&self) -> bool {
+        self.slack > LatencySlack::default() && self.pace.gap().0 < self.timers.cost.0 / DENSE
     }
 
     /// What a sleep counts as: its CPU time, and the worth of what its delay is beyond the slack.
@@ -377,10 +381,13 @@ impl Adaptive {
         None
     }
 
-    /// What a sleep finds late as well, a nap finds without being told of each.
+    /// What a sleep finds late as well, a nap finds without being told of each: if the caller goes on by then, the thread wakes for him
+    /// anyway, and else where several have come.
     fn sleep_or_nap(&mut self, now: Nanos, seen: &Seen, first: Nanos) -> Plan {
-        let held = seen.urgent_waiting == 0;
-        let Some(until) = held.then(|| self.gather_by(now, seen.in_flight, first, first + self.delay())).flatten() else {
+        let awake = first + self.delay();
+        let his = || self.until_he_goes_on(now, first, awake).filter(|_| !self.lets_pass());
+        let nap = || his().or_else(|| self.gather_by(now, seen.in_flight, first, awake));
+        let Some(until) = (seen.urgent_waiting == 0).then(nap).flatten() else {
             return self.sleep(now);
         };
         self.decisions.gathered += 1;

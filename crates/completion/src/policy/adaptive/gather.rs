@@ -64,7 +64,7 @@ impl Adaptive {
 
     /// Until when to nap if the caller goes on by himself before the end: the thread wakes then anyway. Not before he does, and no
     /// later than a timer of his own would.
-    fn until_he_goes_on(&self, now: Nanos, first: Nanos, end: Nanos) -> Option<Nanos> {
+    pub(super) fn until_he_goes_on(&self, now: Nanos, first: Nanos, end: Nanos) -> Option<Nanos> {
         let goes_on = self.step.goes_on_at.filter(|&at| now < at && at <= end)?;
         if goes_on + self.timers.late() <= end {
             return Some(goes_on);

@@ -115,6 +115,18 @@ fn it_waits_for_whoever_goes_on_by_himself_rather_than_be_woken_twice() {
 }
 
 #[test]
+fn it_is_told_of_nothing_where_it_wakes_for_the_caller_no_later_than_a_sleeper() {
+    // Due after 10 µs, which is more than a sleep is worth; a sleeper is awake 2.5 µs later, and timers are 2 µs late.
+    let plan = |goes_on: u64, urgent_waiting: u32| {
+        let mut policy = taught(LatencySlack::default(), 10_000);
+        submit(&mut policy, LATER, 1, 1);
+        policy.next(LATER, &Seen { goes_on_at: Some(LATER + Nanos(goes_on)), urgent_waiting, ..waiting(1) })
+    };
+    assert_eq!(plan(10_300, 0), Plan::Nap { until: LATER + Nanos(10_300) });
+    assert_eq!([plan(10_900, 0), plan(10_300, 1)], [Plan::Sleep { until: Nanos::MAX }; 2]);
+}
+
+#[test]
 fn no_timer_is_set_for_an_instant_of_the_callers_that_passes_while_it_is_set() {
     // A nap costs 2.4 µs, a third of it before the thread blocks.
     let (near, far) = (Some(LATER + Nanos(700)), Some(LATER + Nanos(900)));

@@ -199,14 +199,14 @@ impl Experiment<'_> {
                     }
                     let from = counters.read();
                     let sample = field.run(block(modes[at], &jobs, rng.next_u64()))?;
-                    readings.push((scene, at, from, counters.read(), sample.counted.ios));
+                    readings.push((scene, at, from, counters.read(), sample.counted));
                     self.bar.inc(1);
                 }
             }
         }
         let idle = statistics::median(&idle).unwrap_or(0.0);
-        for (scene, at, from, to, ios) in readings {
-            lost[scene][at].push((from.lost(&to, idle), ios));
+        for (scene, at, from, to, counted) in readings {
+            lost[scene][at].push(stolen::Block { lost: from.lost(&to, idle), cpu: counted.cpu, ios: counted.ios });
         }
         Ok(lost.iter().map(|modes| modes.iter().map(|blocks| stolen::per_io(blocks)).collect()).collect())
     }

@@ -81,14 +81,32 @@ impl Reading {
     }
 }
 
-/// What blocks lost per I/O, where each lost so much and had so many: the median; of blocks with few I/Os what they lost in all,
-/// since those that had none lost as well.
-pub fn per_io(blocks: &[(f64, u64)]) -> Option<f64> {
-    let (lost, ios) = blocks.iter().fold((0.0, 0), |sum, block| (sum.0 + block.0, sum.1 + block.1));
-    if blocks.iter().any(|(_, ios)| *ios < FEW) {
+/// A block in which the loops counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// CPU time that the loops lost, in nanoseconds.
+    pub lost: f64,
+    /// CPU time of the job's threads.
+    pub cpu: Nanos,
+    /// Their I/Os.
+    pub ios: u64,
+}
+
+/// What blocks lost per I/O: the median; of blocks with few I/Os what they lost in all, since those that had none lost as well.
+///
+/// `None` if that is less than half of the CPU time that the job's own threads had, which the loops lost at the least: others had the
+/// CPUs, and left the loops little even where nothing was run, so that nothing is known.
+pub fn per_io(blocks: &[Block]) -> Option<f64> {
+    let lost: f64 = blocks.iter().map(|block| block.lost).sum();
+    let cpu: u64 = blocks.iter().map(|block| block.cpu.0).sum();
+    let ios: u64 = blocks.iter().map(|block| block.ios).sum();
+    if lost < cpu as f64 / 2.0 {
+        return None;
+    }
+    if blocks.iter().any(|block| block.ios < FEW) {
         return (ios > 0).then(|| lost / ios as f64);
     }
-    statistics::median(&blocks.iter().map(|(lost, ios)| lost / *ios as f64).collect::<Vec<_>>())
+    statistics::median(&blocks.iter().map(|block| block.lost / block.ios as f64).collect::<Vec<_>>())
 }
 
 fn count(shared: &Loop, cpu: usize) {
@@ -123,11 +141,21 @@ mod tests {
         assert_eq!(idle_from.lost(&idle_to, idle), 0.0);
     }
 
+    fn blocks(cpu: u64, lost: [(f64, u64); 4]) -> [Block; 4] {
+        lost.map(|(lost, ios)| Block { lost, cpu: Nanos(cpu), ios })
+    }
+
     #[test]
     fn blocks_without_an_io_lose_as_well() {
-        assert_eq!(per_io(&[(1e6, 0), (1e6, 2), (1e6, 0), (1e6, 2)]), Some(1e6));
-        assert_eq!(per_io(&[(1e6, 100), (9e6, 100), (1e6, 100), (1e6, 100)]), Some(1e4));
-        assert_eq!((per_io(&[(1e6, 0); 4]), per_io(&[])), (None, None));
+        assert_eq!(per_io(&blocks(0, [(1e6, 0), (1e6, 2), (1e6, 0), (1e6, 2)])), Some(1e6));
+        assert_eq!(per_io(&blocks(0, [(1e6, 100), (9e6, 100), (1e6, 100), (1e6, 100)])), Some(1e4));
+        assert_eq!((per_io(&blocks(0, [(1e6, 0); 4])), per_io(&[])), (None, None));
+    }
+
+    #[test]
+    fn nothing_is_known_where_less_was_lost_than_the_threads_ran_for() {
+        let lost = |each| per_io(&blocks(1_000_000, [(each, 100); 4]));
+        assert_eq!([lost(0.0), lost(4e5), lost(9e5)], [None, None, Some(9e3)]);
     }
 
     #[test]

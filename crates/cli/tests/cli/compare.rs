@@ -26,7 +26,8 @@ fn two_modes_make_a_table_and_a_file() {
         assert_eq!((&row["qd"], &row["profile"], &row["load_pct"]), (&32.into(), &"optane".into(), &100.0.into()));
         assert!(row["iops"].as_f64().unwrap() > 0.0 && row["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["lat_ns"]["p50"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["stolen_ns_per_io"].is_number(), "{row}");
+        // Nothing is known of it where others have the CPU.
+        assert!(row["stolen_ns_per_io"].as_f64().is_none_or(|stolen| stolen >= row["cpu_ns_per_io"].as_f64().unwrap() / 4.0), "{row}");
         // One round, or one and a half: no interval of that.
         assert!(row["ci"]["iops"].is_null(), "{row}");
     }
@@ -84,7 +85,8 @@ fn a_sweep_is_planned_run_and_drawn() {
     // Beside a background thread it is said what that one got, and no loop at idle priority is asked.
     for row in rows {
         let background = row["background_pct"].is_number();
-        assert_eq!((row["background_had_pct"].is_number(), row["stolen_ns_per_io"].is_null()), (background, background), "{row}");
+        assert_eq!(row["background_had_pct"].is_number(), background, "{row}");
+        assert!(!background || row["stolen_ns_per_io"].is_null(), "{row}");
     }
     let page = place.read("page.html");
     assert!(page.starts_with("<!doctype html>") && page.contains("\"command\":\"reap compare --device"), "{}", page.len());

@@ -219,12 +219,12 @@ impl Profile {
 
 /// A name that is no profile's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no profile is called `{0}`; {meant}there are null, optane, tlc, bimodal and cloud", meant = meant(.0))]
+#[error("no profile is called `{0}`; {meant}there are {all}", meant = meant(.0), all = Profile::NAMES.join(", "))]
 pub struct UnknownProfile(pub String);
 
 /// Of the names, the one that a typo was meant to be.
 fn meant(given: &str) -> String {
-    let near = units::nearest(given, ["null", "optane", "tlc", "bimodal", "cloud"]);
+    let near = units::nearest(given, Profile::NAMES);
     near.map_or(String::new(), |near| format!("did you mean `{near}`? "))
 }
 

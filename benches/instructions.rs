@@ -54,7 +54,8 @@ fn run(mode: Mode, depth: usize, bytes: u32) {
     let options = OpenOptions { mode, ..OpenOptions::default() };
     let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
-    let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);
+    let (queue, hand, ns) =
+        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").by_hand(), device.namespaces()[0]);
     let mut done = Vec::with_capacity(depth);
     for _ in 0..BATCHES {
         batch(&queue, &hand, &ns, &mut free, &mut done);

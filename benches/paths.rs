@@ -47,7 +47,8 @@ fn run(uri: &str, depth: usize) {
     let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
     let device = Device::open_with(uri, &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(512).expect("a buffer")).collect();
-    let (queue, hand, ns) = (device.queue().expect("a queue"), device.by_hand(), device.namespaces()[0]);
+    let (queue, hand, ns) =
+        (device.queue().expect("a queue"), device.embedded().expect("an embedded controller").by_hand(), device.namespaces()[0]);
     let mut done = Vec::with_capacity(depth);
     for _ in 0..IOS / depth {
         counted_io_submit(&queue, &ns, &mut free);

@@ -70,7 +70,7 @@ fn run(job: &Job) {
     let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0] }).expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO).expect("a worker");
-    let hand = rig.devices()[0].by_hand();
+    let hand = rig.devices()[0].embedded().expect("an embedded controller").by_hand();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
     let mut generator = generator(job, &targets);

@@ -39,7 +39,7 @@ impl Load {
 fn an_io_allocates_nothing_in_any_mode() {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions::default()).unwrap();
     let free = (0..DEPTH).map(|_| device.buffer(2 << 20).unwrap()).collect();
-    let (queue, hand) = (device.queue().unwrap(), device.by_hand());
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().expect("an embedded controller").by_hand());
     let mut load = Load { queue, hand, free, done: Vec::with_capacity(DEPTH) };
     for mode in Mode::ALL {
         load.queue.set_mode(mode);

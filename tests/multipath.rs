@@ -116,12 +116,12 @@ fn a_path_that_hangs_is_left_and_used_again() {
     };
     read(&queue);
     assert_eq!(device.paths()[0].ios, 1);
-    device.change_path(0, Change::Lost(Loss::Frozen)).unwrap();
+    device.embedded().unwrap().change_path(0, Change::Lost(Loss::Frozen)).unwrap();
     read(&queue);
     let paths = device.paths();
     assert_eq!((paths[0].status.link, paths[0].failed, paths[1].ios), (PathLink::Lost, 1, 1), "{paths:?}");
     assert_eq!(device.failover().failed_over, 1);
-    device.change_path(0, Change::Back).unwrap();
+    device.embedded().unwrap().change_path(0, Change::Back).unwrap();
     wait_for(&device, 0, PathLink::Live);
     read(&queue);
     assert_eq!(device.paths()[0].ios, 3, "it is the nearest, and takes the request that it had lost, and this one");
@@ -132,7 +132,7 @@ fn a_path_that_hangs_is_left_and_used_again() {
 fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
     let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=50ms"), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
-    (0..2).for_each(|path| device.change_path(path, Change::Lost(Loss::Gone)).unwrap());
+    (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
     (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
     queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
     let poller = hw::Poller::new().unwrap();
@@ -157,7 +157,7 @@ fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
 fn without_patience_requests_do_not_wait_for_a_path() {
     let device = open(&format!("{TWO_QUIET}&{WATCHED}&no_path_timeout=3600s"), OpenOptions::default());
     let ns = device.namespaces()[0];
-    (0..2).for_each(|path| device.change_path(path, Change::Lost(Loss::Gone)).unwrap());
+    (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
     (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
     let read = |queue: &Queue| {
         queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
@@ -190,7 +190,7 @@ fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -
     let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let submit = |request| queue.submit(reap::now(), [request]).map_err(|(why, _)| why).unwrap();
-    device.change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
+    device.embedded().unwrap().change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
     let read = || {
         submit(Request::read(&ns, 8, queue.buffer(4096).unwrap()).tag(1));
         queue.wait(1, Nanos::MAX).unwrap();
@@ -203,15 +203,15 @@ fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -
     submit(write(&ns, &queue, 0, 1));
     // Commands are fetched in order: once this is answered, the write is inside.
     read();
-    device.change_path(0, Change::Lost(Loss::Gone)).unwrap();
+    device.embedded().unwrap().change_path(0, Change::Lost(Loss::Gone)).unwrap();
     wait_for(&device, 0, PathLink::Lost);
     if back_first {
-        device.change_path(0, Change::Back).unwrap();
+        device.embedded().unwrap().change_path(0, Change::Back).unwrap();
     }
     drain(&queue).remove(0).result.unwrap();
     submit(write(&ns, &queue, 0, 2));
     drain(&queue).remove(0).result.unwrap();
-    device.change_path(0, Change::Release).unwrap();
+    device.embedded().unwrap().change_path(0, Change::Release).unwrap();
     let generation = move |device: &Device| {
         queue.submit(reap::now(), [Request::read(&ns, 0, device.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         let done = drain(&queue).remove(0);
@@ -232,7 +232,7 @@ fn a_write_that_a_lost_controller_holds_does_not_come_back() {
         let (device, generation) = held_write(parameters, back_first);
         assert_eq!(generation(&device), 2, "{parameters}");
         if !back_first {
-            device.change_path(0, Change::Back).unwrap();
+            device.embedded().unwrap().change_path(0, Change::Back).unwrap();
         }
         wait_for(&device, 0, PathLink::Live);
         assert_eq!(generation(&device), 2, "{parameters}: once the path is back");
@@ -286,7 +286,7 @@ fn paths_to_different_media_are_told_apart_by_field() {
 }
 
 fn resize(device: &Device, path: usize, blocks: u64) {
-    device.change_path(path, Change::Resize { nsid: nvme::Nsid(1), blocks }).unwrap();
+    device.embedded().unwrap().change_path(path, Change::Resize { nsid: nvme::Nsid(1), blocks }).unwrap();
 }
 
 /// Waits until the device's namespace has so many blocks, and each path is used or not.
@@ -346,11 +346,11 @@ fn a_namespace_that_is_resized_is_used_in_its_new_size() {
 fn a_path_that_returns_with_the_old_size_is_not_used() {
     let device = open(TWO, OpenOptions::default());
     let all = device.namespaces()[0].blocks();
-    device.change_path(1, Change::Lost(Loss::Gone)).unwrap();
+    device.embedded().unwrap().change_path(1, Change::Lost(Loss::Gone)).unwrap();
     wait_for(&device, 1, PathLink::Lost);
     resize(&device, 0, all / 2);
     wait_for_size(&device, all / 2, [true, false]);
-    device.change_path(1, Change::Back).unwrap();
+    device.embedded().unwrap().change_path(1, Change::Back).unwrap();
     wait_for(&device, 1, PathLink::Live);
     wait_for_size(&device, all / 2, [true, false]);
     resize(&device, 1, all / 2);
@@ -367,9 +367,9 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     queue.submit(reap::now(), (0..8).map(|n| write(&ns, &queue, n * 8, 1))).map_err(|(why, _)| why).unwrap();
     drain(&queue);
-    device.change_path(1, how).unwrap();
+    device.embedded().unwrap().change_path(1, how).unwrap();
     wait_for(&device, 1, PathLink::Lost);
-    device.change_path(1, Change::Back).unwrap();
+    device.embedded().unwrap().change_path(1, Change::Back).unwrap();
     wait_for(&device, 1, PathLink::Live);
     let flushed = queue.block_on(queue.flush(&ns)).unwrap();
     assert_eq!(queue.block_on(queue.flush(&ns)).unwrap(), flushed, "once lost, always lost");
@@ -525,12 +525,12 @@ fn a_path_is_killed_and_returns_at_random_moments() {
         while reap::now() < before {
             load.step(16);
         }
-        device.change_path(path, Change::Lost(loss)).unwrap();
+        device.embedded().unwrap().change_path(path, Change::Lost(loss)).unwrap();
         let back = reap::now() + Nanos(load.draw(if kill % 8 == 7 { 400_000_000 } else { 40_000_000 }));
         while reap::now() < back {
             load.step(16);
         }
-        device.change_path(path, Change::Back).unwrap();
+        device.embedded().unwrap().change_path(path, Change::Back).unwrap();
         // Until it is used again: one path is always up.
         let limit = reap::now() + Nanos::from_secs(20);
         while device.paths()[path].status.link != PathLink::Live {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
+use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
 use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
 
@@ -199,7 +199,7 @@ fn opening_and_closing_among_faults_ends_well_or_says_why() {
                 let options = OpenOptions {
                     timeout: Nanos::from_millis(60),
                     pool_bytes: 16 << 20,
-                    faults: Some(Faults::new(storm(seed, 8_000))),
+                    embedded: EmbeddedOptions { faults: Some(Faults::new(storm(seed, 8_000))), ..EmbeddedOptions::default() },
                     ..OpenOptions::default()
                 };
                 match Device::open_with("mem:1M?profile=null", &options) {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use reap::{Completion, Device, DmaBuf, FaultPlan, Faults, IoError, Mode, Nanos, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, EmbeddedOptions, FaultPlan, Faults, IoError, Mode, Nanos, OpenOptions, Queue, Request};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
@@ -51,7 +51,7 @@ pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Dev
         mode,
         timeout,
         pool_bytes: 16 << 20,
-        faults: Some(faults.clone()),
+        embedded: EmbeddedOptions { faults: Some(faults.clone()), ..EmbeddedOptions::default() },
         ..OpenOptions::default()
     };
     let device = Device::open_with("mem:16M?profile=optane", &options).expect("the device opens: its admin queue is spared");

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use driver::{BringupCause, BringupError};
-use reap::{Device, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
+use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
 use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
 
@@ -126,7 +126,11 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
     let _watchdog = Watchdog::new(&format!("opening with {plan:?}"));
     let faults = Faults::new(plan);
     prepare(&faults);
-    let options = OpenOptions { timeout: Nanos::from_millis(60), faults: Some(faults), ..OpenOptions::default() };
+    let options = OpenOptions {
+        timeout: Nanos::from_millis(60),
+        embedded: EmbeddedOptions { faults: Some(faults), ..EmbeddedOptions::default() },
+        ..OpenOptions::default()
+    };
     match Device::open_with("mem:1M?profile=null", &options) {
         Err(OpenError::Bringup(error)) => {
             println!("{error}");

@@ -24,7 +24,7 @@ pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use events::{Events, Reading};
 pub use ledger::{Command, Expired, Stage};
 pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
-pub use queue_pair::{Abandoned, Completed, Counters, QueuePair, QueueSizes, Reaped, SqGuard};
+pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch};
 pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};
 pub use stop::RegisterValues;

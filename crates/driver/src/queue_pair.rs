@@ -4,18 +4,20 @@
 //! looks at the completion queue without either.
 
 mod counters;
+mod exclusive;
 
 use blkmq::{Returner, Tags, Taker};
-use nvme::{Cid, Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use nvme::{Cid, Consumer, CqSlots, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
 use units::Nanos;
 
 use crate::ledger::{Finisher, Ledger, Refused};
 use crate::{Command, Expired, NoTag, ProtocolViolation, QueueSizeError};
 use counters::Count;
 pub use counters::Counters;
+pub use exclusive::Exclusive;
 use handover::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use handover::sync::atomic::{AtomicU64, fence};
-use handover::sync::{Mutex, MutexGuard, lock};
+use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use handover::{LookLock, Looked};
 
 /// The sizes of a queue pair.
@@ -142,6 +144,11 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     #[inline]
     pub fn lock_sq(&self) -> SqGuard<'_, S, C> {
         SqGuard { pair: self, side: lock(&self.sq_side) }
+    }
+
+    /// The submission side, if nobody has it: for a thread that must not wait for those who submit.
+    pub fn try_lock_sq(&self) -> Option<SqGuard<'_, S, C>> {
+        Some(SqGuard { pair: self, side: try_lock(&self.sq_side)? })
     }
 
     /// Whether an entry waits in the completion queue, without a lock. May be true although another thread has just
@@ -320,66 +327,6 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
     pub fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
         self.ledger.expired(now, timeout, out);
-    }
-
-    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have completed. False: the
-    /// command has completed meanwhile. Afterwards look whether an entry is [`QueuePair::pending`], as after a reap:
-    /// somebody may have found the lock busy.
-    pub fn begin_abort(&self, command: &Command) -> bool {
-        let begun = self.ledger.begin_abort(&mut self.cq_side.lock().finisher, command);
-        fence(SeqCst);
-        begun
-    }
-
-    /// The Abort for `cid` has completed, whatever it says. Look afterwards, as after [`QueuePair::begin_abort`].
-    pub fn end_abort(&self, cid: Cid) {
-        let mut side = self.cq_side.lock();
-        // Under the lock, so that a reset cannot free the same tag in between.
-        if let Some(tag) = self.ledger.end_abort(&mut side.finisher, cid) {
-            side.returner.add(&self.tags, tag);
-            side.returner.flush(&self.tags);
-        }
-        drop(side);
-        fence(SeqCst);
-    }
-
-    /// Stops posting: from now on [`SqGuard::post`] answers [`NoTag`] and no doorbell is rung. Reaping goes on.
-    pub fn close(&self) {
-        let mut sq = lock(&self.sq_side);
-        sq.closed = true;
-        sq.taker.forget();
-    }
-
-    /// Ends every command without an answer, returns what they were posted with, and empties both rings, the completion
-    /// entries back at phase 0. The queue stays closed until [`QueuePair::reopen`]. Only after the controller has
-    /// provably stopped (CSTS.RDY = 0) may anybody touch the commands' buffers, or the rings be given to it again.
-    pub fn abandon(&self) -> Vec<Abandoned> {
-        let mut sq = lock(&self.sq_side);
-        let mut guard = self.cq_side.lock();
-        let cq = &mut *guard;
-        (sq.closed, cq.stopped) = (true, true);
-        self.look.store(STOPPED, Release);
-        let mut abandoned = Vec::new();
-        self.ledger.abandon(&mut cq.finisher, |command| abandoned.push(command));
-        sq.taker.reset(&mut cq.returner, &self.tags);
-        sq.taker.forget();
-        sq.announced = 0;
-        sq.producer = Producer::new(self.sizes.sq_entries);
-        cq.consumer = Consumer::new(self.sizes.cq_entries);
-        for slot in 0..self.sizes.cq_entries {
-            self.cq.store(slot, &Cqe::default());
-        }
-        self.finished.store(self.announced.load(Relaxed), Release);
-        abandoned
-    }
-
-    /// Opens it again after [`QueuePair::abandon`]: for the admin queue before the controller is enabled, for an I/O queue
-    /// once it has been created again.
-    pub fn reopen(&self) {
-        let mut sq = lock(&self.sq_side);
-        let mut cq = self.cq_side.lock();
-        (sq.closed, cq.stopped) = (false, false);
-        self.look.store(look_word(&cq.consumer), Release);
     }
 
     /// What has been counted since the queue was made.

@@ -50,6 +50,11 @@ impl<T> LookLock<T> {
         Some(look(&mut guard))
     }
 
+    /// The lock, if nobody has it: for what is no look. Afterwards fence, and look whether an entry is pending.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        try_lock(&self.0)
+    }
+
     /// Waits for the lock: not for the data path, but for a reset, say. The second look is the caller's business.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         lock(&self.0)

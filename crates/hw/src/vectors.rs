@@ -10,7 +10,11 @@ use crate::EventFd;
 
 /// The vectors of one controller. The device sends messages, the host arms, masks and sleeps.
 #[derive(Debug)]
-pub struct Vectors(Box<[Line]>);
+pub struct Vectors {
+    lines: Box<[Line]>,
+    /// Masks hold messages back.
+    masks: bool,
+}
 
 /// Apart from the neighbours' lines: the device reads the mask for every CQE.
 #[derive(Debug)]
@@ -30,11 +34,11 @@ struct Line {
 const DIRECT: u32 = u32::MAX;
 
 impl Vectors {
-    /// `count` vectors, masked.
+    /// `count` vectors, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
     ///
     /// # Errors
     /// What `eventfd` says (too many open files).
-    pub fn new(count: u16) -> io::Result<Vectors> {
+    pub fn new(count: u16, masks: bool) -> io::Result<Vectors> {
         let line = || -> io::Result<Line> {
             Ok(Line {
                 bell: Bell::new(),
@@ -45,13 +49,14 @@ impl Vectors {
                 signals: AtomicU64::new(0),
             })
         };
-        (0..count).map(|_| line()).collect::<io::Result<_>>().map(Vectors)
+        let lines = (0..count).map(|_| line()).collect::<io::Result<_>>()?;
+        Ok(Vectors { lines, masks })
     }
 
     /// How many there are.
     #[allow(clippy::len_without_is_empty)] // emptiness is no question here
     pub fn len(&self) -> u16 {
-        self.0.len() as u16
+        self.lines.len() as u16
     }
 
     /// Host: the mask of a vector, to arm before sleeping and to mask when awake. `None`: there is no such vector.
@@ -70,7 +75,7 @@ impl Vectors {
     #[inline]
     pub fn message(&self, vector: Vector) -> bool {
         let Some(line) = self.line(vector) else { return false };
-        let rings = line.bell.rings();
+        let rings = line.bell.rings() || !self.masks;
         if rings {
             line.messages.fetch_add(1, Ordering::Relaxed);
             match line.route.load(Ordering::Relaxed) {
@@ -82,7 +87,7 @@ impl Vectors {
     }
 
     fn post(&self, vector: Vector, home: u32) {
-        if let Some(home) = self.0.get(home as usize)
+        if let Some(home) = self.lines.get(home as usize)
             && home.posted.post(vector.0)
         {
             home.signal();
@@ -128,7 +133,7 @@ impl Vectors {
 
     #[inline]
     fn line(&self, vector: Vector) -> Option<&Line> {
-        self.0.get(usize::from(vector.0))
+        self.lines.get(usize::from(vector.0))
     }
 }
 

@@ -29,7 +29,7 @@ impl Machine {
         let memory = pool.alloc_ring(4096).unwrap();
         Machine {
             bar: Bar::new(6, 1),
-            vectors: Vectors::new(1).unwrap(),
+            vectors: Vectors::new(1, true).unwrap(),
             cq: pool.cq(memory.addr(), ENTRIES).unwrap(),
             stop: AtomicBool::new(false),
         }

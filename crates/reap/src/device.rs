@@ -1,188 +1,60 @@
-//! Devices: opened by URI, shared by threads, each of which takes a software queue.
+//! A device, as callers hold it: one controller, or several that are paths to one namespace.
 
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+mod embedded;
 
-use ::device::Profile;
-use blkmq::QueueMap;
-use completion::{LatencySlack, Mode, Tuning};
-use driver::Inventory;
-use hw::{DmaBuf, DmaPool, PoolFull};
-use units::Nanos;
+use std::sync::Arc;
 
-use crate::control::{Control, Sizes};
-use crate::cycle;
-use crate::error::{OpenError, QueueError, Refused};
+use blkmq::paths::Policy;
+use completion::Mode;
+use driver::multipath::Counters as FailoverCounters;
+use hw::{DmaBuf, PoolFull};
+
+use crate::counters::DeviceCounters;
+use crate::error::{OpenError, QueueError};
 use crate::health::Health;
-use crate::housekeeping::Housekeeper;
-use crate::hw_queue::HwQueue;
-use crate::link::{ByHand, Faults, Link, Measured, Stamps};
+use crate::keeper::open as keeper;
+use crate::link::Link;
+use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
+use crate::options::OpenOptions;
 use crate::queue::Queue;
-use crate::request::Request;
-use crate::uri::DeviceUri;
+use crate::shared::controller::{Controller, Description};
+use crate::thread::cycle;
+use crate::uri::MULTIPATH;
 
-/// How a device is opened. Start from `OpenOptions::default()`.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Software queues: how many threads will use the device at once, 1 to 256.
-    pub software_queues: usize,
-    /// Hardware queues that they share; no more than there are software queues, and no more than the controller grants.
-    pub hardware_queues: usize,
-    /// Commands in flight on each hardware queue, as far as the controller allows.
-    pub depth: u32,
-    /// The completion mode that queues start with.
-    pub mode: Mode,
-    /// How much later than if polled a command may be found, as a share of its device time. Only
-    /// [`Mode::ADAPTIVE`] asks.
-    pub latency_slack: LatencySlack,
-    /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
-    /// long, within half a second and ten. It counts from the clock read that the request was submitted with. Where the queue's
-    /// thread computes for longer than this, what it has started is announced, and what has completed is taken for it, before
-    /// anything is aborted.
-    pub timeout: Nanos,
-    /// Most bytes of buffers and rings. Address space only: memory is taken as it is first touched.
-    pub pool_bytes: u64,
-    /// The CPU of the embedded device's thread; counts for the first device of a process.
-    pub device_cpu: Option<usize>,
-    /// Faults for the embedded controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
-    pub faults: Option<Faults>,
-    /// Where the embedded controller notes down how long each command took it: for recordings. Without, it pays nothing for
-    /// the possibility; with [`OpenOptions::faults`], nothing is noted down.
-    pub stamps: Option<Stamps>,
-    /// Of a `multipath:` device: faults for each path's controller, by path.
-    pub path_faults: Vec<Option<Faults>>,
-}
+pub use embedded::Embedded;
 
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions {
-            software_queues: 1,
-            hardware_queues: 1,
-            depth: 256,
-            mode: Mode::INTERRUPT,
-            latency_slack: LatencySlack::default(),
-            timeout: Nanos::from_secs(30),
-            pool_bytes: 256 << 20,
-            device_cpu: None,
-            faults: None,
-            stamps: None,
-            path_faults: Vec::new(),
-        }
-    }
-}
-
-/// An open controller: what [`crate::Device`] is, or has one of for each path. Shut down when the last clone and the last
-/// queue are gone.
+/// An open device. Cheap to clone; its controllers are shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
-pub(crate) struct Single(Arc<Shared>);
-
-/// What queues, the device and the housekeeping thread share.
-pub(crate) struct Shared {
-    link: Arc<Link>,
-    queues: Vec<Arc<HwQueue>>,
-    namespaces: Vec<Namespace>,
-    sizes: Sizes,
-    /// Software queues that nobody has: hardware queue and place in it, in descending order.
-    free: Mutex<Vec<(usize, u8)>>,
-    mode: AtomicU32,
-    slack: LatencySlack,
-    control: Control,
-    description: Description,
+pub struct Device {
+    /// One, or one for each path.
+    controllers: Arc<[Controller]>,
+    /// What makes several controllers one device.
+    paths: Option<Arc<Multipath>>,
 }
 
-/// Which controller it is, and how the host uses it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// The URI it was opened with.
-    pub uri: String,
-    /// Identify Controller MN.
-    pub model: String,
-    /// Identify Controller SN.
-    pub serial: String,
-    /// Identify Controller FR.
-    pub firmware: String,
-    /// Version that it complies with, such as `2.1`.
-    pub version: String,
-    /// Hardware queues in use.
-    pub hardware_queues: usize,
-    /// Commands in flight on each.
-    pub depth: u32,
-    /// Namespaces that cannot be used, and why.
-    pub refused: Vec<String>,
-}
-
-/// What the device has counted, over all queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceCounters {
-    /// Messages that the I/O vectors have sent.
-    pub messages: u64,
-    /// Notifications that came of them: fewer, where messages are posted.
-    pub notifications: u64,
-    /// Time that sending them took the device.
-    pub notify: Nanos,
-    /// Writes to submission queue doorbells.
-    pub sq_doorbells: u64,
-    /// Writes to completion queue doorbells.
-    pub cq_doorbells: u64,
-    /// Bytes of buffers that a lost controller may still write to.
-    pub leaked_bytes: u64,
-}
-
-/// What has been counted of one hardware queue, for all the software queues that share it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HardwareCounters {
-    /// Commands that have ended.
-    pub finished: u64,
-    /// Writes to its submission queue doorbell.
-    pub sq_doorbells: u64,
-    /// Writes to its completion queue doorbell.
-    pub cq_doorbells: u64,
-    /// Messages of its vector, which other queues may share.
-    pub messages: u64,
-    /// CPU time of its drain thread, in `threaded`.
-    pub drain_cpu: Nanos,
-    /// Commands that have ended on all the queues of that vector.
-    pub vector_finished: u64,
-}
-
-impl Single {
-    /// Opens the device of `uri`.
+impl Device {
+    /// Opens the device of `uri` with one software queue.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(crate) fn open_with(uri: &str, options: &OpenOptions) -> Result<Single, OpenError> {
-        let parsed: DeviceUri = uri.parse()?;
-        Single::open(Link::embedded(&parsed, options)?, uri, options).map(|(single, _)| single)
+    pub fn open(uri: &str) -> Result<Device, OpenError> {
+        Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Brings up the controller of `link`.
-    pub(crate) fn open(link: Link, uri: &str, options: &OpenOptions) -> Result<(Single, Inventory), OpenError> {
-        if options.timeout == Nanos::ZERO {
-            return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
+    /// Opens the device of `uri`: a [`crate::DeviceUri`], or a [`crate::MultipathUri`].
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+        if uri.starts_with(MULTIPATH) {
+            let paths = multipath::open(uri, options)?;
+            return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
         }
-        cycle::prepare(options.mode);
-        let link = Arc::new(link);
-        let opened = Housekeeper::shared()?.open(link.clone(), options)?;
-        let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
-        let place = |software: usize| {
-            let hardware = map.hardware_of(software);
-            (hardware, (software - map.software_of(hardware).start) as u8)
-        };
-        let description = Description { uri: uri.to_owned(), ..opened.description };
-        let single = Single(Arc::new(Shared {
-            link,
-            queues: opened.queues,
-            namespaces: opened.namespaces,
-            sizes: opened.sizes,
-            free: Mutex::new((0..options.software_queues).rev().map(place).collect()),
-            mode: AtomicU32::new(options.mode.into()),
-            slack: options.latency_slack,
-            control: opened.control,
-            description,
-        }));
-        Ok((single, opened.inventory))
+        let parsed = uri.parse()?;
+        let link = Link::embedded(&parsed, &options.embedded, Link::new_pool(options.pool_bytes)?, None)?;
+        let (controller, _) = keeper::open(link, None, uri, options)?;
+        Ok(Device { controllers: [controller].into(), paths: None })
     }
 
     /// A software queue for one thread.
@@ -190,214 +62,112 @@ impl Single {
     /// # Errors
     /// All of them are taken, or the system is out of descriptors.
     pub fn queue(&self) -> Result<Queue, QueueError> {
-        let (hardware, me) = self.0.free().pop().ok_or(QueueError::AllTaken { queues: self.0.software_queues() })?;
-        let queue = &self.0.queues[hardware];
-        let taken = Queue::new(self.0.clone(), queue.clone(), me).inspect_err(|_| self.0.free().push((hardware, me)))?;
-        self.0.control.taken(queue, me);
-        Ok(taken)
+        match &self.paths {
+            None => Queue::over_one(self.first()),
+            Some(paths) => Queue::over_paths(paths),
+        }
     }
 
-    /// The namespaces that can be used.
+    /// The first controller: there is always one.
+    fn first(&self) -> &Controller {
+        &self.controllers[0]
+    }
+
+    /// The namespaces that can be used. Several paths lead to one.
     pub fn namespaces(&self) -> &[Namespace] {
-        self.0.namespaces()
+        self.paths.as_deref().map_or_else(|| self.first().namespaces(), Multipath::namespaces)
     }
 
-    /// The same namespace in the size that it has now.
-    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
-        let ours = namespace.device() == self.0.link.number();
-        self.0.sizes.get(namespace.nsid()).filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
+    /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
+    /// [`Health::events`] tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
+    /// controller's fail.
+    pub fn current(&self, namespace: &Namespace) -> Namespace {
+        self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
     }
 
-    /// A buffer that the device can reach, of `len` bytes.
+    /// A buffer that the device can reach, by whatever path, of `len` bytes.
     ///
     /// # Errors
     /// The pool has no piece of that size left.
     pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
-        self.0.pool().alloc(len)
+        self.first().pool().alloc(len)
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub fn set_mode(&self, mode: Mode) {
         cycle::prepare(mode);
-        self.0.mode.store(mode.into(), Relaxed);
-        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
-            soft.mode.ask(mode);
-            soft.tell();
-        }
-        self.0.control.mode_asked();
+        self.controllers.iter().for_each(|controller| controller.set_mode(mode));
     }
 
-    /// From now on no request is posted again.
-    pub(crate) fn lose_patience(&self) {
-        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
-            soft.requests().lose_patience();
-            soft.tell();
-        }
-    }
-
-    /// Requests that are not finished, over all queues.
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.0.queues.iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
-    }
-
-    /// Which controller it is.
+    /// Which controller it is; of several, the first path's.
     pub fn description(&self) -> &Description {
-        &self.0.description
+        self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)
     }
 
-    /// The timing of an embedded controller.
-    pub fn profile(&self) -> Option<&Profile> {
-        Some(self.0.link.profile())
-    }
-
-    /// Whether the controller works, and what has happened to it.
+    /// Whether the controller works, and what has happened to it. Of several: what has happened to any; given up only if
+    /// all are.
     pub fn health(&self) -> Health {
-        self.0.control.health()
+        let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
+        let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
+        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(|why| why.join("; ")), ..health }).unwrap_or_default()
     }
 
-    /// What has been counted since it was opened.
+    /// What has been counted since it was opened, over all queues and paths.
     pub fn counters(&self) -> DeviceCounters {
-        let mut sum =
-            DeviceCounters { notify: self.0.link.notify_time(), leaked_bytes: self.0.pool().leaked(), ..DeviceCounters::default() };
-        let mut vectors = Vec::new();
-        for queue in &self.0.queues {
-            let counters = queue.pair.counters();
-            sum.sq_doorbells += counters.sq_doorbells;
-            sum.cq_doorbells += counters.cq_doorbells;
-            if !vectors.contains(&queue.vector) {
-                vectors.push(queue.vector);
-                sum.messages += self.0.link.messages(queue.vector);
-                sum.notifications += self.0.link.vectors().notifications(queue.vector);
-            }
-        }
-        sum
+        self.controllers.iter().map(Controller::counters).reduce(DeviceCounters::and).unwrap_or_default()
     }
 
-    /// Keeps the embedded device's thread from sleeping, and counts its gaps, for as long as the guard lives.
-    pub fn measure(&self) -> Measured {
-        Measured::new(self.0.link.runner())
+    /// Where its controllers are in this process: what only tests and benchmarks need of them.
+    pub fn embedded(&self) -> Option<Embedded> {
+        self.first().link().end()?;
+        Some(Embedded { controllers: self.controllers.clone(), paths: self.paths.clone() })
     }
 
-    /// Stops the embedded devices' thread: from now on all embedded controllers of the process run by hand.
-    pub fn by_hand(&self) -> ByHand {
-        ByHand::new(self.0.link.runner())
-    }
-
-    /// The CPU that the embedded device's thread is pinned to.
-    pub fn device_cpu(&self) -> Option<usize> {
-        self.0.link.runner().cpu()
-    }
-
-    /// The housekeeping thread is to look at what it was asked for.
-    pub(crate) fn kick_keeper(&self) {
-        self.0.control.kick();
-    }
-
-    /// The device thread is to look at what happens to its controllers.
-    pub(crate) fn kick_device(&self) {
-        self.0.link.runner().kick();
-    }
-
-    /// Resets the controller now. Requests in flight are posted again.
+    /// Resets the controller now, of several all. Requests in flight are posted again.
     pub fn reset(&self) {
-        self.0.control.ask_reset();
-    }
-}
-
-impl DeviceCounters {
-    /// Of both together.
-    pub(crate) fn and(self, other: DeviceCounters) -> DeviceCounters {
-        DeviceCounters {
-            messages: self.messages + other.messages,
-            notifications: self.notifications + other.notifications,
-            notify: self.notify + other.notify,
-            sq_doorbells: self.sq_doorbells + other.sq_doorbells,
-            cq_doorbells: self.cq_doorbells + other.cq_doorbells,
-            // Paths share their pool.
-            leaked_bytes: self.leaked_bytes.max(other.leaked_bytes),
-        }
-    }
-}
-
-impl HardwareCounters {
-    /// Of both together.
-    pub(crate) fn and(self, other: HardwareCounters) -> HardwareCounters {
-        HardwareCounters {
-            finished: self.finished + other.finished,
-            sq_doorbells: self.sq_doorbells + other.sq_doorbells,
-            cq_doorbells: self.cq_doorbells + other.cq_doorbells,
-            messages: self.messages + other.messages,
-            drain_cpu: self.drain_cpu + other.drain_cpu,
-            vector_finished: self.vector_finished + other.vector_finished,
-        }
-    }
-}
-
-impl Shared {
-    pub(crate) fn mode(&self) -> Mode {
-        Mode::try_from(self.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
+        self.controllers.iter().for_each(Controller::reset);
     }
 
-    pub(crate) fn mode_asked(&self) {
-        self.control.mode_asked();
-    }
-
-    /// What policies are told of the user and the machine.
-    pub(crate) fn tuning(&self) -> Tuning {
-        Tuning { slack: self.slack, machine: cycle::known() }
-    }
-
-    pub(crate) fn namespaces(&self) -> &[Namespace] {
-        &self.namespaces
-    }
-
-    #[inline]
-    pub(crate) fn pool(&self) -> &DmaPool {
-        self.link.pool()
-    }
-
-    pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
-        let pair = queue.pair.counters();
-        let vector_finished = self.queues.iter().filter(|q| q.vector == queue.vector).map(|q| q.pair.counters().finished).sum();
-        HardwareCounters {
-            finished: pair.finished,
-            sq_doorbells: pair.sq_doorbells,
-            cq_doorbells: pair.cq_doorbells,
-            messages: self.link.messages(queue.vector),
-            drain_cpu: queue.drain.cpu(),
-            vector_finished,
+    /// For an application that wants to stop: from now on no request is sent again, and none waits for a path that may never come,
+    /// but fails. What is in flight still has its time ([`OpenOptions::timeout`]). May be called from any thread.
+    pub fn lose_patience(&self) {
+        match &self.paths {
+            None => self.first().lose_patience(),
+            Some(paths) => paths.lose_patience(),
         }
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<(usize, u8)>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Requests on their way, over all queues and paths; those that wait for a path are not.
+    pub fn in_flight(&self) -> u32 {
+        self.controllers.iter().map(Controller::in_flight).sum()
     }
 
-    fn software_queues(&self) -> usize {
-        self.queues.iter().map(|queue| queue.softs.len()).sum()
+    /// How each path stands, and what it has done; nothing of a device that is not `multipath:`.
+    pub fn paths(&self) -> Vec<PathReport> {
+        self.paths.as_deref().map(Multipath::report).unwrap_or_default()
     }
 
-    /// Says whether a request can be carried out on this device.
-    #[inline]
-    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
-        let (number, pool) = (self.link.number(), self.pool());
-        move |request| {
-            request.check()?;
-            if request.namespace.device() != number {
-                return Err(Refused::NoNamespace(request.namespace.nsid().0));
-            }
-            match &request.buf {
-                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
-                _ => Ok(()),
-            }
+    /// What has gone wrong with paths and was made good, over all software queues, as of their last wait; nothing of a
+    /// device that is not `multipath:`.
+    pub fn failover(&self) -> FailoverCounters {
+        self.paths.as_deref().map(Multipath::counters).unwrap_or_default()
+    }
+
+    /// The policy by which paths are chosen.
+    pub fn path_policy(&self) -> Option<Policy> {
+        self.paths.as_ref().map(|paths| paths.selector().policy())
+    }
+
+    /// From the next request on, paths are chosen by this policy. May be called at any time, from any thread; does
+    /// nothing to a device that is not `multipath:`.
+    pub fn set_path_policy(&self, policy: Policy) {
+        if let Some(paths) = &self.paths {
+            paths.selector().set_policy(policy);
         }
     }
 
-    /// A software queue is no longer used. What it has in flight is looked after by the housekeeping thread.
-    pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
-        if let Some(hardware) = self.queues.iter().position(|q| Arc::ptr_eq(q, queue)) {
-            self.control.orphan(queue, me);
-            self.free().push((hardware, me));
-        }
+    /// What is counted of requests in flight, over all paths and policies: zero when nothing is.
+    pub fn paths_counted(&self) -> u64 {
+        self.paths.as_ref().map_or(0, |paths| paths.selector().counted())
     }
 }

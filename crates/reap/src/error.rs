@@ -107,6 +107,9 @@ pub enum Refused {
     /// The namespace is not one of this device's.
     #[error("namespace {0} is not active on this device")]
     NoNamespace(u32),
+    /// An iterator that is being submitted has submitted to the same queue.
+    #[error("the queue is taking a batch from this very iterator; submit to it afterwards")]
+    InsideSubmit,
     /// The queue has as many open requests as it can name.
     #[error("the queue has 16,777,216 open requests; reap some first")]
     TooMany,

@@ -4,10 +4,10 @@ use std::io;
 
 use units::Nanos;
 
-use crate::engine::{self, Place};
 use crate::error::WouldDeadlock;
-use crate::executor;
-use crate::front::Queue;
+use crate::queue::Queue;
+use crate::thread::engine::{self, Place};
+use crate::thread::executor;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
 /// and sleeps until any of them has something.
@@ -44,6 +44,9 @@ impl Group {
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`.
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+        if self.queues.iter().any(Queue::is_submitting) {
+            return Err(WouldDeadlock);
+        }
         let _inside = executor::enter()?;
         let finished = || self.queues.iter().map(Queue::finished).sum();
         loop {

@@ -19,53 +19,54 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod admin;
-mod book;
-mod control;
-mod cycle;
-mod device;
-mod drain;
-mod engine;
+// The floors of the house, from the ground up: a module knows of those before it, and of none after it.
+
+// What is spoken of.
+mod counters;
 mod error;
-mod executor;
-mod front;
-mod future;
-mod group;
 mod health;
-mod housekeeping;
-mod hw_queue;
-mod link;
-mod looker;
-mod moderation;
-mod multipath;
 mod namespace;
-mod posting;
-mod prp_table;
-mod queue;
-mod reactor;
+mod options;
 mod request;
 mod uri;
+mod wake;
 mod wakeups;
+// How a controller is reached.
+mod link;
+// What threads share, and what one thread does.
+mod shared;
+mod thread;
+// Who looks after a controller.
+mod keeper;
+// Several controllers as one device.
+mod multipath;
+// What callers hold.
+mod device;
+mod group;
+mod queue;
+mod reactor;
 
 pub use ::blkmq::paths;
 pub use ::device::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath, Profile, Script, ScriptError, Service};
 pub use completion::{Mode, ModeError};
-pub use device::{Description, DeviceCounters, HardwareCounters, OpenOptions};
+pub use counters::{Counters, DeviceCounters, HardwareCounters};
+pub use device::{Device, Embedded};
 pub use driver::multipath::{Counters as FailoverCounters, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
-pub use front::{Device, Queue};
-pub use future::{FlushFuture, IoFuture, Pending};
 pub use group::Group;
 pub use health::Health;
 pub use hw::{DmaBuf, now};
-pub use link::{ByHand, Faults, Measured, Stamp, Stamps};
-pub use looker::Counters;
+pub use link::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::AnaState;
-pub use queue::Turned;
+pub use options::OpenOptions;
+pub use queue::Queue;
 pub use reactor::{Reactor, Submitted};
 pub use request::{Completion, Request};
+pub use shared::controller::Description;
+pub use shared::future::{FlushFuture, IoFuture, Pending};
+pub use thread::soft_queue::Turned;
 pub use units::Nanos;
 pub use uri::{Backing, DeviceUri, UriError};
 pub use wakeups::{Tally, Wakeups};

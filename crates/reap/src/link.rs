@@ -1,77 +1,77 @@
-//! Links: how a host reaches a controller.
+//! Links: how a host reaches a controller, or whatever stands in for one.
 //!
-//! There is one so far, the embedded link: `device`'s controller in this process, over memory that both sides share,
+//! | question | file |
+//! | --- | --- |
+//! | what is asked of a link? | `part.rs` |
+//! | where are commands posted and completions found? | `lane.rs` |
+//! | what can the link do, and what not? | `facts.rs` |
+//! | where are the lists of long transfers? | `prp_table.rs` |
+//! | what is the controller in this process made of? | `embedded.rs` |
+//!
+//! There is one link so far, the embedded one: `device`'s controller in this process, over memory that both sides share,
 //! with eventfds for vectors, as VFIO gives them. The driver above cannot tell it from a PCIe device.
 
-mod embedded;
-mod faults;
-mod media;
-pub(crate) mod profile;
-mod runner;
-mod stamps;
+pub(crate) mod embedded;
+mod facts;
+mod lane;
+mod part;
+mod prp_table;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::device::Profile;
-use hw::{Bar, DmaPool, Vectors};
-use nvme::{Doorbells, QueueId, Registers, Vector};
-use units::Nanos;
+use hw::{DmaPool, EventFd, PoolFull, Vectors};
+use nvme::{Doorbells, Registers, Vector};
 
-use crate::device::OpenOptions;
 use crate::error::OpenError;
-use crate::multipath::Seat;
 use crate::uri::DeviceUri;
-use embedded::Attachment;
-use runner::Runner;
+use embedded::{Bells, End, Host, Member};
+use prp_table::PrpTable;
 
-/// log2 of the doorbell stride in bytes (CAP.DSTRD is two less): no two doorbells share a cache line.
-const DOORBELL_STRIDE_LOG2: u32 = 6;
+pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
+use facts::{Facts, Mask};
+pub(crate) use lane::{Held, Lane, Pair, Rings};
+pub(crate) use part::{Part, Post};
+
+/// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
+pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
 
 /// A controller within reach: its memory, its registers and doorbells, its vectors.
 pub(crate) struct Link {
     pool: DmaPool,
     vectors: Arc<Vectors>,
+    facts: Facts,
     bells: Bells,
-    attachment: Arc<Attachment>,
-    profile: Profile,
-    seat: Option<Seat>,
+    end: End,
     number: u32,
 }
 
-/// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
-pub(crate) struct Bells {
-    bar: Arc<Bar>,
-    runner: Arc<Runner>,
-}
-
 impl Link {
-    /// Builds the controller that `uri` describes and sets it going.
-    pub(crate) fn embedded(uri: &DeviceUri, options: &OpenOptions) -> Result<Link, OpenError> {
-        Link::build(uri, options, Link::new_pool(options)?, None)
-    }
-
-    /// The same as one of several paths, all of which reach `pool`.
-    pub(crate) fn path(uri: &DeviceUri, options: &OpenOptions, pool: &DmaPool, member: Member<'_>, seat: Seat) -> Result<Link, OpenError> {
-        Link::build(uri, options, pool.clone(), Some((member, seat)))
+    /// Builds the controller that `uri` describes and sets it going. It reaches `pool`. Where it is one of several paths, it is a
+    /// `member` of a subsystem.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(crate) fn embedded(
+        uri: &DeviceUri,
+        options: &EmbeddedOptions,
+        pool: DmaPool,
+        member: Option<Member<'_>>,
+    ) -> Result<Link, OpenError> {
+        let facts = Facts { mask: if uri.masks { Mask::Bit } else { Mask::Unread } };
+        let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let vectors = Arc::new(vectors);
+        let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;
+        Ok(Link { pool, vectors, facts, bells, end, number: Link::next_number() })
     }
 
     /// Memory for buffers and rings.
-    pub(crate) fn new_pool(options: &OpenOptions) -> Result<DmaPool, OpenError> {
-        DmaPool::new(options.pool_bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
-    }
-
-    fn build(uri: &DeviceUri, options: &OpenOptions, pool: DmaPool, path: Option<(Member<'_>, Seat)>) -> Result<Link, OpenError> {
-        let system = |what| move |source| OpenError::System { what, source };
-        let (member, seat) = path.unzip();
-        let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
-        let vectors = Arc::new(Vectors::new(uri.vectors).map_err(system("vectors"))?);
-        let runner = Runner::shared(options.device_cpu).map_err(system("device thread"))?;
-        let profile = uri.load_profile()?;
-        let host = embedded::Host { pool: &pool, bar: &bar, vectors: &vectors };
-        let attachment = embedded::attach(uri, options, &profile, host, &runner, member)?;
-        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, seat, number: Link::next_number() })
+    ///
+    /// # Errors
+    /// The system has no such range of addresses.
+    pub(crate) fn new_pool(bytes: u64) -> Result<DmaPool, OpenError> {
+        DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
     }
 
     /// A number that nothing else that has namespaces has.
@@ -80,21 +80,22 @@ impl Link {
         NUMBERS.fetch_add(1, Relaxed)
     }
 
-    /// Where it is one of several paths: who is to know of it.
-    pub(crate) fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    /// The PRP lists of every buffer of the pool.
+    ///
+    /// # Errors
+    /// The pool has no room for them.
+    pub(crate) fn prp_table(&self) -> Result<Arc<PrpTable>, PoolFull> {
+        PrpTable::new(&self.pool).map(Arc::new)
     }
 
     /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
     pub(crate) fn cut_off(&self) -> bool {
-        self.attachment.gate.as_ref().map(handover::Gate::shut).is_some()
+        self.end.cut_off()
     }
 
     /// The controller has stopped, and forgotten what it was to do.
     pub(crate) fn let_in(&self) {
-        if let Some(gate) = &self.attachment.gate {
-            gate.open();
-        }
+        self.end.let_in();
     }
 
     /// A number that no other link of the process has.
@@ -109,35 +110,40 @@ impl Link {
         &self.pool
     }
 
-    /// The timing of the embedded controller.
-    pub(crate) fn profile(&self) -> &Profile {
-        &self.profile
+    /// The controller's end, where it is in this process.
+    pub(crate) fn end(&self) -> Option<&End> {
+        Some(&self.end)
     }
 
-    /// The vectors: masks, eventfds and message counts.
-    pub(crate) fn vectors(&self) -> &Vectors {
-        &self.vectors
+    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
+    /// Vector 0 is the admin queue's, and shared only if there is no other.
+    pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
+        let masks = self.facts.mask == Mask::Bit;
+        match usize::from(self.vectors.len()).saturating_sub(1) {
+            0 => (Vector(0), false),
+            io => (Vector((1 + n % io) as u16), masks && n < io && n + io >= queues),
+        }
+    }
+
+    /// What a vector's messages signal; `None`: there is no such vector.
+    pub(crate) fn eventfd(&self, vector: Vector) -> Option<&EventFd> {
+        self.vectors.eventfd(vector)
+    }
+
+    /// Allows the messages of a vector.
+    pub(crate) fn arm(&self, vector: Vector) {
+        self.vectors.arm(vector);
     }
 
     /// Doorbells, for the host.
     #[inline]
-    pub(crate) fn doorbells(&self) -> &Bells {
+    pub(crate) fn doorbells(&self) -> &impl Doorbells {
         &self.bells
     }
 
     /// Registers, for the host.
-    pub(crate) fn registers(&self) -> &Bells {
+    pub(crate) fn registers(&self) -> &impl Registers {
         &self.bells
-    }
-
-    /// Time that the device spent on sending messages: what the host's notifications cost somebody else.
-    pub(crate) fn notify_time(&self) -> Nanos {
-        Nanos(self.attachment.notify_ns.load(Relaxed))
-    }
-
-    /// When the first message of a vector was sent that nobody has asked after yet.
-    pub(crate) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
-        self.attachment.take_message_time(vector)
     }
 
     /// Messages of one vector so far.
@@ -145,54 +151,14 @@ impl Link {
         self.vectors.messages(vector)
     }
 
-    /// While held, the device never sleeps, and gaps in its running are counted.
-    pub(crate) fn runner(&self) -> &Arc<Runner> {
-        &self.bells.runner
+    /// Notifications that came of messages, and were signalled by this vector's eventfd.
+    pub(crate) fn notifications(&self, vector: Vector) -> u64 {
+        self.vectors.notifications(vector)
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.attachment.detach();
-        self.bells.runner.kick();
+        self.end.detach();
     }
 }
-
-impl Doorbells for Bells {
-    #[inline]
-    fn ring_sq(&self, queue: QueueId, tail: u32) {
-        self.bar.ring_sq(queue, tail);
-        self.runner.tell();
-    }
-
-    /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
-    /// for the head doorbell.
-    #[inline]
-    fn ring_cq(&self, queue: QueueId, head: u32) {
-        self.bar.ring_cq(queue, head);
-    }
-
-    fn sq_tail(&self, queue: QueueId) -> u32 {
-        self.bar.sq_tail(queue)
-    }
-
-    fn cq_head(&self, queue: QueueId) -> u32 {
-        self.bar.cq_head(queue)
-    }
-}
-
-impl Registers for Bells {
-    fn read32(&self, offset: u32) -> u32 {
-        self.bar.read32(offset)
-    }
-
-    fn write32(&self, offset: u32, value: u32) {
-        self.bar.write32(offset, value);
-        self.runner.tell();
-    }
-}
-
-pub(crate) use embedded::{Member, subsystem};
-pub use faults::Faults;
-pub use runner::{ByHand, Measured};
-pub use stamps::{Stamp, Stamps};

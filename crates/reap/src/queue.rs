@@ -1,155 +1,114 @@
-//! A software queue: one thread's way to a device.
+//! A software queue, as callers hold it: one on a controller, or one on each path and the head above them.
 
-mod foreign;
-
-use std::cell::{Cell, RefCell};
-use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Batch, Cause, Coalesce, Decisions, LatencySlack, Mode, Placement, Plan, Policy, Tuning, Woke};
-use hw::DmaPool;
+use completion::{Decisions, LatencySlack, Mode};
+use hw::{DmaBuf, DmaPool, PoolFull};
 use units::Nanos;
 
-use crate::book::Claim;
-use crate::cycle;
-use crate::device::{HardwareCounters, Shared};
-use crate::drain;
-use crate::engine::{self, KEY_VECTOR, KEY_WAKE, Place, report};
+use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
-use crate::executor::{self, Signal};
-use crate::future::Pending;
-use crate::hw_queue::{HwQueue, Soft};
-use crate::looker::{Counters, Looker};
+use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
-use crate::posting::Posting;
 use crate::request::{Completion, Request};
+use crate::shared::controller::Controller;
+use crate::shared::future::{FlushFuture, IoFuture, Pending};
+use crate::thread::executor::{self, Signal};
+use crate::thread::soft_queue::{SoftQueue, Turned};
 use crate::wakeups::Wakeups;
-pub use foreign::Turned;
 
-/// A software queue of one controller: what [`crate::Queue`] is, or has one of for each path.
+/// A software queue. It can be sent to another thread, and used by one at a time.
+///
+/// There are three ways to drive it. [`Queue::block_on`] and [`Queue::wait`] own the thread's idle time and do what the
+/// completion mode plans: spin, nap, sleep. A foreign loop waits for the queue's file descriptor ([`AsFd`]) and
+/// [`Queue::next_deadline`], and calls [`Queue::turn`], which neither blocks nor spins. A [`crate::Reactor`] drives a
+/// queue on a thread of its own.
 pub struct Queue {
-    shared: Arc<Shared>,
-    queue: Arc<HwQueue>,
-    soft: Arc<Soft>,
-    me: u8,
-    place: Place,
-    looker: RefCell<Looker>,
-    posting: Posting,
-    /// Something was posted and not yet committed.
-    uncommitted: Cell<bool>,
-    /// The clock read of the last batch.
-    clock: Cell<Nanos>,
-    slack: Cell<LatencySlack>,
-    signal: Arc<Signal>,
+    /// One, or one for each path.
+    lanes: Vec<SoftQueue>,
+    /// What is above several; which of the two it is costs one branch for each batch.
+    fan: Option<Box<Fan>>,
 }
 
 impl Queue {
-    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<HwQueue>, me: u8) -> Result<Queue, QueueError> {
-        let system = |what| move |source| QueueError::System { what, source };
-        let place = Place::new().map_err(system("epoll instance"))?;
-        let soft = &queue.softs[usize::from(me)];
-        place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
-        let policy = Policy::with(shared.mode(), &shared.tuning());
-        soft.mode.begin(policy.mode());
-        // Another may have been asked for since it was read.
-        soft.mode.ask(shared.mode());
-        let mut looker = Looker::new(me, policy);
-        if soft.open() > 0 {
-            // The last thread's entries may have come while the vector was masked: begin with a look.
-            looker.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
-        }
-        if !queue.is_shared() {
-            looker.owner = true;
-            watch(&queue, &place, &mut looker).map_err(system("vector"))?;
-        }
-        let signal = Arc::new(Signal::new(queue.clone(), me));
-        let queue = Queue {
-            soft: queue.softs[usize::from(me)].clone(),
-            slack: Cell::new(shared.tuning().slack),
-            shared,
-            queue,
-            me,
-            place,
-            looker: RefCell::new(looker),
-            posting: Posting::default(),
-            uncommitted: Cell::new(false),
-            clock: Cell::new(hw::now()),
-            signal,
-        };
-        queue.settle();
-        Ok(queue)
+    pub(crate) fn over_one(controller: &Controller) -> Result<Queue, QueueError> {
+        Ok(Queue { lanes: vec![SoftQueue::take(controller)?], fan: None })
     }
 
+    pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
+        let (fan, lanes) = Fan::take(paths)?;
+        Ok(Queue { lanes, fan: Some(Box::new(fan)) })
+    }
+
+    /// The first of the queues below: for what is the same of all, and for the only one.
     #[inline]
-    fn soft(&self) -> &Soft {
-        &self.soft
+    fn lane(&self) -> &SoftQueue {
+        &self.lanes[0]
+    }
+
+    /// The queues below, one for each path.
+    pub(crate) fn lanes(&self) -> &[SoftQueue] {
+        &self.lanes
     }
 
     /// The device's namespaces.
     pub fn namespaces(&self) -> &[Namespace] {
-        self.shared.namespaces()
+        self.fan.as_ref().map_or_else(|| self.lane().namespaces(), |fan| fan.shared().namespaces())
     }
 
-    /// The device's buffers.
-    pub(crate) fn pool(&self) -> &DmaPool {
-        self.shared.pool()
+    fn pool(&self) -> &DmaPool {
+        self.lane().pool()
     }
 
-    /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once. `now`
-    /// is the clock read of the batch ([`crate::now`]): time-outs count from it.
+    /// A buffer from the device's pool.
+    ///
+    /// # Errors
+    /// The pool has no piece of that size left.
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+        self.pool().alloc(len)
+    }
+
+    /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once (once for
+    /// each path that is taken). `now` is the clock read of the batch ([`crate::now`]): latencies and time-outs count from
+    /// it, so that commands submitted at an instant of another clock may be late at once, and the controller be reset for it.
+    ///
+    /// The iterator runs before anything is posted, and holds nobody up, however long it takes. It cannot use the queue: what it
+    /// submits there is refused ([`Refused::InsideSubmit`]), and waiting is an error ([`WouldDeadlock`]). If it panics, the requests
+    /// that it has yielded are submitted.
     ///
     /// # Errors
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
-    /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
-    /// yielded are submitted.
+    /// the iterator.
+    #[inline]
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.clock.set(now);
-        let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.shared.checker());
-        drop(book);
-        self.uncommitted.set(false);
-        self.queue.serve_own(now);
-        if submitted.batch.commands > 0 {
-            self.committed(now, &submitted.batch);
-        }
-        submitted.refused.map_or(Ok(()), |refused| Err(*refused))
-    }
-
-    /// A batch was committed: its policy is told, and may want to look. Apart from the loop over the requests, which needs
-    /// every register.
-    #[inline(never)]
-    fn committed(&self, now: Nanos, batch: &Batch) {
-        let checked = self.looker.borrow_mut().submitted(&self.queue, self.soft(), now, batch);
-        if checked {
-            self.wake_all();
-            self.tell_owner();
+        match &self.fan {
+            None => self.lane().submit(now, requests),
+            Some(fan) => fan.submit(&self.lanes, now, requests),
         }
     }
 
     /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
     /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
-    pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
-        if self.soft().done() == 0 {
-            return 0;
-        }
-        let room = (out.capacity() - out.len()).max(1);
-        self.soft().requests().take_done(room, out)
-    }
-
-    /// Gives all that [`Queue::reap`] would move to `take`, which must not use the queue: it is locked.
     #[inline]
-    pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
-        self.soft().requests().take_each_done(take);
+    pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
+        match &self.fan {
+            None => self.lane().reap(out),
+            Some(fan) => fan.reap(&self.lanes, out),
+        }
     }
 
     /// Finished requests that [`Queue::reap`] would move.
     pub fn finished(&self) -> usize {
-        self.soft().done() as usize
+        match &self.fan {
+            None => self.lane().finished(),
+            Some(fan) => fan.finished(&self.lanes),
+        }
     }
 
     /// Requests that are not finished.
     pub fn in_flight(&self) -> u32 {
-        self.soft().open()
+        self.fan.as_ref().map_or_else(|| self.lane().in_flight(), |fan| fan.in_flight())
     }
 
     /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, until `until`
@@ -157,12 +116,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`: the futures of this thread could not go on.
+    #[inline]
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
-        let _inside = executor::enter()?;
-        self.commit();
-        let ended = self.place.drive(&[self], self.clock.get(), until, false, || self.finished() >= min);
-        report(ended);
-        Ok(self.finished())
+        match &self.fan {
+            None => self.lane().wait(min, until, false),
+            Some(fan) => self.wait_for_paths(fan, min, until, false),
+        }
     }
 
     /// Sleeps or spins until `until`, driving the queue meanwhile, even with nothing in flight.
@@ -170,411 +129,209 @@ impl Queue {
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`.
     pub fn wait_until(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+        match &self.fan {
+            None => self.lane().wait(min, until, true),
+            Some(fan) => self.wait_for_paths(fan, min, until, true),
+        }
+    }
+
+    fn wait_for_paths(&self, fan: &Fan, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+        if fan.is_submitting() {
+            return Err(WouldDeadlock);
+        }
         let _inside = executor::enter()?;
-        self.commit();
-        let ended = self.place.drive(&[self], self.clock.get(), until, true, || self.finished() >= min);
-        report(ended);
-        Ok(self.finished())
+        Ok(fan.wait(&self.lanes, min, until, idle))
+    }
+
+    /// Whether the application's iterator runs, which cannot wait for this queue.
+    pub(crate) fn is_submitting(&self) -> bool {
+        self.fan.as_ref().map_or_else(|| self.lane().is_submitting(), |fan| fan.is_submitting())
     }
 
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
     /// [`Queue::commit`].
     pub fn start(&self, request: Request) -> Pending {
-        let now = hw::now();
-        self.clock.set(now);
-        let mut book = self.soft().requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future), [request], self.shared.checker());
-        drop(book);
-        self.queue.serve_own(now);
-        self.uncommitted.set(true);
-        match submitted.refused {
-            None => Pending::new(self.queue.clone(), self.me, submitted.last),
-            Some(refused) => Pending::refused(refused.0, refused.1),
+        match &self.fan {
+            None => self.lane().start(request),
+            Some(fan) => fan.start(&self.lanes, request),
         }
+    }
+
+    /// Reads blocks from `lba` on into `buf`.
+    pub fn read(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
+        IoFuture::new(self.start(Request::read(namespace, lba, buf)), self.pool().clone())
+    }
+
+    /// Writes `buf` to the blocks from `lba` on.
+    pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
+        IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.pool().clone())
+    }
+
+    /// Makes every write that has completed durable.
+    pub fn flush(&self, namespace: &Namespace) -> FlushFuture {
+        FlushFuture(self.start(Request::flush(namespace)))
+    }
+
+    /// Runs a future to its end on this thread, driving the queue while it waits.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] inside another `block_on` of this thread.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, WouldDeadlock> {
+        if self.is_submitting() {
+            return Err(WouldDeadlock);
+        }
+        executor::block_on(self.signal(), future, |signal| self.drive(Nanos::MAX, || signal.is_told()))
     }
 
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
-        self.commit();
-        report(self.place.drive(&[self], self.clock.get(), until, true, enough));
+        match &self.fan {
+            None => self.lane().drive(until, enough),
+            Some(fan) => fan.drive(&self.lanes, until, true, enough),
+        }
+    }
+
+    /// For a foreign loop: commits, takes at most `budget` entries (of each path), and leaves the notification armed, so
+    /// that the queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
+    /// [`Queue::leave_loop`] before the loop stops watching.
+    pub fn turn(&self, budget: u32) -> Turned {
+        match &self.fan {
+            None => self.lane().turn(budget),
+            Some(fan) => fan.turn(&self.lanes, budget),
+        }
+    }
+
+    /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
+    /// role of being woken by the queue's vector, which [`Queue::turn`] took, to a thread that waits for it (law 6).
+    pub fn leave_loop(&self) {
+        self.lanes.iter().for_each(SoftQueue::leave_loop);
+    }
+
+    /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let above = self.fan.as_ref().and_then(|fan| fan.next_deadline());
+        self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min()
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub fn set_mode(&self, mode: Mode) {
-        cycle::prepare(mode);
-        self.soft().mode.ask(mode);
-        self.shared.mode_asked();
+        self.lanes.iter().for_each(|lane| lane.set_mode(mode));
     }
 
-    /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
-    /// or without. What the mode has learnt it learns again.
+    /// Changes how much later than if it were polled a request may be found under `adaptive`.
     pub fn set_latency_slack(&self, slack: LatencySlack) {
-        if self.slack.replace(slack) != slack {
-            let tuning = self.tuning();
-            self.looker.borrow_mut().retune(&tuning);
-        }
+        self.lanes.iter().for_each(|lane| lane.set_latency_slack(slack));
     }
 
-    /// See [`crate::Queue::set_wants_room_at`].
+    /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
+    /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
+    /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
+    /// at slacks up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.looker.borrow_mut().seen.wants_room_at = due;
+        self.lanes.iter().for_each(|lane| lane.set_wants_room_at(due));
     }
 
-    /// See [`crate::Queue::wants_room_at`].
+    /// What [`Queue::set_wants_room_at`] told last.
     pub fn wants_room_at(&self) -> Option<Nanos> {
-        self.looker.borrow().seen.wants_room_at
-    }
-
-    fn tuning(&self) -> Tuning {
-        Tuning { slack: self.slack.get(), ..self.shared.tuning() }
+        self.lane().wants_room_at()
     }
 
     /// The completion mode in force.
     pub fn mode(&self) -> Mode {
-        self.looker.borrow().policy.mode()
+        self.lane().mode()
     }
 
-    /// See [`crate::Queue::looks_on_commit`].
+    /// Whether the next commit may look for completions before it returns, so that some are found before a clock read that
+    /// follows it.
     pub fn looks_on_commit(&self) -> bool {
-        self.looker.borrow().policy.looks_on_commit()
+        self.lanes.iter().any(SoftQueue::looks_on_commit)
     }
 
     /// What this queue's thread has counted.
     pub fn counters(&self) -> Counters {
-        self.looker.borrow().counters
+        self.lanes.iter().map(SoftQueue::counters).fold(Counters::default(), Counters::and)
     }
 
     /// What this queue's thread has counted since the last call, or since the queue was taken.
     pub fn take_counters(&self) -> Counters {
-        std::mem::take(&mut self.looker.borrow_mut().counters)
+        self.lanes.iter().map(SoftQueue::take_counters).fold(Counters::default(), Counters::and)
     }
 
-    /// What has been counted of the hardware queue that this one posts to, for all the software queues that share it.
+    /// What has been counted of the hardware queue that this one posts to (of several paths, of all of theirs), for all
+    /// the software queues that share it.
     pub fn hardware_counters(&self) -> HardwareCounters {
-        self.shared.hardware_counters(&self.queue)
+        self.lanes.iter().map(SoftQueue::hardware_counters).fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
-    /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
+    /// What `adaptive` has decided, and why; of several paths, on the first.
     pub fn decisions(&self) -> Option<Decisions> {
-        self.looker.borrow().policy.decisions().copied()
+        self.lane().decisions()
     }
 
     /// From now on counts what wake-ups bring ([`Queue::wakeups`]).
     pub fn count_wakeups(&self) {
-        self.looker.borrow_mut().wakeups.get_or_insert_default();
+        self.lanes.iter().for_each(SoftQueue::count_wakeups);
     }
 
     /// What wake-ups have brought since [`Queue::count_wakeups`].
     pub fn wakeups(&self) -> Wakeups {
-        self.looker.borrow().wakeups.as_deref().copied().unwrap_or_default()
+        let mut sum = Wakeups::default();
+        self.lanes.iter().for_each(|lane| sum.merge(&lane.wakeups()));
+        sum
     }
 
-    /// The hardware queue that this one posts to, from 0.
+    /// The hardware queue that this one posts to, from 0; the same on every path.
     pub fn hardware_queue(&self) -> u16 {
-        self.queue.pair.id().0 - 1
+        self.lane().hardware_queue()
     }
 
     /// Rings the doorbell for what [`Queue::start`] has posted.
     pub fn commit(&self) {
-        if self.uncommitted.replace(false) {
-            self.queue.commit();
+        match &self.fan {
+            None => self.lane().commit(),
+            Some(fan) => fan.commit(&self.lanes),
         }
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {
-        &self.signal
+        self.lane().signal()
     }
 
-    // What the engine does with a queue, in the order in which it does it.
-
-    #[inline(always)]
-    pub(crate) fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        self.commit();
-        let mut looker = self.looker.borrow_mut();
-        if looker.adopt(self.soft(), || self.tuning()).is_some() {
-            drop(looker);
-            self.settle();
-            looker = self.looker.borrow_mut();
-        }
-        let plan = looker.next(self.soft(), now, goes_on_at);
-        looker.mask_if_kept(&self.queue);
-        if looker.says_what_it_holds(self.soft(), now) {
-            self.shared.mode_asked();
-        }
-        plan
+    /// Does what is due about paths. When there is more at the latest; [`Nanos::MAX`] of a queue of one controller, and
+    /// when nothing is open.
+    pub(crate) fn look_after_paths(&self) -> Nanos {
+        self.fan.as_ref().map_or(Nanos::MAX, |fan| fan.look_after(&self.lanes))
     }
-
-    /// Another mode, if one was asked for.
-    fn adopt(&self) {
-        let adopted = self.looker.borrow_mut().adopt(self.soft(), || self.tuning());
-        if adopted.is_some() {
-            self.settle();
-        }
-    }
-
-    /// A mode has been adopted: who drains, where messages go, and whether the vector is masked, are as it wants them. A
-    /// look follows.
-    #[cold]
-    fn settle(&self) {
-        let mode = self.mode();
-        self.settle_placement(mode);
-        self.posting.settle(mode, &self.queue);
-        self.settle_mask();
-    }
-
-    fn settle_placement(&self, mode: Mode) {
-        let drained = mode.placement() == Placement::DrainThread;
-        if drained == self.looker.borrow().drained {
-            return;
-        }
-        if !drained {
-            return self.take_back();
-        }
-        let alone = !self.queue.is_shared();
-        if let Err(error) = drain::engage(&self.queue) {
-            tracing::error!(%error, "no thread to drain the queue: its own thread does, as in interrupt");
-            return;
-        }
-        let mut looker = self.looker.borrow_mut();
-        looker.drained = true;
-        if alone {
-            // Until now nobody else could be woken by the vector.
-            looker.owner = false;
-            if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
-                tracing::error!(%error, "a queue's vector cannot be left to others");
-            }
-        }
-        drop(looker);
-        self.leave();
-    }
-
-    /// The mode had a drain thread, and the one adopted has none.
-    fn take_back(&self) {
-        self.looker.borrow_mut().drained = false;
-        self.queue.drain.dismiss();
-        if self.queue.is_shared() {
-            return;
-        }
-        let mut looker = self.looker.borrow_mut();
-        looker.owner = true;
-        if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
-            tracing::error!(%error, "a queue's vector cannot be watched");
-        }
-    }
-
-    /// Whether the two lead to one controller.
-    pub(crate) fn is_beside(&self, other: &Queue) -> bool {
-        Arc::ptr_eq(&self.queue.link, &other.queue.link)
-    }
-
-    /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted.
-    pub(crate) fn share_notification(&self, home: &Queue) {
-        if !self.queue.serves_several() && !home.queue.serves_several() {
-            self.posting.set_home(home.queue.vector, &self.queue);
-            self.settle_mask();
-            self.looker.borrow_mut().woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
-        }
-    }
-
-    pub(crate) fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
-        let mut looker = self.looker.borrow_mut();
-        let read = looker.look(&self.queue, self.soft(), budget);
-        let (found, wake) = (looker.seen.found, looker.has_wakers());
-        drop(looker);
-        if let Some(read) = read {
-            self.clock.set(read);
-        }
-        if wake {
-            self.wake_all();
-        }
-        (found, read)
-    }
-
-    /// Wakers run here, outside every lock and borrow: they may do anything with the queue.
-    #[inline(never)]
-    fn wake_all(&self) {
-        let mut wakers = self.looker.borrow_mut().take_wakers();
-        executor::wake_all(wakers.drain(..));
-        self.looker.borrow_mut().keep_wakers(wakers);
-    }
-
-    pub(crate) fn spins(&self) {
-        self.looker.borrow_mut().counters.spins += 1;
-    }
-
-    #[inline]
-    pub(crate) fn look_while_spinning(&self) -> bool {
-        let found = self.queue.pair.pending() || !self.soft().inbox.is_empty();
-        if found {
-            self.looker.borrow_mut().found_something();
-        }
-        found
-    }
-
-    pub(crate) fn spun_in_vain(&self, now: Nanos) {
-        self.looker.borrow_mut().sample_delay(now);
-    }
-
-    /// The arming half of law 1. `sleeping`: the queue's own plan is to sleep on its notification.
-    pub(crate) fn arm(&self, sleeping: bool) {
-        self.soft().bell.arm();
-        if !sleeping {
-            // A nap is no look: somebody who sleeps may need the role meanwhile.
-            self.leave();
-            return;
-        }
-        let mut looker = self.looker.borrow_mut();
-        if looker.drained {
-            // The drain thread rings the own bell.
-            return;
-        }
-        if self.queue.is_shared() {
-            looker.owner = self.queue.role.try_take(engine::sleeper(self.me));
-            looker.registered = true;
-            if let Err(error) = watch(&self.queue, &self.place, &mut looker) {
-                tracing::error!(%error, "a queue's vector cannot be watched");
-            }
-        }
-        if looker.owner && !looker.kept_armed && !self.posting.has_another_round(&self.queue) {
-            self.queue.arm_vector();
-            self.posting.look(&self.queue);
-        }
-    }
-
-    /// The look between arming and blocking. In `interrupt` mode the vector is never masked and its messages are
-    /// sticky, so that nothing can be missed and looking would only be a free poll; unless another thread may have held
-    /// the lock when the message was followed. A vector that was kept armed has told of everything as well.
-    pub(crate) fn look_before_sleep(&self) -> bool {
-        let looker = self.looker.borrow();
-        let needed = self.queue.is_shared() || looker.policy.masks() && !looker.kept_armed;
-        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
-        let changed = looker.seen.in_flight != self.soft().open();
-        drop(looker);
-        // Asked in any case: it tells once.
-        let posted = self.posted_to();
-        posted || self.look_once_more(needed) || changed || self.soft().mode_asked()
-    }
-
-    /// Whether arming found a posted message that no notification stood for: the policy is told.
-    fn posted_to(&self) -> bool {
-        let found = self.posting.found();
-        if found {
-            self.looker.borrow_mut().found_something();
-        }
-        found
-    }
-
-    /// Whether there is anything for this thread to take: the policy is told.
-    fn look_once_more(&self, at_queue: bool) -> bool {
-        let mut looker = self.looker.borrow_mut();
-        let found = !self.soft().inbox.is_empty() || at_queue && looker.owner && self.queue.pair.pending();
-        if found {
-            looker.found_something();
-        }
-        found
-    }
-
-    /// Awake again: masks what was armed, counts, and notes for the policy why.
-    pub(crate) fn woken(&self, found: bool, nap: bool, notified: bool, woke_at: Nanos, until: Nanos, cycle: Option<Nanos>) {
-        self.soft().bell.mask();
-        let mut looker = self.looker.borrow_mut();
-        looker.mask_or_keep(&self.queue, self.soft());
-        if looker.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
-            self.queue.reporter.stirred();
-        }
-        looker.seen.cycle = cycle;
-        looker.counters.sleeps += u64::from(!nap);
-        looker.counters.naps += u64::from(nap);
-        if nap || looker.seen.cpu_wanted {
-            looker.sample_delay(woke_at);
-        }
-        if found {
-            return;
-        }
-        let notified = self.posting.was_called(&self.queue) || notified;
-        looker.counters.wakeups += 1;
-        if let Some(wakeups) = &mut looker.wakeups
-            && notified
-        {
-            wakeups.woken(woke_at - self.queue.link.take_message_time(self.queue.vector).unwrap_or(woke_at));
-        }
-        looker.woken(engine::cause(notified, woke_at, until));
-    }
-
-    /// The thread goes back to its caller: hands on the role of looking, if others need it.
-    #[inline]
-    pub(crate) fn leave(&self) {
-        if self.queue.is_shared() {
-            self.leave_shared();
-        }
-    }
-
-    fn leave_shared(&self) {
-        let mut looker = self.looker.borrow_mut();
-        if looker.registered {
-            looker.registered = false;
-            looker.owner = false;
-            if let Some(heir) = self.queue.role.release(engine::sleeper(self.me)) {
-                self.queue.tell_sleeper(heir);
-                return;
-            }
-        }
-        drop(looker);
-        self.tell_owner();
-    }
-
-    /// This thread goes away from entries that it knows of: whoever sleeps on the vector may have found the lock busy.
-    fn tell_owner(&self) {
-        if self.queue.is_shared()
-            && self.looker.borrow().seen.pending
-            && let Some(owner) = self.queue.role.owner()
-        {
-            self.queue.tell_sleeper(owner);
-        }
-    }
-
-    /// Takes what the poller has to report, without waiting. Whether the vector was among it.
-    pub(crate) fn drain_events(&self) -> io::Result<bool> {
-        self.place.drain(KEY_VECTOR)
-    }
-
-    /// In a mode that never masks, the vector is armed from now on; in any other it is masked while awake.
-    fn settle_mask(&self) {
-        let mut looker = self.looker.borrow_mut();
-        looker.kept_armed = false;
-        if !looker.policy.masks() || !self.queue.maskable {
-            self.queue.arm_vector();
-        } else if looker.owner {
-            self.queue.mask_vector();
-        }
-    }
-}
-
-/// Puts the vector into the poller of the thread that sleeps on it, and takes it out of any other's.
-fn watch(queue: &HwQueue, place: &Place, looker: &mut Looker) -> io::Result<()> {
-    let Some(eventfd) = queue.link.vectors().eventfd(queue.vector) else { return Ok(()) };
-    match (looker.owner, looker.polled) {
-        (true, false) => place.poller().add(eventfd, KEY_VECTOR)?,
-        (false, true) => place.poller().remove(eventfd)?,
-        _ => return Ok(()),
-    }
-    looker.polled = looker.owner;
-    Ok(())
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.commit();
-        self.leave();
-        if self.looker.borrow().drained {
-            self.queue.drain.dismiss();
+        let Some(fan) = self.fan.take() else { return };
+        let lanes = std::mem::take(&mut self.lanes);
+        if !fan.has_futures(&lanes) {
+            return fan.close(lanes);
         }
-        self.posting.end(&self.queue);
-        self.soft().holds.set(Coalesce::OFF);
-        self.soft().requests().disown_all();
-        self.shared.give_back(&self.queue, self.me);
+        // Their requests may have to be sent again: somebody has to be there for that.
+        let left = move || {
+            fan.drive(&lanes, Nanos::MAX, false, || false);
+            fan.close(lanes);
+        };
+        if let Err(error) = std::thread::Builder::new().name("reap-multipath".into()).spawn(left) {
+            tracing::error!(%error, "futures outlive their queue, and nobody can drive it");
+        }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Readable when [`Queue::turn`] has something to do.
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fan.as_ref().map_or_else(|| self.lane().as_fd(), |fan| fan.as_fd())
+    }
+}
+
+/// The same descriptor, for loops that want it raw.
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}

@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use units::Nanos;
 
 use crate::error::QueueError;
-use crate::executor::{self, Signal};
-use crate::front::Queue;
-use crate::future::Pending;
+use crate::queue::Queue;
 use crate::request::{Completion, Request};
+use crate::shared::future::Pending;
+use crate::thread::executor::{self, Signal};
 
 /// A thread that drives one queue. Requests come from any thread, as futures; dropping the last handle ends the thread
 /// once what is in flight has been answered.

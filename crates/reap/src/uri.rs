@@ -6,10 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use device::Profile;
 use thiserror::Error;
-
-use crate::error::OpenError;
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +23,8 @@ pub struct DeviceUri {
     pub queues: u16,
     /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are shared.
     pub vectors: u16,
+    /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
+    pub masks: bool,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -63,7 +62,10 @@ pub struct UriError {
     pub what: String,
 }
 
-const KEYS: [&str; 9] = ["profile", "lba", "namespaces", "queues", "vectors", "entries", "alloc", "seed", "size"];
+/// The scheme of a device with several paths, with its colon.
+pub(crate) const MULTIPATH: &str = "multipath:";
+
+const KEYS: [&str; 10] = ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -108,20 +110,12 @@ impl DeviceUri {
     /// # Errors
     /// It does not parse.
     pub fn behind(uri: &str) -> Result<DeviceUri, UriError> {
-        if !uri.starts_with(crate::multipath::SCHEME) {
+        if !uri.starts_with(MULTIPATH) {
             return uri.parse();
         }
         let paths = uri.parse::<crate::MultipathUri>()?.paths;
         let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
         paths.into_iter().next().map(|path| path.device).ok_or_else(none)
-    }
-
-    /// The profile that it names, read from its file if it has one.
-    ///
-    /// # Errors
-    /// There is none of that name, or the file describes none.
-    pub fn load_profile(&self) -> Result<Profile, OpenError> {
-        crate::link::profile::load(&self.profile)
     }
 
     fn new(backing: Backing) -> DeviceUri {
@@ -132,6 +126,7 @@ impl DeviceUri {
             namespaces: 1,
             queues: 64,
             vectors: 65,
+            masks: true,
             entries: 1024,
             alloc_limit: None,
             seed: 1,
@@ -145,6 +140,7 @@ impl DeviceUri {
             "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
+            "masks" => self.masks = yes_or_no(key, value)?,
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
             "seed" => self.seed = within(key, value, 0, u64::MAX)?,
@@ -235,6 +231,14 @@ fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
         .ok()
         .filter(|n| (low..=high).contains(n))
         .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
+}
+
+fn yes_or_no(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("`{key}={value}`: expected yes or no")),
+    }
 }
 
 fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {

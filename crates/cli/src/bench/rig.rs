@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencySlack, Mode};
-use reap::{Device, DeviceUri, Nanos, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -96,8 +96,7 @@ impl Rig {
                 mode: setup.mode,
                 latency_slack: setup.slack,
                 pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
-                device_cpu: machine.device,
-                stamps: stamps(target),
+                embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
                 ..OpenOptions::default()
             };
             Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
@@ -200,8 +199,8 @@ fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
 /// A device that moves no data gives back nothing of what was written.
 fn can_verify(jobs: &[Job], plan: &Plan, devices: &[Device]) -> Result<()> {
     for thread in plan.threads.iter().filter(|thread| jobs[thread.job].verify.is_some()) {
-        let mut profiles = thread.targets.iter().filter_map(|&target| devices[target].profile());
-        if let Some(profile) = profiles.find(|profile| !profile.moves_data) {
+        let embedded = thread.targets.iter().filter_map(|&target| devices[target].embedded());
+        if let Some(profile) = embedded.map(|embedded| embedded.profile().clone()).find(|profile| !profile.moves_data) {
             let job = &jobs[thread.job].name;
             bail!(
                 "job '{job}': verify: the device's profile `{}` moves no data, so nothing of what is written can be read back",

@@ -2,7 +2,7 @@
 //! its own and is waited for in between, so that entries are there when they are looked for, in the other CPU's cache.
 
 use anyhow::{Context, Result};
-use reap::{Completion, Device, DmaBuf, Measured, Mode, Nanos, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
 use super::sampler::{Sampler, time_each};
@@ -17,7 +17,7 @@ const DEVICE: Nanos = Nanos(20_000);
 struct Rig {
     queue: Queue,
     /// Keeps the device awake.
-    _measured: Measured,
+    _measured: Option<Measured>,
     free: Vec<DmaBuf>,
     done: Vec<Completion>,
 }
@@ -82,10 +82,16 @@ impl Rig {
 /// # Errors
 /// The device cannot be opened.
 pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> Result<()> {
-    let options = OpenOptions { mode: Mode::POLL, device_cpu: Some(device_cpu), ..OpenOptions::default() };
+    let embedded = EmbeddedOptions { device_cpu: Some(device_cpu), ..EmbeddedOptions::default() };
+    let options = OpenOptions { mode: Mode::POLL, embedded, ..OpenOptions::default() };
     let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
     let free = (0..LARGE).map(|_| device.buffer(4096)).collect::<Result<_, _>>().context("no room for buffers")?;
-    let mut rig = Rig { queue: device.queue()?, _measured: device.measure(), free, done: Vec::with_capacity(LARGE) };
+    let mut rig = Rig {
+        queue: device.queue()?,
+        _measured: device.embedded().map(|embedded| embedded.measure()),
+        free,
+        done: Vec::with_capacity(LARGE),
+    };
     let clock = found.clock.map_or(0.0, |clock| clock.value);
     found.library = sampler.repeat(|| {
         let (one, many) = (rig.medians(1)?, rig.medians(LARGE)?);

@@ -38,7 +38,7 @@ const LOST: Nanos = Nanos::from_secs(1);
 /// Too many open files.
 pub fn on_this_cpu(sampler: &mut Sampler<'_>, found: &mut Found) -> Result<()> {
     let fd = EventFd::new()?;
-    let (poller, vectors) = (Poller::new()?, Vectors::new(1)?);
+    let (poller, vectors) = (Poller::new()?, Vectors::new(1, true)?);
     poller.add(&fd, 0)?;
     let mut events = Vec::with_capacity(8);
     found.clock = sampler.repeat(|| Some([time_each(MANY, || _ = hw::now())])).map(|[ns]| ns);

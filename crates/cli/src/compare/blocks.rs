@@ -68,7 +68,7 @@ pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
 pub struct Field {
     threads: Vec<Seat>,
     slack: LatencySlack,
-    measured: Measured,
+    measured: Option<Measured>,
     devices: Vec<Device>,
     /// Their names in the jobs.
     names: Vec<Option<String>>,
@@ -111,8 +111,13 @@ impl Field {
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
         let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
-        let measured = device.measure();
+        let measured = device.embedded().map(|embedded| embedded.measure());
         Ok(Field { threads, slack: rig.latency_slack(), measured, devices, names, plan: plan.threads.clone(), targets })
+    }
+
+    /// Times that the device thread was away so far, where it is in this process.
+    fn gaps(&self) -> u64 {
+        self.measured.as_ref().map_or(0, Measured::gaps)
     }
 
     /// Runs one block.
@@ -127,7 +132,7 @@ impl Field {
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
-        let gaps = self.measured.gaps();
+        let gaps = self.gaps();
         let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
             let order = Order { mode: block.mode, slack: block.slack.unwrap_or(self.slack), generator, watch: block.watch };
@@ -144,7 +149,7 @@ impl Field {
             sample.add(&generator, &ran);
             sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
-        sample.gaps = self.measured.gaps() - gaps;
+        sample.gaps = self.gaps() - gaps;
         sample.took = hw::now() - began;
         sample.paths = paths.since(&self.devices, &self.names);
         Ok(sample)

@@ -186,7 +186,7 @@ fn stamp(stamp: &Stamp) -> record::Stamp {
 /// A device without a namespace that can be used.
 pub fn header(jobs: &[Job], plan: &Plan, rig: &Rig, mode: Mode, machine: &Machine, unix_ms: u64) -> Result<Header> {
     let device = |device: &reap::Device| {
-        let description = device.description();
+        let (description, embedded) = (device.description(), device.embedded());
         let namespace = crate::bench::first_namespace(device)?;
         Ok(DeviceHead {
             uri: description.uri.clone(),
@@ -194,8 +194,8 @@ pub fn header(jobs: &[Job], plan: &Plan, rig: &Rig, mode: Mode, machine: &Machin
             block_bytes: namespace.block_bytes(),
             hardware_queues: description.hardware_queues,
             tags: description.depth,
-            stamped: device.profile().is_some(),
-            timing: device.profile().map(timing),
+            stamped: embedded.is_some(),
+            timing: embedded.map(|embedded| timing(embedded.profile())),
         })
     };
     let cpus = cpus(plan, machine);

@@ -47,7 +47,8 @@ pub fn run(
     let mut generators: Vec<Option<Generator>> = generators.into_iter().map(Some).collect();
     let mut ended: Vec<Option<Ended>> = generators.iter().map(|_| None).collect();
     // The device stays awake for as long as anything is measured.
-    let _measured: Vec<_> = if machine.device.is_some() { rig.devices().iter().map(|d| d.measure()).collect() } else { Vec::new() };
+    let _measured: Vec<_> =
+        if machine.device.is_some() { rig.devices().iter().filter_map(|d| Some(d.embedded()?.measure())).collect() } else { Vec::new() };
     for stage in 0..plan.stages {
         let threads: Vec<(usize, &Thread)> = plan.threads.iter().enumerate().filter(|(_, t)| t.stage == stage).collect();
         let wishes: Vec<Vec<u32>> = threads.iter().map(|(_, t)| t.cpus.clone()).collect();

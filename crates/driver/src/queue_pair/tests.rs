@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::pair;
+use nvme::Cqe;
 
 const SIZES: QueueSizes = QueueSizes { sq_entries: 8, cq_entries: 6, tags: 5 };
 

@@ -4,7 +4,7 @@ const V: Vector = Vector(1);
 
 #[test]
 fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
-    let vectors = Vectors::new(2).unwrap();
+    let vectors = Vectors::new(2, true).unwrap();
     assert!(!vectors.message(V));
     vectors.bell(V).unwrap().arm();
     assert!(vectors.message(V) && vectors.message(V));
@@ -16,7 +16,7 @@ fn a_message_goes_out_for_each_entry_while_the_vector_is_armed() {
 
 #[test]
 fn a_vector_that_does_not_exist_sends_nothing() {
-    let vectors = Vectors::new(2).unwrap();
+    let vectors = Vectors::new(2, true).unwrap();
     assert_eq!(vectors.len(), 2);
     assert!(!vectors.message(Vector(2)) && vectors.bell(Vector(2)).is_none() && vectors.eventfd(Vector(2)).is_none());
     assert_eq!(vectors.messages(Vector(2)), 0);
@@ -24,7 +24,7 @@ fn a_vector_that_does_not_exist_sends_nothing() {
 
 #[test]
 fn posted_messages_share_one_notification_and_go_their_own_way_again() {
-    let (vectors, home) = (Vectors::new(4).unwrap(), Vector(1));
+    let (vectors, home) = (Vectors::new(4, true).unwrap(), Vector(1));
     for vector in [Vector(1), Vector(2)] {
         vectors.route(vector, Some(home));
         vectors.arm(vector);

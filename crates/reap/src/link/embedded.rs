@@ -1,151 +1,111 @@
-//! The embedded controller's end of the link: its port over the host's memory, and how it is put together.
+//! The embedded controller: `device`'s, in this process, stepped by a thread of its own.
+//!
+//! | question | file |
+//! | --- | --- |
+//! | what does the controller see of its host? | `port.rs` |
+//! | how is it told of doorbells and registers? | `bells.rs` |
+//! | which thread steps it? | `runner.rs` |
+//! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
+//! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
+
+mod bells;
+mod faults;
+mod media;
+mod options;
+mod port;
+mod profile;
+mod runner;
+mod stamps;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{Ana, BusError, Config, Controller, Mem, Namespace, Port, Profile, Step, Subsystem};
+use device::{Ana, Config, Controller, Mem, Namespace, Port, Profile, Subsystem};
 use handover::Gate;
-use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
-use nvme::{Doorbells, Registers, Vector};
+use hw::{Bar, DmaPool, Vectors};
+use nvme::Vector;
 use units::Nanos;
 
-use super::faults::Faulty;
-use super::media::FileMedia;
-use super::runner::{Runner, Stepper};
-use crate::device::OpenOptions;
 use crate::error::OpenError;
 use crate::uri::{Backing, DeviceUri};
+use faults::Faulty;
+use media::FileMedia;
+use port::{Attachment, EmbeddedPort};
+use runner::{Runner, Stepper};
 
-/// What link and device thread share of one controller.
-pub(super) struct Attachment {
-    detached: AtomicBool,
-    /// Nanoseconds spent on sending messages.
-    pub notify_ns: AtomicU64,
-    /// By vector, when the first message was sent that nobody has asked after yet; 0: none.
-    message_at: Box<[AtomicU64]>,
-    /// Between the controller and the host's memory, where it can be cut off from it.
-    pub gate: Option<Gate>,
-}
+pub(super) use bells::Bells;
+pub use faults::Faults;
+pub use options::EmbeddedOptions;
+pub use runner::{ByHand, Measured};
+pub use stamps::{Stamp, Stamps};
 
-impl Attachment {
-    fn new(vectors: u16, gate: Option<Gate>) -> Attachment {
-        let message_at = (0..vectors).map(|_| AtomicU64::new(0)).collect();
-        Attachment { detached: AtomicBool::new(false), notify_ns: AtomicU64::new(0), message_at, gate }
-    }
+/// log2 of the doorbell stride in bytes (CAP.DSTRD is two less): no two doorbells share a cache line.
+const DOORBELL_STRIDE_LOG2: u32 = 6;
 
-    fn message_sent(&self, vector: Vector, at: Nanos) {
-        if let Some(first) = self.message_at.get(usize::from(vector.0))
-            && first.load(Ordering::Relaxed) == 0
-        {
-            first.store(at.0, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
-        let at = self.message_at.get(usize::from(vector.0))?.swap(0, Ordering::Relaxed);
-        (at > 0).then_some(Nanos(at))
-    }
-
-    pub(super) fn detach(&self) {
-        self.detached.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_detached(&self) -> bool {
-        self.detached.load(Ordering::Acquire)
-    }
-}
-
-/// The host as the controller sees it.
-pub(super) struct EmbeddedPort {
-    pool: DmaPool,
-    bar: Arc<Bar>,
-    vectors: Arc<Vectors>,
+/// The controller's end of the link, as the host's threads reach it.
+pub(crate) struct End {
     attachment: Arc<Attachment>,
+    runner: Arc<Runner>,
+    profile: Profile,
 }
 
-impl Port for EmbeddedPort {
-    type Sq = SqRing;
-    type Cq = CqRing;
-
-    fn map_sq(&self, addr: u64, entries: u32) -> Result<SqRing, BusError> {
-        self.pool.sq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Sqe::SIZE_LOG2 })
+impl End {
+    /// Keeps the controller from the host's memory. False: nothing can.
+    pub(super) fn cut_off(&self) -> bool {
+        self.attachment.gate.as_ref().map(Gate::shut).is_some()
     }
 
-    fn map_cq(&self, addr: u64, entries: u32) -> Result<CqRing, BusError> {
-        self.pool.cq(addr, entries).ok_or(BusError { addr, len: u64::from(entries) << nvme::Cqe::SIZE_LOG2 })
-    }
-
-    #[inline]
-    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
-        let _inside = self.enter(addr, into.len())?;
-        self.pool.dma_read(addr, into).map_err(refused)
-    }
-
-    #[inline]
-    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
-        let _inside = self.enter(addr, from.len())?;
-        self.pool.dma_write(addr, from).map_err(refused)
-    }
-
-    #[inline]
-    fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
-        self.pool.check(addr, len).map_err(refused)
-    }
-
-    #[inline]
-    fn doorbells(&self) -> &impl Doorbells {
-        &*self.bar
-    }
-
-    #[inline]
-    fn registers(&self) -> &impl Registers {
-        &*self.bar
-    }
-
-    fn message(&self, vector: Vector) -> bool {
-        // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
-        let armed = self.vectors.bell(vector).is_some_and(handover::Bell::is_armed);
-        let before = if armed { hw::now() } else { Nanos::ZERO };
-        if armed {
-            self.attachment.message_sent(vector, before);
+    /// Lets the controller reach the host's memory again.
+    pub(super) fn let_in(&self) {
+        if let Some(gate) = &self.attachment.gate {
+            gate.open();
         }
-        let sent = self.vectors.message(vector);
-        if armed && sent {
-            // One writer: the device thread.
-            let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
-            self.attachment.notify_ns.store(spent, Ordering::Relaxed);
-        }
-        sent
     }
-}
 
-impl EmbeddedPort {
-    /// While the result lives the host does not take the memory back.
-    #[inline]
-    fn enter(&self, addr: u64, len: usize) -> Result<Option<handover::Pass<'_>>, BusError> {
-        let Some(gate) = &self.attachment.gate else { return Ok(None) };
-        gate.enter().map(Some).ok_or(BusError { addr, len: len as u64 })
+    /// The host is gone.
+    pub(super) fn detach(&self) {
+        self.attachment.detach();
+        self.runner.kick();
     }
-}
 
-fn refused(error: OutOfPool) -> BusError {
-    BusError { addr: error.addr, len: error.len }
-}
+    /// How the controller behaves.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
 
-impl<P: Port + Send> Stepper for Controller<P>
-where
-    P::Sq: Send,
-    P::Cq: Send,
-{
-    fn step(&mut self, now: Nanos) -> Step {
-        Controller::step(self, now)
+    /// Time that the device spent on sending messages: what the host's notifications cost somebody else.
+    pub(crate) fn notify_time(&self) -> Nanos {
+        self.attachment.notify_time()
+    }
+
+    /// When the first message of a vector was sent that nobody has asked after yet.
+    pub(super) fn take_message_time(&self, vector: Vector) -> Option<Nanos> {
+        self.attachment.take_message_time(vector)
+    }
+
+    /// While it is measured, the device thread never sleeps, and gaps in its running are counted.
+    pub(crate) fn measure(&self) -> Measured {
+        Measured::new(&self.runner)
+    }
+
+    /// From now on all embedded controllers of the process run by hand.
+    pub(crate) fn by_hand(&self) -> ByHand {
+        ByHand::new(&self.runner)
+    }
+
+    /// The CPU that the device thread is pinned to.
+    pub(crate) fn device_cpu(&self) -> Option<usize> {
+        self.runner.cpu()
+    }
+
+    /// The device thread is to look at what happens to its controllers.
+    pub(crate) fn kick(&self) {
+        self.runner.kick();
     }
 }
 
 /// What a controller can reach of its host.
 pub(super) struct Host<'a> {
     pub pool: &'a DmaPool,
-    pub bar: &'a Arc<Bar>,
     pub vectors: &'a Arc<Vectors>,
 }
 
@@ -155,40 +115,43 @@ pub(crate) struct Member<'a> {
     pub subsystem: &'a mut Subsystem,
     /// The state of its ANA group at power-on.
     pub ana: nvme::AnaState,
+    /// Which of the paths it is.
+    pub path: usize,
 }
 
-/// Puts together the controller of `uri` and hands it to the device thread.
+/// Puts together the controller of `uri` and hands it to the device thread: the host's way to its registers, and its end.
 pub(super) fn attach(
     uri: &DeviceUri,
-    options: &OpenOptions,
-    profile: &Profile,
-    Host { pool, bar, vectors }: Host<'_>,
-    runner: &Runner,
+    options: &EmbeddedOptions,
+    Host { pool, vectors }: Host<'_>,
     member: Option<Member<'_>>,
-) -> Result<Arc<Attachment>, OpenError> {
+) -> Result<(Bells, End), OpenError> {
+    let runner = Runner::shared(options.device_cpu).map_err(|source| OpenError::System { what: "device thread", source })?;
+    let profile = profile::load(&uri.profile)?;
     let mut config = Config::new(profile.clone());
     config.seed = uri.seed;
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
+    let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let stepper: Box<dyn Stepper> = match (&options.faults, &options.stamps) {
+    let stepper: Box<dyn Stepper> = match (options.faults_of(member.as_ref().map(|member| member.path)), &options.stamps) {
         (None, None) => Box::new(controller(config, uri, member, port)?),
         (None, Some(stamps)) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
         (Some(faults), _) => {
             let port = faults.wrap(port);
             let controller = controller(config, uri, member, port.clone())?;
-            Box::new(Faulty { controller, port, faults: faults.clone(), bar: bar.clone() })
+            Box::new(Faulty { controller, port, faults, bar: bar.clone() })
         }
     };
     runner.attach(stepper, attachment.clone());
-    Ok(attachment)
+    Ok((Bells::new(bar, runner.clone()), End { attachment, runner, profile }))
 }
 
 /// A controller of its own, or one of a subsystem.
 fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
-    let Some(Member { subsystem, ana }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
+    let Some(Member { subsystem, ana, .. }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
     config.controller_id = subsystem.next_controller_id();
     config.ana = Some(Ana::new(ana));
     subsystem.controller(config, Vec::new(), port).map_err(|e| OpenError::Options(e.to_string()))

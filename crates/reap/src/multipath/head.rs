@@ -13,11 +13,11 @@ use hw::DmaBuf;
 use nvme::Status;
 use units::{Class, Nanos, Op};
 
-use super::Multipath;
-use super::tickets::Tickets;
+use super::joined::Multipath;
 use crate::error::{IoError, Refused};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
+use crate::shared::tickets::Tickets;
 
 /// Who is told when a request is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn new(shared: &Multipath, failover: Failover, place: Place) -> Head {
-        let paths = shared.singles.len();
+        let paths = shared.controllers().len();
         Head {
             failover,
             place,

@@ -9,27 +9,31 @@ use driver::Inventory;
 use driver::multipath::{Counters, PathIdentity, PathTraits, join};
 use units::Nanos;
 
-use super::{Board, Multipath, MultipathUri, PathUri, Seat};
-use crate::device::{Description, OpenOptions, Single};
+use super::joined::Multipath;
+use super::uri::{MultipathUri, PathUri};
 use crate::error::OpenError;
-use crate::link::{self, Link, Member};
+use crate::keeper::open as keeper;
+use crate::link::Link;
+use crate::link::embedded::{self, Member};
 use crate::namespace::Namespace;
+use crate::options::OpenOptions;
+use crate::shared::board::{Board, Seat};
+use crate::shared::controller::{Controller, Description};
 
 /// Opens the paths of `text` and joins them.
 pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let uri: MultipathUri = text.parse()?;
-    let pool = Link::new_pool(options)?;
+    let pool = Link::new_pool(options.pool_bytes)?;
     let board = Arc::new(Board::new(uri.paths.len(), options.software_queues, uri.keep_alive));
     let mut subsystem = the_subsystem(&uri.paths)?;
-    let mut singles = Vec::with_capacity(uri.paths.len());
+    let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
     for (n, path) in uri.paths.iter().enumerate() {
-        let member = Member { subsystem: &mut subsystem, ana: path.ana };
+        let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
         let seat = Seat { board: board.clone(), path: PathId(n as u8) };
-        let own = OpenOptions { faults: options.path_faults.get(n).cloned().flatten(), ..options.clone() };
-        let link = Link::path(&path.device, &own, &pool, member, seat)?;
-        let (single, inventory) = Single::open(link, &path.text, &own)?;
-        singles.push(single);
+        let link = Link::embedded(&path.device, &options.embedded, pool.clone(), Some(member))?;
+        let (controller, inventory) = keeper::open(link, Some(seat), &path.text, options)?;
+        controllers.push(controller);
         inventories.push(inventory);
     }
     let identities = identities(&uri, &inventories)?;
@@ -37,10 +41,10 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     for n in 0..uri.paths.len() {
         board.ask_news(PathId(n as u8));
     }
-    singles.iter().for_each(Single::kick_keeper);
+    controllers.iter().for_each(Controller::kick_keeper);
     let control = subsystem.control();
     circumstances(&uri, &control)?;
-    let multipath = assemble(uri, options, singles, &inventories, (board, pool, control), text)?;
+    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control), text)?;
     multipath.kick_device();
     Ok(multipath)
 }
@@ -62,7 +66,7 @@ fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
             )));
         }
     }
-    link::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number()))
+    embedded::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number()))
 }
 
 /// The namespace that each path leads to.
@@ -106,25 +110,25 @@ fn distances(uri: &MultipathUri, nodes: &hw::Nodes) -> Result<Distances, OpenErr
 fn assemble(
     uri: MultipathUri,
     options: &OpenOptions,
-    singles: Vec<Single>,
+    controllers: Arc<[Controller]>,
     inventories: &[Inventory],
     (board, pool, control): (Arc<Board>, hw::DmaPool, PathControl),
     text: &str,
 ) -> Result<Multipath, OpenError> {
-    let count = singles.len();
-    let found = |single: &Single| {
+    let count = controllers.len();
+    let found = |controller: &Controller| {
         let wanted = |ns: &&Namespace| uri.nsid.is_none_or(|nsid| ns.nsid().0 == nsid);
         // Requests are checked above, against the size that the namespace has; a controller has the last word.
-        let found = single.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
+        let found = controller.namespaces().iter().find(wanted).map(|namespace| namespace.with_blocks(u64::MAX));
         found.ok_or_else(|| OpenError::Options("a namespace has gone".into()))
     };
-    let path_namespaces = singles.iter().map(found).collect::<Result<Vec<_>, _>>()?;
-    let Some((first, single)) = path_namespaces.first().zip(singles.first()) else {
+    let path_namespaces = controllers.iter().map(found).collect::<Result<Vec<_>, _>>()?;
+    let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };
     let number = Link::next_number();
     let namespaces = [Namespace::new(first.nsid(), first.splitter(), board.blocks(), number)];
-    let description = Description { uri: text.to_owned(), ..single.description().clone() };
+    let description = Description { uri: text.to_owned(), ..controller.description().clone() };
     let (queues, nodes) = (options.software_queues, hw::Nodes::here());
     let shape = Shape {
         paths: count as u8,
@@ -150,7 +154,7 @@ fn assemble(
         tallies: (0..queues * count).map(|_| CachePadded::default()).collect(),
         counters: Mutex::new(vec![Counters::default(); queues]),
         control,
-        singles,
+        controllers,
         uri,
     })
 }

@@ -9,10 +9,7 @@ use nvme::AnaState;
 use percent_encoding::percent_decode_str;
 use units::Nanos;
 
-use crate::uri::{DeviceUri, UriError};
-
-/// The scheme, with its colon.
-pub(crate) const SCHEME: &str = "multipath:";
+use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 
 /// What a multipath URI says, checked but not yet opened.
 ///

@@ -1,0 +1,64 @@
+//! What only tests and benchmarks need of controllers that are in this process.
+
+use std::sync::Arc;
+
+use device::{Change, NoSuchPath, Profile, Script};
+
+use crate::link::embedded::End;
+use crate::link::{ByHand, Measured};
+use crate::multipath::Multipath;
+use crate::shared::controller::Controller;
+
+/// The embedded controllers of a device. It keeps the device open.
+#[derive(Clone)]
+pub struct Embedded {
+    pub(super) controllers: Arc<[Controller]>,
+    pub(super) paths: Option<Arc<Multipath>>,
+}
+
+impl Embedded {
+    /// The first controller's end. There is one: [`crate::Device::embedded`] has looked.
+    fn end(&self) -> &End {
+        match self.controllers[0].link().end() {
+            Some(end) => end,
+            None => unreachable!("an embedded controller has an end in this process"),
+        }
+    }
+
+    /// How the controller behaves; of several, the first path's.
+    pub fn profile(&self) -> &Profile {
+        self.end().profile()
+    }
+
+    /// Keeps the device thread from sleeping, and counts its gaps, for as long as the guard lives.
+    pub fn measure(&self) -> Measured {
+        self.end().measure()
+    }
+
+    /// Stops the device thread: from now on all embedded controllers of the process run by hand.
+    pub fn by_hand(&self) -> ByHand {
+        self.end().by_hand()
+    }
+
+    /// The CPU that the device thread is pinned to.
+    pub fn device_cpu(&self) -> Option<usize> {
+        self.end().device_cpu()
+    }
+
+    /// Something happens to a path's controller, the first being number 0.
+    ///
+    /// # Errors
+    /// There is no such path.
+    pub fn change_path(&self, path: usize, change: Change) -> Result<(), NoSuchPath> {
+        self.paths.as_ref().map_or(Err(NoSuchPath { path, paths: 0 }), |paths| paths.change(path, change))
+    }
+
+    /// The same by the clock: steps are counted from now on.
+    ///
+    /// # Errors
+    /// The script names a path that there is not.
+    pub fn play(&self, script: &Script) -> Result<(), NoSuchPath> {
+        let none = NoSuchPath { path: script.steps.first().map_or(0, |step| step.path), paths: 0 };
+        self.paths.as_ref().map_or(Err(none), |paths| paths.play(script))
+    }
+}

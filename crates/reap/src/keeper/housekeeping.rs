@@ -1,0 +1,140 @@
+//! The housekeeping thread: one per process, for everything that is not I/O.
+//!
+//! It owns the admin queues of all open controllers: bring-up, asynchronous events, time-outs, aborts, resets, shutdown.
+//! It sleeps until the next deadline, an admin vector's message, or a kick.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use driver::Inventory;
+use hw::Poller;
+use units::Nanos;
+
+use super::{Keeper, Turn};
+use crate::error::OpenError;
+use crate::link::Link;
+use crate::options::OpenOptions;
+use crate::shared::board::Seat;
+use crate::shared::control::Control;
+use crate::shared::controller::Opened;
+use crate::shared::reports::Kick;
+
+/// The housekeeping thread, as those find it who open a device. It runs as long as others have a [`Kick`] of its.
+struct Housekeeper {
+    arrivals: Mutex<Vec<Keeper>>,
+    kick: Arc<Kick>,
+}
+
+static CURRENT: Mutex<Option<Arc<Housekeeper>>> = Mutex::new(None);
+
+/// The key of the wake-up descriptor; controllers have the others.
+const KEY_WAKE: u64 = 0;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process's housekeeping thread, started if there is none.
+fn shared() -> Result<Arc<Housekeeper>, OpenError> {
+    let system = |source| OpenError::System { what: "housekeeping thread", source };
+    let mut current = lock(&CURRENT);
+    if let Some(housekeeper) = &*current {
+        return Ok(housekeeper.clone());
+    }
+    let kick = Arc::new(Kick::new().map_err(system)?);
+    let poller = Poller::new().map_err(system)?;
+    poller.add(&*kick, KEY_WAKE).map_err(system)?;
+    let housekeeper = Arc::new(Housekeeper { arrivals: Mutex::default(), kick });
+    let worker = Worker { me: housekeeper.clone(), keepers: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
+    thread::Builder::new().name("reap-housekeep".into()).spawn(move || worker.run()).map_err(system)?;
+    *current = Some(housekeeper.clone());
+    Ok(housekeeper)
+}
+
+/// Brings the controller of `link` up, and has it looked after from then on.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(super) fn bring_up(link: Arc<Link>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
+    let housekeeper = shared()?;
+    let (tell, told) = mpsc::sync_channel(1);
+    let control = Control::new(housekeeper.kick.clone());
+    let keeper = Keeper::new(link, seat, options, control, tell)?;
+    lock(&housekeeper.arrivals).push(keeper);
+    housekeeper.kick.kick();
+    // From here on the keeper alone keeps the thread.
+    drop(housekeeper);
+    told.recv().unwrap_or_else(|_| {
+        let source = io::Error::other("it ended before the controller was up");
+        Err(OpenError::System { what: "housekeeping thread", source })
+    })
+}
+
+struct Worker {
+    me: Arc<Housekeeper>,
+    keepers: Vec<(u64, Keeper)>,
+    poller: Poller,
+    events: Vec<u64>,
+    next_key: u64,
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            self.me.kick.clear();
+            self.adopt();
+            let until = self.turn();
+            if self.keepers.is_empty() && self.is_forgotten() {
+                return;
+            }
+            if !self.me.kick.arm() {
+                let timeout = (until != Nanos::MAX).then(|| until - hw::now());
+                if let Err(error) = self.poller.wait(timeout, &mut self.events) {
+                    tracing::error!(%error, "the housekeeping thread cannot sleep");
+                }
+            }
+            self.me.kick.mask();
+        }
+    }
+
+    fn adopt(&mut self) {
+        for mut keeper in lock(&self.me.arrivals).drain(..) {
+            let key = self.next_key;
+            self.next_key += 1;
+            if let Some(eventfd) = keeper.vector()
+                && let Err(source) = self.poller.add(eventfd, key)
+            {
+                keeper.refuse(OpenError::System { what: "admin vector", source });
+                continue;
+            }
+            self.keepers.push((key, keeper));
+        }
+    }
+
+    /// One turn for each controller. When the next is due at the latest.
+    fn turn(&mut self) -> Nanos {
+        let mut until = Nanos::MAX;
+        // Each by a clock of its own: what one turn took must not make the next controller look late.
+        self.keepers.retain_mut(|(_, keeper)| match keeper.turn(hw::now()) {
+            Turn::Until(instant) => {
+                until = until.min(instant);
+                true
+            }
+            // Its eventfd is closed with it, and leaves the poller by that.
+            Turn::Ended => false,
+        });
+        until
+    }
+
+    /// Whether nobody can hand over a controller any more. Decided under the lock under which the thread is found.
+    fn is_forgotten(&self) -> bool {
+        let mut current = lock(&CURRENT);
+        // Its own and the list's; devices that are being opened have another, and open ones have its kick.
+        let forgotten = Arc::strong_count(&self.me) == 2 && Arc::strong_count(&self.me.kick) == 1;
+        if forgotten {
+            *current = None;
+        }
+        forgotten
+    }
+}

@@ -1,0 +1,228 @@
+//! Moderators at work: what the queues' modes ask of the controller's Interrupt Coalescing, carried out by the
+//! housekeeping thread.
+//!
+//! Feature 08h holds for the whole controller, so that the vectors of queues in other modes are exempted by feature 09h
+//! first. One command is out at a time. A controller that refuses is said to, and its moderated queues run in `interrupt`.
+
+use std::sync::Arc;
+
+use completion::{Coalesce, Mode, Moderator, PACE, Rates};
+use driver::AdminCommand;
+use nvme::admin::SetFeatures;
+use nvme::features::{InterruptCoalescing, VectorConfig, fid};
+use nvme::{Status, Vector};
+use units::Nanos;
+
+use crate::link::Link;
+use crate::shared::hw_queue::HwQueue;
+
+/// Ticks without a completion after which nobody ticks, until somebody has been woken by a moderated queue.
+const IDLE_TICKS: u32 = 3;
+
+/// The token of moderators' commands; log pages have numbers of one byte.
+pub(super) const MODERATION: u64 = 1 << 8;
+
+/// What a controller holds back, and why.
+#[derive(Default)]
+pub(crate) struct Moderation {
+    /// Of the mode that asked first.
+    moderator: Option<(completion::Moderation, Moderator)>,
+    /// What the controller has been told.
+    in_force: Option<Coalesce>,
+    exempt: Vec<Vector>,
+    out: Option<Out>,
+    ticked: Nanos,
+    completions: u64,
+    messages: u64,
+    idle: u32,
+    /// The controller takes neither feature.
+    pub refused: bool,
+}
+
+/// The command that is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Out {
+    Coalesce(Coalesce),
+    Exempt(Vector, bool),
+}
+
+impl Moderation {
+    /// The setting in force, if it holds anything back: entries, and microseconds.
+    pub(crate) fn held_back(&self) -> Option<(u32, u32)> {
+        let setting = self.in_force.filter(|&setting| setting != Coalesce::OFF)?;
+        Some((setting.entries().into(), u32::from(setting.time()) * 100))
+    }
+
+    /// The next command, if there is something to change. [`Moderation::answered`] or [`Moderation::not_posted`] follows.
+    pub(crate) fn next(&mut self, now: Nanos, link: &Link, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
+        if self.out.is_some() {
+            return None;
+        }
+        self.choose(queues);
+        if self.refused {
+            self.fall_back(queues);
+            return None;
+        }
+        let out = self.exemption(queues).or_else(|| self.setting(now, link, queues))?;
+        self.out = Some(out);
+        self.tell(queues);
+        let sqe = match out {
+            Out::Coalesce(setting) => {
+                let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
+                SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe()
+            }
+            Out::Exempt(vector, exempt) => {
+                let value = VectorConfig::new().with_iv(vector.0).with_cd(exempt);
+                SetFeatures::new(fid::VECTOR_CONFIG, value).to_sqe()
+            }
+        };
+        Some(AdminCommand { sqe, page: false })
+    }
+
+    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's, but any before
+    /// `adaptive`'s, which does without.
+    fn choose(&mut self, queues: &[Arc<HwQueue>]) {
+        let wanted = queues.iter().filter_map(|queue| moderation(queue)).min_by_key(|&wanted| wanted == completion::Moderation::Slack);
+        if self.moderator.as_ref().map(|(moderation, _)| *moderation) != wanted {
+            self.moderator = wanted.map(|moderation| {
+                let mut moderator = Moderator::new(moderation);
+                moderator.confirmed(self.in_force.unwrap_or(Coalesce::OFF));
+                (moderation, moderator)
+            });
+            self.idle = 0;
+        }
+    }
+
+    /// A vector whose exemption has to change.
+    fn exemption(&self, queues: &[Arc<HwQueue>]) -> Option<Out> {
+        self.moderator.as_ref()?;
+        queues.iter().find_map(|queue| {
+            let exempt = !queues.iter().any(|other| other.lane.vector() == queue.lane.vector() && moderation(other).is_some());
+            (exempt != self.exempt.contains(&queue.lane.vector())).then_some(Out::Exempt(queue.lane.vector(), exempt))
+        })
+    }
+
+    fn setting(&mut self, now: Nanos, link: &Link, queues: &[Arc<HwQueue>]) -> Option<Out> {
+        let Some((_, moderator)) = &mut self.moderator else {
+            let held = self.in_force.is_some_and(|setting| setting != Coalesce::OFF);
+            return held.then_some(Out::Coalesce(Coalesce::OFF));
+        };
+        if now < self.ticked + PACE {
+            return None;
+        }
+        let moderated = || queues.iter().filter(|queue| moderation(queue).is_some());
+        let completions: u64 = moderated().map(|queue| queue.lane.counters().finished).sum();
+        let messages: u64 = moderated().map(|queue| link.messages(queue.lane.vector())).sum();
+        let rates = Rates {
+            elapsed: now - self.ticked,
+            completions: completions.saturating_sub(self.completions),
+            messages: messages.saturating_sub(self.messages),
+            in_flight: moderated().map(|queue| queue.lane.in_flight()).sum(),
+            allowed: allowed(queues),
+        };
+        (self.ticked, self.completions, self.messages) = (now, completions, messages);
+        self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
+        moderator.tick(now, &rates).map(Out::Coalesce)
+    }
+
+    /// The controller's answer to the command that was out.
+    pub(crate) fn answered(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
+        let Some(out) = self.out.take() else { return };
+        if !status.is_success() {
+            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it, and adaptive has nothing held back");
+            self.refused = true;
+            if let Some((_, moderator)) = &mut self.moderator {
+                moderator.refused();
+            }
+            self.tell(queues);
+            self.fall_back(queues);
+            return;
+        }
+        match out {
+            Out::Coalesce(setting) => {
+                self.in_force = Some(setting);
+                if let Some((_, moderator)) = &mut self.moderator {
+                    moderator.confirmed(setting);
+                }
+            }
+            Out::Exempt(vector, true) => self.exempt.push(vector),
+            Out::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
+        }
+        self.tell(queues);
+    }
+
+    /// There was no room on the admin queue.
+    pub(crate) fn not_posted(&mut self, queues: &[Arc<HwQueue>]) {
+        self.out = None;
+        self.tell(queues);
+    }
+
+    /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
+    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
+        (self.in_force, self.out) = (None, None);
+        self.exempt.clear();
+        if let Some((_, moderator)) = &mut self.moderator {
+            moderator.reset();
+        }
+        self.tell(queues);
+    }
+
+    /// Tells the queues what is held back of their messages: before the controller may, and after it does no longer.
+    fn tell(&self, queues: &[Arc<HwQueue>]) {
+        let asked = match self.out {
+            Some(Out::Coalesce(setting)) if setting != Coalesce::OFF => Some(setting),
+            _ => self.in_force,
+        };
+        for queue in queues {
+            let exempt = self.exempt.contains(&queue.lane.vector()) && self.out != Some(Out::Exempt(queue.lane.vector(), false));
+            let held = asked.filter(|_| !exempt).unwrap_or_default();
+            queue.softs.iter().for_each(|soft| soft.held.set(held));
+        }
+    }
+
+    /// Whoever asks a refusing controller for moderation gets what it has; `adaptive` does without.
+    fn fall_back(&self, queues: &[Arc<HwQueue>]) {
+        for soft in queues.iter().flat_map(|queue| &queue.softs) {
+            if soft.mode.asked().and_then(Mode::moderation).is_some_and(|wanted| wanted != completion::Moderation::Slack) {
+                soft.mode.ask(Mode::INTERRUPT);
+                soft.tell();
+            }
+        }
+    }
+
+    /// When to come again. Idle queues are left alone, until [`HwQueue::idle`] is rung.
+    pub(crate) fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
+        let ticks = self.moderator.as_ref().is_some_and(|(asked, _)| *asked != completion::Moderation::Fixed);
+        let waits = self.moderator.is_some() && self.in_force.is_none();
+        if self.out.is_some() || self.refused || !(ticks || waits) {
+            return Nanos::MAX;
+        }
+        if self.idle < IDLE_TICKS {
+            return self.ticked + PACE;
+        }
+        let moderated = queues.iter().filter(|queue| moderation(queue).is_some());
+        moderated.for_each(|queue| queue.idle.arm());
+        Nanos::MAX
+    }
+
+    /// Somebody was woken by a queue that had been idle.
+    pub(crate) fn stir(&mut self) {
+        self.idle = 0;
+    }
+}
+
+/// Which moderator the modes of a hardware queue ask for; `adaptive` only does as long as its policy allows to hold anything
+/// back.
+fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
+    queue.softs.iter().find_map(|soft| {
+        let wanted = soft.mode.asked().and_then(Mode::moderation)?;
+        (wanted != completion::Moderation::Slack || soft.holds.get() != Coalesce::OFF).then_some(wanted)
+    })
+}
+
+/// The most that all policies allow that allow any: the vectors of the others are exempt.
+fn allowed(queues: &[Arc<HwQueue>]) -> Coalesce {
+    let softs = queues.iter().flat_map(|queue| &queue.softs);
+    let allowed = softs.map(|soft| soft.holds.get()).filter(|&holds| holds != Coalesce::OFF);
+    allowed.reduce(Coalesce::least).unwrap_or_default()
+}

@@ -1,0 +1,120 @@
+//! A controller's first minutes: brought up, its queues made, and handed to whoever opened it; or closed down again.
+
+use std::sync::Arc;
+
+use blkmq::QueueMap;
+use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
+use units::Nanos;
+
+use super::{Keeper, Life, Refusal};
+use crate::error::OpenError;
+use crate::link::{Lane, MAX_TRANSFER, Rings};
+use crate::namespace::Namespace;
+use crate::shared::controller::{Description, Opened, Sizes};
+use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
+use crate::shared::soft::Soft;
+
+impl Keeper {
+    pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
+        loop {
+            let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
+            match bringup.step(now, self.link.registers()) {
+                BringupAsk::Wait { until } => return until,
+                BringupAsk::Admin(command) => self.post(command, now),
+                BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {
+                    Ok(rings) => {
+                        let (sq, cq) = rings.addrs();
+                        self.rings.push(rings);
+                        if let Life::BringingUp(bringup, ..) = &mut self.life {
+                            bringup.rings(sq, cq);
+                        }
+                    }
+                    Err(_) => {
+                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
+                        return self.close_down(OpenError::PoolTooSmall { bytes, queues }, now);
+                    }
+                },
+                BringupAsk::Ready(inventory) => return self.open(*inventory, now),
+                BringupAsk::Failed(error) => return self.close_down(OpenError::Bringup(error), now),
+            }
+        }
+    }
+
+    /// The controller did not come up, or is of no use, but may be enabled: it is stopped before its memory is freed, and
+    /// then whoever opened it is told.
+    fn close_down(&mut self, error: OpenError, now: Nanos) -> Nanos {
+        let Life::BringingUp(_, tell, _) = &self.life else { return now };
+        let refusal = Refusal { tell: tell.clone(), error };
+        let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
+        self.life = Life::ShuttingDown(shutdown, Some(refusal));
+        self.shut_down(now)
+    }
+
+    /// The controller is up: makes the hardware queues and hands them to whoever opened it.
+    fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
+        self.inventory = inventory;
+        let made = self.make_queues().and_then(|()| self.namespaces());
+        let namespaces = match made {
+            Ok(namespaces) => namespaces,
+            Err(error) => return self.close_down(error, now),
+        };
+        let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
+        let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
+        self.events = Events::new(&self.inventory);
+        self.sizes = Sizes::of(&self.inventory.namespaces);
+        self.path_up(now);
+        if let Some(control) = control {
+            let (description, inventory) = (self.description(), self.inventory.clone());
+            let (link, queues, sizes) = (self.link.clone(), self.queues.clone(), self.sizes.clone());
+            let opened = Opened { link, queues, namespaces, sizes, control, description };
+            // If nobody waits any more the control is dropped, which closes the device.
+            _ = tell.send(Ok((opened, inventory)));
+        }
+        now
+    }
+
+    fn make_queues(&mut self) -> Result<(), OpenError> {
+        let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
+        let map = QueueMap::new(self.options.software_queues, self.inventory.queues.len()).map_err(|e| options(&e))?;
+        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
+        let prp = self.link.prp_table().map_err(|_| too_small())?;
+        for (n, (layout, rings)) in self.inventory.queues.iter().zip(&self.rings).enumerate() {
+            let sharing = map.software_of(n).len();
+            if sharing > MOST_SOFT {
+                return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
+            }
+            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode).map(Arc::new);
+            let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
+            let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
+            let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
+            let vector = self.link.vector_of(n, self.inventory.queues.len());
+            let lane = Lane::new(pair, vector, self.link.clone(), prp.clone());
+            let queue = HwQueue::new(lane, softs, self.asks.reporter.clone());
+            self.queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
+        let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
+        let usable = |ns: &driver::Namespace| {
+            let splitter = ns.splitter(&limits, MAX_TRANSFER.into()).map_err(|e| OpenError::Options(e.to_string()))?;
+            Ok(Namespace::new(ns.nsid, splitter, ns.blocks, self.link.number()))
+        };
+        self.inventory.namespaces.iter().map(usable).collect()
+    }
+
+    fn description(&self) -> Description {
+        let model = &self.inventory.model;
+        Description {
+            uri: String::new(),
+            model: model.model.clone(),
+            serial: model.serial.clone(),
+            firmware: model.firmware.clone(),
+            version: self.inventory.version.to_string(),
+            hardware_queues: self.queues.len(),
+            depth: self.queues.first().map_or(0, |queue| queue.lane.tags()),
+            refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
+
+use units::Nanos;
+
+use super::Keeper;
+use crate::shared::control::Change;
+use crate::shared::hw_queue::HwQueue;
+use crate::thread::executor;
+
+/// How often abandoned software queues are looked at while something of theirs is in flight.
+const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
+
+impl Keeper {
+    /// Reaps for software queues that have no thread. When to come again.
+    pub(super) fn sweep(&mut self, now: Nanos) -> Nanos {
+        for change in self.asks.changes().drain(..) {
+            match change {
+                Change::Orphaned(queue, me) => self.orphans.push((queue, me)),
+                Change::Taken(queue, me) => {
+                    self.orphans.retain(|(orphan, other)| *other != me || !std::sync::Arc::ptr_eq(orphan, &queue));
+                }
+            }
+        }
+        if self.asks.is_closing() && self.orphans.is_empty() {
+            // Futures may have outlived every queue.
+            for queue in &self.queues {
+                for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].open() > 0) {
+                    self.orphans.push((queue.clone(), me as u8));
+                }
+            }
+        }
+        let taken = &mut self.taken;
+        self.orphans.retain(|(queue, me)| {
+            queue.take_for_owners(taken);
+            end_orphans(queue, *me)
+        });
+        if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
+    }
+}
+
+/// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
+fn end_orphans(queue: &HwQueue, me: u8) -> bool {
+    let Some(soft) = queue.softs.get(usize::from(me)) else { return false };
+    // A thread has taken the queue meanwhile, and looks after it.
+    let Some(mut book) = soft.try_requests() else { return true };
+    let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
+    let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
+    for outcome in outcomes {
+        wakers.extend(book.end(outcome.token, outcome.how, now));
+    }
+    if queue.is_dead() {
+        book.fail_waiting(now);
+    } else if book.is_waiting() {
+        queue.post_again(me, &mut book, now);
+    }
+    book.take_ended(&mut wakers);
+    drop(book);
+    queue.serve_line(now);
+    executor::wake_all(wakers);
+    if found {
+        // Somebody may have taken the queue meanwhile, and sleep because this was faster.
+        soft.tell();
+    }
+    soft.open() > 0
+}

@@ -1,0 +1,115 @@
+//! A controller that is one of several paths: what its keeper does for those who wait for it, or no longer do.
+
+use driver::multipath::Link as PathLink;
+use driver::{AdminCommand, Dead, Purpose, Reading, ResetCause};
+use nvme::log::lid;
+use units::Nanos;
+
+use super::{Keeper, Life};
+use crate::link::Held;
+use crate::request::How;
+
+impl Keeper {
+    /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left a command unanswered may
+    /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
+    pub(super) fn path_resets(&mut self, cause: &ResetCause, held: Vec<Held<'_>>) {
+        self.keep_alive_at = Nanos::MAX;
+        if self.seat.is_none() {
+            return;
+        }
+        if matches!(cause, ResetCause::Unanswered { .. }) && self.link.cut_off() {
+            self.give_back(held);
+            self.tell(PathLink::Lost);
+            return;
+        }
+        self.tell(PathLink::Resetting);
+    }
+
+    /// The controller does not answer. It is kept away from the host's memory, so that all requests can be given back at
+    /// once; what of them it may still carry out is for those who sent them to consider.
+    pub(super) fn path_lost(&mut self, dead: &Dead, held: Vec<Held<'_>>) {
+        tracing::warn!(why = %dead, "a path is lost");
+        if self.link.cut_off() {
+            self.give_back(held);
+        }
+        self.tell(PathLink::Lost);
+    }
+
+    /// The controller has stopped: nothing that was sent to it will be carried out any more.
+    pub(super) fn path_stopped(&mut self) {
+        if self.seat.is_none() {
+            return;
+        }
+        // What was sent has been taken back when the controller stopped.
+        self.give_back(Vec::new());
+        self.link.let_in();
+        self.tell(PathLink::Connecting);
+    }
+
+    /// The controller works. If it has been away, what became of its cache has to be known before anything is sent there.
+    pub(super) fn path_up(&mut self, now: Nanos) {
+        if self.seat.is_none() {
+            return;
+        }
+        if self.inventory.keep_alive > Nanos::ZERO {
+            self.keep_alive_at = now;
+        }
+        self.tell_sizes();
+        if self.has_volatile_cache() {
+            self.returning = self.has_been_up;
+            self.events.read(Reading::Log(lid::SMART));
+        }
+        if self.inventory.subsystem.ana_transition.is_some() {
+            // Until it has been read the state counts as the one that was, and statuses tell if it is another.
+            self.events.read(Reading::Log(lid::ANA));
+        }
+        if !self.returning {
+            self.path_is_up();
+        }
+        self.has_been_up = true;
+    }
+
+    /// Requests may be sent there.
+    pub(super) fn path_is_up(&mut self) {
+        let Some(seat) = self.seat.clone() else { return };
+        self.queues.iter().for_each(|queue| queue.revive());
+        seat.set_link(PathLink::Live);
+        self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
+    }
+
+    /// Requests that are in flight and those that wait for a tag end, and have their buffers back.
+    fn give_back(&mut self, mut held: Vec<Held<'_>>) {
+        self.take_back(&mut held);
+        drop(held);
+        self.return_abandoned(How::Dead);
+        self.queues.iter().for_each(|queue| queue.fail());
+    }
+
+    fn tell(&self, link: PathLink) {
+        let Some(seat) = &self.seat else { return };
+        seat.set_link(link);
+        self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
+    }
+
+    /// Sends Keep Alive in time, and does what queues have asked for. When to come again.
+    pub(super) fn look_after_path(&mut self, now: Nanos) -> Nanos {
+        let Some(seat) = self.seat.clone() else { return Nanos::MAX };
+        if seat.take_news_wish() {
+            self.events.read(Reading::Log(lid::ANA));
+            self.tell_sizes();
+        }
+        let Life::Live(recovery) = &mut self.life else { return Nanos::MAX };
+        if seat.take_reset_wish() && recovery.is_watching() {
+            recovery.reset();
+        }
+        if !self.asks.reporter.violations().is_empty() || !recovery.is_watching() {
+            return Nanos::MAX;
+        }
+        if now >= self.keep_alive_at {
+            let command = AdminCommand { sqe: nvme::admin::keep_alive(), page: false };
+            self.admin.post(&self.link, command, Purpose::KeepAlive, now);
+            self.keep_alive_at = now + Nanos(self.inventory.keep_alive.0 / 4);
+        }
+        self.keep_alive_at
+    }
+}

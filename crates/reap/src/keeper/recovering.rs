@@ -1,0 +1,196 @@
+//! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
+
+use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
+use nvme::{Cid, QueueId};
+use units::Nanos;
+
+use super::{AGAIN, Keeper, Life};
+use crate::link::Held;
+use crate::request::{How, Outcome, Token};
+use crate::shared::hw_queue::HwQueue;
+
+/// How long a controller has for commands that were announced only at their time-out.
+const REMINDED: Nanos = Nanos::from_millis(100);
+
+impl Keeper {
+    /// What is late through no fault of the controller's: commands whose thread computes for longer than their time-out, and has
+    /// not announced them, or not taken what became of them; or was never told. They are announced, or taken for their owner,
+    /// before anything worse. Until when the controller has to be given time for it.
+    pub(super) fn remind(&mut self, now: Nanos) -> Nanos {
+        let (mut expired, mut announced) = (Vec::new(), 0);
+        for queue in &self.queues {
+            expired.clear();
+            queue.lane.expired(now, self.options.timeout, &mut expired);
+            if expired.is_empty() {
+                continue;
+            }
+            announced += queue.lane.try_commit();
+            if queue.lane.hint() {
+                queue.take_for_owners(&mut self.taken);
+            }
+        }
+        // Now and then: a thread that goes on posting must not keep a controller from being reset.
+        if announced > 0 && now >= self.reminded_until + self.options.timeout {
+            self.reminded_until = now + REMINDED;
+        }
+        self.reminded_until
+    }
+
+    /// Carries out what recovery asks, or puts it off if some thread posts or reaps at this moment.
+    pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
+        let queues = self.queues.clone();
+        // None of what follows may find a thread in the middle of a batch.
+        let Some(mut held) = queues.iter().map(|queue| queue.lane.try_exclusive()).collect::<Option<Vec<Held<'_>>>>() else {
+            self.put_off = Some(ask);
+            return;
+        };
+        match ask {
+            RecoveryAsk::Abort { queue, command, sqe } => {
+                let Some(at) = queues.iter().position(|other| other.lane.id() == queue) else { return };
+                let purpose = Purpose::Abort { queue, cid: command.cid };
+                let begun = held[at].begin_abort(&command);
+                let posted = begun && self.admin.post(&self.link, AdminCommand { sqe, page: false }, purpose, now);
+                if posted {
+                    self.asks.health().aborts += 1;
+                } else {
+                    held[at].end_abort(command.cid);
+                    if let Life::Live(recovery) = &mut self.life {
+                        recovery.abort_ended();
+                    }
+                }
+                drop(held);
+                look_again(&queues[at], now);
+            }
+            RecoveryAsk::Close(cause) => {
+                tracing::warn!(%cause, "resetting the controller");
+                let mut health = self.asks.health();
+                health.resets += 1;
+                health.last_reset = Some(cause.to_string());
+                drop(health);
+                self.admin.pair.close();
+                held.iter_mut().for_each(Held::close);
+                self.path_resets(&cause, held);
+            }
+            RecoveryAsk::Lost(dead) => self.path_lost(&dead, held),
+            RecoveryAsk::Abandon(buffers) => self.abandon(buffers, held),
+            RecoveryAsk::Admin(command) => self.post(command, now),
+            RecoveryAsk::Restored(inventory) => {
+                held.iter_mut().for_each(Held::reopen);
+                drop(held);
+                self.restore(*inventory, now);
+            }
+            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
+        }
+    }
+
+    /// An Abort has completed, whatever it says.
+    pub(super) fn abort_ended(&mut self, queue: QueueId, cid: Cid) {
+        self.ended_aborts.push((queue, cid));
+        if let Life::Live(recovery) = &mut self.life {
+            recovery.abort_ended();
+        }
+    }
+
+    /// Gives back the CIDs of commands whose Aborts have completed. When to come again.
+    pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
+        for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
+            let Some(hardware) = self.queue(queue).cloned() else { continue };
+            match hardware.lane.try_exclusive() {
+                Some(mut held) => {
+                    held.end_abort(cid);
+                    drop(held);
+                    look_again(&hardware, now);
+                }
+                None => self.ended_aborts.push((queue, cid)),
+            }
+        }
+        if self.ended_aborts.is_empty() { Nanos::MAX } else { now + AGAIN }
+    }
+
+    /// Takes all commands back. Their CIDs, aborted ones too, are free.
+    pub(super) fn take_back(&mut self, held: &mut [Held<'_>]) {
+        self.ended_aborts.clear();
+        for (n, held) in held.iter_mut().enumerate() {
+            self.abandoned.push((n, held.abandon()));
+        }
+    }
+
+    fn abandon(&mut self, buffers: Buffers, mut held: Vec<Held<'_>>) {
+        self.admin.pair.abandon();
+        self.events.forget();
+        self.returning = false;
+        self.moderation.forget(&self.queues);
+        self.asks.health().held_back = None;
+        self.take_back(&mut held);
+        drop(held);
+        if buffers == Buffers::Returned {
+            self.admin.take_page_back();
+            self.admin.pair.reopen();
+            self.path_stopped();
+        } else {
+            self.return_abandoned(How::Lost);
+            self.leak_rings();
+        }
+    }
+
+    /// Everything that the reset took back goes to its owner, who posts it again or fails it.
+    pub(super) fn return_abandoned(&mut self, how: How) {
+        for (n, commands) in self.abandoned.drain(..) {
+            let Some(queue) = self.queues.get(n) else { continue };
+            for command in &commands {
+                let token = Token(command.token);
+                queue.give(token.soft(), Outcome { token, posted_at: command.posted_at, how });
+            }
+            queue.softs.iter().for_each(|soft| soft.tell());
+        }
+    }
+
+    fn restore(&mut self, inventory: Inventory, now: Nanos) {
+        self.events = Events::new(&inventory);
+        let before = std::mem::replace(&mut self.inventory, inventory);
+        tracing::info!("the controller is up again");
+        for was in &before.namespaces {
+            let same = |now: &&driver::Namespace| now.nsid == was.nsid && now.is_still(was);
+            let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
+            self.shows(was.nsid, blocks);
+        }
+        self.return_abandoned(How::Requeue);
+        for queue in &self.queues {
+            queue.serve_line(now);
+        }
+        self.path_up(now);
+    }
+
+    /// The controller is lost: whatever waits or is yet to come fails.
+    pub(super) fn give_up(&mut self, why: &str) {
+        let mut health = self.asks.health();
+        let known = health.dead.is_some();
+        if !known {
+            tracing::error!(why, "the controller is given up");
+            health.dead = Some(why.to_owned());
+        }
+        drop(health);
+        if !known {
+            // After a stop the buffers are the host's again.
+            self.return_abandoned(How::Dead);
+            self.queues.iter().for_each(|queue| queue.fail());
+        }
+        if self.asks.is_closing() && self.orphans.is_empty() {
+            self.life = Life::Ended;
+        }
+    }
+
+    /// The controller may still write to its rings: nobody else may ever have that memory.
+    pub(super) fn leak_rings(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.rings));
+        self.admin.leak_rings();
+    }
+}
+
+/// A lane's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
+fn look_again(queue: &HwQueue, now: Nanos) {
+    queue.serve_line(now);
+    if queue.lane.look_again() {
+        queue.softs.iter().for_each(|soft| soft.tell());
+    }
+}

@@ -1,0 +1,103 @@
+//! What a controller says of itself while it is in use: how large its namespaces are, their ANA states, whether it has lost its
+//! power. Its keeper reads it, and passes it on.
+
+use std::sync::atomic::Ordering::Release;
+
+use driver::{Purpose, Reading};
+use nvme::log::ana::AnaLog;
+use nvme::log::{ChangedNamespaces, lid};
+use nvme::{Nsid, Page, Status, identify};
+
+use super::Keeper;
+use super::power::Power;
+
+impl Keeper {
+    /// The controller has answered what [`driver::Events`] asked for.
+    pub(super) fn was_read(&mut self, what: Reading, status: Status) {
+        let page = self.admin.take_page(Purpose::Own(what.to_number()));
+        let page = if status.is_success() { page } else { &[] };
+        match what {
+            Reading::Log(lid::SMART) => {
+                let power = Power::from_page(page);
+                self.power_was_read(power);
+            }
+            Reading::Log(lid::CHANGED_NAMESPACES) => {
+                if let Some(list) = page.get(..ChangedNamespaces::LEN).and_then(|bytes| ChangedNamespaces::from_page(bytes).ok()) {
+                    let ours = self.inventory.namespaces.iter().map(|namespace| namespace.nsid);
+                    let changed = ours.filter(|nsid| list.is_too_many() || list.iter().any(|other| other == *nsid));
+                    changed.for_each(|nsid| self.events.read(Reading::Namespace(nsid)));
+                }
+            }
+            Reading::Log(lid::ANA) if status.is_success() => match (AnaLog::from_bytes(page), &self.seat) {
+                (Ok(log), Some(seat)) => seat.set_ana(&log),
+                (Err(error), _) => tracing::warn!(%error, "the ANA log page cannot be read"),
+                _ => {}
+            },
+            Reading::Namespace(nsid) => {
+                let told = page.get(..identify::Namespace::LEN).and_then(|bytes| identify::Namespace::from_page(bytes).ok());
+                if let Some(identify) = told {
+                    self.namespace_was_read(nsid, &identify);
+                }
+            }
+            Reading::Log(_) => {}
+        }
+        self.events.was_read();
+    }
+
+    fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
+        let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
+        let blocks = match driver::Namespace::new(nsid, identify) {
+            // The UUID is not told here.
+            Ok(now) if driver::Namespace { uuid: before.uuid, ..now }.is_still(before) => now.blocks,
+            _ => 0,
+        };
+        self.shows(nsid, blocks);
+    }
+
+    /// The controller shows a namespace in this size; 0: it cannot be used any more.
+    pub(super) fn shows(&mut self, nsid: Nsid, blocks: u64) {
+        if let Some(size) = self.sizes.find(nsid) {
+            let before = size.swap(blocks, Release);
+            if before != blocks {
+                self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
+            }
+        }
+        if let Some(namespace) = self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid) {
+            namespace.blocks = blocks;
+        }
+        self.tell_sizes();
+    }
+
+    /// Passes the sizes on to those who choose among paths.
+    pub(super) fn tell_sizes(&self) {
+        if let Some(seat) = &self.seat {
+            self.inventory.namespaces.iter().for_each(|namespace| seat.set_blocks(namespace.nsid, namespace.blocks));
+        }
+    }
+
+    /// Whether writes may be lost with the controller's power.
+    pub(super) fn has_volatile_cache(&self) -> bool {
+        self.inventory.limits.is_some_and(|limits| limits.volatile_cache)
+    }
+
+    /// The health log has been read. After the controller has been away it says whether the cache is what it was; if it does not say
+    /// so, nobody can vouch for what was in it.
+    fn power_was_read(&mut self, power: Option<Power>) {
+        let returned = std::mem::take(&mut self.returning);
+        let kept = power.is_some() && power == self.power;
+        if power.is_some() {
+            self.power = power;
+        }
+        if !returned {
+            return;
+        }
+        if let Some(seat) = self.seat.as_ref().filter(|_| !kept) {
+            seat.cache_lost();
+            self.note(match power {
+                Some(_) => "the controller has lost its power, and what its volatile cache held".to_owned(),
+                None => "the controller does not say whether it has lost its power: what its volatile cache held counts as lost".to_owned(),
+            });
+        }
+        self.path_is_up();
+    }
+}

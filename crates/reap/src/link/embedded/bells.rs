@@ -1,0 +1,54 @@
+//! Doorbells and registers of an embedded controller, as the host writes them.
+
+use std::sync::Arc;
+
+use hw::Bar;
+use nvme::{Doorbells, QueueId, Registers};
+
+use super::runner::Runner;
+
+/// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+pub(in crate::link) struct Bells {
+    bar: Arc<Bar>,
+    runner: Arc<Runner>,
+}
+
+impl Bells {
+    pub(super) fn new(bar: Arc<Bar>, runner: Arc<Runner>) -> Bells {
+        Bells { bar, runner }
+    }
+}
+
+impl Doorbells for Bells {
+    #[inline]
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.bar.ring_sq(queue, tail);
+        self.runner.tell();
+    }
+
+    /// The device is not told: a completion queue holds as many entries as its queue has tags, so no completion waits
+    /// for the head doorbell.
+    #[inline]
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.bar.ring_cq(queue, head);
+    }
+
+    fn sq_tail(&self, queue: QueueId) -> u32 {
+        self.bar.sq_tail(queue)
+    }
+
+    fn cq_head(&self, queue: QueueId) -> u32 {
+        self.bar.cq_head(queue)
+    }
+}
+
+impl Registers for Bells {
+    fn read32(&self, offset: u32) -> u32 {
+        self.bar.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.bar.write32(offset, value);
+        self.runner.tell();
+    }
+}

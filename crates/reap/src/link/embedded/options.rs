@@ -1,0 +1,25 @@
+//! What counts for controllers in this process alone, when a device is opened.
+
+use super::faults::Faults;
+use super::stamps::Stamps;
+
+/// What counts for controllers in this process alone, when a device is opened.
+#[derive(Clone, Debug, Default)]
+pub struct EmbeddedOptions {
+    /// The CPU of the device thread; counts for the first device of a process.
+    pub device_cpu: Option<usize>,
+    /// Faults for the controller to commit: for tests. Without, it has none, and pays nothing for the possibility.
+    pub faults: Option<Faults>,
+    /// Of a `multipath:` device: faults for each path's controller, by path.
+    pub path_faults: Vec<Option<Faults>>,
+    /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
+    /// possibility; with faults, nothing is noted down.
+    pub stamps: Option<Stamps>,
+}
+
+impl EmbeddedOptions {
+    /// The faults of one controller.
+    pub(super) fn faults_of(&self, path: Option<usize>) -> Option<Faults> {
+        path.map_or_else(|| self.faults.clone(), |path| self.path_faults.get(path).cloned().flatten())
+    }
+}

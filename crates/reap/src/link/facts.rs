@@ -1,0 +1,18 @@
+//! What a link can do, and what not: decided when it is opened, and the same until it is closed.
+
+/// What a link can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// How its notifications are held off.
+    pub mask: Mask,
+}
+
+/// How a thread that is awake is spared notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mask {
+    /// Each vector has a mask: while it is set no message is sent.
+    Bit,
+    /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
+    /// have a second lane then, whose completions send none.
+    Unread,
+}

@@ -1,0 +1,30 @@
+//! What a link is asked to carry out: one command's worth of a request, before it is an SQE, a capsule or an io_uring entry.
+
+use nvme::Nsid;
+use units::{Nanos, Op};
+
+use crate::request::Token;
+
+/// One command's worth of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub op: Op,
+    /// Of a Write: durable when it completes.
+    pub fua: bool,
+    pub nsid: Nsid,
+    /// First logical block, and how many there are; 0 of a Flush.
+    pub lba: u64,
+    pub blocks: u32,
+    /// Where the data is: bus address and bytes.
+    pub addr: u64,
+    pub bytes: u32,
+}
+
+/// A lane that is locked for posting.
+pub(crate) trait Post {
+    /// Lays a part down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
+    fn post(&mut self, part: &Part, token: Token, now: Nanos) -> bool;
+
+    /// Announces what was posted. How many commands that were.
+    fn commit(&mut self) -> u32;
+}

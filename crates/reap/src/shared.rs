@@ -1,0 +1,24 @@
+//! What the threads of a device share.
+//!
+//! | question | file |
+//! | --- | --- |
+//! | which requests are open, and who has their buffers? | `book.rs` |
+//! | what may other threads touch of a software queue? | `soft.rs`, `held.rs` |
+//! | what do futures wait on? | `tickets.rs`, `future.rs` |
+//! | what do the threads of one hardware queue share? | `hw_queue.rs`, `line.rs`, `drain.rs` |
+//! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
+//! | what is an open controller? | `controller.rs` |
+//! | who is told of a path that comes or goes? | `board.rs` |
+
+pub(crate) mod board;
+pub(crate) mod book;
+pub(crate) mod control;
+pub(crate) mod controller;
+pub(crate) mod drain;
+pub(crate) mod future;
+pub(crate) mod held;
+pub(crate) mod hw_queue;
+mod line;
+pub(crate) mod reports;
+pub(crate) mod soft;
+pub(crate) mod tickets;

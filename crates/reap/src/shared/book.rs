@@ -1,0 +1,502 @@
+//! The book in which a software queue keeps its open requests.
+//!
+//! A request owns its buffer until it is finished. Whoever drops or forgets the future, the entry in the book, the
+//! buffer and the CID stay until the controller has answered. A batch is entered first, while the application's iterator runs,
+//! and posted afterwards, so that no lock of the hardware queue is held while the application's code does.
+
+mod slot;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use completion::{Done, Found};
+use driver::{Buffers, Completed, Fate, RetryPolicy};
+use units::{Class, Nanos};
+
+use super::tickets::Tickets;
+use crate::link::{Part, Post};
+use crate::request::{Completion, How, Request, Token};
+pub(crate) use slot::Claim;
+use slot::{Failure, NONE, Slot, State};
+
+/// How often a part is posted again: Read, Write and Flush are idempotent until their caller has been answered.
+const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
+
+/// Most requests of one software queue that are open or not reaped: what 24 bits of a token can name.
+const MOST: usize = 1 << 24;
+
+/// Slots that a book begins with.
+const FIRST_SLOTS: usize = 64;
+
+/// Blocks of a request that have yet to be posted; none of a Flush, which is one part all the same.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    slot: u32,
+    from: u32,
+    blocks: u32,
+}
+
+/// A request that can be reaped: its slot is emptied only then, on the way into the caller's hands.
+#[derive(Clone, Copy, Debug)]
+struct Finished {
+    at: u32,
+    completed_at: Nanos,
+}
+
+/// Requests of the batch under way that have been entered and not yet posted. They were the first of the free slots, in that
+/// order, and are still linked so.
+#[derive(Clone, Copy, Debug)]
+struct Entered {
+    first: u32,
+    count: u32,
+}
+
+/// The open requests of one software queue.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    soft: u8,
+    /// The tokens of the request in slot 0: of its first part, and as a whole.
+    first: u64,
+    whole: u64,
+    slots: Vec<Slot>,
+    /// The first free slot.
+    free: u32,
+    entered: Entered,
+    /// Finished requests that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
+    done: Vec<Finished>,
+    reaped: usize,
+    /// Of these, the ones with which something has gone wrong.
+    troubled: u32,
+    /// Open requests of [`Claim::Nobody`].
+    disowned: u32,
+    /// What futures wait on.
+    tickets: Arc<Tickets>,
+    /// First come, first served.
+    waiting: VecDeque<Waiting>,
+    open: u32,
+    urgent: u32,
+    /// Parts posted and not yet ended.
+    posted: u32,
+    retry: RetryPolicy,
+    /// See [`Requests::take_ended`].
+    ended: Vec<Waker>,
+}
+
+impl Requests {
+    pub(crate) fn new(soft: u8) -> Requests {
+        Requests {
+            soft,
+            first: Token::new(soft, 0, 0).0,
+            whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
+            slots: Vec::new(),
+            free: NONE,
+            entered: Entered { first: NONE, count: 0 },
+            done: Vec::with_capacity(256),
+            reaped: 0,
+            troubled: 0,
+            disowned: 0,
+            tickets: Arc::default(),
+            waiting: VecDeque::with_capacity(64),
+            open: 0,
+            urgent: 0,
+            posted: 0,
+            retry: RETRY,
+            ended: Vec::new(),
+        }
+    }
+
+    /// What futures wait on.
+    pub(crate) fn tickets(&self) -> &Arc<Tickets> {
+        &self.tickets
+    }
+
+    /// Requests that are not finished.
+    #[inline]
+    pub(crate) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// Of these, the ones that somebody waits for.
+    #[inline]
+    pub(crate) fn urgent(&self) -> u32 {
+        self.urgent
+    }
+
+    /// Finished requests for [`Requests::take_done`].
+    #[inline]
+    pub(crate) fn done(&self) -> u32 {
+        (self.done.len() - self.reaped) as u32
+    }
+
+    /// Whether anything waits to be posted.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether it waits for a tag, and not for this queue's own thread to empty its inbox, which holds `most`.
+    #[inline]
+    pub(crate) fn waits_for_a_tag(&self, most: u32) -> bool {
+        self.is_waiting() && self.posted < most
+    }
+
+    /// The slot of the next request; `None`: the book is full.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> Option<u32> {
+        if self.free as usize >= self.slots.len() && !self.grow() {
+            return None;
+        }
+        Some(self.free)
+    }
+
+    /// Twice as many slots, the new ones linked after those of the batch under way.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let first = self.slots.len();
+        let end = (2 * first).clamp(FIRST_SLOTS, MOST);
+        if first == end {
+            return false;
+        }
+        let next = |at: usize| if at + 1 < end { at as u32 + 1 } else { NONE };
+        self.slots.extend((first..end).map(|at| Slot::free(next(at))));
+        self.free = first as u32;
+        if let Some(others) = self.entered.count.checked_sub(1) {
+            let last = (0..others).fold(self.entered.first, |at, _| self.slots[at as usize].next);
+            self.slots[last as usize].next = self.free;
+        }
+        true
+    }
+
+    /// Before a batch: nothing of it is entered.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.entered = Entered { first: self.free, count: 0 };
+    }
+
+    /// Enters a checked request into the [`Requests::vacant`] slot. [`Requests::post_entered`] follows.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, at: u32, request: Request, claim: Claim, now: Nanos) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        debug_assert_eq!(slot.state, State::Free);
+        if self.entered.count == 0 {
+            // The first slot of all may just have been made.
+            self.entered.first = at;
+        }
+        self.entered.count += 1;
+        self.free = slot.next;
+        self.urgent += u32::from(request.urgent);
+        slot.fill(request, claim, now);
+    }
+
+    /// Posts the batch that was entered, as far as nothing waits before it, each request is one part, and `post` takes it. The
+    /// rest waits. At most `most` parts may be in flight: what the queue's inbox holds. How many commands were posted.
+    #[inline(always)]
+    pub(crate) fn post_entered(&mut self, post: &mut impl Post, now: Nanos, most: u32) -> u32 {
+        let Entered { first, count } = self.entered;
+        self.entered.count = 0;
+        let room = if self.waiting.is_empty() { most.saturating_sub(self.posted) } else { 0 };
+        let (mut at, mut done) = (first, 0);
+        let (whole, part) = (self.whole, self.first);
+        while done < count.min(room) {
+            let Some(slot) = self.slots.get(at as usize) else { break };
+            let token = Token(if slot.is_plain() { whole } else { part } | u64::from(at) << 32);
+            let Some(part) = slot.only_part() else { break };
+            if !post.post(&part, token, now) {
+                break;
+            }
+            at = slot.next;
+            done += 1;
+        }
+        self.open += count;
+        self.posted += done;
+        if done < count { done + self.let_wait(at, count - done, post, now, most) } else { done }
+    }
+
+    /// What of the batch could not be posted as a whole waits, from slot `at` on; its parts are posted as far as they can be.
+    #[cold]
+    #[inline(never)]
+    fn let_wait(&mut self, mut at: u32, count: u32, post: &mut impl Post, now: Nanos, most: u32) -> u32 {
+        let posted = self.posted;
+        for _ in 0..count {
+            let Some(slot) = self.slots.get_mut(at as usize) else { break };
+            let parts = slot.parts(0, slot.blocks);
+            if let State::Open { left, .. } = &mut slot.state {
+                *left = parts;
+            }
+            self.waiting.push_back(Waiting { slot: at, from: 0, blocks: slot.blocks });
+            at = slot.next;
+        }
+        self.post_waiting(post, now, most);
+        self.posted - posted
+    }
+
+    /// Posts what waits, in order, as long as `post` takes it.
+    pub(crate) fn post_waiting(&mut self, post: &mut impl Post, now: Nanos, most: u32) {
+        while let Some(mut range) = self.waiting.pop_front() {
+            if !self.post_range(&mut range, post, now, most) {
+                self.waiting.push_front(range);
+                return;
+            }
+        }
+    }
+
+    /// Posts parts of a range until all of it is posted (true), or one is not taken. `range` is what is left.
+    fn post_range(&mut self, range: &mut Waiting, post: &mut impl Post, now: Nanos, most: u32) -> bool {
+        loop {
+            let Some(slot) = self.slots.get(range.slot as usize) else { return true };
+            if slot.failure().is_some() {
+                self.skip(*range, Failure::DeviceLost, now);
+                return true;
+            }
+            if self.posted >= most {
+                return false;
+            }
+            let part: Part = slot.part(range.from, range.blocks);
+            if !post.post(&part, Token::new(self.soft, range.slot, range.from), now) {
+                return false;
+            }
+            self.posted += 1;
+            range.from += part.blocks;
+            range.blocks -= part.blocks;
+            if range.blocks == 0 {
+                return true;
+            }
+        }
+    }
+
+    /// A range that is not sent, because another part failed or the device is lost. `failure` counts if it is the first.
+    #[cold]
+    fn skip(&mut self, range: Waiting, failure: Failure, now: Nanos) {
+        let Some(slot) = self.slots.get_mut(range.slot as usize) else { return };
+        let parts = slot.parts(range.from, range.blocks);
+        slot.trouble().failure.get_or_insert(failure);
+        let State::Open { claim, left } = slot.state else { return };
+        slot.state = State::Open { claim, left: left.saturating_sub(parts) };
+        if left <= parts {
+            let waker = self.finish(range.slot, now);
+            self.ended.extend(waker);
+        }
+    }
+
+    /// The controller answered parts, as the queue's own thread found: those of `taken` that are this queue's. Wakers of
+    /// futures that are thereby finished are appended to `wakers`; call them outside the lock.
+    #[inline]
+    pub(crate) fn answered(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        // The usual case needs nothing of its slot now.
+        let whole = self.whole;
+        let is_well = |c: &&Completed| c.token & Token::PART_OF_QUEUE == whole && c.status.is_success();
+        let finished = |c: &Completed| Finished { at: Token(c.token).slot(), completed_at: now };
+        // Alone it is not worth a batch.
+        if let [only] = taken
+            && self.disowned == 0
+            && is_well(&only)
+        {
+            self.done.push(finished(only));
+            self.posted -= 1;
+            self.open -= 1;
+            return;
+        }
+        loop {
+            let well = if self.disowned == 0 { taken.iter().take_while(is_well).count() } else { 0 };
+            let (well, rest) = taken.split_at(well);
+            self.done.extend(well.iter().map(finished));
+            self.posted -= well.len() as u32;
+            self.open -= well.len() as u32;
+            let Some((odd, rest)) = rest.split_first() else { return };
+            if Token(odd.token).soft() == self.soft {
+                wakers.extend(self.end(Token(odd.token), How::Answered(odd.status), now));
+            }
+            taken = rest;
+        }
+    }
+
+    /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it outside the lock.
+    #[inline(never)]
+    pub(crate) fn end(&mut self, token: Token, how: How, now: Nanos) -> Option<Waker> {
+        let (at, from, retry) = (token.slot(), token.from(), self.retry);
+        let slot = self.slots.get_mut(at as usize)?;
+        self.posted -= 1;
+        let again = |slot: &Slot, fate: Fate| slot.failure().is_none() && fate == Fate::Again;
+        let result = match how {
+            How::Answered(status) if status.is_success() => Ok(()),
+            How::Answered(status) if again(slot, retry.after_status(status, slot.retries(), true)) => {
+                self.again(at, from);
+                return None;
+            }
+            How::Answered(status) => Err(Failure::Status(status)),
+            How::Requeue if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
+                self.again(at, from);
+                return None;
+            }
+            How::Requeue => Err(Failure::TimedOut),
+            How::Dead => Err(Failure::DeviceLost),
+            How::Lost => {
+                slot.trouble().lost = true;
+                Err(Failure::DeviceLost)
+            }
+        };
+        if let Err(failure) = result {
+            slot.trouble().failure.get_or_insert(failure);
+            self.skip_waiting(at, failure, now);
+        }
+        let slot = self.slots.get_mut(at as usize)?;
+        let State::Open { claim, left } = slot.state else { return None };
+        slot.state = State::Open { claim, left: left.saturating_sub(1) };
+        if left > 1 { None } else { self.finish(at, now) }
+    }
+
+    /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
+    /// request. Here, by the owner: whoever serves the line would have nobody to tell.
+    #[cold]
+    fn skip_waiting(&mut self, at: u32, failure: Failure, now: Nanos) {
+        let mut place = 0;
+        while let Some(range) = self.waiting.get(place).copied() {
+            if range.slot == at {
+                self.waiting.remove(place);
+                self.skip(range, failure, now);
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    /// A part is posted again, before what came later.
+    #[cold]
+    fn again(&mut self, at: u32, from: u32) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let trouble = slot.trouble();
+        trouble.again = trouble.again.saturating_add(1);
+        let blocks = slot.part(from, slot.blocks - from.min(slot.blocks)).blocks;
+        self.waiting.push_front(Waiting { slot: at, from, blocks });
+    }
+
+    /// Every part of the request has ended. Returns the waker of its future.
+    fn finish(&mut self, at: u32, now: Nanos) -> Option<Waker> {
+        let slot = self.slots.get_mut(at as usize)?;
+        let State::Open { claim, .. } = slot.state else { return None };
+        self.open -= 1;
+        self.urgent -= u32::from(slot.urgent);
+        match claim {
+            Claim::Batch => {
+                self.troubled += u32::from(slot.is_troubled());
+                self.done.push(Finished { at, completed_at: now });
+                None
+            }
+            Claim::Future(ticket) => {
+                let completion = slot.complete(now);
+                vacate(&mut self.slots, &mut self.free, at);
+                self.tickets.complete(ticket, completion)
+            }
+            Claim::Nobody => {
+                self.disowned -= 1;
+                drop(slot.complete(now));
+                vacate(&mut self.slots, &mut self.free, at);
+                None
+            }
+        }
+    }
+
+    /// The class of a request, for the policy.
+    pub(crate) fn class(&self, at: u32) -> Option<Class> {
+        self.slots.get(at as usize).map(Slot::class)
+    }
+
+    /// The policy's record of a part that is about to end.
+    #[inline]
+    pub(crate) fn record(&self, token: Token, posted_at: Nanos, now: Nanos, slept: bool) -> Option<Done> {
+        let slot = self.slots.get(token.slot() as usize)?;
+        let age = now - posted_at;
+        let found = if slept { Found::AfterSleep { at_most: age } } else { Found::Looking };
+        Some(Done { class: slot.class(), age, found })
+    }
+
+    /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.
+    #[inline(always)]
+    pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
+        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        let due = done.get(*reaped..).unwrap_or_default();
+        let due = due.get(..most).unwrap_or(due);
+        if *troubled == 0 {
+            // An iterator of known length: nothing is moved.
+            out.extend(due.iter().map(|finished| vacate(slots, free, finished.at).complete_well(finished.completed_at)));
+        } else {
+            for finished in due {
+                let slot = vacate(slots, free, finished.at);
+                *troubled -= u32::from(slot.is_troubled());
+                out.push(slot.complete(finished.completed_at));
+            }
+        }
+        let moved = due.len();
+        *reaped += moved;
+        if *reaped == done.len() {
+            done.clear();
+            *reaped = 0;
+        } else if *reaped >= 4096 {
+            done.drain(..*reaped);
+            *reaped = 0;
+        }
+        moved
+    }
+
+    /// Gives all of them to `take` instead, one by one.
+    #[inline(always)]
+    pub(crate) fn take_each_done(&mut self, mut take: impl FnMut(Completion)) {
+        let Requests { slots, done, reaped, free, troubled, .. } = self;
+        while let Some(&Finished { at, completed_at }) = done.get(*reaped) {
+            *reaped += 1;
+            let slot = vacate(slots, free, at);
+            if *troubled == 0 {
+                take(slot.complete_well(completed_at));
+            } else {
+                *troubled -= u32::from(slot.is_troubled());
+                take(slot.complete(completed_at));
+            }
+        }
+        done.clear();
+        *reaped = 0;
+    }
+
+    /// Every request of a batch becomes nobody's, and those finished are dropped: the software queue is gone.
+    pub(crate) fn disown_all(&mut self) {
+        self.take_done(usize::MAX, &mut Vec::new());
+        for slot in &mut self.slots {
+            if let State::Open { claim: claim @ Claim::Batch, .. } = &mut slot.state {
+                *claim = Claim::Nobody;
+                self.disowned += 1;
+            }
+        }
+    }
+
+    /// From now on nothing is posted again.
+    pub(crate) fn lose_patience(&mut self) {
+        self.retry = RetryPolicy { limit: 0 };
+    }
+
+    /// Fails everything that waits for a tag, for a device that is lost.
+    pub(crate) fn fail_waiting(&mut self, now: Nanos) {
+        while let Some(range) = self.waiting.pop_front() {
+            self.skip(range, Failure::DeviceLost, now);
+        }
+    }
+
+    /// Futures that finished otherwise than by [`Requests::end`]; wake them outside the lock.
+    #[inline]
+    pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
+        if !self.ended.is_empty() {
+            wakers.append(&mut self.ended);
+        }
+    }
+}
+
+/// Makes a slot the first free one. What is in it may still be taken out. `at` is a place that the book gave out.
+#[inline(always)]
+fn vacate<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
+    let slot = &mut slots[at as usize];
+    (slot.state, slot.next) = (State::Free, *free);
+    *free = at;
+    slot
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+use blkmq::Splitter;
+use hw::DmaPool;
+use nvme::{Nsid, Status};
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::IoError;
+use crate::namespace::Namespace;
+
+fn namespace(boundary: u32) -> Namespace {
+    Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, boundary).unwrap(), 1 << 20, 0)
+}
+
+/// A lane with room for so many parts.
+struct Room {
+    tags: usize,
+    posted: Vec<(Part, Token)>,
+}
+
+impl Post for Room {
+    fn post(&mut self, part: &Part, token: Token, _: Nanos) -> bool {
+        let taken = self.posted.len() < self.tags;
+        if taken {
+            self.posted.push((*part, token));
+        }
+        taken
+    }
+
+    fn commit(&mut self) -> u32 {
+        0
+    }
+}
+
+struct Bench {
+    pool: DmaPool,
+    book: Requests,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { pool: DmaPool::new(8 << 20).unwrap(), book: Requests::new(3) }
+    }
+
+    /// Enters a read, without posting it.
+    fn enter(&mut self, boundary: u32, lba: u64, blocks: u32) {
+        let buf = self.pool.alloc(blocks as usize * 512).unwrap();
+        let request = Request::read(&namespace(boundary), lba, buf);
+        request.check().unwrap();
+        let at = self.book.vacant().unwrap();
+        self.book.enter(at, request, Claim::Batch, Nanos(1));
+    }
+
+    /// Posts what was entered, with `tags` tags; what was posted.
+    fn post_entered(&mut self, tags: usize) -> Vec<(Part, Token)> {
+        let mut room = Room { tags, posted: Vec::new() };
+        let posted = self.book.post_entered(&mut room, Nanos(1), 64);
+        assert_eq!(posted as usize, room.posted.len());
+        room.posted
+    }
+
+    /// A read that waits.
+    fn read(&mut self, boundary: u32, lba: u64, blocks: u32) {
+        self.book.begin();
+        self.enter(boundary, lba, blocks);
+        assert!(self.post_entered(0).is_empty());
+    }
+
+    /// Posts what waits with `tags` tags; what was posted.
+    fn post(&mut self, tags: usize) -> Vec<(Part, Token)> {
+        let mut room = Room { tags, posted: Vec::new() };
+        self.book.post_waiting(&mut room, Nanos(2), 64);
+        room.posted
+    }
+
+    fn take_done(&mut self) -> Option<Completion> {
+        let mut out = Vec::new();
+        self.book.take_done(1, &mut out);
+        out.pop()
+    }
+
+    fn end(&mut self, token: Token, how: How) {
+        assert!(self.book.end(token, how, Nanos(5)).is_none());
+    }
+}
+
+const OK: How = How::Answered(Status::SUCCESS);
+
+proptest! {
+    #[test]
+    fn parts_cover_the_request_and_it_ends_once(lba in 0u64..1000, blocks in 1u32..200, boundary in 0u32..40, tags in 1usize..6, retry in any::<bool>()) {
+        let mut bench = Bench::new();
+        bench.read(boundary, lba, blocks);
+        let mut covered = Vec::new();
+        let mut resets = u32::from(retry);
+        while bench.book.open() > 0 {
+            let posted = bench.post(tags);
+            prop_assert!(!posted.is_empty());
+            for (part, token) in posted {
+                prop_assert_eq!(token.soft(), 3);
+                if resets > 0 {
+                    resets -= 1;
+                    bench.end(token, How::Requeue);
+                    continue;
+                }
+                covered.extend(part.lba..part.lba + u64::from(part.blocks));
+                bench.end(token, OK);
+            }
+        }
+        covered.sort_unstable();
+        prop_assert_eq!(covered, (lba..lba + u64::from(blocks)).collect::<Vec<_>>());
+        let done = bench.take_done().unwrap();
+        prop_assert_eq!(done.result, Ok(()));
+        prop_assert!(bench.take_done().is_none());
+    }
+}
+
+#[test]
+fn the_first_error_wins_and_the_rest_is_not_sent() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 64);
+    let posted = bench.post(3);
+    let failed = |status| How::Answered(status);
+    bench.end(posted[1].1, failed(Status::LBA_OUT_OF_RANGE));
+    bench.end(posted[0].1, failed(Status::INVALID_FIELD));
+    bench.end(posted[2].1, OK);
+    assert!(bench.post(64).is_empty());
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::Status(Status::LBA_OUT_OF_RANGE)));
+    assert_eq!(bench.book.open(), 0);
+}
+
+#[test]
+fn a_part_is_posted_again_three_times_and_then_fails() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 1);
+    for _ in 0..4 {
+        let posted = bench.post(1);
+        bench.end(posted[0].1, How::Requeue);
+    }
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::TimedOut));
+}
+
+#[test]
+fn a_lost_buffer_is_leaked_and_counted() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 8);
+    let leaked = bench.pool.leaked();
+    let posted = bench.post(8);
+    bench.end(posted[0].1, How::Lost);
+    let done = bench.take_done().unwrap();
+    assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 4096));
+}
+
+#[test]
+fn a_disowned_request_keeps_its_buffer_until_the_answer() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 8);
+    let posted = bench.post(8);
+    bench.book.disown_all();
+    assert_eq!(bench.book.open(), 1);
+    let addr = posted[0].0.addr;
+    assert!(bench.pool.check(addr, 4096).is_ok(), "the device may still write");
+    bench.end(posted[0].1, OK);
+    assert_eq!((bench.book.open(), bench.pool.check(addr, 4096).is_err()), (0, true));
+}
+
+#[test]
+fn a_lost_device_fails_what_waits() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 64);
+    let posted = bench.post(1);
+    bench.book.fail_waiting(Nanos(9));
+    assert!(bench.take_done().is_none(), "one part is still out");
+    bench.end(posted[0].1, OK);
+    assert_eq!(bench.take_done().unwrap().result, Err(IoError::DeviceLost));
+}
+
+proptest! {
+    /// Batches are posted in the order in which they were entered, whatever was posted at once, split, or had to wait, and however
+    /// often the book grew meanwhile.
+    #[test]
+    fn a_batch_is_posted_in_its_order(sizes in prop::collection::vec(1u32..20, 1..200), tags in 0usize..80) {
+        let mut bench = Bench::new();
+        bench.book.begin();
+        for (n, blocks) in (0u64..).zip(&sizes) {
+            bench.enter(0, n * 32, *blocks);
+        }
+        let mut posted = bench.post_entered(tags);
+        let mut ended = 0;
+        loop {
+            let blocks = |parts: &[(Part, Token)]| parts.iter().map(|(part, _)| part.blocks).sum::<u32>();
+            prop_assert!(posted.is_sorted_by_key(|(part, _)| part.lba));
+            ended += blocks(&posted);
+            for (_, token) in posted.drain(..) {
+                bench.end(token, OK);
+            }
+            if ended == sizes.iter().sum::<u32>() {
+                break;
+            }
+            posted = bench.post(tags.max(1));
+            prop_assert!(!posted.is_empty());
+        }
+        prop_assert_eq!((bench.book.open(), bench.book.posted, bench.book.done() as usize), (0, 0, sizes.len()));
+    }
+}

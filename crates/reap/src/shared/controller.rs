@@ -1,0 +1,243 @@
+//! An open controller: what its queues, its device and the thread that looks after it share.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use completion::{LatencySlack, Mode};
+use hw::DmaPool;
+use nvme::Nsid;
+
+use super::control::Control;
+use super::hw_queue::HwQueue;
+use crate::counters::{DeviceCounters, HardwareCounters};
+use crate::error::{QueueError, Refused};
+use crate::health::Health;
+use crate::link::Link;
+use crate::namespace::Namespace;
+use crate::request::Request;
+
+/// An open controller. Shut down when the last clone and the last queue are gone.
+#[derive(Clone)]
+pub(crate) struct Controller(Arc<Shared>);
+
+struct Shared {
+    link: Arc<Link>,
+    queues: Vec<Arc<HwQueue>>,
+    namespaces: Vec<Namespace>,
+    sizes: Sizes,
+    /// Software queues that nobody has: hardware queue and place in it, in descending order.
+    free: Mutex<Vec<(usize, u8)>>,
+    mode: AtomicU32,
+    slack: LatencySlack,
+    control: Control,
+    description: Description,
+}
+
+/// Which controller it is, and how the host uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The URI it was opened with.
+    pub uri: String,
+    /// Identify Controller MN.
+    pub model: String,
+    /// Identify Controller SN.
+    pub serial: String,
+    /// Identify Controller FR.
+    pub firmware: String,
+    /// Version that it complies with, such as `2.1`.
+    pub version: String,
+    /// Hardware queues in use.
+    pub hardware_queues: usize,
+    /// Commands in flight on each.
+    pub depth: u32,
+    /// Namespaces that cannot be used, and why.
+    pub refused: Vec<String>,
+}
+
+/// What a controller is made of, once it is up.
+pub(crate) struct Opened {
+    pub link: Arc<Link>,
+    pub queues: Vec<Arc<HwQueue>>,
+    pub namespaces: Vec<Namespace>,
+    pub sizes: Sizes,
+    pub control: Control,
+    pub description: Description,
+}
+
+/// How large the namespaces are now, in logical blocks, for any thread to read.
+#[derive(Clone, Default)]
+pub(crate) struct Sizes(Arc<[(Nsid, AtomicU64)]>);
+
+impl Sizes {
+    pub(crate) fn of(namespaces: &[driver::Namespace]) -> Sizes {
+        Sizes(namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect())
+    }
+
+    /// The size of a namespace, to be changed.
+    pub(crate) fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
+        self.0.iter().find(|(other, _)| *other == nsid).map(|(_, blocks)| blocks)
+    }
+
+    /// The size of a namespace, if there is one of that identifier.
+    fn get(&self, nsid: Nsid) -> Option<u64> {
+        self.find(nsid).map(|blocks| blocks.load(Acquire))
+    }
+}
+
+impl Controller {
+    /// A controller that is up; `free`: its software queues, hardware queue and place in it, in descending order.
+    pub(crate) fn new(opened: Opened, free: Vec<(usize, u8)>, mode: Mode, slack: LatencySlack) -> Controller {
+        let Opened { link, queues, namespaces, sizes, control, description } = opened;
+        let (free, mode) = (Mutex::new(free), AtomicU32::new(mode.into()));
+        Controller(Arc::new(Shared { link, queues, namespaces, sizes, free, mode, slack, control, description }))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<(usize, u8)>> {
+        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
+    /// [`Controller::give_back`] follows.
+    ///
+    /// # Errors
+    /// All of them are taken.
+    pub(crate) fn take(&self) -> Result<(Arc<HwQueue>, u8), QueueError> {
+        let queues = || self.0.queues.iter().map(|queue| queue.softs.len()).sum();
+        let (hardware, me) = self.free().pop().ok_or_else(|| QueueError::AllTaken { queues: queues() })?;
+        Ok((self.0.queues[hardware].clone(), me))
+    }
+
+    /// A software queue has a thread that drives it.
+    pub(crate) fn begun(&self, queue: &Arc<HwQueue>, me: u8) {
+        self.0.control.taken(queue, me);
+    }
+
+    /// A software queue is no longer used. What it has in flight is looked after by the housekeeping thread.
+    pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
+        if let Some(hardware) = self.0.queues.iter().position(|q| Arc::ptr_eq(q, queue)) {
+            self.0.control.orphan(queue, me);
+            self.free().push((hardware, me));
+        }
+    }
+
+    /// The namespaces that can be used.
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        &self.0.namespaces
+    }
+
+    /// The same namespace in the size that it has now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        let ours = namespace.device() == self.0.link.number();
+        self.0.sizes.get(namespace.nsid()).filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
+    }
+
+    /// The buffers that it reaches.
+    #[inline]
+    pub(crate) fn pool(&self) -> &DmaPool {
+        self.0.link.pool()
+    }
+
+    /// How it is reached.
+    pub(crate) fn link(&self) -> &Link {
+        &self.0.link
+    }
+
+    /// The mode that software queues begin with.
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::try_from(self.0.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
+    }
+
+    /// How late `adaptive` may be.
+    pub(crate) fn slack(&self) -> LatencySlack {
+        self.0.slack
+    }
+
+    /// Changes the completion mode of every queue, with requests in flight or without.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.0.mode.store(mode.into(), Relaxed);
+        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
+            soft.mode.ask(mode);
+            soft.tell();
+        }
+        self.kick_keeper();
+    }
+
+    /// The housekeeping thread is to look at what it was asked for; at another mode that was asked for, too.
+    pub(crate) fn kick_keeper(&self) {
+        self.0.control.kick();
+    }
+
+    /// From now on no request is posted again.
+    pub(crate) fn lose_patience(&self) {
+        self.0.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.lose_patience());
+    }
+
+    /// Requests that are not finished, over all queues.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.0.queues.iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
+    }
+
+    /// Which controller it is.
+    pub(crate) fn description(&self) -> &Description {
+        &self.0.description
+    }
+
+    /// Whether the controller works, and what has happened to it.
+    pub(crate) fn health(&self) -> Health {
+        self.0.control.health()
+    }
+
+    /// Resets the controller now. Requests in flight are posted again.
+    pub(crate) fn reset(&self) {
+        self.0.control.ask_reset();
+    }
+
+    /// What has been counted since it was opened.
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
+        let mut sum = DeviceCounters { notify, leaked_bytes: self.pool().leaked(), ..DeviceCounters::default() };
+        let mut vectors = Vec::new();
+        for lane in self.0.queues.iter().map(|queue| &queue.lane) {
+            let counters = lane.counters();
+            sum.sq_doorbells += counters.sq_doorbells;
+            sum.cq_doorbells += counters.cq_doorbells;
+            if !vectors.contains(&lane.vector()) {
+                vectors.push(lane.vector());
+                sum.messages += lane.messages();
+                sum.notifications += self.0.link.notifications(lane.vector());
+            }
+        }
+        sum
+    }
+
+    /// What has been counted of one of its hardware queues.
+    pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
+        let counters = queue.lane.counters();
+        let beside = self.0.queues.iter().filter(|other| other.lane.vector() == queue.lane.vector());
+        HardwareCounters {
+            finished: counters.finished,
+            sq_doorbells: counters.sq_doorbells,
+            cq_doorbells: counters.cq_doorbells,
+            messages: queue.lane.messages(),
+            drain_cpu: queue.drain.cpu(),
+            vector_finished: beside.map(|other| other.lane.counters().finished).sum(),
+        }
+    }
+
+    /// Says whether a request can be carried out on this controller.
+    #[inline]
+    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
+        let (number, pool) = (self.0.link.number(), self.pool());
+        move |request| {
+            request.check()?;
+            if request.namespace.device() != number {
+                return Err(Refused::NoNamespace(request.namespace.nsid().0));
+            }
+            match &request.buf {
+                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
+                _ => Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Requests as futures. A future that is dropped or forgotten leaves its request, buffer and all, with the queue.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hw::{DmaBuf, DmaPool};
+
+use super::tickets::Tickets;
+use crate::error::{IoError, Refused};
+use crate::request::{Completion, Request};
+
+/// A request under way. It may be sent to and awaited on any thread; the queue that it was submitted to has to be
+/// driven, by whichever of the three ways.
+#[must_use = "the request is posted already, but its result and its buffer come back through the future"]
+pub struct Pending(State);
+
+enum State {
+    Open { tickets: Arc<Tickets>, at: u32 },
+    Refused(Box<Option<(Refused, Request)>>),
+    Taken,
+}
+
+impl Pending {
+    /// The request of ticket `at`.
+    pub(crate) fn new(tickets: Arc<Tickets>, at: u32) -> Pending {
+        Pending(State::Open { tickets, at })
+    }
+
+    pub(crate) fn refused(why: Refused, request: Request) -> Pending {
+        Pending(State::Refused(Box::new(Some((why, request)))))
+    }
+}
+
+impl Future for Pending {
+    type Output = Completion;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
+        let finished = match &mut self.0 {
+            State::Open { tickets, at } => tickets.poll(*at, cx.waker().clone()).ok(),
+            State::Refused(why) => why.take().map(|(why, request)| Completion::refused(why, request)),
+            State::Taken => None,
+        };
+        match finished {
+            Some(completion) => {
+                self.0 = State::Taken;
+                Poll::Ready(completion)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let State::Open { tickets, at } = &self.0 {
+            tickets.drop_one(*at);
+        }
+    }
+}
+
+/// A Read or a Write under way: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
+/// because the controller may still write to the other.
+#[must_use = "the request is posted already, but its result and its buffer come back through the future"]
+pub struct IoFuture {
+    pending: Pending,
+    pool: DmaPool,
+}
+
+impl IoFuture {
+    pub(crate) fn new(pending: Pending, pool: DmaPool) -> IoFuture {
+        IoFuture { pending, pool }
+    }
+}
+
+impl Future for IoFuture {
+    type Output = (Result<(), IoError>, DmaBuf);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        Pin::new(&mut this.pending).poll(cx).map(|done| (done.result, done.buf.unwrap_or_else(|| this.pool.empty())))
+    }
+}
+
+/// A Flush under way.
+#[must_use = "the request is posted already, but its result comes back through the future"]
+pub struct FlushFuture(pub(crate) Pending);
+
+impl Future for FlushFuture {
+    type Output = Result<(), IoError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|done| done.result)
+    }
+}

@@ -1,0 +1,349 @@
+//! A hardware queue: one queue pair of the controller, its vector, and the software queues that share it.
+//!
+//! What the threads of an N:1 queue have in common is here and nowhere else: the inboxes, the line of those who wait
+//! for a tag, and the role of sleeping on the vector (law 6). No lock is held here while the application's code runs but the
+//! book of the software queue whose thread runs it, and nobody waits for that.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use completion::{Batch, WEIGHT};
+use driver::Completed;
+use handover::{Bell, LookRole, SleeperId};
+use units::Nanos;
+
+use super::book::{Claim, Requests};
+use super::drain::Drain;
+use super::line::Line;
+use super::reports::Reporter;
+use super::soft::Soft;
+use crate::error::Refused;
+use crate::link::{Lane, Part, Post};
+use crate::request::{Outcome, Request, Token};
+
+/// One queue pair and everything that its threads share.
+pub(crate) struct HwQueue {
+    pub lane: Lane,
+    pub softs: Box<[Arc<Soft>]>,
+    /// Who sleeps on the vector; only asked where several software queues share the pair.
+    pub role: LookRole,
+    /// Told of protocol violations.
+    pub reporter: Reporter,
+    /// The thread that drains it for software queues in `threaded`.
+    pub drain: Drain,
+    /// Armed while the housekeeping thread has stopped moderating because nothing completes.
+    pub idle: Bell,
+    /// The controller is given up: nothing is posted any more.
+    dead: AtomicBool,
+    line: Line,
+}
+
+/// What [`HwQueue::submit`] did.
+pub(crate) struct Submitted {
+    /// What was posted, for the policy.
+    pub batch: Batch,
+    /// The first request that cannot be carried out. Those before it are entered, those after it were not looked at.
+    pub refused: Option<Box<(Refused, Request)>>,
+}
+
+/// Most software queues of one hardware queue: what 8 bits of a token name.
+pub(crate) const MOST_SOFT: usize = 256;
+
+impl HwQueue {
+    /// A hardware queue whose pair has been created.
+    ///
+    /// # Errors
+    /// The system has no eventfd left.
+    pub(crate) fn new(lane: Lane, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
+        // Room for the drain thread as well.
+        let role = LookRole::new(softs.len() + 1);
+        let (drain, idle, dead, line) = (Drain::new()?, Bell::new(), AtomicBool::new(false), Line::default());
+        Ok(HwQueue { lane, softs, role, reporter, drain, idle, dead, line })
+    }
+
+    /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.
+    pub(crate) fn fail(&self) {
+        self.dead.store(true, Release);
+        self.softs.iter().for_each(|soft| soft.tell());
+    }
+
+    /// The controller is back: requests are posted again.
+    pub(crate) fn revive(&self) {
+        self.dead.store(false, Release);
+    }
+
+    /// Whether the controller is given up.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Acquire)
+    }
+
+    /// Whether several software queues share it.
+    #[inline]
+    pub(crate) fn serves_several(&self) -> bool {
+        self.softs.len() > 1
+    }
+
+    /// Whether one thread may take another's entries.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.serves_several() || self.drain.shares()
+    }
+
+    /// Enters `requests` into the book of software queue `me`, posts as many as there are tags, and, if `commit`, rings
+    /// the doorbell. What cannot be posted waits; a queue that waits for a tag stands in line. All have the same `claim`.
+    ///
+    /// Once the book is unlocked the caller owes [`HwQueue::serve_own`]. Where the iterator panics, the requests before that are on
+    /// their way as if it had ended.
+    #[inline]
+    pub(crate) fn submit(
+        &self,
+        me: u8,
+        book: &mut Requests,
+        now: Nanos,
+        (commit, claim): (bool, Claim),
+        requests: impl IntoIterator<Item = Request>,
+        check: impl Fn(&Request) -> Result<(), Refused>,
+    ) -> Submitted {
+        let urgent = book.urgent();
+        let breaks = BreaksOff { queue: self, me, now, book };
+        let (last, refused) = enter(breaks.book, now, claim, requests, check);
+        std::mem::forget(breaks);
+        let commands = self.post(me, book, now, commit);
+        let urgent = (book.urgent() - urgent).min(commands);
+        let class = last.and_then(|last| book.class(last));
+        Submitted { batch: Batch { commands, urgent, in_flight: book.open(), class }, refused }
+    }
+
+    /// Posts what has been entered into the book of `me`. How many commands that were.
+    #[inline]
+    fn post(&self, me: u8, book: &mut Requests, now: Nanos, commit: bool) -> u32 {
+        let first = self.may_post(me);
+        let commands = if first {
+            let mut lane = self.lane.lock();
+            let commands = book.post_entered(&mut lane, now, self.most());
+            if commit {
+                lane.commit();
+            }
+            commands
+        } else {
+            book.post_entered(&mut NotNow, now, 0)
+        };
+        if book.is_waiting() {
+            self.leave_waiting(me, book, now, first);
+        }
+        commands
+    }
+
+    /// Whether `me` may post at once: nobody stands in line before it, and the controller is not given up.
+    #[inline]
+    fn may_post(&self, me: u8) -> bool {
+        !self.is_dead() && (!self.line.is_formed() || self.line.is_first(me))
+    }
+
+    /// Something in the book could not be posted.
+    #[cold]
+    fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
+        if self.is_dead() {
+            book.fail_waiting(now);
+        } else if !tried {
+            self.line.join(me);
+        } else if book.waits_for_a_tag(self.most()) {
+            // No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
+            self.line.join(me);
+            self.post_waiting(book, now);
+        }
+    }
+
+    /// Posts what waits in the book of software queue `me`, and rings the doorbell. As for [`HwQueue::submit`].
+    #[cold]
+    pub(crate) fn post_again(&self, me: u8, book: &mut Requests, now: Nanos) {
+        let first = self.may_post(me);
+        if first {
+            self.post_waiting(book, now);
+        }
+        if book.is_waiting() {
+            self.leave_waiting(me, book, now, first);
+        }
+    }
+
+    fn post_waiting(&self, book: &mut Requests, now: Nanos) {
+        let mut lane = self.lane.lock();
+        book.post_waiting(&mut lane, now, self.most());
+        lane.commit();
+    }
+
+    /// Most parts in flight of one software queue: what its inbox holds.
+    fn most(&self) -> u32 {
+        self.lane.tags()
+    }
+
+    /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
+    #[inline]
+    pub(crate) fn serve_line(&self, now: Nanos) {
+        if self.line.rings() {
+            self.serve(now);
+        }
+    }
+
+    /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
+    /// may have come to this queue's place in the line, and found the book locked; and one who left the line's head by
+    /// posting himself would otherwise hold the others up until something completes.
+    #[inline]
+    pub(crate) fn serve_own(&self, now: Nanos) {
+        if self.line.is_formed() {
+            self.serve(now);
+        }
+    }
+
+    #[cold]
+    fn serve(&self, now: Nanos) {
+        // Either this sees the tags that another thread has returned, or that thread sees the book unlocked.
+        fence(SeqCst);
+        let mut place = 0;
+        while let Some(me) = self.line.at(place) {
+            let Some(soft) = self.softs.get(usize::from(me)) else { return };
+            let Some(mut book) = soft.try_requests() else {
+                // Its thread serves it afterwards; the others do not wait for that.
+                place += 1;
+                continue;
+            };
+            self.post_waiting(&mut book, now);
+            if book.waits_for_a_tag(self.most()) {
+                return;
+            }
+            self.line.leave(me);
+        }
+    }
+
+    /// Takes what there is, as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
+    /// A lock that is busy is none of its business: the holder looks once more.
+    pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
+        loop {
+            taken.clear();
+            let Some(reaped) = self.lane.try_reap_more(WEIGHT, taken) else { return };
+            if let Some(violation) = reaped.violation {
+                self.reporter.violated(violation);
+            }
+            if !taken.is_empty() {
+                self.hand_out(None, taken);
+                self.serve_line(hw::now());
+            }
+            if !reaped.more {
+                return;
+            }
+        }
+    }
+
+    /// Hands entries that belong to other software queues than `me`, if that is one, to their owners, and wakes those that sleep.
+    pub(crate) fn hand_out(&self, me: Option<u8>, taken: &[Completed]) {
+        let mut told = [0u64; MOST_SOFT / 64];
+        for completed in taken {
+            let outcome = Outcome::answered(completed);
+            let owner = outcome.token.soft();
+            if Some(owner) != me {
+                self.give(owner, outcome);
+                told[usize::from(owner) / 64] |= 1 << (owner % 64);
+            }
+        }
+        for (owner, soft) in self.softs.iter().enumerate() {
+            if told[owner / 64] >> (owner % 64) & 1 == 1 {
+                soft.tell();
+            }
+        }
+    }
+
+    /// Puts an outcome into its owner's inbox. Every part in flight has a place there, so that it always fits.
+    pub(crate) fn give(&self, owner: u8, outcome: Outcome) {
+        if let Some(soft) = self.softs.get(usize::from(owner))
+            && soft.inbox.push(outcome).is_err()
+        {
+            debug_assert!(false, "an inbox is as large as the queue has tags");
+            tracing::error!(queue = self.lane.id().0, owner, "an inbox overflowed; a request will time out");
+        }
+    }
+
+    /// The drain thread's number in the look role: after all the software queues'.
+    pub(crate) fn drain_id(&self) -> SleeperId {
+        SleeperId(self.softs.len() as u32)
+    }
+
+    /// Wakes a thread that the look role knows.
+    pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
+        match self.softs.get(sleeper.0 as usize) {
+            Some(soft) => soft.tell(),
+            None => self.drain.wake.tell(),
+        }
+    }
+}
+
+/// Enters what the application's iterator yields, until one is refused. The slot of the last that was entered. A function of its
+/// own, so that the book is known to be nobody else's meanwhile: it saves four instructions a request.
+#[inline(always)]
+fn enter(
+    book: &mut Requests,
+    now: Nanos,
+    claim: Claim,
+    requests: impl IntoIterator<Item = Request>,
+    check: impl Fn(&Request) -> Result<(), Refused>,
+) -> (Option<u32>, Option<Box<(Refused, Request)>>) {
+    book.begin();
+    let mut last = None;
+    let mut requests = requests.into_iter();
+    loop {
+        // Before there is a request: nothing that may fail lies between taking one and entering it, so it is taken
+        // apart on the way instead of being laid down.
+        let vacant = book.vacant();
+        let Some(request) = requests.next() else { return (last, None) };
+        if let Err(why) = check(&request) {
+            return (last, Some(refusal(why, request)));
+        }
+        let Some(at) = vacant else { return (last, Some(refusal(Refused::TooMany, request))) };
+        book.enter(at, request, claim, now);
+        last = Some(at);
+    }
+}
+
+/// Dropped where the caller's iterator panics, in the middle of a batch.
+struct BreaksOff<'a> {
+    queue: &'a HwQueue,
+    me: u8,
+    now: Nanos,
+    book: &'a mut Requests,
+}
+
+impl Drop for BreaksOff<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.queue.post(self.me, self.book, self.now, true);
+    }
+}
+
+/// Nothing is posted: others stand in line, or the controller is given up.
+struct NotNow;
+
+impl Post for NotNow {
+    fn post(&mut self, _: &Part, _: Token, _: Nanos) -> bool {
+        false
+    }
+
+    fn commit(&mut self) -> u32 {
+        0
+    }
+}
+
+/// Apart from the data path, and small on it.
+#[cold]
+fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
+    Box::new((why, request))
+}
+
+impl Outcome {
+    #[inline]
+    pub(crate) fn answered(completed: &Completed) -> Outcome {
+        use crate::request::How;
+        Outcome { token: Token(completed.token), posted_at: completed.posted_at, how: How::Answered(completed.status) }
+    }
+}

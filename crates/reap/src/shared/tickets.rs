@@ -1,0 +1,103 @@
+//! What futures wait on. A request may change its path, and its software queue its thread; its future keeps its ticket.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use crate::request::Completion;
+
+/// The tickets of one queue: its thread issues and completes them, and threads that have futures poll them.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    tickets: Vec<Ticket>,
+    /// Those of them that are free.
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+enum Ticket {
+    Free,
+    /// With a waker once the future has been polled.
+    Waiting(Option<Waker>),
+    /// The future was dropped.
+    Dropped,
+    Complete(Completion),
+}
+
+impl Table {
+    /// The ticket `at` is free from now on; what it was.
+    fn vacate(&mut self, at: u32) -> Ticket {
+        self.free.push(at);
+        self.tickets.get_mut(at as usize).map_or(Ticket::Free, |ticket| std::mem::replace(ticket, Ticket::Free))
+    }
+}
+
+impl Tickets {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ticket for one future.
+    pub(crate) fn issue(&self) -> u32 {
+        let mut table = self.lock();
+        let Table { tickets, free } = &mut *table;
+        let at = free.pop().unwrap_or(tickets.len() as u32);
+        match tickets.get_mut(at as usize) {
+            Some(ticket) => *ticket = Ticket::Waiting(None),
+            None => tickets.push(Ticket::Waiting(None)),
+        }
+        at
+    }
+
+    /// The request of a ticket that no future has was not accepted.
+    #[cold]
+    pub(crate) fn withdraw(&self, at: u32) {
+        self.lock().vacate(at);
+    }
+
+    /// The request is finished. The waker to be called, outside every lock.
+    pub(crate) fn complete(&self, at: u32, completion: Completion) -> Option<Waker> {
+        let mut table = self.lock();
+        let ticket = table.tickets.get_mut(at as usize)?;
+        if let Ticket::Waiting(waker) = ticket {
+            let waker = waker.take();
+            *ticket = Ticket::Complete(completion);
+            return waker;
+        }
+        if matches!(ticket, Ticket::Dropped) {
+            table.vacate(at);
+        }
+        drop(table);
+        None
+    }
+
+    /// What a future's poll finds: its result, or the waker that it had left, which is dropped outside the lock.
+    pub(crate) fn poll(&self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
+        let mut table = self.lock();
+        match table.tickets.get_mut(at as usize) {
+            Some(Ticket::Waiting(before)) => Err(before.replace(waker)),
+            Some(Ticket::Complete(_)) => match table.vacate(at) {
+                Ticket::Complete(completion) => Ok(completion),
+                _ => Err(Some(waker)),
+            },
+            _ => Err(Some(waker)),
+        }
+    }
+
+    /// The future is gone; its request goes on without it.
+    pub(crate) fn drop_one(&self, at: u32) {
+        let mut table = self.lock();
+        let was = match table.tickets.get_mut(at as usize) {
+            Some(ticket @ Ticket::Waiting(_)) => std::mem::replace(ticket, Ticket::Dropped),
+            Some(Ticket::Complete(_)) => table.vacate(at),
+            _ => return,
+        };
+        drop(table);
+        drop(was);
+    }
+}
+
+#[cfg(test)]
+mod tests;

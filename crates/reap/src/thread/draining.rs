@@ -1,0 +1,84 @@
+//! `threaded`: a thread for each vector that drains its queue and wakes those who submitted, as `request_threaded_irq`
+//! has it.
+//!
+//! To the look role (law 6) it is one more sleeper, which waits on the vector and leaves every entry in its owner's inbox.
+//! So software queues in other modes may share the hardware queue meanwhile, and the modes may be switched at any time. It
+//! runs as long as some software queue is in that mode. The last one to leave the mode waits for its end: after that nobody
+//! else arms the vector, and a software queue that has the hardware queue to itself goes by the role no more.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use completion::WEIGHT;
+use driver::Completed;
+use handover::Posted;
+use hw::Poller;
+
+use super::engine::{KEY_VECTOR, KEY_WAKE};
+use crate::shared::hw_queue::HwQueue;
+
+/// A software queue's thread enters the mode. The drain thread runs where the caller may.
+///
+/// # Errors
+/// The system has no thread or descriptor left; nothing has changed.
+pub(super) fn engage(queue: &Arc<HwQueue>) -> std::io::Result<()> {
+    queue.drain.engage(|| begin(queue))
+}
+
+fn begin(queue: &Arc<HwQueue>) -> std::io::Result<JoinHandle<()>> {
+    let poller = Poller::new()?;
+    poller.add(&queue.drain.wake, KEY_WAKE)?;
+    if let Some(eventfd) = queue.lane.wait_on() {
+        poller.add(eventfd, KEY_VECTOR)?;
+    }
+    let worker = Worker { queue: queue.clone(), poller, taken: Vec::with_capacity(WEIGHT as usize), events: Vec::with_capacity(8) };
+    std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
+}
+
+struct Worker {
+    queue: Arc<HwQueue>,
+    poller: Poller,
+    taken: Vec<Completed>,
+    events: Vec<u64>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let queue = self.queue.clone();
+        let me = queue.drain_id();
+        queue.drain.begun();
+        loop {
+            queue.take_for_owners(&mut self.taken);
+            if queue.drain.is_dismissed() {
+                break;
+            }
+            // By law 6: the own bell, the role, the vector, and a look.
+            queue.drain.wake.arm();
+            let owner = queue.role.try_take(me);
+            if owner {
+                queue.lane.arm();
+            }
+            let idle = queue.drain.is_wanted() && !(owner && queue.lane.hint());
+            self.events.clear();
+            if idle && let Err(error) = self.poller.wait(None, &mut self.events) {
+                tracing::error!(%error, "a drain thread cannot sleep");
+            }
+            queue.drain.wake.mask();
+            if self.events.contains(&KEY_VECTOR) {
+                self.pass_on();
+            }
+        }
+        if let Some(heir) = queue.role.release(me) {
+            queue.tell_sleeper(heir);
+        }
+    }
+
+    /// In a group the vector's notification may stand for messages of other queues as well, whose thread leaves the vector to this
+    /// one. It is the thread that waits for this queue, and looks at all of them when it is told.
+    fn pass_on(&self) {
+        let queue = &self.queue;
+        if queue.lane.posted(queue.lane.vector()).is_some_and(Posted::any) {
+            queue.softs.iter().for_each(|soft| soft.tell());
+        }
+    }
+}

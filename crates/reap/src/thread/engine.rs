@@ -1,0 +1,405 @@
+//! The executor of plans: the one place in the library where a thread goes to sleep.
+//!
+//! Policies say *when*; this says *how*, for the queues of one thread: looks within the group's rounds, spins, and
+//! sleeps by law 1 (arm, fence, look, block). The simulator does the same in virtual time.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use completion::{Cause, Group, Plan, Round, WEIGHT, Woke, combine};
+use hw::Poller;
+use units::Nanos;
+
+/// Spins between two clock reads.
+const SPINS_PER_CLOCK: u32 = 16;
+
+/// Of so many sleeps the CPU time of one is measured, so that a policy which weighs it keeps track.
+const MEASURED_SLEEPS: u32 = 32;
+
+/// Keys of a queue's poller.
+pub(crate) const KEY_WAKE: u64 = 0;
+/// The queue's vector has sent a message.
+pub(crate) const KEY_VECTOR: u64 = 1;
+
+/// A queue of the thread's, as the engine drives it: in the order in which it does.
+pub(crate) trait Driven {
+    /// Requests that are not finished.
+    fn in_flight(&self) -> u32;
+
+    /// What its policy wants to be done next. The caller goes on at `goes_on_at`, whatever has been found.
+    fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan;
+
+    /// Takes at most `budget` entries. How many were found, and the clock read of the look if there were any.
+    fn look(&self, budget: u32) -> (u32, Option<Nanos>);
+
+    /// Begins to spin.
+    fn spins(&self);
+
+    /// Whether there is something to take, without a lock.
+    fn look_while_spinning(&self) -> bool;
+
+    /// Has spun until now, and found nothing.
+    fn spun_in_vain(&self, now: Nanos);
+
+    /// The arming half of law 1. `sleeping`: the queue's own plan is to sleep on its notification.
+    fn arm(&self, sleeping: bool);
+
+    /// The look between arming and blocking: whether there is anything that no notification tells of.
+    fn look_before_sleep(&self) -> bool;
+
+    /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
+    fn drain_events(&self) -> io::Result<bool>;
+
+    /// Awake again.
+    fn woken(&self, slept: &Slept);
+
+    /// The thread goes back to its caller.
+    fn leave(&self);
+}
+
+impl<Q: Driven> Driven for &Q {
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        (**self).in_flight()
+    }
+
+    #[inline(always)]
+    fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
+        (**self).plan(now, goes_on_at)
+    }
+
+    #[inline]
+    fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
+        (**self).look(budget)
+    }
+
+    fn spins(&self) {
+        (**self).spins();
+    }
+
+    #[inline]
+    fn look_while_spinning(&self) -> bool {
+        (**self).look_while_spinning()
+    }
+
+    fn spun_in_vain(&self, now: Nanos) {
+        (**self).spun_in_vain(now);
+    }
+
+    fn arm(&self, sleeping: bool) {
+        (**self).arm(sleeping);
+    }
+
+    fn look_before_sleep(&self) -> bool {
+        (**self).look_before_sleep()
+    }
+
+    fn drain_events(&self) -> io::Result<bool> {
+        (**self).drain_events()
+    }
+
+    fn woken(&self, slept: &Slept) {
+        (**self).woken(slept);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        (**self).leave();
+    }
+}
+
+/// How a sleep or a nap went, for one queue.
+pub(crate) struct Slept {
+    /// It did not block: there was something after arming.
+    pub found: bool,
+    /// No queue of the thread slept on its notification.
+    pub nap: bool,
+    /// This queue's notification came.
+    pub notified: bool,
+    /// When it was over, and when it was to be over at the latest.
+    pub woke_at: Nanos,
+    pub until: Nanos,
+    /// The thread's CPU time, if it was measured.
+    pub cycle: Option<Nanos>,
+}
+
+/// Where the thread of some queues sleeps, and the round it is in.
+pub(crate) struct Place {
+    poller: Poller,
+    state: RefCell<State>,
+}
+
+struct State {
+    round: Round,
+    plans: Vec<Plan>,
+    events: Vec<u64>,
+    sleeps: u32,
+}
+
+/// Why [`Place::drive`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// What the caller waits for has come.
+    Enough,
+    /// The time has come.
+    Deadline,
+    /// Nothing is in flight, so nothing will come.
+    Idle,
+}
+
+impl Place {
+    pub(crate) fn new() -> io::Result<Place> {
+        let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
+        Ok(Place { poller: Poller::new()?, state: RefCell::new(state) })
+    }
+
+    pub(crate) fn poller(&self) -> &Poller {
+        &self.poller
+    }
+
+    /// Takes what the poller has to report, without waiting. Whether `key` was among it.
+    pub(crate) fn drain(&self, key: u64) -> io::Result<bool> {
+        // From a waker, while `drive` runs below it: that one takes the events.
+        let Ok(mut state) = self.state.try_borrow_mut() else { return Ok(false) };
+        let events = &mut state.events;
+        self.poller.wait(Some(Nanos::ZERO), events)?;
+        Ok(events.contains(&key))
+    }
+
+    /// Looks, spins and sleeps as the queues' policies plan, until `enough`, `until`, or, unless the caller waits for
+    /// others too (`for_others`), nothing is in flight.
+    ///
+    /// `now` may be the clock read of the queue's last batch: a plan made with it ends early and is made again, and a busy
+    /// queue reads the clock once per batch.
+    pub(crate) fn drive(
+        &self,
+        queues: &[impl Driven],
+        mut now: Nanos,
+        until: Nanos,
+        for_others: bool,
+        enough: impl Fn() -> bool,
+    ) -> io::Result<Ended> {
+        let state = &mut *self.state.borrow_mut();
+        let ended = loop {
+            if enough() {
+                break Ended::Enough;
+            }
+            if now >= until {
+                break Ended::Deadline;
+            }
+            match state.plan(queues, now, until) {
+                Plan::Look { budget } => now = state.look(queues, budget, now),
+                // To somebody's next instant, which he does not wait for.
+                Plan::Spin { .. } if until != Nanos::MAX && !for_others && queues.iter().all(|queue| queue.in_flight() == 0) => {
+                    break Ended::Idle;
+                }
+                Plan::Spin { until: end } => now = state.spin(queues, now, end.min(until), &enough),
+                Plan::Nap { until: end } | Plan::Sleep { until: end } => now = self.sleep(state, queues, end.min(until), &enough)?,
+                Plan::Rest if !for_others => break Ended::Idle,
+                Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
+            }
+        };
+        for queue in queues.iter() {
+            queue.leave();
+        }
+        Ok(ended)
+    }
+
+    /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
+    fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
+        for (queue, plan) in queues.iter().zip(&state.plans) {
+            queue.arm(matches!(plan, Plan::Sleep { .. }));
+        }
+        let mut found = enough();
+        for queue in queues.iter() {
+            found |= queue.look_before_sleep();
+        }
+        state.events.clear();
+        let mut cycle = None;
+        if !found {
+            state.sleeps = state.sleeps.wrapping_add(1);
+            let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
+            let timeout = (until != Nanos::MAX).then(|| until - hw::now());
+            self.poller.wait(timeout, &mut state.events)?;
+            cycle = measured.and_then(Measured::end);
+        }
+        let woke_at = hw::now();
+        let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
+        for (at, queue) in queues.iter().enumerate() {
+            // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
+            let notified = match queues.len() {
+                1 => state.events.contains(&KEY_VECTOR),
+                _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
+            };
+            queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
+        }
+        Ok(woke_at)
+    }
+}
+
+/// A sleep whose CPU time is measured.
+struct Measured {
+    sleeps: u64,
+    cpu: Nanos,
+}
+
+impl Measured {
+    fn begin() -> Measured {
+        let sleeps = hw::thread_usage().sleeps;
+        Measured { sleeps, cpu: hw::thread_cpu() }
+    }
+
+    /// The thread's CPU time since. `None`: what was to end the sleep came before the thread had left its CPU, so that there was
+    /// none. Where entries come fast most end so, and cost so little that a policy which took them for sleeps would sleep more, and
+    /// meet more of them.
+    fn end(self) -> Option<Nanos> {
+        let cpu = hw::thread_cpu() - self.cpu;
+        (hw::thread_usage().sleeps != self.sleeps).then_some(cpu)
+    }
+}
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+impl State {
+    /// What the queues plan together.
+    #[inline]
+    fn plan(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos) -> Plan {
+        self.plans.clear();
+        if let [only] = queues {
+            let plan = only.plan(now, until);
+            if matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest) {
+                self.plans.push(plan);
+            }
+            return plan;
+        }
+        let plans = &mut self.plans;
+        combine(queues.iter().map(|queue| {
+            let plan = queue.plan(now, until);
+            plans.push(plan);
+            plan
+        }))
+    }
+
+    /// Spins. What is found is taken at once: whatever a queue's policy, it would plan nothing else.
+    #[inline]
+    fn spin(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
+        match (queues, spin(queues, &mut self.plans, now, until, enough)) {
+            ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
+            (_, (now, true)) => self.round(queues, now),
+            (_, (now, false)) => now,
+        }
+    }
+
+    /// Every queue that plans to look has its turn within weight, budget and time limit. When it was over.
+    #[inline]
+    fn look(&mut self, queues: &[impl Driven], budget: u32, now: Nanos) -> Nanos {
+        match queues {
+            // Nobody to take turns with: `drive` asks again after each look.
+            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
+            _ => self.round(queues, now),
+        }
+    }
+
+    fn round(&mut self, queues: &[impl Driven], mut now: Nanos) -> Nanos {
+        self.round.begin(now);
+        // Each has one turn at most.
+        for _ in queues {
+            let Some(turn) = self.round.turn(now, &self.plans) else { break };
+            let (found, read) = queues[turn.queue].look(turn.budget);
+            now = read.unwrap_or(now);
+            self.round.took(found);
+            // It is asked again after the round.
+            self.plans[turn.queue] = Plan::Rest;
+        }
+        now
+    }
+}
+
+/// Looks locklessly until something is there (true), or the time has come. Of several queues those that find something plan to
+/// look, if they have been spinning.
+fn spin(queues: &[impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> (Nanos, bool) {
+    for queue in queues.iter() {
+        queue.spins();
+    }
+    loop {
+        for _ in 0..SPINS_PER_CLOCK {
+            let mut found = false;
+            match queues {
+                [only] => found = only.look_while_spinning(),
+                _ => {
+                    for (queue, plan) in queues.iter().zip(&mut *plans) {
+                        if queue.look_while_spinning() {
+                            found = true;
+                            // One that sleeps or naps meanwhile is asked what it makes of it.
+                            if matches!(plan, Plan::Spin { .. }) {
+                                *plan = Plan::Look { budget: WEIGHT };
+                            }
+                        }
+                    }
+                }
+            }
+            if found {
+                return (now, true);
+            }
+            std::hint::spin_loop();
+        }
+        now = hw::now();
+        if now >= until || enough() {
+            break;
+        }
+    }
+    for queue in queues.iter() {
+        queue.spun_in_vain(now);
+    }
+    (now, false)
+}
+
+/// What a wake-up is called: the policy is told whether its timer was late.
+pub(crate) fn cause(notified: bool, woke_at: Nanos, until: Nanos) -> Woke {
+    if notified {
+        Woke { cause: Cause::Notification, late: Nanos::ZERO }
+    } else if woke_at >= until {
+        Woke { cause: Cause::Timer, late: woke_at - until }
+    } else {
+        Woke { cause: Cause::Other, late: Nanos::ZERO }
+    }
+}
+
+/// The only thing that can fail while driving is the system's refusal to let a thread sleep.
+#[inline(always)]
+pub(crate) fn report(ended: io::Result<Ended>) {
+    if let Err(error) = ended {
+        cannot_sleep(&error);
+    }
+}
+
+#[cold]
+fn cannot_sleep(error: &io::Error) {
+    tracing::error!(%error, "the thread cannot sleep");
+}
+
+/// Most queues that are driven together without an allocation.
+const FEW: usize = 32;
+
+/// Lends `queues` as one list, for [`Place::drive`].
+pub(crate) fn together<'a, Q: Driven + 'a, T>(queues: impl Iterator<Item = &'a Q> + Clone, then: impl FnOnce(&[&Q]) -> T) -> T {
+    let Some(first) = queues.clone().next() else { return then(&[]) };
+    let mut few = [first; FEW];
+    let mut count = 0;
+    for (place, queue) in few.iter_mut().zip(queues.clone()) {
+        *place = queue;
+        count += 1;
+    }
+    match few.get(..count) {
+        Some(all) if count < FEW => then(all),
+        _ => then(&queues.collect::<Vec<_>>()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

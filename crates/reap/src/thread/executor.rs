@@ -1,0 +1,95 @@
+//! `block_on`: runs one future on this thread and drives its queue while it waits.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::error::{Refused, WouldDeadlock};
+use crate::request::Request;
+use crate::shared::soft::Soft;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives the thread is inside a call that blocks.
+pub(crate) struct Inside(());
+
+/// Enters a call that blocks; an error if the thread is inside one, whose futures could then not go on.
+pub(crate) fn enter() -> Result<Inside, WouldDeadlock> {
+    if INSIDE.replace(true) { Err(WouldDeadlock) } else { Ok(Inside(())) }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Wakes the thread of a software queue.
+pub(crate) struct Signal {
+    told: AtomicBool,
+    soft: Arc<Soft>,
+}
+
+impl Signal {
+    pub(crate) fn new(soft: Arc<Soft>) -> Signal {
+        Signal { told: AtomicBool::new(false), soft }
+    }
+
+    /// Whether somebody has woken the thread since [`Signal::clear`].
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Acquire)
+    }
+
+    /// About to look at what others may tell of.
+    pub(crate) fn clear(&self) {
+        self.told.swap(false, AcqRel);
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.told.store(true, Release);
+        self.soft.tell();
+    }
+}
+
+/// Wakes each. A waker is its caller's code: one that panics is no reason for the others to sleep on, nor for a thread to end that has
+/// more to look after.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waker has panicked");
+        }
+    }
+}
+
+/// Runs `future` to its end. While it waits, `drive` drives the thread's queue until the signal is told.
+pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl Fn(&Signal)) -> Result<F::Output, WouldDeadlock> {
+    let _inside = enter()?;
+    let waker = Waker::from(signal.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        signal.clear();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Ok(output);
+        }
+        drive(signal);
+    }
+}
+
+/// A batch that the iterator of another one submits to the same queue: nothing of it is.
+#[cold]
+pub(crate) fn refuse_inside(requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    requests.into_iter().next().map_or(Ok(()), |request| Err((Refused::InsideSubmit, request)))
+}

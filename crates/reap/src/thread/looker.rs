@@ -1,0 +1,325 @@
+//! One thread's side of a software queue: its policy, what it saw last, and how it looks.
+//!
+//! A look takes what other threads left in the inbox, then tries the completion queue. Everything that is told to
+//! others (inboxes, wakers) is told after the locks are released.
+
+use std::io;
+use std::task::Waker;
+
+use completion::{Batch, Cause, Check, Coalesce, Done, Mode, Plan, Policy, Seen, Tuning, Woke};
+use driver::Completed;
+use hw::RunDelay;
+use units::Nanos;
+
+use super::engine::{KEY_VECTOR, Place};
+use crate::counters::Counters;
+use crate::request::{Outcome, Token};
+use crate::shared::hw_queue::HwQueue;
+use crate::shared::soft::Soft;
+use crate::wakeups::Wakeups;
+
+/// Most entries of one look, whatever a policy asks for: the room of the buffers that are allocated once.
+const MOST: usize = 256;
+
+/// The run delay is asked for at most this often.
+const DELAY_EVERY: Nanos = Nanos::from_millis(1);
+
+/// The CPU is wanted if the thread has waited for it for more than one part in so many. A wake-up on an idle CPU counts
+/// as a few microseconds of waiting, which a thread that naps must not take for a rival.
+const WANTED_PART: u64 = 8;
+
+pub(crate) struct Looker {
+    me: u8,
+    pub policy: Policy,
+    pub seen: Seen,
+    pub plan: Plan,
+    pub counters: Counters,
+    /// What wake-ups bring, if somebody wants to know.
+    pub wakeups: Option<Box<Wakeups>>,
+    /// Of a shared queue: this thread sleeps on the vector, or is about to.
+    pub owner: bool,
+    /// Of a shared queue: the role knows of this thread.
+    pub registered: bool,
+    /// The vector's eventfd is in this thread's poller.
+    pub polled: bool,
+    /// The vector has been armed since before the thread slept last: every entry since has sent its message.
+    pub kept_armed: bool,
+    /// A drain thread takes the entries: this one looks at its inbox alone, but for the looks after commits.
+    pub drained: bool,
+    /// [`MOST`] places; what a look takes is in the first of them.
+    taken: Box<[Completed]>,
+    inbox: Vec<Outcome>,
+    done: Vec<Done>,
+    wakers: Vec<Waker>,
+    delay: Option<RunDelay>,
+    delay_seen: Nanos,
+    delay_at: Nanos,
+}
+
+impl Looker {
+    pub(crate) fn new(me: u8, policy: Policy) -> Looker {
+        Looker {
+            me,
+            policy,
+            seen: Seen::default(),
+            plan: Plan::Rest,
+            counters: Counters::default(),
+            wakeups: None,
+            owner: false,
+            registered: false,
+            polled: false,
+            kept_armed: false,
+            drained: false,
+            taken: vec![Completed::default(); MOST].into(),
+            inbox: Vec::with_capacity(MOST),
+            done: Vec::with_capacity(MOST),
+            wakers: Vec::with_capacity(MOST),
+            delay: None,
+            delay_seen: Nanos::ZERO,
+            delay_at: Nanos::ZERO,
+        }
+    }
+
+    /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
+    #[inline]
+    pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
+        let mode = soft.mode.adopt(self.policy.mode())?;
+        self.policy = Policy::with(mode, &tuning());
+        soft.holds.set(Coalesce::OFF);
+        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        Some(mode)
+    }
+
+    /// Goes on in the same mode with another tuning, as if it were another mode.
+    pub(crate) fn retune(&mut self, tuning: &Tuning) {
+        self.policy = Policy::with(self.policy.mode(), tuning);
+        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+    }
+
+    /// What to do next.
+    #[inline]
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos) -> Plan {
+        self.seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
+        self.seen.in_flight = soft.open();
+        self.seen.urgent_waiting = soft.urgent();
+        self.seen.held = soft.held.get();
+        self.plan = self.policy.next(now, &self.seen);
+        // Told once.
+        (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
+        self.plan
+    }
+
+    /// About to block: what the policy allows to be held back. Whether a moderator is wanted that was not, or no longer.
+    #[inline]
+    pub(crate) fn says_what_it_holds(&self, soft: &Soft, now: Nanos) -> bool {
+        if !matches!(self.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
+            return false;
+        }
+        let (said, holds) = (soft.holds.get(), self.policy.holds(now).unwrap_or_default());
+        if said != holds {
+            soft.holds.set(holds);
+        }
+        (said == Coalesce::OFF) != (holds == Coalesce::OFF)
+    }
+
+    /// A batch has been committed: tells the policy, and looks if it says so. Whether it did.
+    #[inline]
+    pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) -> bool {
+        let Check::TryLook { budget } = self.policy.submitted(now, batch) else { return false };
+        if !queue.lane.hint() {
+            return false;
+        }
+        self.counters.submit_checks += 1;
+        let drained = std::mem::replace(&mut self.drained, false);
+        self.look(queue, soft, budget);
+        self.drained = drained;
+        true
+    }
+
+    /// A lockless look has found something to take. Whoever held the lock at the last look has had his time.
+    #[inline]
+    pub(crate) fn found_something(&mut self) {
+        (self.seen.pending, self.seen.lock_busy) = (true, false);
+    }
+
+    /// The thread has slept.
+    pub(crate) fn woken(&mut self, woke: Woke) {
+        (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
+    }
+
+    /// The thread has slept: masks the vector if that is the policy's way and the vector this thread's, unless it may stay armed.
+    pub(crate) fn mask_or_keep(&mut self, queue: &HwQueue, soft: &Soft) {
+        if self.policy.masks() && self.owner && queue.lane.is_maskable() {
+            // A queue that was not to sleep has not armed its vector.
+            let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
+            self.kept_armed = armed && !queue.is_shared() && self.policy.stays_armed(self.plan, soft.open());
+            if !self.kept_armed {
+                queue.lane.mask();
+            }
+        }
+    }
+
+    /// It has a plan: masks a vector that was kept armed, unless it may stay so.
+    #[inline]
+    pub(crate) fn mask_if_kept(&mut self, queue: &HwQueue) {
+        if self.kept_armed && !self.policy.stays_armed(self.plan, self.seen.in_flight) {
+            self.kept_armed = false;
+            queue.lane.mask();
+        }
+    }
+
+    /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
+    #[inline]
+    pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
+        let (slept, met) = (self.seen.woke.is_some(), self.seen.pending);
+        // A look answers all but these.
+        let Seen { cpu_wanted, wants_room_at, .. } = self.seen;
+        self.seen = Seen { cpu_wanted, wants_room_at, ..Seen::default() };
+        self.counters.looks += 1;
+        if !self.drained {
+            self.reap(queue, budget);
+        }
+        let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
+        if self.seen.found == 0 && from_inbox == 0 {
+            self.counters.empty_looks += 1;
+            if queue.is_dead() {
+                self.fail_waiting(soft);
+            }
+            return None;
+        }
+        self.counters.entries += u64::from(self.seen.found);
+        self.counters.drains += 1;
+        self.counters.drain_max = self.counters.drain_max.max(self.seen.found);
+        if let Some(wakeups) = &mut self.wakeups {
+            wakeups.took(self.seen.found);
+        }
+        let now = hw::now();
+        self.finish(queue, soft, now, slept);
+        // What somebody else took for this queue is found as well, as far as its policy is concerned.
+        self.seen.found += from_inbox as u32;
+        self.seen.met_at = met.then_some(now);
+        Some(now)
+    }
+
+    /// The controller is given up: what waits for a tag fails.
+    #[cold]
+    fn fail_waiting(&mut self, soft: &Soft) {
+        let mut book = soft.requests();
+        book.fail_waiting(hw::now());
+        book.take_ended(&mut self.wakers);
+    }
+
+    #[inline]
+    fn reap(&mut self, queue: &HwQueue, budget: u32) {
+        let budget = budget.clamp(1, MOST as u32) as usize;
+        let places = self.taken.get_mut(..budget).unwrap_or_default();
+        let Some(reaped) = queue.lane.try_reap(places) else {
+            self.seen.lock_busy = true;
+            return;
+        };
+        self.seen.found = reaped.found;
+        self.seen.budget_used_up = reaped.budget_used_up;
+        self.seen.pending = reaped.more;
+        if let Some(violation) = reaped.violation {
+            queue.reporter.violated(violation);
+        }
+    }
+
+    /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
+    #[inline]
+    fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
+        let taken = self.taken.get(..self.seen.found as usize).unwrap_or_default();
+        if queue.is_shared() && taken.iter().any(|c| Token(c.token).soft() != self.me) {
+            queue.hand_out(Some(self.me), taken);
+        }
+        let wants_done = self.policy.wants_done();
+        let mut book = soft.requests();
+        if soft.is_impatient() {
+            book.lose_patience();
+        }
+        if !self.inbox.is_empty() {
+            for outcome in self.inbox.drain(..) {
+                if wants_done {
+                    self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
+                }
+                self.wakers.extend(book.end(outcome.token, outcome.how, now));
+            }
+        }
+        if wants_done {
+            let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
+            let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
+            if self.policy.wants_last_alone() {
+                self.done.extend(records.next_back());
+            } else {
+                self.done.extend(records);
+            }
+        }
+        book.answered(taken, now, &mut self.wakers);
+        if book.is_waiting() {
+            queue.post_again(self.me, &mut book, now);
+        }
+        book.take_ended(&mut self.wakers);
+        drop(book);
+        queue.serve_line(now);
+        if wants_done {
+            self.policy.completed(&self.done);
+            self.done.clear();
+        }
+    }
+
+    /// Puts the vector into the poller of the thread that sleeps on it, and takes it out of any other's.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    pub(crate) fn watch(&mut self, queue: &HwQueue, place: &Place) -> io::Result<()> {
+        let Some(eventfd) = queue.lane.wait_on() else { return Ok(()) };
+        match (self.owner, self.polled) {
+            (true, false) => place.poller().add(eventfd, KEY_VECTOR)?,
+            (false, true) => place.poller().remove(eventfd)?,
+            _ => return Ok(()),
+        }
+        self.polled = self.owner;
+        Ok(())
+    }
+
+    /// Whether there are any of [`Looker::take_wakers`].
+    #[inline]
+    pub(crate) fn has_wakers(&self) -> bool {
+        !self.wakers.is_empty()
+    }
+
+    /// The wakers of what has finished, to be called when nothing is borrowed.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+
+    /// Gives the room of [`Looker::take_wakers`] back.
+    pub(crate) fn keep_wakers(&mut self, room: Vec<Waker>) {
+        if room.capacity() > self.wakers.capacity() {
+            self.wakers = room;
+        }
+    }
+
+    /// Whether somebody else wants this CPU: since this was last asked, the thread has waited for it for a good part of
+    /// the time. Asked while it spins, when it comes back from a nap, and while it gives way, so that this ends when the
+    /// other is done.
+    #[cold]
+    pub(crate) fn sample_delay(&mut self, now: Nanos) {
+        let elapsed = now - self.delay_at;
+        if elapsed < DELAY_EVERY {
+            return;
+        }
+        self.delay_at = now;
+        // A queue may have been sent to another thread, which waits for its CPU as long as it does, and not as long as the last one.
+        if !self.delay.as_ref().is_some_and(RunDelay::is_of_current) {
+            self.delay = RunDelay::of_current().ok();
+            self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        }
+        let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        self.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
+        self.delay_seen = delay;
+    }
+}
+
+#[cfg(test)]
+mod tests;

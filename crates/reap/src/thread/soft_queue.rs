@@ -1,0 +1,342 @@
+//! A software queue: one thread's way to one controller.
+
+mod driven;
+mod foreign;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use completion::{Batch, Cause, Coalesce, Decisions, LatencySlack, Mode, Policy, Tuning, Woke};
+use hw::DmaPool;
+use units::Nanos;
+
+use super::cycle;
+use super::engine::{Driven, KEY_WAKE, Place, report};
+use super::executor::{self, Signal};
+use super::looker::Looker;
+use super::posting::Posting;
+use crate::counters::{Counters, HardwareCounters};
+use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::namespace::Namespace;
+use crate::request::{Completion, Request};
+use crate::shared::book::Claim;
+use crate::shared::controller::Controller;
+use crate::shared::future::Pending;
+use crate::shared::hw_queue::HwQueue;
+use crate::shared::soft::Soft;
+use crate::wakeups::Wakeups;
+pub use foreign::Turned;
+
+/// A software queue of one controller: [`crate::Queue`] has one, or one for each path.
+pub(crate) struct SoftQueue {
+    controller: Controller,
+    queue: Arc<HwQueue>,
+    soft: Arc<Soft>,
+    me: u8,
+    place: Place,
+    looker: RefCell<Looker>,
+    posting: Posting,
+    /// Something was posted and not yet committed.
+    uncommitted: Cell<bool>,
+    /// The clock read of the last batch.
+    clock: Cell<Nanos>,
+    /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
+    submitting: Cell<bool>,
+    slack: Cell<LatencySlack>,
+    signal: Arc<Signal>,
+}
+
+impl SoftQueue {
+    /// A software queue of `controller` for the calling thread.
+    ///
+    /// # Errors
+    /// All of them are taken, or the system is out of descriptors.
+    pub(crate) fn take(controller: &Controller) -> Result<SoftQueue, QueueError> {
+        let (queue, me) = controller.take()?;
+        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| controller.give_back(&queue, me))?;
+        controller.begun(&queue, me);
+        Ok(taken)
+    }
+
+    fn new(controller: Controller, queue: Arc<HwQueue>, me: u8) -> Result<SoftQueue, QueueError> {
+        let system = |what| move |source| QueueError::System { what, source };
+        let place = Place::new().map_err(system("epoll instance"))?;
+        let soft = queue.softs[usize::from(me)].clone();
+        place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
+        let tuning = Tuning { slack: controller.slack(), machine: cycle::known() };
+        let policy = Policy::with(controller.mode(), &tuning);
+        soft.mode.begin(policy.mode());
+        // Another may have been asked for since it was read.
+        soft.mode.ask(controller.mode());
+        let mut looker = Looker::new(me, policy);
+        if soft.open() > 0 {
+            // The last thread's entries may have come while the vector was masked: begin with a look.
+            looker.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        }
+        if !queue.is_shared() {
+            looker.owner = true;
+            looker.watch(&queue, &place).map_err(system("vector"))?;
+        }
+        let queue = SoftQueue {
+            signal: Arc::new(Signal::new(soft.clone())),
+            soft,
+            slack: Cell::new(tuning.slack),
+            controller,
+            queue,
+            me,
+            place,
+            looker: RefCell::new(looker),
+            posting: Posting::default(),
+            uncommitted: Cell::new(false),
+            clock: Cell::new(hw::now()),
+            submitting: Cell::new(false),
+        };
+        queue.settle();
+        Ok(queue)
+    }
+
+    /// The device's namespaces.
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        self.controller.namespaces()
+    }
+
+    /// The device's buffers.
+    pub(crate) fn pool(&self) -> &DmaPool {
+        self.controller.pool()
+    }
+
+    /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once. `now`
+    /// is the clock read of the batch ([`crate::now`]): time-outs count from it.
+    ///
+    /// # Errors
+    /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
+    /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
+    /// yielded are submitted.
+    pub(crate) fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.clock.set(now);
+        let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
+        let mut book = self.soft.requests();
+        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.controller.checker());
+        drop(book);
+        drop(inside);
+        self.uncommitted.set(false);
+        self.queue.serve_own(now);
+        if submitted.batch.commands > 0 {
+            self.committed(now, &submitted.batch);
+        }
+        submitted.refused.map_or(Ok(()), |refused| Err(*refused))
+    }
+
+    /// From here on the application's code may run, and find the queue in use. `None`: it does already.
+    #[inline]
+    fn enter(&self) -> Option<Submitting<'_>> {
+        if self.submitting.replace(true) { None } else { Some(Submitting(&self.submitting)) }
+    }
+
+    /// A batch was committed: its policy is told, and may want to look. Apart from the loop over the requests, which needs
+    /// every register.
+    #[inline(never)]
+    fn committed(&self, now: Nanos, batch: &Batch) {
+        let checked = self.looker.borrow_mut().submitted(&self.queue, &self.soft, now, batch);
+        if checked {
+            self.wake_all();
+            self.tell_owner();
+        }
+    }
+
+    /// Moves finished requests of [`SoftQueue::submit`] to `out`, as many as fit into its capacity (at least one). Only
+    /// what has been found already: [`SoftQueue::wait`] and [`SoftQueue::turn`] look. Returns how many.
+    pub(crate) fn reap(&self, out: &mut Vec<Completion>) -> usize {
+        if self.soft.done() == 0 || self.submitting.get() {
+            return 0;
+        }
+        let room = (out.capacity() - out.len()).max(1);
+        let moved = self.soft.requests().take_done(room, out);
+        self.queue.serve_own(self.clock.get());
+        moved
+    }
+
+    /// Gives all that [`SoftQueue::reap`] would move to `take`, which must not use the queue: it is locked.
+    #[inline]
+    pub(crate) fn reap_each(&self, take: impl FnMut(Completion)) {
+        self.soft.requests().take_each_done(take);
+        self.queue.serve_own(self.clock.get());
+    }
+
+    /// Finished requests that [`SoftQueue::reap`] would move.
+    pub(crate) fn finished(&self) -> usize {
+        self.soft.done() as usize
+    }
+
+    /// Whether the application's iterator runs.
+    pub(crate) fn is_submitting(&self) -> bool {
+        self.submitting.get()
+    }
+
+    /// Requests that are not finished.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.soft.open()
+    }
+
+    /// Enters a call that blocks.
+    #[inline]
+    fn enter_wait(&self) -> Result<executor::Inside, WouldDeadlock> {
+        if self.submitting.get() { Err(WouldDeadlock) } else { executor::enter() }
+    }
+
+    /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, until `until`
+    /// ([`Nanos::MAX`]: no limit), or, unless `idle` too is waited out, until nothing is in flight. Returns how many can be reaped.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`] inside `block_on`, and inside an iterator that is being submitted.
+    #[inline]
+    pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+        let _inside = self.enter_wait()?;
+        self.commit();
+        let ended = self.place.drive(&[self], self.clock.get(), until, idle, || self.finished() >= min);
+        report(ended);
+        Ok(self.finished())
+    }
+
+    /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by
+    /// [`SoftQueue::commit`].
+    pub(crate) fn start(&self, request: Request) -> Pending {
+        let now = hw::now();
+        self.clock.set(now);
+        if self.submitting.get() {
+            return Pending::refused(Refused::InsideSubmit, request);
+        }
+        let mut book = self.soft.requests();
+        let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], self.controller.checker());
+        drop(book);
+        self.queue.serve_own(now);
+        self.uncommitted.set(true);
+        match submitted.refused {
+            None => Pending::new(tickets, at),
+            Some(refused) => {
+                tickets.withdraw(at);
+                Pending::refused(refused.0, refused.1)
+            }
+        }
+    }
+
+    /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
+    pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
+        self.commit();
+        report(self.place.drive(&[self], self.clock.get(), until, true, enough));
+    }
+
+    /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        cycle::prepare(mode);
+        self.soft.mode.ask(mode);
+        self.controller.kick_keeper();
+    }
+
+    /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
+    /// or without. What the mode has learnt it learns again.
+    pub(crate) fn set_latency_slack(&self, slack: LatencySlack) {
+        if self.slack.replace(slack) != slack {
+            let tuning = self.tuning();
+            self.looker.borrow_mut().retune(&tuning);
+        }
+    }
+
+    /// See [`crate::Queue::set_wants_room_at`].
+    pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>) {
+        self.looker.borrow_mut().seen.wants_room_at = due;
+    }
+
+    /// See [`crate::Queue::wants_room_at`].
+    pub(crate) fn wants_room_at(&self) -> Option<Nanos> {
+        self.looker.borrow().seen.wants_room_at
+    }
+
+    fn tuning(&self) -> Tuning {
+        Tuning { slack: self.slack.get(), machine: cycle::known() }
+    }
+
+    /// The completion mode in force.
+    pub(crate) fn mode(&self) -> Mode {
+        self.looker.borrow().policy.mode()
+    }
+
+    /// See [`crate::Queue::looks_on_commit`].
+    pub(crate) fn looks_on_commit(&self) -> bool {
+        self.looker.borrow().policy.looks_on_commit()
+    }
+
+    /// What this queue's thread has counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.looker.borrow().counters
+    }
+
+    /// What this queue's thread has counted since the last call, or since the queue was taken.
+    pub(crate) fn take_counters(&self) -> Counters {
+        std::mem::take(&mut self.looker.borrow_mut().counters)
+    }
+
+    /// What has been counted of the hardware queue that this one posts to, for all the software queues that share it.
+    pub(crate) fn hardware_counters(&self) -> HardwareCounters {
+        self.controller.hardware_counters(&self.queue)
+    }
+
+    /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
+    pub(crate) fn decisions(&self) -> Option<Decisions> {
+        self.looker.borrow().policy.decisions().copied()
+    }
+
+    /// From now on counts what wake-ups bring ([`SoftQueue::wakeups`]).
+    pub(crate) fn count_wakeups(&self) {
+        self.looker.borrow_mut().wakeups.get_or_insert_default();
+    }
+
+    /// What wake-ups have brought since [`SoftQueue::count_wakeups`].
+    pub(crate) fn wakeups(&self) -> Wakeups {
+        self.looker.borrow().wakeups.as_deref().copied().unwrap_or_default()
+    }
+
+    /// The hardware queue that this one posts to, from 0.
+    pub(crate) fn hardware_queue(&self) -> u16 {
+        self.queue.lane.id().0 - 1
+    }
+
+    /// Rings the doorbell for what [`SoftQueue::start`] has posted.
+    pub(crate) fn commit(&self) {
+        if self.uncommitted.replace(false) {
+            self.queue.lane.commit();
+        }
+    }
+
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+}
+
+/// While this lives the application's iterator may run.
+struct Submitting<'a>(&'a Cell<bool>);
+
+impl Drop for Submitting<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Drop for SoftQueue {
+    fn drop(&mut self) {
+        self.commit();
+        Driven::leave(self);
+        if self.looker.borrow().drained {
+            self.queue.drain.dismiss();
+        }
+        self.posting.end(&self.queue.lane);
+        self.soft.holds.set(Coalesce::OFF);
+        self.soft.requests().disown_all();
+        self.controller.give_back(&self.queue, self.me);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! How a thread that sleeps is told that there is something for it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use handover::Bell;
+use hw::EventFd;
+
+/// A bell, and what it signals. The thread that sleeps has the descriptor in its poller, and arms the bell before its last look.
+pub(crate) struct Wake {
+    bell: Bell,
+    signal: EventFd,
+}
+
+impl Wake {
+    /// Masked: nobody sleeps yet.
+    ///
+    /// # Errors
+    /// What `eventfd` says (too many open files).
+    pub(crate) fn new() -> io::Result<Wake> {
+        Ok(Wake { bell: Bell::new(), signal: EventFd::new()? })
+    }
+
+    /// The sleeper: others may signal from now on. A look follows.
+    #[inline]
+    pub(crate) fn arm(&self) {
+        self.bell.arm();
+    }
+
+    /// The sleeper is awake.
+    #[inline]
+    pub(crate) fn mask(&self) {
+        self.bell.mask();
+    }
+
+    /// Wakes the thread if it sleeps. What it is to see has been stored before.
+    #[inline]
+    pub(crate) fn tell(&self) {
+        if self.bell.ring_once() {
+            self.signal.signal();
+        }
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signal.as_fd()
+    }
+}

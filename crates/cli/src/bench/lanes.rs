@@ -8,7 +8,6 @@ use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDea
 
 /// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
 /// once per batch, and whoever counts instructions can tell it from the load generator.
-#[expect(clippy::large_enum_variant, reason = "one to a thread, and never moved")]
 pub enum Lanes {
     /// The usual case: the queue drives itself.
     One(Queue),

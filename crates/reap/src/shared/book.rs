@@ -44,14 +44,6 @@ struct Finished {
     completed_at: Nanos,
 }
 
-/// Requests of the batch under way that have been entered and not yet posted. They were the first of the free slots, in that
-/// order, and are still linked so.
-#[derive(Clone, Copy, Debug)]
-struct Entered {
-    first: u32,
-    count: u32,
-}
-
 /// The open requests of one software queue.
 #[derive(Debug)]
 pub(crate) struct Requests {
@@ -62,7 +54,9 @@ pub(crate) struct Requests {
     slots: Vec<Slot>,
     /// The first free slot.
     free: u32,
-    entered: Entered,
+    /// Requests of the batch under way are entered into the first of the free slots, from this one on. They are still linked as
+    /// free ones were, so that those up to `free` are what has yet to be posted.
+    entered: u32,
     /// Finished requests that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
     done: Vec<Finished>,
     reaped: usize,
@@ -91,7 +85,7 @@ impl Requests {
             whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
             slots: Vec::new(),
             free: NONE,
-            entered: Entered { first: NONE, count: 0 },
+            entered: NONE,
             done: Vec::with_capacity(256),
             reaped: 0,
             troubled: 0,
@@ -141,13 +135,10 @@ impl Requests {
         self.is_waiting() && self.posted < most
     }
 
-    /// The slot of the next request; `None`: the book is full.
+    /// Before a batch: nothing of it is entered.
     #[inline]
-    pub(crate) fn vacant(&mut self) -> Option<u32> {
-        if self.free as usize >= self.slots.len() && !self.grow() {
-            return None;
-        }
-        Some(self.free)
+    pub(crate) fn begin(&mut self) {
+        self.entered = self.free;
     }
 
     /// Twice as many slots, the new ones linked after those of the batch under way.
@@ -161,74 +152,86 @@ impl Requests {
         let next = |at: usize| if at + 1 < end { at as u32 + 1 } else { NONE };
         self.slots.extend((first..end).map(|at| Slot::free(next(at))));
         self.free = first as u32;
-        if let Some(others) = self.entered.count.checked_sub(1) {
-            let last = (0..others).fold(self.entered.first, |at, _| self.slots[at as usize].next);
-            self.slots[last as usize].next = self.free;
+        if self.entered == NONE {
+            self.entered = self.free;
+            return true;
         }
+        let mut last = self.entered;
+        while self.slots[last as usize].next != NONE {
+            last = self.slots[last as usize].next;
+        }
+        self.slots[last as usize].next = self.free;
         true
     }
 
-    /// Before a batch: nothing of it is entered.
-    #[inline]
-    pub(crate) fn begin(&mut self) {
-        self.entered = Entered { first: self.free, count: 0 };
-    }
-
-    /// Enters a checked request into the [`Requests::vacant`] slot. [`Requests::post_entered`] follows.
+    /// Enters a checked request. [`Requests::post_entered`] follows.
+    ///
+    /// # Errors
+    /// There is no slot for it: [`Requests::enter_growing`] makes one.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, at: u32, request: Request, claim: Claim, now: Nanos) {
-        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+    pub(crate) fn enter(&mut self, request: Request, claim: Claim, now: Nanos) -> Result<(), Request> {
+        let Some(slot) = self.slots.get_mut(self.free as usize) else { return Err(request) };
         debug_assert_eq!(slot.state, State::Free);
-        if self.entered.count == 0 {
-            // The first slot of all may just have been made.
-            self.entered.first = at;
-        }
-        self.entered.count += 1;
         self.free = slot.next;
         self.urgent += u32::from(request.urgent);
         slot.fill(request, claim, now);
+        Ok(())
+    }
+
+    /// The same where the book has to grow first. The request, if it cannot.
+    #[cold]
+    pub(crate) fn enter_growing(&mut self, request: Request, claim: Claim, now: Nanos) -> Option<Request> {
+        if self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
     }
 
     /// Posts the batch that was entered, as far as nothing waits before it, each request is one part, and `post` takes it. The
-    /// rest waits. At most `most` parts may be in flight: what the queue's inbox holds. How many commands were posted.
+    /// rest waits. At most `most` parts may be in flight: what the queue's inbox holds. How many commands were posted, and the
+    /// class of the last request.
+    ///
+    /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
-    pub(crate) fn post_entered(&mut self, post: &mut impl Post, now: Nanos, most: u32) -> u32 {
-        let Entered { first, count } = self.entered;
-        self.entered.count = 0;
+    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> (u32, Option<Class>) {
         let room = if self.waiting.is_empty() { most.saturating_sub(self.posted) } else { 0 };
-        let (mut at, mut done) = (first, 0);
-        let (whole, part) = (self.whole, self.first);
-        while done < count.min(room) {
+        let (mut at, mut last, mut done) = (self.entered, NONE, 0);
+        let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
+        while at != end && done < room {
             let Some(slot) = self.slots.get(at as usize) else { break };
-            let token = Token(if slot.is_plain() { whole } else { part } | u64::from(at) << 32);
             let Some(part) = slot.only_part() else { break };
-            if !post.post(&part, token, now) {
+            if !post.post(&part, Token(tokens | u64::from(at) << 32), now) {
                 break;
             }
-            at = slot.next;
+            (last, at) = (at, slot.next);
             done += 1;
         }
-        self.open += count;
+        self.open += done;
         self.posted += done;
-        if done < count { done + self.let_wait(at, count - done, post, now, most) } else { done }
+        self.entered = at;
+        if at != self.free {
+            last = self.let_wait();
+            let posted = self.posted;
+            self.post_waiting(post, now, most);
+            done += self.posted - posted;
+        }
+        (done, self.slots.get(last as usize).map(Slot::class))
     }
 
-    /// What of the batch could not be posted as a whole waits, from slot `at` on; its parts are posted as far as they can be.
+    /// What of the batch could not be posted as a whole waits. The slot of the last.
     #[cold]
     #[inline(never)]
-    fn let_wait(&mut self, mut at: u32, count: u32, post: &mut impl Post, now: Nanos, most: u32) -> u32 {
-        let posted = self.posted;
-        for _ in 0..count {
-            let Some(slot) = self.slots.get_mut(at as usize) else { break };
+    fn let_wait(&mut self) -> u32 {
+        let mut last = self.entered;
+        while self.entered != self.free {
+            last = self.entered;
+            let Some(slot) = self.slots.get_mut(last as usize) else { break };
             let parts = slot.parts(0, slot.blocks);
             if let State::Open { left, .. } = &mut slot.state {
                 *left = parts;
             }
-            self.waiting.push_back(Waiting { slot: at, from: 0, blocks: slot.blocks });
-            at = slot.next;
+            self.waiting.push_back(Waiting { slot: last, from: 0, blocks: slot.blocks });
+            self.open += 1;
+            self.entered = slot.next;
         }
-        self.post_waiting(post, now, most);
-        self.posted - posted
+        last
     }
 
     /// Posts what waits, in order, as long as `post` takes it.
@@ -395,11 +398,6 @@ impl Requests {
                 None
             }
         }
-    }
-
-    /// The class of a request, for the policy.
-    pub(crate) fn class(&self, at: u32) -> Option<Class> {
-        self.slots.get(at as usize).map(Slot::class)
     }
 
     /// The policy's record of a part that is about to end.

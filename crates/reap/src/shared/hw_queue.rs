@@ -12,7 +12,7 @@ use std::sync::atomic::fence;
 use completion::{Batch, WEIGHT};
 use driver::Completed;
 use handover::{Bell, LookRole, SleeperId};
-use units::Nanos;
+use units::{Class, Nanos};
 
 use super::book::{Claim, Requests};
 use super::drain::Drain;
@@ -109,32 +109,33 @@ impl HwQueue {
     ) -> Submitted {
         let urgent = book.urgent();
         let breaks = BreaksOff { queue: self, me, now, book };
-        let (last, refused) = enter(breaks.book, now, claim, requests, check);
+        let refused = enter(breaks.book, now, claim, requests, check);
         std::mem::forget(breaks);
-        let commands = self.post(me, book, now, commit);
-        let urgent = (book.urgent() - urgent).min(commands);
-        let class = last.and_then(|last| book.class(last));
+        let urgent = book.urgent() - urgent;
+        let (commands, class) = self.post(me, book, (claim == Claim::Batch && urgent == 0, commit), now);
+        let urgent = urgent.min(commands);
         Submitted { batch: Batch { commands, urgent, in_flight: book.open(), class }, refused }
     }
 
-    /// Posts what has been entered into the book of `me`. How many commands that were.
+    /// Posts what has been entered into the book of `me`, `plain` requests or not. How many commands that were, and the
+    /// class of the last request.
     #[inline]
-    fn post(&self, me: u8, book: &mut Requests, now: Nanos, commit: bool) -> u32 {
+    fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
-        let commands = if first {
+        let posted = if first {
             let mut lane = self.lane.lock();
-            let commands = book.post_entered(&mut lane, now, self.most());
+            let posted = book.post_entered(&mut lane, plain, now, self.most());
             if commit {
                 lane.commit();
             }
-            commands
+            posted
         } else {
-            book.post_entered(&mut NotNow, now, 0)
+            book.post_entered(&mut NotNow, plain, now, 0)
         };
         if book.is_waiting() {
             self.leave_waiting(me, book, now, first);
         }
-        commands
+        posted
     }
 
     /// Whether `me` may post at once: nobody stands in line before it, and the controller is not given up.
@@ -279,8 +280,8 @@ impl HwQueue {
     }
 }
 
-/// Enters what the application's iterator yields, until one is refused. The slot of the last that was entered. A function of its
-/// own, so that the book is known to be nobody else's meanwhile: it saves four instructions a request.
+/// Enters what the application's iterator yields, until one is refused. A function of its own, so that the book is known to be
+/// nobody else's meanwhile: it saves four instructions a request.
 #[inline(always)]
 fn enter(
     book: &mut Requests,
@@ -288,22 +289,20 @@ fn enter(
     claim: Claim,
     requests: impl IntoIterator<Item = Request>,
     check: impl Fn(&Request) -> Result<(), Refused>,
-) -> (Option<u32>, Option<Box<(Refused, Request)>>) {
+) -> Option<Box<(Refused, Request)>> {
     book.begin();
-    let mut last = None;
-    let mut requests = requests.into_iter();
-    loop {
-        // Before there is a request: nothing that may fail lies between taking one and entering it, so it is taken
-        // apart on the way instead of being laid down.
-        let vacant = book.vacant();
-        let Some(request) = requests.next() else { return (last, None) };
+    for request in requests {
         if let Err(why) = check(&request) {
-            return (last, Some(refusal(why, request)));
+            return Some(refusal(why, request));
         }
-        let Some(at) = vacant else { return (last, Some(refusal(Refused::TooMany, request))) };
-        book.enter(at, request, claim, now);
-        last = Some(at);
+        // A request is taken apart on its way into the book, and laid down only where that has to grow.
+        if let Err(request) = book.enter(request, claim, now)
+            && let Some(request) = book.enter_growing(request, claim, now)
+        {
+            return Some(refusal(Refused::TooMany, request));
+        }
     }
+    None
 }
 
 /// Dropped where the caller's iterator panics, in the middle of a batch.
@@ -317,7 +316,7 @@ struct BreaksOff<'a> {
 impl Drop for BreaksOff<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.queue.post(self.me, self.book, self.now, true);
+        self.queue.post(self.me, self.book, (false, true), self.now);
     }
 }
 

@@ -75,7 +75,11 @@ pub(super) struct Slot {
     splitter: Splitter,
     /// Blocks in all; 0 for a Flush.
     pub blocks: u32,
+    /// Bytes in all.
+    bytes: u32,
     lba: u64,
+    /// Bus address of the buffer.
+    addr: u64,
     tag: u64,
     submitted_at: Nanos,
     buf: Option<Lent>,
@@ -95,7 +99,9 @@ impl Slot {
             nsid: Nsid(0),
             splitter: Splitter::default(),
             blocks: 0,
+            bytes: 0,
             lba: 0,
+            addr: 0,
             tag: 0,
             submitted_at: Nanos::ZERO,
             buf: None,
@@ -110,24 +116,21 @@ impl Slot {
         let (nsid, splitter) = (namespace.nsid(), namespace.splitter());
         (self.op, self.fua, self.urgent) = (op, fua, urgent);
         (self.nsid, self.splitter) = (nsid, splitter);
-        // A pool, and so a buffer, has fewer than 2^32 blocks.
-        (self.lba, self.blocks) = (lba, (bytes >> splitter.block_log2()) as u32);
+        let buf = buf.map(hw::DmaBuf::lend);
+        self.addr = buf.as_ref().map_or(0, Lent::addr);
+        // A pool, and so a buffer, has fewer than 2^32 blocks; a request that is one part has fewer bytes.
+        (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
         // A free slot has no buffer: nothing to drop.
-        std::mem::forget(std::mem::replace(&mut self.buf, buf.map(hw::DmaBuf::lend)));
+        std::mem::forget(std::mem::replace(&mut self.buf, buf));
         self.state = State::Open { claim, left: 1 };
-    }
-
-    /// Whether a batch claims it, and nobody waits for it in particular.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        matches!(self.state, State::Open { claim: Claim::Batch, .. }) && !self.urgent
     }
 
     /// All of it, if that is one part.
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part> {
-        self.splitter.fits_one(self.lba, self.blocks).then(|| self.of(0, self.blocks))
+        let Slot { op, fua, nsid, lba, blocks, addr, bytes, .. } = *self;
+        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes })
     }
 
     /// What has gone wrong, to be added to.
@@ -183,18 +186,10 @@ impl Slot {
     }
 
     /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
-    #[inline]
     pub fn part(&self, from: u32, left: u32) -> Part {
-        let blocks = self.splitter.split(self.lba + u64::from(from), left).next().map_or(0, |part| part.blocks);
-        self.of(from, blocks)
-    }
-
-    /// `blocks` blocks from block `from` of the request on.
-    #[inline(always)]
-    fn of(&self, from: u32, blocks: u32) -> Part {
-        let log2 = self.splitter.block_log2();
-        let addr = self.buf.as_ref().map_or(0, Lent::addr) + (u64::from(from) << log2);
-        let (lba, bytes) = (self.lba + u64::from(from), blocks << log2);
-        Part { op: self.op, fua: self.fua, nsid: self.nsid, lba, blocks, addr, bytes }
+        let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
+        let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
+        let addr = self.addr + (u64::from(from) << log2);
+        Part { op: self.op, fua: self.fua, nsid: self.nsid, lba: first, blocks, addr, bytes: blocks << log2 }
     }
 }

@@ -46,14 +46,15 @@ impl Bench {
         let buf = self.pool.alloc(blocks as usize * 512).unwrap();
         let request = Request::read(&namespace(boundary), lba, buf);
         request.check().unwrap();
-        let at = self.book.vacant().unwrap();
-        self.book.enter(at, request, Claim::Batch, Nanos(1));
+        if let Err(request) = self.book.enter(request, Claim::Batch, Nanos(1)) {
+            assert!(self.book.enter_growing(request, Claim::Batch, Nanos(1)).is_none());
+        }
     }
 
     /// Posts what was entered, with `tags` tags; what was posted.
     fn post_entered(&mut self, tags: usize) -> Vec<(Part, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
-        let posted = self.book.post_entered(&mut room, Nanos(1), 64);
+        let (posted, _) = self.book.post_entered(&mut room, true, Nanos(1), 64);
         assert_eq!(posted as usize, room.posted.len());
         room.posted
     }

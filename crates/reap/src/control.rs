@@ -162,6 +162,7 @@ impl Keeper {
     /// Takes what the admin queue has and steps the state machine at work.
     pub(crate) fn turn(&mut self, now: Nanos) -> Turn {
         self.take_replies(now);
+        self.take_answers(now);
         let until = match self.life {
             Life::BringingUp(..) => self.bring_up(now),
             Life::Live(_) => self.live(now),
@@ -170,7 +171,7 @@ impl Keeper {
         };
         match self.life {
             Life::Ended => Turn::Ended,
-            _ => Turn::Until(until),
+            _ => Turn::Until(until.min(self.link.properties().next_answer())),
         }
     }
 
@@ -197,6 +198,17 @@ impl Keeper {
         }
         if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
             recovery.violated(violation);
+        }
+    }
+
+    fn take_answers(&mut self, now: Nanos) {
+        for (ticket, answer) in self.link.properties().answers(now) {
+            match &mut self.life {
+                Life::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
+                Life::Live(recovery) => recovery.answered(ticket, answer),
+                Life::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
+                Life::Ended => {}
+            }
         }
     }
 
@@ -279,7 +291,7 @@ impl Keeper {
                 self.watch.look(&queue.pair, now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };
-            let ask = recovery.step(now, self.link.registers(), &self.watch);
+            let ask = recovery.step(now, self.link.properties(), &self.watch);
             match ask {
                 RecoveryAsk::Wait { until: next } => {
                     let watching = recovery.is_watching();
@@ -320,7 +332,7 @@ impl Keeper {
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         loop {
             let Life::ShuttingDown(shutdown, _) = &mut self.life else { return now };
-            match shutdown.step(now, self.link.registers()) {
+            match shutdown.step(now, self.link.properties()) {
                 ShutdownAsk::Wait { until } => return until,
                 ShutdownAsk::Admin(command) => self.post(command, now),
                 ShutdownAsk::Stopped => self.end(),

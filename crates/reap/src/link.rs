@@ -7,6 +7,7 @@ mod embedded;
 mod faults;
 mod media;
 pub(crate) mod profile;
+mod properties;
 mod runner;
 mod stamps;
 
@@ -24,6 +25,7 @@ use crate::error::OpenError;
 use crate::multipath::Seat;
 use crate::uri::DeviceUri;
 use embedded::Attachment;
+use properties::HostProperties;
 use runner::Runner;
 
 /// log2 of the doorbell stride in bytes (CAP.DSTRD is two less): no two doorbells share a cache line.
@@ -34,6 +36,7 @@ pub(crate) struct Link {
     pool: DmaPool,
     vectors: Arc<Vectors>,
     bells: Bells,
+    properties: HostProperties,
     attachment: Arc<Attachment>,
     profile: Profile,
     seat: Option<Seat>,
@@ -41,6 +44,7 @@ pub(crate) struct Link {
 }
 
 /// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+#[derive(Clone)]
 pub(crate) struct Bells {
     bar: Arc<Bar>,
     runner: Arc<Runner>,
@@ -71,7 +75,9 @@ impl Link {
         let profile = uri.load_profile()?;
         let host = embedded::Host { pool: &pool, bar: &bar, vectors: &vectors };
         let attachment = embedded::attach(uri, options, &profile, host, &runner, member)?;
-        Ok(Link { pool, vectors, bells: Bells { bar, runner }, attachment, profile, seat, number: Link::next_number() })
+        let bells = Bells { bar, runner };
+        let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
+        Ok(Link { pool, vectors, bells, properties, attachment, profile, seat, number: Link::next_number() })
     }
 
     /// A number that nothing else that has namespaces has.
@@ -125,9 +131,9 @@ impl Link {
         &self.bells
     }
 
-    /// Registers, for the host.
-    pub(crate) fn registers(&self) -> &Bells {
-        &self.bells
+    /// Properties, for whoever looks after the controller.
+    pub(crate) fn properties(&self) -> &HostProperties {
+        &self.properties
     }
 
     /// Time that the device spent on sending messages: what the host's notifications cost somebody else.

@@ -30,7 +30,9 @@ pub struct DeviceUri {
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
     pub alloc_limit: Option<u64>,
-    /// `seed=`: of the profile's random service times.
+    /// `properties=`: `now`, or `late`: properties are read and written some time after they were asked for, as over fabrics.
+    pub late_properties: bool,
+    /// `seed=`: of the profile's random service times, and of late properties.
     pub seed: u64,
 }
 
@@ -63,7 +65,7 @@ pub struct UriError {
     pub what: String,
 }
 
-const KEYS: [&str; 9] = ["profile", "lba", "namespaces", "queues", "vectors", "entries", "alloc", "seed", "size"];
+const KEYS: [&str; 10] = ["profile", "lba", "namespaces", "queues", "vectors", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -134,6 +136,7 @@ impl DeviceUri {
             vectors: 65,
             entries: 1024,
             alloc_limit: None,
+            late_properties: false,
             seed: 1,
         }
     }
@@ -147,6 +150,7 @@ impl DeviceUri {
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
+            "properties" => self.late_properties = one_of(key, value, ["now", "late"])? == "late",
             "seed" => self.seed = within(key, value, 0, u64::MAX)?,
             "size" => match &mut self.backing {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
@@ -239,6 +243,10 @@ fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
 
 fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
     value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
+}
+
+fn one_of<'a>(key: &str, value: &'a str, [a, b]: [&str; 2]) -> Result<&'a str, String> {
+    if [a, b].contains(&value) { Ok(value) } else { Err(format!("`{key}={value}`: expected `{a}` or `{b}`")) }
 }
 
 /// Undoes percent-encoding, so that a path may contain `?` and `&`.

@@ -213,18 +213,8 @@ impl Bringup {
                 return Ok(Some(BringupAsk::Admin(self.build(command))));
             }
             State::Command { deadline: Some(deadline), .. } => {
-                let (deadline, pace) = (*deadline, Pace { timeout, every: Patience::LONGEST });
-                let (csts, until) = self.pulse.feel(now, pace, properties).map_err(Halt::Failed)?;
-                csts.inspect(|&csts| self.asking.see_status(csts));
-                if csts.is_some_and(Csts::is_gone) {
-                    self.fail(BringupCause::Gone);
-                } else if csts.is_some_and(|csts| csts.cfs()) {
-                    self.fail(BringupCause::Fatal);
-                } else if now >= deadline {
-                    self.fail(BringupCause::NoReply { waited: timeout });
-                } else {
-                    return Ok(Some(BringupAsk::Wait { until: until.min(deadline) }));
-                }
+                let deadline = *deadline;
+                return self.await_reply(now, deadline, properties);
             }
             State::Rings(n) => {
                 let n = *n;
@@ -275,6 +265,23 @@ impl Bringup {
         round.set(Property::Cc, cc.with_en(true).into_bits())?;
         self.state = State::Enabled(Patience::new(now, self.ready_timeout));
         Ok(())
+    }
+
+    /// Nothing but the reply is waited for, unless the controller breaks meanwhile.
+    fn await_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, Halt> {
+        let timeout = self.config.admin_timeout;
+        let (csts, until) = self.pulse.feel(now, Pace { timeout, every: Patience::LONGEST }, properties).map_err(Halt::Failed)?;
+        csts.inspect(|&csts| self.asking.see_status(csts));
+        if csts.is_some_and(Csts::is_gone) {
+            self.fail(BringupCause::Gone);
+        } else if csts.is_some_and(|csts| csts.cfs()) {
+            self.fail(BringupCause::Fatal);
+        } else if now >= deadline {
+            self.fail(BringupCause::NoReply { waited: timeout });
+        } else {
+            return Ok(Some(BringupAsk::Wait { until: until.min(deadline) }));
+        }
+        Ok(None)
     }
 
     fn build(&self, command: Command) -> AdminCommand {

@@ -1,6 +1,6 @@
 //! Bring-up: from whatever state a controller is in to one whose namespaces are known and whose I/O queues exist, by the
 //! sequence of the specification (Base 3.5.1). A state machine without I/O: it is stepped with the time and the
-//! registers, and asks its executor for everything else.
+//! controller's properties, and asks its executor for everything else.
 
 mod inventory;
 mod outcome;
@@ -8,12 +8,13 @@ mod outcome;
 use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns};
 use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
 use nvme::prp::Dptr;
-use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
-use nvme::{Cqe, Nsid, QueueId, Registers, Sqe, Vector};
+use nvme::regs::{Aqa, Cap, Cc, Csts, Version};
+use nvme::{Cqe, Nsid, QueueId, Sqe, Vector};
 use units::Nanos;
 
-use crate::stop::{Patience, RegisterValues, Stop, Stopping, ready_timeout};
-use crate::{AdminCommand, AdminReply, Limits, QueueSizes};
+use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
+use crate::stop::{Patience, Stop, Stopping, ready_timeout};
+use crate::{AdminCommand, AdminReply, Answer, Limits, QueueSizes, Ticket};
 pub use inventory::{Inventory, Model, Subsystem};
 pub use outcome::{BringupCause, BringupError, BringupPhase};
 
@@ -67,7 +68,7 @@ pub struct QueueLayout {
 /// What bring-up asks of its executor. Each is to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BringupAsk {
-    /// Step again when the reply has come, and at `until` at the latest.
+    /// Step again when the reply or the answer has come, and at `until` at the latest.
     Wait {
         /// When.
         until: Nanos,
@@ -97,13 +98,16 @@ pub struct Bringup {
     inventory: Inventory,
     /// Namespaces to ask about.
     found: Vec<Nsid>,
-    registers: RegisterValues,
+    asking: Asking,
+    /// While a command is out.
+    pulse: Pulse,
 }
 
 #[derive(Clone, Debug)]
 enum State {
     Start,
     Stopping(Stop),
+    Enabling,
     Enabled(Patience),
     /// To be posted, then waiting for the reply.
     Command {
@@ -144,14 +148,29 @@ const MOST_NAMESPACES: usize = 16_384;
 impl Bringup {
     /// From the start.
     pub fn new(config: BringupConfig) -> Bringup {
-        let registers = RegisterValues::default();
-        Bringup { config, state: State::Start, ready_timeout: Nanos::ZERO, inventory: Inventory::default(), found: Vec::new(), registers }
+        Bringup {
+            config,
+            state: State::Start,
+            ready_timeout: Nanos::ZERO,
+            inventory: Inventory::default(),
+            found: Vec::new(),
+            asking: Asking::default(),
+            pulse: Pulse::default(),
+        }
     }
 
     /// Goes on as far as it can.
-    pub fn step(&mut self, now: Nanos, registers: &impl Registers) -> BringupAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         loop {
-            let asked = self.advance(now, registers);
+            let asked = match self.advance(now, properties) {
+                Err(Halt::Wait(until)) => return BringupAsk::Wait { until },
+                Err(Halt::Failed(error)) => {
+                    self.fail(BringupCause::Property(error));
+                    None
+                }
+                Ok(asked) => asked,
+            };
+            self.asking.end_round();
             if let State::Failed(error) = &self.state {
                 return BringupAsk::Failed(error.clone());
             }
@@ -162,87 +181,107 @@ impl Bringup {
     }
 
     /// One transition; an answer if the executor has something to do.
-    fn advance(&mut self, now: Nanos, registers: &impl Registers) -> Option<BringupAsk> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, Halt> {
+        let timeout = self.config.admin_timeout;
+        let mut round = self.asking.round(now, timeout, properties);
         match &mut self.state {
-            State::Start => self.start(now, registers),
-            State::Stopping(stop) => match stop.step(now, registers) {
-                Stopping::Wait(until) => return Some(BringupAsk::Wait { until }),
-                Stopping::Stopped => self.enable(now, registers),
-                Stopping::Stuck(waited) => self.fail(registers, BringupCause::NotStopped { waited }),
-                Stopping::Gone => self.fail(registers, BringupCause::Gone),
+            State::Start => self.start(now, properties)?,
+            State::Stopping(stop) => match stop.step(&mut round) {
+                Stopping::Again => {}
+                Stopping::Wait(until) => return Err(Halt::Wait(until)),
+                Stopping::Stopped => self.state = State::Enabling,
+                Stopping::Stuck(waited) => self.fail(BringupCause::NotStopped { waited }),
+                Stopping::Gone => self.fail(BringupCause::Gone),
+                Stopping::Failed(error) => return Err(Halt::Failed(error)),
             },
+            State::Enabling => self.enable(now, properties)?,
             State::Enabled(patience) => {
-                let csts = Csts::from_bits(registers.read32(regs::CSTS));
+                let csts = Csts::from_bits(round.get32(Property::Csts)?);
                 match (csts.is_gone(), csts.cfs(), csts.rdy()) {
-                    (true, ..) => self.fail(registers, BringupCause::Gone),
-                    (_, true, _) => self.fail(registers, BringupCause::Fatal),
-                    (_, _, true) => self.state = State::Command { command: Command::Controller, deadline: None },
+                    (true, ..) => self.fail(BringupCause::Gone),
+                    (_, true, _) => self.fail(BringupCause::Fatal),
+                    (_, _, true) => self.state = to_post(Command::Controller),
                     _ => match patience.next(now) {
-                        Ok(until) => return Some(BringupAsk::Wait { until }),
-                        Err(waited) => self.fail(registers, BringupCause::NotReady { waited }),
+                        Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
+                        Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
                 }
             }
             State::Command { command, deadline: deadline @ None } => {
                 let command = *command;
-                *deadline = Some(now + self.config.admin_timeout);
-                self.registers = RegisterValues::read(registers);
-                return Some(BringupAsk::Admin(self.build(command)));
+                *deadline = Some(now + timeout);
+                return Ok(Some(BringupAsk::Admin(self.build(command))));
             }
             State::Command { deadline: Some(deadline), .. } => {
-                let (deadline, csts) = (*deadline, Csts::from_bits(registers.read32(regs::CSTS)));
-                self.registers = RegisterValues::read(registers);
-                if csts.is_gone() {
-                    self.fail(registers, BringupCause::Gone);
-                } else if csts.cfs() {
-                    self.fail(registers, BringupCause::Fatal);
-                } else if now >= deadline {
-                    self.fail(registers, BringupCause::NoReply { waited: self.config.admin_timeout });
-                } else {
-                    return Some(BringupAsk::Wait { until: deadline });
-                }
+                let deadline = *deadline;
+                return self.await_reply(now, deadline, properties);
             }
             State::Rings(n) => {
                 let n = *n;
                 match self.inventory.queues.get(n) {
-                    Some(layout) => return Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes }),
+                    Some(layout) => return Ok(Some(BringupAsk::Rings { id: layout.id, sizes: layout.sizes })),
                     None => self.state = State::Ready,
                 }
             }
-            State::Ready => return Some(BringupAsk::Ready(Box::new(self.inventory.clone()))),
+            State::Ready => return Ok(Some(BringupAsk::Ready(Box::new(self.inventory.clone())))),
             State::Failed(_) => {}
         }
-        None
+        Ok(None)
     }
 
-    fn start(&mut self, now: Nanos, registers: &impl Registers) {
-        let cap = Cap::from_bits(registers.read64(regs::CAP));
-        if cap.into_bits() == u64::MAX || Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {
-            return self.fail(registers, BringupCause::Gone);
+    fn start(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
+        let mut round = self.asking.round(now, self.config.admin_timeout, properties);
+        let cap = Cap::from_bits(round.get64(Property::Cap)?);
+        if cap.into_bits() == u64::MAX || Csts::from_bits(round.get32(Property::Csts)?).is_gone() {
+            self.fail(BringupCause::Gone);
+            return Ok(());
         }
         if let Err(unusable) = Limits::check_cap(cap) {
-            return self.fail(registers, BringupCause::Unusable(unusable));
+            self.fail(BringupCause::Unusable(unusable));
+            return Ok(());
         }
         if self.config.admin_sizes.sq_entries.max(self.config.admin_sizes.cq_entries) > Aqa::MAX_ENTRIES {
-            return self.fail(registers, BringupCause::AdminQueueTooLarge { most: Aqa::MAX_ENTRIES });
+            self.fail(BringupCause::AdminQueueTooLarge { most: Aqa::MAX_ENTRIES });
+            return Ok(());
         }
-        self.inventory = Inventory { cap, version: Version::from_bits(registers.read32(regs::VS)), ..Inventory::default() };
-        self.ready_timeout = ready_timeout(registers, cap);
-        self.state = State::Stopping(Stop::new(now, self.ready_timeout));
+        let version = Version::from_bits(round.get32(Property::Vs)?);
+        self.ready_timeout = ready_timeout(&mut round, cap)?;
+        self.inventory = Inventory { cap, version, ..Inventory::default() };
+        self.state = State::Stopping(Stop::within(now, self.ready_timeout));
+        Ok(())
     }
 
-    fn enable(&mut self, now: Nanos, registers: &impl Registers) {
+    fn enable(&mut self, now: Nanos, properties: &impl Properties) -> Result<(), Halt> {
+        let mut round = self.asking.round(now, self.config.admin_timeout, properties);
         let sizes = self.config.admin_sizes;
-        registers.write32(regs::AQA, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits());
-        registers.write64(regs::ASQ, self.config.admin_sq);
-        registers.write64(regs::ACQ, self.config.admin_cq);
+        round.set(Property::Aqa, Aqa::of(sizes.sq_entries, sizes.cq_entries).into_bits())?;
+        round.set(Property::Asq, self.config.admin_sq)?;
+        round.set(Property::Acq, self.config.admin_cq)?;
         let css = if self.inventory.cap.css() & Cap::CSS_NVM != 0 { Cc::CSS_NVM } else { Cc::CSS_ALL };
         let cc = Cc::new().with_css(css).with_mps(0).with_ams(Cc::AMS_ROUND_ROBIN);
         let cc = cc.with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
         // CSS, MPS and AMS may change while EN is 0 only (Base 3.1.4.5).
-        registers.write32(regs::CC, cc.into_bits());
-        registers.write32(regs::CC, cc.with_en(true).into_bits());
+        round.set(Property::Cc, cc.into_bits())?;
+        round.set(Property::Cc, cc.with_en(true).into_bits())?;
         self.state = State::Enabled(Patience::new(now, self.ready_timeout));
+        Ok(())
+    }
+
+    /// Nothing but the reply is waited for, unless the controller breaks meanwhile.
+    fn await_reply(&mut self, now: Nanos, deadline: Nanos, properties: &impl Properties) -> Result<Option<BringupAsk>, Halt> {
+        let timeout = self.config.admin_timeout;
+        let (csts, until) = self.pulse.feel(now, Pace { timeout, every: Patience::LONGEST }, properties).map_err(Halt::Failed)?;
+        csts.inspect(|&csts| self.asking.see_status(csts));
+        if csts.is_some_and(Csts::is_gone) {
+            self.fail(BringupCause::Gone);
+        } else if csts.is_some_and(|csts| csts.cfs()) {
+            self.fail(BringupCause::Fatal);
+        } else if now >= deadline {
+            self.fail(BringupCause::NoReply { waited: timeout });
+        } else {
+            return Ok(Some(BringupAsk::Wait { until: until.min(deadline) }));
+        }
+        Ok(None)
     }
 
     fn build(&self, command: Command) -> AdminCommand {
@@ -282,6 +321,12 @@ impl Bringup {
         }
     }
 
+    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        self.asking.answered(ticket, answer);
+        self.pulse.answered(ticket, answer);
+    }
+
     /// The memory of the queue pair that was asked for.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let State::Rings(n) = self.state
@@ -307,13 +352,12 @@ impl Bringup {
     }
 
     /// Whatever is wrong: where, what, and what the registers said.
-    fn fail(&mut self, registers: &impl Registers, cause: BringupCause) {
-        self.registers = RegisterValues::read(registers);
+    fn fail(&mut self, cause: BringupCause) {
         self.state = State::Failed(self.error(cause));
     }
 
     fn error(&self, cause: BringupCause) -> BringupError {
-        BringupError { phase: self.phase(), cause, registers: self.registers }
+        BringupError { phase: self.phase(), cause, registers: self.asking.seen() }
     }
 
     /// Where it stands.
@@ -321,7 +365,7 @@ impl Bringup {
         match &self.state {
             State::Start => BringupPhase::Capabilities,
             State::Stopping(_) => BringupPhase::Disable,
-            State::Enabled(_) => BringupPhase::Enable,
+            State::Enabling | State::Enabled(_) => BringupPhase::Enable,
             State::Command { command, .. } => match *command {
                 Command::Controller => BringupPhase::IdentifyController,
                 Command::NvmController => BringupPhase::IdentifyCommandSet,

@@ -1,5 +1,5 @@
 //! The host side of NVMe as state machines: queue pairs and their command table, bring-up, time-outs, abort, reset,
-//! recovery. No clock, no thread, no I/O: time, registers and ring memory come from the caller.
+//! recovery. No clock, no thread, no I/O: time, properties and ring memory come from the caller.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -9,6 +9,7 @@ mod events;
 mod ledger;
 mod limits;
 pub mod multipath;
+mod properties;
 mod queue_pair;
 mod recovery;
 mod shutdown;
@@ -24,7 +25,7 @@ pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use events::{Events, Reading};
 pub use ledger::{Command, Expired, Stage};
 pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
+pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};
 pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch};
 pub use shutdown::{Shutdown, ShutdownAsk, ShutdownError};
-pub use stop::RegisterValues;

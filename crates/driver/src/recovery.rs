@@ -9,13 +9,14 @@
 mod retry;
 mod watch;
 
-use nvme::regs::{self, Csts};
-use nvme::{QueueId, Registers, Sqe, admin};
+use nvme::{QueueId, Sqe, admin};
 use units::Nanos;
 
-use crate::stop::{Stop, Stopping, ready_timeout};
+use crate::properties::{Asking, Pace, Properties, Pulse};
+use crate::stop::{Stop, Stopping};
 use crate::{
-    AdminCommand, AdminReply, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, ProtocolViolation, QueueSizes, Stage,
+    AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, PropertyError,
+    ProtocolViolation, QueueSizes, Stage, Ticket,
 };
 pub use retry::{Fate, RetryPolicy};
 pub use watch::Watch;
@@ -25,7 +26,8 @@ pub use watch::Watch;
 pub struct RecoveryConfig {
     /// An I/O command older than this is aborted.
     pub command_timeout: Nanos,
-    /// One that is older by this much more leads to a reset. So does an admin command of this age.
+    /// One that is older by this much more leads to a reset. So does an admin command of this age, and so does a look at CSTS that is
+    /// not answered for so long.
     pub grace: Nanos,
     /// How often bring-up is tried after a reset before the controller is given up.
     pub attempts: u32,
@@ -36,7 +38,7 @@ pub struct RecoveryConfig {
     pub lost_patience: Nanos,
 }
 
-/// Between two looks at the registers of a controller that does not answer.
+/// Between two looks at the status of a controller that does not answer.
 const RETURN_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// Why the controller is reset.
@@ -67,12 +69,22 @@ pub enum ResetCause {
         /// CSTS.
         csts: u32,
     },
+    /// A look at CSTS failed.
+    #[error("the controller's status cannot be had: {0}")]
+    Property(#[from] PropertyError),
     /// The controller broke the protocol.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Somebody asked for it.
     #[error("a reset was asked for")]
     Asked,
+}
+
+impl ResetCause {
+    /// Whether the controller has left something unanswered, so that it may not answer a reset either.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, ResetCause::Unanswered { .. } | ResetCause::Property(PropertyError::NoAnswer { .. }))
+    }
 }
 
 /// The controller is given up. Every command has been taken back; whatever waits is to fail with this.
@@ -86,6 +98,14 @@ pub enum Dead {
     NotStopped {
         /// For how long.
         waited: Nanos,
+        /// Why it was to be stopped.
+        cause: ResetCause,
+    },
+    /// Nobody can say whether it stops. The buffers of its commands are leaked.
+    #[error("the controller cannot be stopped: {error} (reset because: {cause})")]
+    Property {
+        /// What it did not answer, or refused.
+        error: PropertyError,
         /// Why it was to be stopped.
         cause: ResetCause,
     },
@@ -160,6 +180,8 @@ pub struct Recovery {
     aborts: u32,
     /// Since when the controller has not answered, and is waited for.
     lost_since: Option<Nanos>,
+    /// For stopping.
+    asking: Asking,
     /// Attempts at bringing up since the last success, and what the last one said.
     attempts: u32,
     error: Option<BringupError>,
@@ -167,7 +189,7 @@ pub struct Recovery {
 
 #[derive(Clone, Debug)]
 enum State {
-    Watching,
+    Watching(Pulse),
     /// A reset is due; closing comes first.
     Due(ResetCause),
     Stopping {
@@ -178,6 +200,7 @@ enum State {
     Lost {
         cause: ResetCause,
         dead: Dead,
+        pulse: Pulse,
     },
     /// Stopped, and the commands have been taken back.
     Emptied {
@@ -195,13 +218,14 @@ impl Recovery {
     /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        Recovery { config, bringup, state: State::Watching, aborts_allowed, aborts: 0, lost_since: None, attempts: 0, error: None }
+        let (state, asking) = (State::Watching(Pulse::default()), Asking::default());
+        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, asking, attempts: 0, error: None }
     }
 
     /// Goes on as far as it can. `watch` has looked at every queue pair just now.
-    pub fn step(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> RecoveryAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> RecoveryAsk {
         loop {
-            if let Some(ask) = self.advance(now, registers, watch) {
+            if let Some(ask) = self.advance(now, properties, watch) {
                 return ask;
             }
         }
@@ -242,6 +266,16 @@ impl Recovery {
         }
     }
 
+    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        match &mut self.state {
+            State::Watching(pulse) | State::Lost { pulse, .. } => pulse.answered(ticket, answer),
+            State::Stopping { .. } => self.asking.answered(ticket, answer),
+            State::BringingUp { bringup, .. } => bringup.answered(ticket, answer),
+            State::Due(_) | State::Emptied { .. } | State::Dead(_) => {}
+        }
+    }
+
     /// The memory of a queue pair that was asked for.
     pub fn rings(&mut self, sq: u64, cq: u64) {
         if let State::BringingUp { bringup, .. } = &mut self.state {
@@ -251,20 +285,19 @@ impl Recovery {
 
     /// Whether the controller is in use: neither being reset nor given up.
     pub fn is_watching(&self) -> bool {
-        matches!(self.state, State::Watching)
+        matches!(self.state, State::Watching(_))
     }
 
-    fn advance(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> Option<RecoveryAsk> {
+    fn advance(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> Option<RecoveryAsk> {
         // Each arm puts back the state that is next.
-        match std::mem::replace(&mut self.state, State::Watching) {
-            State::Watching => return self.watch(now, registers, watch),
+        match std::mem::replace(&mut self.state, State::Watching(Pulse::default())) {
+            State::Watching(pulse) => return self.watch(now, properties, pulse, watch),
             State::Due(cause) => {
-                let cap = regs::Cap::from_bits(registers.read64(regs::CAP));
-                let stop = Stop::new(now, ready_timeout(registers, cap));
-                self.state = State::Stopping { cause: cause.clone(), stop };
+                self.state = State::Stopping { cause: cause.clone(), stop: Stop::Unknown };
                 return Some(RecoveryAsk::Close(cause));
             }
-            State::Stopping { cause, mut stop } => match stop.step(now, registers) {
+            State::Stopping { cause, mut stop } => match stop.step(&mut self.asking.round(now, self.bringup.admin_timeout, properties)) {
+                Stopping::Again => self.state = State::Stopping { cause, stop },
                 Stopping::Wait(until) => {
                     self.state = State::Stopping { cause, stop };
                     return Some(RecoveryAsk::Wait { until });
@@ -279,8 +312,12 @@ impl Recovery {
                     return self.lose(now, cause, dead);
                 }
                 Stopping::Gone => return self.lose(now, cause, Dead::Gone),
+                Stopping::Failed(error) => {
+                    let dead = Dead::Property { error, cause: cause.clone() };
+                    return self.lose(now, cause, dead);
+                }
             },
-            State::Lost { cause, dead } => return Some(self.wait_for_return(now, registers, cause, dead)),
+            State::Lost { cause, dead, pulse } => return Some(self.wait_for_return(now, properties, pulse, cause, dead)),
             State::Emptied { cause } => match self.error.take().filter(|_| self.attempts >= self.config.attempts) {
                 Some(error) => self.state = State::Dead(Dead::NotBroughtUp { cause, error }),
                 None => {
@@ -289,7 +326,7 @@ impl Recovery {
                 }
             },
             State::BringingUp { cause, mut bringup } => {
-                let asked = bringup.step(now, registers);
+                let asked = bringup.step(now, properties);
                 self.state = State::BringingUp { cause: cause.clone(), bringup };
                 return self.brought_up(asked, cause);
             }
@@ -308,7 +345,7 @@ impl Recovery {
             BringupAsk::Rings { id, sizes } => Some(RecoveryAsk::Rings { id, sizes }),
             BringupAsk::Ready(inventory) => {
                 self.attempts = 0;
-                self.state = State::Watching;
+                self.state = State::Watching(Pulse::default());
                 Some(RecoveryAsk::Restored(inventory))
             }
             BringupAsk::Failed(error) => {
@@ -326,27 +363,45 @@ impl Recovery {
             return Some(self.give_up(dead));
         }
         (self.attempts, self.error) = (0, None);
-        self.state = State::Lost { cause, dead: dead.clone() };
+        // Its status may well be had while another access is refused again and again.
+        let first = if matches!(dead, Dead::Property { .. }) { now + RETURN_INTERVAL } else { now };
+        self.state = State::Lost { cause, dead: dead.clone(), pulse: Pulse::from(first) };
         let said = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
         (!said).then_some(RecoveryAsk::Lost(dead))
     }
 
-    /// Once the registers can be read again the controller is stopped like any other.
-    fn wait_for_return(&mut self, now: Nanos, registers: &impl Registers, cause: ResetCause, dead: Dead) -> RecoveryAsk {
+    /// Once its status can be read again the controller is stopped like any other.
+    fn wait_for_return(
+        &mut self,
+        now: Nanos,
+        properties: &impl Properties,
+        mut pulse: Pulse,
+        cause: ResetCause,
+        dead: Dead,
+    ) -> RecoveryAsk {
         let over = self.lost_since.unwrap_or(now) + self.config.lost_patience;
         if now >= over {
             return self.give_up(dead);
         }
-        let csts = Csts::from_bits(registers.read32(regs::CSTS));
-        let until = (now + RETURN_INTERVAL).min(over);
-        self.state = match csts.is_gone() {
-            true => State::Lost { cause, dead },
-            false => {
-                let cap = regs::Cap::from_bits(registers.read64(regs::CAP));
-                State::Stopping { cause, stop: Stop::new(now, ready_timeout(registers, cap)) }
+        let again = now + RETURN_INTERVAL;
+        let until = match pulse.feel(now, self.pace(RETURN_INTERVAL), properties) {
+            Ok((Some(csts), _)) if !csts.is_gone() => {
+                self.state = State::Stopping { cause, stop: Stop::Unknown };
+                return RecoveryAsk::Wait { until: now };
+            }
+            Ok((Some(_), _)) => again,
+            Ok((None, until)) => until,
+            Err(_) => {
+                pulse = Pulse::from(again);
+                again
             }
         };
-        RecoveryAsk::Wait { until: if csts.is_gone() { until } else { now } }
+        self.state = State::Lost { cause, dead, pulse };
+        RecoveryAsk::Wait { until: until.min(over) }
+    }
+
+    fn pace(&self, every: Nanos) -> Pace {
+        Pace { timeout: self.config.grace, every }
     }
 
     /// Nobody can say whether the controller still writes to memory.
@@ -356,18 +411,19 @@ impl Recovery {
         RecoveryAsk::Abandon(Buffers::Leaked)
     }
 
-    fn watch(&mut self, now: Nanos, registers: &impl Registers, watch: &Watch) -> Option<RecoveryAsk> {
-        let csts = Csts::from_bits(registers.read32(regs::CSTS));
-        let bits = csts.into_bits();
-        if csts.is_gone() {
-            self.state = State::Due(ResetCause::Gone);
-        } else if csts.cfs() {
-            self.state = State::Due(ResetCause::Fatal { csts: bits });
-        } else if !csts.rdy() {
-            self.state = State::Due(ResetCause::Stopped { csts: bits });
-        } else if let Some((queue, command)) = watch.overdue(now, &self.config) {
-            self.state = State::Due(ResetCause::Unanswered { queue, command, waited: now - command.posted_at });
-        }
+    fn watch(&mut self, now: Nanos, properties: &impl Properties, mut pulse: Pulse, watch: &Watch) -> Option<RecoveryAsk> {
+        let felt = pulse.feel(now, self.pace(self.config.health_interval), properties);
+        let next_look = felt.map_or(now, |(_, until)| until);
+        self.state = match felt.map(|(csts, _)| csts) {
+            Err(error) => State::Due(ResetCause::Property(error)),
+            Ok(Some(csts)) if csts.is_gone() => State::Due(ResetCause::Gone),
+            Ok(Some(csts)) if csts.cfs() => State::Due(ResetCause::Fatal { csts: csts.into_bits() }),
+            Ok(Some(csts)) if !csts.rdy() => State::Due(ResetCause::Stopped { csts: csts.into_bits() }),
+            Ok(_) => match watch.overdue(now, &self.config) {
+                Some((queue, command)) => State::Due(ResetCause::Unanswered { queue, command, waited: now - command.posted_at }),
+                None => State::Watching(pulse),
+            },
+        };
         if !self.is_watching() {
             return None;
         }
@@ -379,7 +435,7 @@ impl Recovery {
             let sqe = admin::Abort { sq: *queue, cid: expired.command.cid }.to_sqe();
             return Some(RecoveryAsk::Abort { queue: *queue, command: expired.command, sqe });
         }
-        let until = watch.next_event(now, &self.config).min(now + self.config.health_interval);
+        let until = watch.next_event(now, &self.config).min(now + self.config.health_interval).min(next_look);
         Some(RecoveryAsk::Wait { until })
     }
 }

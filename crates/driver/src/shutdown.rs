@@ -1,18 +1,19 @@
 //! Shutdown: the I/O queues are deleted, the controller is told, and then stopped (Base 3.6.1). A state machine like
-//! bring-up: stepped with the time and the registers.
+//! bring-up: stepped with the time and the controller's properties.
 
+use nvme::QueueId;
 use nvme::admin::{DeleteCq, DeleteSq};
-use nvme::regs::{self, Cc, Csts};
-use nvme::{QueueId, Registers};
+use nvme::regs::{Cc, Csts};
 use units::Nanos;
 
-use crate::stop::{Patience, RegisterValues, Stop, Stopping, ready_timeout};
-use crate::{AdminCommand, AdminReply, Inventory};
+use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
+use crate::stop::{Patience, Stop, Stopping};
+use crate::{AdminCommand, AdminReply, Answer, Inventory, PropertyError, RegisterValues, Ticket};
 
 /// What shutdown asks of its executor. Each is to be carried out before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShutdownAsk {
-    /// Step again when the reply has come, and at `until` at the latest.
+    /// Step again when the reply or the answer has come, and at `until` at the latest.
     Wait {
         /// When.
         until: Nanos,
@@ -36,7 +37,15 @@ pub enum ShutdownError {
     NotStopped {
         /// For how long.
         waited: Nanos,
-        /// The registers, as they were read last.
+        /// The registers, as they were seen last.
+        registers: RegisterValues,
+    },
+    /// A property could not be read or written.
+    #[error("{error}: the controller may still write to memory ({registers})")]
+    Property {
+        /// Which, and why.
+        error: PropertyError,
+        /// The registers, as they were seen last.
         registers: RegisterValues,
     },
 }
@@ -49,6 +58,9 @@ pub struct Shutdown {
     /// For the admin commands, and for CSTS.SHST.
     admin_timeout: Nanos,
     timeout: Nanos,
+    asking: Asking,
+    /// While a command is out.
+    pulse: Pulse,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +72,6 @@ enum State {
     },
     Notify,
     Notified(Patience),
-    Stop,
     Stopping(Stop),
     Stopped,
     Failed(ShutdownError),
@@ -74,67 +85,90 @@ impl Shutdown {
     pub fn new(inventory: &Inventory, admin_timeout: Nanos) -> Shutdown {
         let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
-        Shutdown { state: State::Delete { n: 0, deadline: None }, queues, admin_timeout, timeout }
+        let state = State::Delete { n: 0, deadline: None };
+        Shutdown { state, queues, admin_timeout, timeout, asking: Asking::default(), pulse: Pulse::default() }
     }
 
     /// Goes on as far as it can.
-    pub fn step(&mut self, now: Nanos, registers: &impl Registers) -> ShutdownAsk {
+    pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
         loop {
-            if let Some(ask) = self.advance(now, registers) {
+            let asked = match self.advance(now, properties) {
+                Err(Halt::Wait(until)) => return ShutdownAsk::Wait { until },
+                // Whatever comes before the stop is a courtesy.
+                Err(Halt::Failed(_)) => {
+                    self.state = State::Stopping(Stop::Unknown);
+                    None
+                }
+                Ok(asked) => asked,
+            };
+            self.asking.end_round();
+            if let Some(ask) = asked {
                 return ask;
             }
         }
     }
 
-    fn advance(&mut self, now: Nanos, registers: &impl Registers) -> Option<ShutdownAsk> {
-        let csts = Csts::from_bits(registers.read32(regs::CSTS));
-        if csts.is_gone() && !matches!(self.state, State::Stopped | State::Failed(_)) {
-            self.state = State::Failed(ShutdownError::Gone);
-        }
+    fn advance(&mut self, now: Nanos, properties: &impl Properties) -> Result<Option<ShutdownAsk>, Halt> {
+        let mut round = self.asking.round(now, self.admin_timeout, properties);
         match &mut self.state {
-            State::Delete { n, deadline } => {
-                // Each is a courtesy: a controller that does not answer is notified and stopped all the same.
-                let over = deadline.is_some_and(|deadline| now >= deadline) || csts.cfs() || !csts.rdy();
-                let Some(command) = delete(&self.queues, *n).filter(|_| !over) else {
+            State::Delete { deadline: None, .. } => {
+                let csts = Csts::from_bits(round.get32(Property::Csts)?);
+                return Ok(self.delete(now, csts));
+            }
+            State::Delete { deadline: Some(deadline), .. } => {
+                let (deadline, pace) = (*deadline, Pace { timeout: self.admin_timeout, every: Patience::LONGEST });
+                let (csts, until) = self.pulse.feel(now, pace, properties).map_err(Halt::Failed)?;
+                if csts.is_some_and(Csts::is_gone) {
+                    self.state = State::Failed(ShutdownError::Gone);
+                } else if now >= deadline || csts.is_some_and(|csts| csts.cfs() || !csts.rdy()) {
                     self.state = State::Notify;
-                    return None;
-                };
-                if let Some(until) = *deadline {
-                    return Some(ShutdownAsk::Wait { until });
+                } else {
+                    return Ok(Some(ShutdownAsk::Wait { until: until.min(deadline) }));
                 }
-                *deadline = Some(now + self.admin_timeout);
-                return Some(ShutdownAsk::Admin(command));
             }
             State::Notify => {
-                let cc = Cc::from_bits(registers.read32(regs::CC));
-                if cc.en() && csts.rdy() && !csts.cfs() {
-                    registers.write32(regs::CC, cc.with_shn(Cc::SHN_NORMAL).into_bits());
+                let csts = Csts::from_bits(round.get32(Property::Csts)?);
+                let cc = Cc::from_bits(round.get32(Property::Cc)?);
+                if !csts.is_gone() && cc.en() && csts.rdy() && !csts.cfs() {
+                    round.set(Property::Cc, cc.with_shn(Cc::SHN_NORMAL).into_bits())?;
                     self.state = State::Notified(Patience::new(now, self.timeout));
                 } else {
-                    self.state = State::Stop;
+                    self.state = State::Stopping(Stop::Unknown);
                 }
             }
-            State::Notified(patience) => match patience.next(now) {
-                Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Some(ShutdownAsk::Wait { until }),
-                _ => self.state = State::Stop,
-            },
-            State::Stop => {
-                let cap = regs::Cap::from_bits(registers.read64(regs::CAP));
-                self.state = State::Stopping(Stop::new(now, ready_timeout(registers, cap)));
+            State::Notified(patience) => {
+                let csts = Csts::from_bits(round.get32(Property::Csts)?);
+                match patience.next(now) {
+                    Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => return Ok(Some(ShutdownAsk::Wait { until })),
+                    _ => self.state = State::Stopping(Stop::Unknown),
+                }
             }
-            State::Stopping(stop) => match stop.step(now, registers) {
-                Stopping::Wait(until) => return Some(ShutdownAsk::Wait { until }),
+            State::Stopping(stop) => match stop.step(&mut round) {
+                Stopping::Again => {}
+                Stopping::Wait(until) => return Err(Halt::Wait(until)),
                 Stopping::Stopped => self.state = State::Stopped,
                 Stopping::Stuck(waited) => {
-                    let registers = RegisterValues::read(registers);
-                    self.state = State::Failed(ShutdownError::NotStopped { waited, registers });
+                    self.state = State::Failed(ShutdownError::NotStopped { waited, registers: self.asking.seen() });
                 }
                 Stopping::Gone => self.state = State::Failed(ShutdownError::Gone),
+                Stopping::Failed(error) => self.state = State::Failed(ShutdownError::Property { error, registers: self.asking.seen() }),
             },
-            State::Stopped => return Some(ShutdownAsk::Stopped),
-            State::Failed(error) => return Some(ShutdownAsk::Failed(*error)),
+            State::Stopped => return Ok(Some(ShutdownAsk::Stopped)),
+            State::Failed(error) => return Ok(Some(ShutdownAsk::Failed(*error))),
         }
-        None
+        Ok(None)
+    }
+
+    /// Each deletion is a courtesy: a controller that does not answer is notified and stopped all the same.
+    fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAsk> {
+        let State::Delete { n, deadline } = &mut self.state else { return None };
+        let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
+        let Some(command) = delete(&self.queues, *n).filter(|_| works) else {
+            self.state = State::Notify;
+            return None;
+        };
+        *deadline = Some(now + self.admin_timeout);
+        Some(ShutdownAsk::Admin(command))
     }
 
     /// The answer to the command that was asked for last, whatever it says.
@@ -142,6 +176,12 @@ impl Shutdown {
         if let State::Delete { n, deadline: deadline @ Some(_) } = &mut self.state {
             (*n, *deadline) = (*n + 1, None);
         }
+    }
+
+    /// The answer to an access that was under way. One that nobody waits for is ignored.
+    pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
+        self.asking.answered(ticket, answer);
+        self.pulse.answered(ticket, answer);
     }
 }
 

@@ -1,39 +1,15 @@
 //! Stopping a controller: CC.EN = 0, then CSTS.RDY = 0. Bring-up, recovery and shutdown all pass through it, because
 //! only a controller that has provably stopped writes to no buffer any more.
 
-use nvme::Registers;
-use nvme::regs::{self, Cap, Cc, Csts};
+use nvme::regs::{Cap, Cc, Crto, Csts};
 use units::Nanos;
 
-/// The values of the registers when something went wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegisterValues {
-    /// CAP.
-    pub cap: u64,
-    /// CC.
-    pub cc: u32,
-    /// CSTS.
-    pub csts: u32,
-}
-
-impl RegisterValues {
-    /// Reads them.
-    pub fn read(registers: &impl Registers) -> RegisterValues {
-        let (cap, cc, csts) = (registers.read64(regs::CAP), registers.read32(regs::CC), registers.read32(regs::CSTS));
-        RegisterValues { cap, cc, csts }
-    }
-}
-
-impl std::fmt::Display for RegisterValues {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CAP {:#018x}, CC {:#010x}, CSTS {:#010x}", self.cap, self.cc, self.csts)
-    }
-}
+use crate::properties::{Halt, Properties, Property, PropertyError, Round};
 
 /// How long a change of CSTS.RDY may take: CAP.TO, or CRTO.CRWMT where that is longer and valid (Base 3.1.4.21).
-pub(crate) fn ready_timeout(registers: &impl Registers, cap: Cap) -> Nanos {
-    let crto = if cap.crms() & 1 != 0 { u64::from(regs::Crto::from_bits(registers.read32(regs::CRTO)).crwmt()) * 500 } else { 0 };
-    Nanos::from_millis(cap.timeout_ms().max(crto).max(500))
+pub(crate) fn ready_timeout(round: &mut Round<'_, impl Properties>, cap: Cap) -> Result<Nanos, Halt> {
+    let crto = if cap.crms() & 1 != 0 { u64::from(Crto::from_bits(round.get32(Property::Crto)?).crwmt()) * 500 } else { 0 };
+    Ok(Nanos::from_millis(cap.timeout_ms().max(crto).max(500)))
 }
 
 /// Waits for a register: looks often at first, then ever more rarely, and until a deadline.
@@ -46,7 +22,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     const FIRST: Nanos = Nanos::from_micros(10);
-    const LONGEST: Nanos = Nanos::from_millis(10);
+    pub(crate) const LONGEST: Nanos = Nanos::from_millis(10);
 
     pub(crate) fn new(now: Nanos, timeout: Nanos) -> Patience {
         Patience { since: now, deadline: now + timeout, interval: Patience::FIRST }
@@ -65,15 +41,21 @@ impl Patience {
 
 /// The sequence that stops a controller (Base 3.7.2, controller reset).
 #[derive(Clone, Debug)]
-pub(crate) struct Stop {
-    timeout: Nanos,
-    patience: Patience,
-    cleared: bool,
+pub(crate) enum Stop {
+    /// How long it may take is to be read first.
+    Unknown,
+    Known {
+        timeout: Nanos,
+        patience: Patience,
+        cleared: bool,
+    },
 }
 
 /// What [`Stop::step`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopping {
+    /// Step again at once.
+    Again,
     Wait(Nanos),
     /// CSTS.RDY is 0: no buffer and no ring is touched any more.
     Stopped,
@@ -81,38 +63,55 @@ pub(crate) enum Stopping {
     Stuck(Nanos),
     /// The registers read as all ones.
     Gone,
+    /// Nobody can say whether it has stopped.
+    Failed(PropertyError),
 }
 
 impl Stop {
-    pub(crate) fn new(now: Nanos, timeout: Nanos) -> Stop {
-        Stop { timeout, patience: Patience::new(now, timeout), cleared: false }
+    /// Of a controller that may take this long.
+    pub(crate) fn within(now: Nanos, timeout: Nanos) -> Stop {
+        Stop::Known { timeout, patience: Patience::new(now, timeout), cleared: false }
     }
 
-    pub(crate) fn step(&mut self, now: Nanos, registers: &impl Registers) -> Stopping {
-        let csts = Csts::from_bits(registers.read32(regs::CSTS));
+    pub(crate) fn step(&mut self, round: &mut Round<'_, impl Properties>) -> Stopping {
+        let stopping = match self.advance(round) {
+            Ok(stopping) => stopping,
+            Err(Halt::Wait(until)) => return Stopping::Wait(until),
+            Err(Halt::Failed(error)) => Stopping::Failed(error),
+        };
+        round.end();
+        stopping
+    }
+
+    fn advance(&mut self, round: &mut Round<'_, impl Properties>) -> Result<Stopping, Halt> {
+        let csts = Csts::from_bits(round.get32(Property::Csts)?);
         if csts.is_gone() {
-            return Stopping::Gone;
+            return Ok(Stopping::Gone);
         }
-        let cc = Cc::from_bits(registers.read32(regs::CC));
-        if cc.en() && !self.cleared {
+        let Stop::Known { timeout, patience, cleared } = self else {
+            let cap = Cap::from_bits(round.get64(Property::Cap)?);
+            *self = Stop::within(round.now, ready_timeout(round, cap)?);
+            return Ok(Stopping::Again);
+        };
+        let cc = if *cleared { Cc::new() } else { Cc::from_bits(round.get32(Property::Cc)?) };
+        if cc.en() {
             // EN must not be cleared while RDY is still to follow its setting (Base 3.1.4.5), unless it never will.
             if !csts.rdy()
                 && !csts.cfs()
-                && let Ok(until) = self.patience.next(now)
+                && let Ok(until) = patience.next(round.now)
             {
-                return Stopping::Wait(until);
+                return Ok(Stopping::Wait(until));
             }
-            registers.write32(regs::CC, cc.with_en(false).with_shn(Cc::SHN_NONE).into_bits());
-            self.cleared = true;
-            self.patience = Patience::new(now, self.timeout);
-            return Stopping::Wait(now);
+            round.set(Property::Cc, cc.with_en(false).with_shn(Cc::SHN_NONE).into_bits())?;
+            *self = Stop::Known { timeout: *timeout, patience: Patience::new(round.now, *timeout), cleared: true };
+            return Ok(Stopping::Wait(round.now));
         }
         if !csts.rdy() {
-            return Stopping::Stopped;
+            return Ok(Stopping::Stopped);
         }
-        match self.patience.next(now) {
+        Ok(match patience.next(round.now) {
             Ok(until) => Stopping::Wait(until),
             Err(waited) => Stopping::Stuck(waited),
-        }
+        })
     }
 }

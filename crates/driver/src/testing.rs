@@ -4,6 +4,8 @@
 pub mod controller;
 #[cfg(not(loom))]
 pub mod host;
+#[cfg(not(loom))]
+pub mod wire;
 
 use std::sync::Arc;
 

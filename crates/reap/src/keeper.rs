@@ -166,6 +166,7 @@ impl Keeper {
     /// Takes what the admin queue has and steps the state machine at work.
     pub(crate) fn turn(&mut self, now: Nanos) -> Turn {
         self.take_replies();
+        self.take_answers(now);
         let until = match self.life {
             Life::BringingUp(..) => self.bring_up(now),
             Life::Live(_) => self.live(now),
@@ -174,7 +175,7 @@ impl Keeper {
         };
         match self.life {
             Life::Ended => Turn::Ended,
-            _ => Turn::Until(until),
+            _ => Turn::Until(until.min(self.link.properties().next_answer())),
         }
     }
 
@@ -201,6 +202,17 @@ impl Keeper {
         }
         if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
             recovery.violated(violation);
+        }
+    }
+
+    fn take_answers(&mut self, now: Nanos) {
+        for (ticket, answer) in self.link.properties().answers(now) {
+            match &mut self.life {
+                Life::BringingUp(bringup, ..) => bringup.answered(ticket, answer),
+                Life::Live(recovery) => recovery.answered(ticket, answer),
+                Life::ShuttingDown(shutdown, _) => shutdown.answered(ticket, answer),
+                Life::Ended => {}
+            }
         }
     }
 
@@ -285,7 +297,7 @@ impl Keeper {
             let Life::Live(recovery) = &mut self.life else { return now };
             let ask = match self.put_off.take() {
                 Some(ask) => ask,
-                None => recovery.step(now, self.link.registers(), &self.watch),
+                None => recovery.step(now, self.link.properties(), &self.watch),
             };
             match ask {
                 RecoveryAsk::Wait { until: next } => {
@@ -332,7 +344,7 @@ impl Keeper {
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         loop {
             let Life::ShuttingDown(shutdown, _) = &mut self.life else { return now };
-            match shutdown.step(now, self.link.registers()) {
+            match shutdown.step(now, self.link.properties()) {
                 ShutdownAsk::Wait { until } => return until,
                 ShutdownAsk::Admin(command) => self.post(command, now),
                 ShutdownAsk::Stopped => self.end(),

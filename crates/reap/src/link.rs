@@ -22,11 +22,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hw::{DmaPool, EventFd, PoolFull, Vectors};
-use nvme::{Doorbells, Registers, Vector};
+use nvme::{Doorbells, Vector};
 
 use crate::error::OpenError;
 use crate::uri::DeviceUri;
-use embedded::{Bells, End, Host, Member};
+use embedded::{Bells, End, Host, HostProperties, Member};
 use prp_table::PrpTable;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
@@ -43,6 +43,7 @@ pub(crate) struct Link {
     vectors: Arc<Vectors>,
     facts: Facts,
     bells: Bells,
+    properties: HostProperties,
     end: End,
     number: u32,
 }
@@ -63,7 +64,8 @@ impl Link {
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;
-        Ok(Link { pool, vectors, facts, bells, end, number: Link::next_number() })
+        let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
+        Ok(Link { pool, vectors, facts, bells, properties, end, number: Link::next_number() })
     }
 
     /// Memory for buffers and rings.
@@ -141,9 +143,9 @@ impl Link {
         &self.bells
     }
 
-    /// Registers, for the host.
-    pub(crate) fn registers(&self) -> &impl Registers {
-        &self.bells
+    /// Properties, for the thread that looks after the controller.
+    pub(crate) fn properties(&self) -> &HostProperties {
+        &self.properties
     }
 
     /// Messages of one vector so far.

@@ -29,7 +29,9 @@ pub struct DeviceUri {
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
     pub alloc_limit: Option<u64>,
-    /// `seed=`: of the profile's random service times.
+    /// `properties=`: `now`, or `late`: properties are read and written some time after they were asked for, as over fabrics.
+    pub late_properties: bool,
+    /// `seed=`: of the profile's random service times, and of late properties.
     pub seed: u64,
 }
 
@@ -65,7 +67,8 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 10] = ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "seed", "size"];
+const KEYS: [&str; 11] =
+    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -129,6 +132,7 @@ impl DeviceUri {
             masks: true,
             entries: 1024,
             alloc_limit: None,
+            late_properties: false,
             seed: 1,
         }
     }
@@ -140,9 +144,10 @@ impl DeviceUri {
             "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
-            "masks" => self.masks = yes_or_no(key, value)?,
+            "masks" => self.masks = one_of(key, value, ["yes", "no"])? == "yes",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
+            "properties" => self.late_properties = one_of(key, value, ["now", "late"])? == "late",
             "seed" => self.seed = within(key, value, 0, u64::MAX)?,
             "size" => match &mut self.backing {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
@@ -233,16 +238,12 @@ fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
 }
 
-fn yes_or_no(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(format!("`{key}={value}`: expected yes or no")),
-    }
-}
-
 fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
     value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
+}
+
+fn one_of<'a>(key: &str, value: &'a str, [a, b]: [&str; 2]) -> Result<&'a str, String> {
+    if [a, b].contains(&value) { Ok(value) } else { Err(format!("`{key}={value}`: expected `{a}` or `{b}`")) }
 }
 
 /// Undoes percent-encoding, so that a path may contain `?` and `&`.

@@ -3,7 +3,7 @@
 use nvme::{Nsid, QueueId, Status, TooShort};
 use units::Nanos;
 
-use crate::{RegisterValues, Unusable};
+use crate::{PropertyError, RegisterValues, Unusable};
 
 /// Bring-up failed: where, why, and what the registers said then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub struct BringupError {
     pub phase: BringupPhase,
     /// Why.
     pub cause: BringupCause,
-    /// The registers, as they were read last.
+    /// The registers, as they were seen last.
     pub registers: RegisterValues,
 }
 
@@ -107,6 +107,9 @@ pub enum BringupCause {
         /// Its status.
         status: Status,
     },
+    /// A property could not be read or written.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
     /// A controller that this driver cannot use.
     #[error(transparent)]
     Unusable(#[from] Unusable),

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use nvme::opcode::admin;
 use nvme::regs::Cc;
-use nvme::{Status, regs};
+use nvme::{Registers, Status, regs};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -147,6 +147,8 @@ pub struct Controller {
     cq_memory: HashMap<QueueId, (u32, MemCq)>,
     queues: HashMap<QueueId, Far>,
     was: Cc,
+    /// It had not stopped when it was pulled out.
+    ran: bool,
     until: Nanos,
 }
 
@@ -166,12 +168,18 @@ impl Controller {
             cq_memory: HashMap::new(),
             queues: HashMap::new(),
             was: Cc::new(),
+            ran: false,
             until: Nanos::ZERO,
         }
     }
 
     pub fn csts(&self) -> Csts {
         Csts::from_bits(self.registers.read32(regs::CSTS))
+    }
+
+    /// Whether it has not stopped; of one that was pulled out, whether it had not by then.
+    pub fn runs(&self) -> bool {
+        if self.csts().is_gone() { self.ran } else { self.csts().rdy() }
     }
 
     fn set(&self, csts: Csts) {
@@ -185,6 +193,7 @@ impl Controller {
 
     /// Pulled out: every read is all ones, for good.
     pub fn remove(&mut self) {
+        self.ran = self.runs();
         for register in [regs::CAP, regs::CAP + 4, regs::VS, regs::CC, regs::CSTS] {
             self.registers.write32(register, u32::MAX);
         }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nvme::{QueueId, Registers, Sqe, Status, Vector};
+use nvme::{QueueId, Sqe, Status, Vector};
 use units::Nanos;
 
 use super::Pair;
 use super::controller::{Controller, MemRegisters};
+use super::wire::{Plan, Wire};
 use crate::*;
 
 pub const SECOND: Nanos = Nanos::from_secs(1);
@@ -21,6 +22,8 @@ pub enum End {
 #[derive(Debug)]
 pub struct Host {
     pub controller: Controller,
+    /// To the controller's properties.
+    pub wire: Wire,
     pub now: Nanos,
     pub admin: Pair,
     pub io: BTreeMap<QueueId, Pair>,
@@ -66,8 +69,10 @@ impl Host {
             keep_alive: Nanos::ZERO,
         };
         let page = controller.memory.page();
+        let wire = Wire::new(controller.registers.clone(), Plan::default());
         let host = Host {
             controller,
+            wire,
             now: Nanos::from_secs(100),
             admin,
             io: BTreeMap::new(),
@@ -91,6 +96,7 @@ impl Host {
     }
 
     fn post_admin(&self, command: AdminCommand) {
+        self.wire.assert_settled();
         let mut sqe = command.sqe;
         sqe.prp1 = if command.page { self.page } else { sqe.prp1 };
         let mut sq = self.admin.lock_sq();
@@ -98,18 +104,19 @@ impl Host {
         sq.commit(&self.controller.bells);
     }
 
-    /// Lets time pass until `until`, or until the controller has answered something on the admin queue.
-    fn sleep(&mut self, until: Nanos) -> Vec<Completed> {
+    /// Lets time pass until `until`, or until the controller has answered something: on the admin queue, or of its properties.
+    fn sleep(&mut self, until: Nanos) -> (Vec<Completed>, Vec<(Ticket, Answer)>) {
         let mut out = Vec::with_capacity(32);
         let mut tick = Nanos::from_micros(50);
         loop {
             self.controller.step(self.now);
+            let answers = self.wire.come(self.now);
             let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
             assert_eq!(reaped.violation, None, "the scripted admin queue is correct");
-            if !out.is_empty() || self.now >= until {
-                return out;
+            if !out.is_empty() || !answers.is_empty() || self.now >= until {
+                return (out, answers);
             }
-            self.now = (self.now + tick).min(until);
+            self.now = (self.now + tick).min(until).min(self.wire.next());
             tick = (tick + tick).min(Nanos::from_millis(100));
         }
     }
@@ -120,11 +127,13 @@ impl Host {
 
     pub fn bring_up(&mut self, config: BringupConfig) -> Result<Inventory, BringupError> {
         let mut bringup = Bringup::new(config.clone());
-        let registers = self.registers();
+        let wire = self.wire.clone();
         for _ in 0..10_000 {
-            match bringup.step(self.now, &registers) {
+            match bringup.step(self.now, &wire) {
                 BringupAsk::Wait { until } => {
-                    for completed in self.sleep(until) {
+                    let (completed, answers) = self.sleep(until);
+                    answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
+                    for completed in completed {
                         bringup.completed(&Host::reply(&completed, &self.controller.memory.read(self.page)));
                     }
                 }
@@ -147,13 +156,13 @@ impl Host {
 
     pub fn shut_down(&mut self, inventory: &Inventory) -> Result<(), ShutdownError> {
         let mut shutdown = Shutdown::new(inventory, SECOND);
-        let registers = self.registers();
+        let wire = self.wire.clone();
         for _ in 0..10_000 {
-            match shutdown.step(self.now, &registers) {
+            match shutdown.step(self.now, &wire) {
                 ShutdownAsk::Wait { until } => {
-                    for completed in self.sleep(until) {
-                        shutdown.completed(&Host::reply(&completed, &[]));
-                    }
+                    let (completed, answers) = self.sleep(until);
+                    answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
+                    completed.iter().for_each(|completed| shutdown.completed(&Host::reply(completed, &[])));
                 }
                 ShutdownAsk::Admin(command) => self.post_admin(command),
                 ShutdownAsk::Stopped => return Ok(()),
@@ -201,18 +210,20 @@ impl Host {
     }
 
     /// One round of housekeeping; time passes only if there is nothing else to do, and until `limit` at most.
-    pub fn housekeep(&mut self, registers: &impl Registers, limit: Nanos) {
+    pub fn housekeep(&mut self, properties: &impl Properties, limit: Nanos) {
         self.controller.step(self.now);
         self.reap();
         let mut watch = Watch::new();
         watch.look(&self.admin, self.now, &self.config);
         self.io.values().for_each(|pair| watch.look(pair, self.now, &self.config));
         let Some(recovery) = &mut self.recovery else { return };
-        match recovery.step(self.now, registers, &watch) {
+        match recovery.step(self.now, properties, &watch) {
             RecoveryAsk::Wait { until } => {
-                for completed in self.sleep(until.min(limit)) {
-                    self.answered(&completed);
+                let (completed, answers) = self.sleep(until.min(limit));
+                if let Some(recovery) = &mut self.recovery {
+                    answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
                 }
+                completed.iter().for_each(|completed| self.answered(completed));
             }
             RecoveryAsk::Abort { queue, command, sqe } => {
                 self.aborts += 1;
@@ -240,7 +251,7 @@ impl Host {
                 self.admin.abandon();
                 self.admin.reopen();
                 if buffers == Buffers::Returned {
-                    assert!(!self.controller.csts().rdy(), "buffers returned although the controller runs");
+                    assert!(!self.controller.runs(), "buffers returned although the controller runs");
                 }
             }
             RecoveryAsk::Admin(command) => self.post_admin(command),
@@ -278,17 +289,17 @@ impl Host {
 
     /// Runs until the time has come, or the controller is dead.
     pub fn run_until(&mut self, until: Nanos) {
-        let registers = self.registers();
-        self.run_until_with(until, &registers);
+        let wire = self.wire.clone();
+        self.run_until_with(until, &wire);
     }
 
-    /// The same with other registers than the controller's.
-    pub fn run_until_with(&mut self, until: Nanos, registers: &impl Registers) {
+    /// The same by another way to the properties.
+    pub fn run_until_with(&mut self, until: Nanos, properties: &impl Properties) {
         for _ in 0..200_000 {
             if self.now >= until || self.dead.is_some() {
                 return;
             }
-            self.housekeep(registers, until);
+            self.housekeep(properties, until);
         }
         panic!("recovery does not let time pass");
     }

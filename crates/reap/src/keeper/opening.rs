@@ -18,7 +18,7 @@ impl Keeper {
     pub(super) fn bring_up(&mut self, now: Nanos) -> Nanos {
         loop {
             let Life::BringingUp(bringup, ..) = &mut self.life else { return now };
-            match bringup.step(now, self.link.registers()) {
+            match bringup.step(now, self.link.properties()) {
                 BringupAsk::Wait { until } => return until,
                 BringupAsk::Admin(command) => self.post(command, now),
                 BringupAsk::Rings { sizes, .. } => match Rings::new(&self.link, sizes) {

@@ -10,14 +10,14 @@ use crate::link::Held;
 use crate::request::How;
 
 impl Keeper {
-    /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left a command unanswered may
+    /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
     /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
     pub(super) fn path_resets(&mut self, cause: &ResetCause, held: Vec<Held<'_>>) {
         self.keep_alive_at = Nanos::MAX;
         if self.seat.is_none() {
             return;
         }
-        if matches!(cause, ResetCause::Unanswered { .. }) && self.link.cut_off() {
+        if cause.is_silence() && self.link.cut_off() {
             self.give_back(held);
             self.tell(PathLink::Lost);
             return;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | what does the controller see of its host? | `port.rs` |
 //! | how is it told of doorbells and registers? | `bells.rs` |
+//! | when do answers to its properties come? | `properties.rs` |
 //! | which thread steps it? | `runner.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
 //! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
@@ -14,6 +15,7 @@ mod media;
 mod options;
 mod port;
 mod profile;
+mod properties;
 mod runner;
 mod stamps;
 
@@ -33,6 +35,7 @@ use port::{Attachment, EmbeddedPort};
 use runner::{Runner, Stepper};
 
 pub(super) use bells::Bells;
+pub(crate) use properties::HostProperties;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
 pub use runner::{ByHand, Measured};

@@ -32,6 +32,8 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1G?profile=null&profile=optane", 21, "`profile` is given twice"),
         ("mem:1G?profle=null", 8, "did you mean `profile`"),
         ("mem:1G?profile=null&queues=65", 21, "from 1 to 64"),
+        ("mem:1G?properties=soon", 8, "expected `now` or `late`"),
+        ("mem:1G?property=late", 8, "did you mean `properties`"),
         ("mem:1G?size=1G", 8, "before the `?`"),
         ("file:", 6, "a path must follow"),
     ] {

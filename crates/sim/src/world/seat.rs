@@ -81,12 +81,12 @@ impl<P: Bus> World<'_, P> {
         self.keep(n)
     }
 
-    /// A reset begins: nothing more is sent this way. A controller that has left a command unanswered may not answer the reset
+    /// A reset begins: nothing more is sent this way. A controller that has left something unanswered may not answer the reset
     /// either: it counts as lost until it has.
     pub(super) fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
         let Some(seat) = self.seat(n) else { return Ok(()) };
         seat.keep_alive_at = Nanos::MAX;
-        if matches!(cause, ResetCause::Unanswered { .. }) {
+        if cause.is_silence() {
             return self.path_lost(n);
         }
         self.set_link(n, Link::Resetting);

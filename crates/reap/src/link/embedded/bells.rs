@@ -8,6 +8,7 @@ use nvme::{Doorbells, QueueId, Registers};
 use super::runner::Runner;
 
 /// The host's writes to doorbells and registers. A device that sleeps for want of work is told of each.
+#[derive(Clone)]
 pub(in crate::link) struct Bells {
     bar: Arc<Bar>,
     runner: Arc<Runner>,

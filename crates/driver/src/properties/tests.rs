@@ -1,0 +1,369 @@
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::controller::{Controller, Script};
+use crate::testing::host::{End, Host, SECOND};
+use crate::testing::wire::{Fate, Plan, Twin, Wire};
+use crate::{BringupCause, BringupError, Dead, Inventory, ResetCause, ShutdownError};
+
+/// Answers nothing by itself.
+#[derive(Default)]
+struct Silent(RefCell<Vec<Access>>);
+
+impl Properties for Silent {
+    fn ask(&self, access: Access) -> Asked {
+        self.0.borrow_mut().push(access);
+        Asked::Later(Ticket(self.0.borrow().len() as u64))
+    }
+}
+
+const CAP: Access = Access::Get(Property::Cap);
+
+/// A stretch of three accesses.
+fn stretch(asking: &mut Asking, now: u64, properties: &Silent) -> Result<(u64, u32), Halt> {
+    let mut round = asking.round(Nanos(now), Nanos(100), properties);
+    let cap = round.get64(Property::Cap)?;
+    round.set(Property::Cc, cap + 1)?;
+    Ok((cap, round.get32(Property::Csts)?))
+}
+
+#[test]
+fn a_round_asks_one_after_the_other_and_nothing_twice() {
+    let (mut asking, silent) = (Asking::default(), Silent::default());
+    assert_eq!(stretch(&mut asking, 0, &silent), Err(Halt::Wait(Nanos(100))));
+    assert_eq!(stretch(&mut asking, 50, &silent), Err(Halt::Wait(Nanos(100))), "stepped for another reason");
+    asking.answered(Ticket(1), Ok(7));
+    assert_eq!(stretch(&mut asking, 60, &silent), Err(Halt::Wait(Nanos(160))));
+    // What came before comes again: it is no answer to this.
+    asking.answered(Ticket(1), Ok(9));
+    assert_eq!(stretch(&mut asking, 61, &silent), Err(Halt::Wait(Nanos(160))));
+    asking.answered(Ticket(2), Ok(0));
+    assert_eq!(stretch(&mut asking, 70, &silent), Err(Halt::Wait(Nanos(170))));
+    asking.answered(Ticket(3), Ok(5));
+    assert_eq!(stretch(&mut asking, 80, &silent), Ok((7, 5)));
+    assert_eq!(*silent.0.borrow(), [CAP, Access::Set(Property::Cc, 8), Access::Get(Property::Csts)]);
+    assert_eq!(asking.seen(), RegisterValues { cap: 7, cc: 8, csts: 5 });
+    asking.end_round();
+    assert_eq!(stretch(&mut asking, 90, &silent), Err(Halt::Wait(Nanos(190))), "the next round begins anew");
+}
+
+#[test]
+fn silence_and_refusals_name_the_access() {
+    let (mut asking, silent) = (Asking::default(), Silent::default());
+    assert!(stretch(&mut asking, 10, &silent).is_err());
+    let Err(Halt::Failed(error)) = stretch(&mut asking, 110, &silent) else { panic!("the deadline has passed") };
+    assert_eq!(error.to_string(), "reading CAP: no answer after 100 ns");
+    // Whoever asks again asks anew, and the old answer is nobody's.
+    assert_eq!(stretch(&mut asking, 120, &silent), Err(Halt::Wait(Nanos(220))));
+    asking.answered(Ticket(1), Ok(1));
+    asking.answered(Ticket(2), Ok(2));
+    assert!(stretch(&mut asking, 130, &silent).is_err());
+    asking.answered(Ticket(3), Err(nvme::Status::INVALID_FIELD));
+    let Err(Halt::Failed(error)) = stretch(&mut asking, 140, &silent) else { panic!("it was refused") };
+    assert_eq!(error.to_string(), "writing CC: the controller answered Invalid Field in Command (00h/02h)");
+}
+
+/// A pulse that costs nothing is felt at every step, one that takes time every so often.
+#[test]
+fn a_pulse_is_felt_as_often_as_it_is_free() {
+    let pace = Pace { timeout: Nanos(100), every: Nanos(1000) };
+    let host = Host::new(Controller::new(Script::default())).0;
+    let mut pulse = Pulse::default();
+    assert!((0..3).all(|now| pulse.feel(Nanos(now), pace, &host.registers()) == Ok((Some(Csts::new()), Nanos::MAX))));
+
+    let (mut pulse, silent) = (Pulse::default(), Silent::default());
+    assert_eq!(pulse.feel(Nanos(0), pace, &silent), Ok((None, Nanos(100))));
+    pulse.answered(Ticket(1), Ok(1));
+    assert_eq!(pulse.feel(Nanos(40), pace, &silent), Ok((Some(Csts::new().with_rdy(true)), Nanos(1040))));
+    assert_eq!(pulse.feel(Nanos(50), pace, &silent), Ok((None, Nanos(1040))));
+    assert_eq!(silent.0.borrow().len(), 1);
+    assert_eq!(pulse.feel(Nanos(1040), pace, &silent), Ok((None, Nanos(1140))));
+    assert!(matches!(pulse.feel(Nanos(1140), pace, &silent), Err(PropertyError::NoAnswer { .. })));
+}
+
+/// A host whose properties come by this plan, before it has done anything.
+fn attempt(plan: Plan) -> (Host, Result<Inventory, BringupError>) {
+    let (mut host, config) = Host::new(Controller::new(Script::default()));
+    host.wire = Wire::new(host.registers(), plan);
+    let result = host.bring_up(config);
+    (host, result)
+}
+
+const LATE: Nanos = Nanos::from_millis(5);
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let late = prop_oneof![Just(Nanos::ZERO), (1..1000u64).prop_map(Nanos::from_micros), Just(Nanos::from_millis(200))];
+    (any::<u64>(), late, 0..300u64).prop_map(|(seed, late, echoed)| Plan { seed, late, echoed, ..Plan::default() })
+}
+
+/// Pauses in milliseconds, and what goes wrong then.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Nothing,
+    Fatal,
+    Asked,
+    Silence(bool),
+    Removed,
+    Back,
+}
+
+fn troubles() -> impl Strategy<Value = Vec<(u8, u16, Trouble)>> {
+    let trouble = prop_oneof![
+        2 => Just(Trouble::Nothing),
+        3 => Just(Trouble::Fatal),
+        3 => Just(Trouble::Asked),
+        2 => any::<bool>().prop_map(Trouble::Silence),
+        1 => Just(Trouble::Removed),
+        1 => Just(Trouble::Back),
+    ];
+    prop::collection::vec((0..5u8, 0..1500u16, trouble), 1..12)
+}
+
+/// Plays a script and waits for its end; how many requests there were. The executor asserts that no command is posted before the
+/// answers that allow it, and that buffers return only from a controller that has stopped.
+fn play(host: &mut Host, script: &[(u8, u16, Trouble)]) -> u64 {
+    let mut posted = 0;
+    for &(requests, millis, trouble) in script {
+        posted = (0..requests).fold(posted, |token, _| token + u64::from(host.dead.is_none() && host.submit(token)));
+        host.controller.step(host.now);
+        match trouble {
+            Trouble::Fatal if host.controller.csts().rdy() => host.controller.break_down(),
+            Trouble::Asked => host.recovery.iter_mut().for_each(|recovery| recovery.reset()),
+            Trouble::Silence(silent) => host.controller.io_silent = silent,
+            Trouble::Removed => host.controller.remove(),
+            Trouble::Back if host.controller.csts().is_gone() => host.controller.come_back(),
+            _ => {}
+        }
+        host.run_until(host.now + Nanos::from_millis(millis.into()));
+    }
+    host.controller.io_silent = false;
+    if host.controller.csts().is_gone() {
+        host.controller.come_back();
+    }
+    host.run_until(host.now + Nanos::from_secs(100));
+    posted
+}
+
+/// Every request of a script ended once.
+fn ended_once(host: &Host, posted: u64) -> Result<(), TestCaseError> {
+    for token in 0..posted {
+        let ends = host.ended.get(&token).map_or(&[][..], |ends| ends);
+        prop_assert_eq!(ends.len(), 1, "request {} of {}: {:?}, dead: {:?}", token, posted, ends, host.dead);
+        let leaked = matches!(ends[0], End::Lost { leaked: true });
+        prop_assert!(!leaked || matches!(host.dead, Some(Dead::Gone | Dead::NotStopped { .. } | Dead::Property { .. })), "leaked");
+    }
+    Ok(())
+}
+
+proptest! {
+    /// However late the answers are, and however many come again, bring-up makes the same of a controller, by the same commands.
+    #[test]
+    fn late_answers_bring_up_what_answers_at_once_do(plan in plans()) {
+        let (at_once, expected) = attempt(Plan::default());
+        let (mut host, inventory) = attempt(plan);
+        prop_assert_eq!(&inventory, &expected);
+        prop_assert_eq!(&host.controller.asked, &at_once.controller.asked);
+        prop_assert!(host.submit(1) && host.submit(2));
+        host.run_until(host.now + SECOND);
+        prop_assert_eq!((host.ended.len(), host.causes.len()), (2, 0));
+        prop_assert_eq!(host.shut_down(&inventory.unwrap()), Ok(()));
+        prop_assert!(!host.controller.csts().rdy());
+    }
+
+    /// Late answers alone lose nothing: whatever happens, a patient host has every request's end, and no buffer is leaked.
+    #[test]
+    fn every_request_ends_once_with_late_answers(plan in plans(), script in troubles()) {
+        let (mut host, config) = Host::new(Controller::new(Script::default()));
+        host.config.lost_patience = Nanos::MAX;
+        host.wire = Wire::new(host.registers(), plan);
+        host.bring_up(config).unwrap();
+        let posted = play(&mut host, &script);
+        ended_once(&host, posted)?;
+        prop_assert!(matches!(host.dead, None | Some(Dead::NotBroughtUp { .. })), "{:?}", host.dead);
+        let leaked = host.ended.values().flatten().any(|end| *end == End::Lost { leaked: true });
+        prop_assert!(!leaked);
+    }
+
+    /// Nor do lost answers and refusals: they lead to resets or to the controller's end, and time goes on.
+    #[test]
+    fn every_request_ends_once_with_lost_answers(plan in plans(), lost in 0..100u64, refused in 0..50u64, script in troubles()) {
+        let (mut host, result) = attempt(plan);
+        prop_assert!(result.is_ok());
+        host.wire.set_plan(Plan { lost, refused, ..plan });
+        let posted = play(&mut host, &script);
+        ended_once(&host, posted)?;
+    }
+}
+
+/// Each access of a bring-up in turn is lost, or refused: the error names it and comes in bounded time. A look at CSTS beside a
+/// command is not needed.
+#[test]
+fn every_access_of_a_bring_up_may_fail() {
+    for late in [Nanos::ZERO, LATE] {
+        let (host, _) = attempt(Plan { late, ..Plan::default() });
+        let accesses = host.wire.asked();
+        let begun = accesses.iter().rposition(|access| matches!(access, Access::Set(..))).unwrap();
+        for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, Fate::Lost), (nth, Fate::Refused)]) {
+            let (host, result) = attempt(Plan { late, nth: Some((nth, fate)), ..Plan::default() });
+            assert!(host.now <= Nanos::from_secs(103), "access {nth} is waited for too long");
+            let asked = host.wire.asked()[nth];
+            match (result.map_err(|error| error.cause), fate) {
+                (Ok(_), _) => assert!(nth > begun, "access {nth} ({asked}) was not answered, and nobody minds"),
+                (Err(BringupCause::Property(PropertyError::NoAnswer { access, waited })), Fate::Lost) => {
+                    assert_eq!((access, waited >= SECOND), (asked, true));
+                }
+                (Err(BringupCause::Property(PropertyError::Refused { access, .. })), Fate::Refused) => assert_eq!(access, asked),
+                (Err(cause), _) => panic!("access {nth} ({asked}), {fate:?}: {cause}"),
+            }
+        }
+    }
+}
+
+/// The same at the end. What comes before the stop is a courtesy.
+#[test]
+fn every_access_of_a_shutdown_may_fail() {
+    let plan = Plan { late: LATE, ..Plan::default() };
+    let reach = |nth| {
+        let (mut host, inventory) = attempt(plan);
+        let (inventory, before) = (inventory.unwrap(), host.wire.asked().len());
+        host.wire.set_plan(Plan { nth: Option::map(nth, |(nth, fate)| (before + nth, fate)), ..plan });
+        let begun = host.now;
+        let result = host.shut_down(&inventory);
+        (result, host.now - begun, host.wire.asked().split_off(before), host.controller.csts().rdy())
+    };
+    let (result, _, accesses, _) = reach(None);
+    assert_eq!(result, Ok(()));
+    let mut failed = 0;
+    for (nth, fate) in (0..accesses.len()).flat_map(|nth| [(nth, Fate::Lost), (nth, Fate::Refused)]) {
+        let (result, took, asked, runs) = reach(Some((nth, fate)));
+        assert!(took < Nanos::from_secs(20), "access {nth}");
+        match result {
+            Ok(()) => assert!(!runs),
+            Err(ShutdownError::Property {
+                error: PropertyError::NoAnswer { access, .. } | PropertyError::Refused { access, .. }, ..
+            }) => {
+                failed += 1;
+                assert_eq!(access, asked[nth]);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(failed > 0);
+}
+
+/// A health look that is not answered is a controller that hangs: a reset follows, and where that is not answered either, its end.
+#[test]
+fn a_pulse_that_is_not_answered_leads_to_a_reset() {
+    let (mut host, _) = attempt(Plan { late: LATE, ..Plan::default() });
+    assert!(host.submit(1));
+    let next = host.wire.asked().len();
+    host.wire.set_plan(Plan { late: LATE, nth: Some((next, Fate::Lost)), ..Plan::default() });
+    host.run_until(host.now + Nanos::from_secs(3));
+    let [cause @ ResetCause::Property(PropertyError::NoAnswer { access: Access::Get(Property::Csts), .. })] = &host.causes[..] else {
+        panic!("{:?}", host.causes)
+    };
+    assert!(cause.is_silence());
+    let said = cause.to_string();
+    assert!(said.starts_with("the controller's status cannot be had: reading CSTS: no answer after"), "{said}");
+    assert_eq!((&host.dead, host.ended[&1].len()), (&None, 1));
+    host.wire.set_plan(Plan { late: LATE, lost: 1000, ..Plan::default() });
+    host.run_until(host.now + Nanos::from_secs(10));
+    assert!(matches!(host.dead, Some(Dead::Property { cause: ResetCause::Property(_), .. })), "{:?}", host.dead);
+}
+
+/// A host that waits for a silent controller has it back when its answers come again.
+#[test]
+fn a_controller_whose_answers_come_again_is_brought_up_again() {
+    let (mut host, config) = Host::new(Controller::new(Script::default()));
+    host.config.lost_patience = Nanos::MAX;
+    host.wire = Wire::new(host.registers(), Plan { late: LATE, ..Plan::default() });
+    host.bring_up(config).unwrap();
+    host.wire.set_plan(Plan { late: LATE, lost: 1000, ..Plan::default() });
+    host.run_until(host.now + Nanos::from_secs(60));
+    assert_eq!((host.losses, &host.dead), (1, &None));
+    host.wire.set_plan(Plan { late: LATE, ..Plan::default() });
+    host.run_until(host.now + Nanos::from_secs(5));
+    assert!(host.submit(1));
+    host.run_until(host.now + SECOND);
+    assert_eq!(host.ended[&1], [End::Done(nvme::Status::SUCCESS)]);
+}
+
+/// A controller that answers every look and refuses to be stopped is asked again every so often, not without a pause.
+#[test]
+fn a_refusal_to_stop_is_no_reason_to_spin() {
+    struct Stubborn(crate::testing::controller::MemRegisters);
+    impl Properties for Stubborn {
+        fn ask(&self, access: Access) -> Asked {
+            match access {
+                Access::Set(..) => Asked::Now(Err(nvme::Status::INVALID_FIELD)),
+                get => self.0.ask(get),
+            }
+        }
+    }
+    let (mut host, config) = Host::new(Controller::new(Script::default()));
+    host.config.lost_patience = Nanos::MAX;
+    host.bring_up(config).unwrap();
+    host.controller.break_down();
+    // The executor asserts that time passes.
+    let stubborn = Stubborn(host.registers());
+    host.run_until_with(host.now + Nanos::from_secs(100), &stubborn);
+    assert_eq!((host.losses, &host.dead), (1, &None));
+    host.run_until(host.now + SECOND);
+    assert!(host.submit(1));
+    host.run_until(host.now + SECOND);
+    assert_eq!(host.ended[&1], [End::Done(nvme::Status::SUCCESS)]);
+}
+
+/// The scripts above reach every way in which answers that stay away end.
+#[test]
+fn lost_answers_reach_every_outcome() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut reached = BTreeSet::new();
+    for seed in 0..200 {
+        let plan = Plan { seed, late: LATE, ..Plan::default() };
+        let (mut host, _) = attempt(plan);
+        host.wire.set_plan(Plan { lost: seed % 100, refused: seed % 50, ..plan });
+        play(&mut host, &troubles().new_tree(&mut runner).unwrap().current());
+        let name = |debug: String| debug.split([' ', '(']).next().unwrap_or_default().to_owned();
+        reached.extend(host.causes.iter().map(|cause| name(format!("{cause:?}"))));
+        reached.extend(host.dead.iter().map(|dead| format!("dead:{}", name(format!("{dead:?}")))));
+        reached.extend((host.dead.is_none() && !host.causes.is_empty()).then(|| "restored".to_owned()));
+    }
+    let expected = ["Asked", "Fatal", "Gone", "Property", "dead:Gone", "dead:NotBroughtUp", "dead:Property", "restored"];
+    assert_eq!(reached.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+/// How many of some runs with late answers break a law.
+fn caught(twin: Option<Twin>) -> usize {
+    let script = [(3, 40, Trouble::Fatal), (3, 700, Trouble::Asked), (3, 900, Trouble::Fatal), (3, 100, Trouble::Nothing)];
+    let breaks = |seed: &u64| {
+        let plan = Plan { seed: *seed, late: LATE, echoed: 500, twin, ..Plan::default() };
+        let run = || {
+            let (mut host, result) = attempt(plan);
+            result.unwrap();
+            let posted = play(&mut host, &script);
+            ended_once(&host, posted).unwrap();
+            assert_eq!(host.dead, None);
+        };
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    (0..60).filter(breaks).count()
+}
+
+/// Answers come again in all of these runs, and change nothing.
+#[test]
+fn stale_answers_change_nothing() {
+    assert_eq!(caught(None), 0);
+}
+
+/// The twin that cannot tell a stale answer from the one that it waits for, and the one that goes on before the answer.
+#[test]
+fn a_link_that_breaks_its_contract_is_caught() {
+    assert!(caught(Some(Twin::OneTicket)) > 10);
+    assert!(caught(Some(Twin::Hasty)) > 10);
+}

@@ -1,0 +1,192 @@
+//! A way to properties on which answers take their time, go astray, or come again much later.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use nvme::Status;
+use nvme::regs::Csts;
+use units::Nanos;
+
+use super::controller::MemRegisters;
+use crate::{Access, Answer, Asked, Properties, Property, Ticket};
+
+/// What becomes of accesses. By default each is answered at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plan {
+    pub seed: u64,
+    /// The longest that an answer takes; zero: none takes time.
+    pub late: Nanos,
+    /// Of 1000 accesses: not answered in time; refused; answered once more, long afterwards.
+    pub lost: u64,
+    pub refused: u64,
+    pub echoed: u64,
+    /// This access, counted from the first, has this fate whatever the dice say.
+    pub nth: Option<(usize, Fate)>,
+    pub twin: Option<Twin>,
+}
+
+/// How a link breaks its contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twin {
+    /// It gives the same ticket for everything.
+    OneTicket,
+    /// It says that a property is set, and sets it later.
+    Hasty,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Answered,
+    Lost,
+    Refused,
+}
+
+const STATUS: Access = Access::Get(Property::Csts);
+
+/// How long afterwards an answer may come again. Longer than any access is waited for.
+const ECHO: Nanos = Nanos::from_secs(3);
+
+#[derive(Clone, Debug)]
+pub struct Wire(Rc<RefCell<State>>);
+
+#[derive(Debug)]
+struct State {
+    registers: MemRegisters,
+    plan: Plan,
+    now: Nanos,
+    dice: u64,
+    under_way: Vec<UnderWay>,
+    echoes: Vec<(UnderWay, Answer)>,
+    asked: Vec<Access>,
+    /// What the host was told of CSTS when it last asked, if it has not written to CC since.
+    status: Csts,
+    status_asked: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    number: u64,
+    ticket: Ticket,
+    access: Access,
+    due: Nanos,
+    fate: Fate,
+    /// The value, if it was carried out at once.
+    value: Option<u64>,
+}
+
+impl Wire {
+    pub fn new(registers: MemRegisters, plan: Plan) -> Wire {
+        let (under_way, echoes, asked) = Default::default();
+        let (now, dice, status) = (Nanos::ZERO, plan.seed, Csts::new());
+        let state = State { registers, plan, now, dice, under_way, echoes, asked, status, status_asked: 0 };
+        Wire(Rc::new(RefCell::new(state)))
+    }
+
+    /// The answers that have come by now.
+    pub fn come(&self, now: Nanos) -> Vec<(Ticket, Answer)> {
+        let state = &mut *self.0.borrow_mut();
+        state.now = now;
+        let due: Vec<_> = state.under_way.extract_if(.., |under_way| under_way.due <= now).collect();
+        let mut come: Vec<_> = state.echoes.extract_if(.., |(under_way, _)| under_way.due <= now).collect();
+        come.extend(due.into_iter().filter_map(|under_way| Some((under_way, state.arrive(under_way)?))));
+        come.iter().for_each(|(under_way, answer)| state.told(under_way, *answer));
+        come.into_iter().map(|(under_way, answer)| (under_way.ticket, answer)).collect()
+    }
+
+    /// When the next answer comes.
+    pub fn next(&self) -> Nanos {
+        let state = self.0.borrow();
+        let all = state.under_way.iter().chain(state.echoes.iter().map(|(under_way, _)| under_way));
+        all.map(|under_way| under_way.due).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Everything that was asked so far.
+    pub fn asked(&self) -> Vec<Access> {
+        self.0.borrow().asked.clone()
+    }
+
+    pub fn set_plan(&self, plan: Plan) {
+        self.0.borrow_mut().plan = plan;
+    }
+
+    /// The law: no command is posted before the host was told that the controller is ready, and that its settings are made.
+    pub fn assert_settled(&self) {
+        let state = self.0.borrow();
+        let unsettled = state.under_way.iter().find(|under_way| matches!(under_way.access, Access::Set(..)));
+        assert!(unsettled.is_none(), "a command is posted before the answer: {unsettled:?}");
+        assert!(state.status.rdy(), "a command is posted to a controller that was not said to be ready");
+    }
+}
+
+impl State {
+    /// SplitMix64.
+    fn roll(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn fate(&mut self) -> Fate {
+        let thousand = self.roll() % 1000;
+        match self.plan.nth {
+            Some((nth, fate)) if nth + 1 == self.asked.len() => fate,
+            _ if thousand < self.plan.lost => Fate::Lost,
+            _ if thousand < self.plan.lost + self.plan.refused => Fate::Refused,
+            _ => Fate::Answered,
+        }
+    }
+
+    /// An access reaches its end. `None`: its asker is not told.
+    fn arrive(&mut self, under_way: UnderWay) -> Option<Answer> {
+        let answer = match under_way.fate {
+            Fate::Refused => Err(Status::INTERNAL_ERROR),
+            Fate::Answered | Fate::Lost => Ok(under_way.value.unwrap_or_else(|| under_way.access.carry_out(&self.registers))),
+        };
+        if self.roll() % 1000 < self.plan.echoed {
+            let due = self.now + Nanos(self.roll() % ECHO.0);
+            self.echoes.push((UnderWay { due, ..under_way }, answer));
+        }
+        (under_way.fate != Fate::Lost).then_some(answer)
+    }
+
+    fn told(&mut self, under_way: &UnderWay, answer: Answer) {
+        if let Ok(value) = answer
+            && under_way.access == STATUS
+            && under_way.number == self.status_asked
+        {
+            self.status = Csts::from_bits(value as u32);
+        }
+    }
+}
+
+impl Properties for Wire {
+    fn ask(&self, access: Access) -> Asked {
+        let state = &mut *self.0.borrow_mut();
+        state.asked.push(access);
+        if matches!(access, Access::Set(Property::Cc, _)) {
+            state.status = Csts::new();
+        }
+        let (fate, at_once, early) = (state.fate(), state.roll().is_multiple_of(8), state.roll().is_multiple_of(2));
+        let number = state.asked.len() as u64;
+        let ticket = Ticket(if state.plan.twin == Some(Twin::OneTicket) { 0 } else { number });
+        if access == STATUS {
+            state.status_asked = number;
+        }
+        let mut under_way = UnderWay { number, ticket, access, due: state.now, fate, value: None };
+        if state.plan.late == Nanos::ZERO && fate != Fate::Lost || at_once && fate == Fate::Answered {
+            let answer = state.arrive(under_way);
+            answer.into_iter().for_each(|answer| state.told(&under_way, answer));
+            return answer.map_or(Asked::Later(ticket), Asked::Now);
+        }
+        under_way.due = state.now + Nanos(1 + state.roll() % state.plan.late.0.max(1));
+        if state.plan.twin == Some(Twin::Hasty) && matches!(access, Access::Set(..)) {
+            state.under_way.push(under_way);
+            return Asked::Now(Ok(0));
+        }
+        // Some are carried out when they are asked for, some only when the answer sets out.
+        under_way.value = (early && fate != Fate::Refused).then(|| access.carry_out(&state.registers));
+        state.under_way.push(under_way);
+        Asked::Later(ticket)
+    }
+}

@@ -21,7 +21,10 @@ mod vectors;
 pub use bar::Bar;
 pub use clock::{ThreadCpuClock, Usage, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
 pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle};
-pub use dma::{CqRing, DmaBuf, DmaPool, Lent, OutOfPool, PoolFull, RingMemory, SqRing};
+pub use dma::{
+    AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, PinError, Pinner, PoolError, PoolOptions,
+    RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+};
 pub use eventfd::EventFd;
 pub use nodes::Nodes;
 pub use nvme::Vector;

@@ -20,7 +20,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Memory for rings of these sizes.
-    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::PoolFull> {
+    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
         let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
         let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
         Ok(Rings { sq, cq })

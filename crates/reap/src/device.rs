@@ -8,7 +8,7 @@ use ::device::Profile;
 use blkmq::QueueMap;
 use completion::{LatencySlack, Mode, Tuning};
 use driver::Inventory;
-use hw::{DmaBuf, DmaPool, PoolFull};
+use hw::{AllocError, DmaBuf, DmaPool, Memory, Region, RegisterError};
 use units::Nanos;
 
 use crate::control::{Control, Sizes};
@@ -19,6 +19,7 @@ use crate::housekeeping::Housekeeper;
 use crate::hw_queue::HwQueue;
 use crate::link::{ByHand, Faults, Link, Measured, Stamps};
 use crate::namespace::Namespace;
+use crate::prp_table;
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::uri::DeviceUri;
@@ -211,9 +212,17 @@ impl Single {
     /// A buffer that the device can reach, of `len` bytes.
     ///
     /// # Errors
-    /// The pool has no piece of that size left.
-    pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+    /// See [`AllocError`].
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, AllocError> {
         self.0.pool().alloc(len)
+    }
+
+    /// Memory of the caller's that the device can reach from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        prp_table::register(self.0.pool(), memory)
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.

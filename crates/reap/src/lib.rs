@@ -57,7 +57,7 @@ pub use front::{Device, Queue};
 pub use future::{FlushFuture, IoFuture, Pending};
 pub use group::Group;
 pub use health::Health;
-pub use hw::{DmaBuf, now};
+pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};
 pub use link::{ByHand, Faults, Measured, Stamp, Stamps};
 pub use looker::Counters;
 pub use multipath::{MultipathUri, PathReport, PathUri};

@@ -124,7 +124,7 @@ impl Slot {
         let one = splitter.fits_one(lba, blocks);
         let left = if one { 1 } else { splitter.split(lba, blocks).parts().max(1) };
         self.state = State::Open { claim, left };
-        one.then(|| command(op, nsid, lba, blocks, fua, prp.pointers(addr, bytes as u32)))
+        one.then(|| command(op, nsid, lba, blocks, fua, prp.pointers(addr, bytes as u32, self.buf.as_ref())))
     }
 
     /// What has gone wrong, to be added to.
@@ -189,7 +189,7 @@ impl Slot {
     pub fn part_command(&self, prp: &PrpTable, from: u32, blocks: u32) -> Sqe {
         let log2 = self.splitter.block_log2();
         let addr = self.buf.as_ref().map_or(0, Lent::addr) + (u64::from(from) << log2);
-        command(self.op, self.nsid, self.lba + u64::from(from), blocks, self.fua, prp.pointers(addr, blocks << log2))
+        command(self.op, self.nsid, self.lba + u64::from(from), blocks, self.fua, prp.pointers(addr, blocks << log2, self.buf.as_ref()))
     }
 }
 

@@ -111,6 +111,8 @@ impl Device {
     /// whichever order, the memory is freed only when nothing can reach it any more. A buffer that a lost controller may
     /// still write to keeps it for ever.
     ///
+    /// Registering writes a table of a 256th of the memory: register once, and keep the buffers.
+    ///
     /// ```
     /// let device = reap::Device::open("mem:64M?profile=null")?;
     /// let queue = device.queue()?;

@@ -156,6 +156,14 @@ impl Drop for DmaBuf {
 
 /// A buffer while the device may use it. Dropping it leaks its memory, and counts it: the device may still write there. Of a
 /// region all stays for ever, since its owner frees it as a whole.
+///
+/// It is no bytes, so that nobody reads what the device writes meanwhile:
+///
+/// ```compile_fail,E0608
+/// let pool = hw::DmaPool::new(4096).unwrap();
+/// let lent = pool.alloc(512).unwrap().lend();
+/// let first = lent[0];
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a lent buffer leaks its memory"]
 pub struct Lent(ManuallyDrop<DmaBuf>);

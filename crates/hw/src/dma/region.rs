@@ -176,13 +176,13 @@ impl<M: Memory> Region<M> {
         if start >= end || end > home.extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }
-        home.extent.pin(start, end - start)?;
         let mut out = lock(&home.out);
         if let Some((&from, &to)) = out.range(..end).next_back().filter(|&(_, &to)| to > start) {
             return Err(RangeError::Taken { start: from as usize, end: to as usize });
         }
         out.insert(start, end);
         drop(out);
+        home.extent.pin(start, end - start).inspect_err(|_| _ = lock(&home.out).remove(&start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
         Ok(DmaBuf::new(&home.extent, (start, range.len()), paged, home.pool.clone(), Some(self.0.clone())))
     }
@@ -201,7 +201,8 @@ impl<M: Memory> Region<M> {
     /// The owner again, if no range is given out: from now on the device does not know its memory.
     ///
     /// # Errors
-    /// The region, if a buffer of it is somewhere: held, lent, or leaked.
+    /// The region, if a buffer of it is somewhere (held, lent, leaked), or if the device touches it at this instant, which
+    /// it must not.
     pub fn into_owner(self) -> Result<M, Region<M>> {
         let Registered { home, owner } = Arc::try_unwrap(self.0).map_err(Region)?;
         drop(home);

@@ -353,8 +353,8 @@ impl Pool {
         }
     }
 
-    /// What the pool's own memory refused may lie in a region, whose memory stays for as long as `reach` takes: should the
-    /// host have let go of it meanwhile, against the rules, its owner is dropped here.
+    /// What the pool's own memory refused may lie in a region. Its memory stays for as long as `reach` takes. Should the
+    /// host let go of it meanwhile, against the rules, its owner is dropped here.
     #[inline(never)]
     fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
         self.space.find(refused.addr).map_or(Err(refused), |region| reach(region.extent()))

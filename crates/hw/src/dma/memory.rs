@@ -85,6 +85,24 @@ impl RawMemory {
     /// The `bytes` bytes at `memory`. `free` is called once, by whichever thread is the last to let go of them: then
     /// neither the device nor this process reaches them through this library.
     ///
+    /// ```
+    /// use std::ptr::NonNull;
+    ///
+    /// #[derive(Clone)]
+    /// #[repr(align(4096))]
+    /// struct Frame([u8; 16384]);
+    ///
+    /// // Frames that are there as long as the process.
+    /// let frames: &'static mut [Frame] = vec![Frame([0; 16384]); 64].leak();
+    /// let (first, bytes) = (NonNull::from(&mut *frames).cast(), size_of_val(frames));
+    /// // SAFETY: they are initialised, never freed, and from now on reached only through the region.
+    /// let memory = unsafe { hw::RawMemory::new(first, bytes, || ()) };
+    /// let region = hw::DmaPool::new(4 << 20)?.register(memory).map_err(|(why, _)| why)?;
+    /// let frame = region.buffer(16384..32768)?;
+    /// assert_eq!(frame.len(), 16384);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Safety
     /// Until `free` is called the bytes are there, initialised, and nobody else reads or writes them, on any thread.
     pub unsafe fn new(memory: NonNull<u8>, bytes: usize, free: impl FnOnce() + Send + 'static) -> RawMemory {

@@ -1,8 +1,8 @@
 //! Regions: memory that a caller owns, registered for a pool's device.
 //!
-//! A region owns its owner. Ranges of it are given out as buffers, each of which keeps all of it alive, so that it does
-//! not matter in which order region, buffers, requests, queues and the device go: the owner goes with the last of them.
-//! A range that is dropped while it is lent is never let go, and so nothing of the region ever is.
+//! A region owns its owner. Ranges of it are given out as buffers, and each keeps all of it alive. So it does not matter
+//! in which order region, buffers, requests, queues and the device go: the owner goes with the last of them. A range that
+//! is dropped while it is lent is never let go, and so nothing of the region ever is.
 
 use std::collections::BTreeMap;
 use std::fmt;

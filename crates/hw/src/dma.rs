@@ -1,4 +1,4 @@
-//! Memory that a device reaches: one pool of it, buffers lent to the device, and rings.
+//! Memory that a device reaches: one pool of it, regions that callers own, buffers lent to the device, and rings.
 //!
 //! The device knows memory by *bus addresses*, which are never pointers: mixing them up is refused, not a crash. A
 //! device's copy ([`DmaPool::dma_read`], [`DmaPool::dma_write`]) is refused unless all of its range is lent at that
@@ -9,44 +9,105 @@
 //! command that named it, nor twice at once. The embedded device is one thread that copies, then completes; a host
 //! takes a buffer back when it has seen the completion, or RDY=0.
 //!
-//! **Contents**: memory is zero when it is first used. A recycled [`DmaBuf`] holds whatever it held before; a
+//! **Contents**: the pool's memory is zero when it is first used. A recycled [`DmaBuf`] holds whatever it held before; a
 //! [`RingMemory`] is zeroed each time, because a stale phase tag would be a completion.
 
 mod buddy;
+mod buffer;
+mod extent;
+mod mapping;
+mod memory;
+mod pins;
+mod region;
 mod ring;
+mod space;
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::io;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use buddy::{Buddy, CHUNK, MIN_BLOCK, block_size};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use zerocopy::FromZeros;
+use buddy::{Buddy, CHUNK, block_size};
+use extent::Extent;
+use mapping::Mapping;
+use pins::{Pinning, Pins};
+use space::Space;
 
+pub use buffer::{DmaBuf, Lent};
+pub use mapping::Backing;
+pub use memory::{Memory, Pages, RawMemory};
+pub use pins::{Chunk, PinError, Pinner};
+pub use region::{RangeError, Region, RegisterError};
 pub use ring::{CqRing, SqRing};
 
-/// The largest pool; also the distance between the bus addresses of two pools.
+/// The largest pool, and the largest region.
 const MAX_POOL: u64 = 1 << 40;
 const PAGE: u64 = 4096;
 
-/// What the device may do with 512 bytes. A lent block of whole pages is marked once per page, on its first 512 bytes.
-const PRIVATE: u8 = 0;
-const LENT: u8 = 1;
-const LENT_PAGE: u8 = 2;
+/// How a pool is made. Start from `PoolOptions::default()`.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// What stands behind its memory.
+    pub backing: Backing,
+    /// Bits of a bus address that the device has: 48, unless it says otherwise. There are some with 39.
+    pub address_bits: u32,
+    /// How memory is pinned for a device that reaches it by itself. Without, nothing is pinned, and nothing counts
+    /// against RLIMIT_MEMLOCK.
+    pub pinner: Option<Arc<dyn Pinner>>,
+}
 
-/// No block of this size is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the DMA pool of {pool} bytes has no {wanted} bytes in one piece left; open it larger or keep fewer buffers")]
-pub struct PoolFull {
-    /// Bytes asked for.
-    pub wanted: usize,
-    /// Size of the pool.
-    pub pool: u64,
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions { backing: Backing::default(), address_bits: space::USUAL_BITS, pinner: None }
+    }
+}
+
+/// Why there is no pool.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// None is of this size.
+    #[error("a DMA pool holds 1 byte to 1 TiB, not {0} bytes")]
+    Size(u64),
+    /// The device has too few bus addresses.
+    #[error("a DMA pool of {bytes} bytes does not fit the {room} bytes that bus addresses of {bits} bits leave for it")]
+    TooWide {
+        /// Bytes of the pool.
+        bytes: u64,
+        /// Bytes that would fit.
+        room: u64,
+        /// [`PoolOptions::address_bits`].
+        bits: u32,
+    },
+    /// The system has no memory for it.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<PoolError> for io::Error {
+    fn from(error: PoolError) -> io::Error {
+        match error {
+            PoolError::System(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidInput, error),
+        }
+    }
+}
+
+/// Why a pool gave no memory.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocError {
+    /// No block of this size is free.
+    #[error("the DMA pool of {pool} bytes has no {wanted} bytes in one piece left; open it larger or keep fewer buffers")]
+    Full {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Size of the pool.
+        pool: u64,
+    },
+    /// It cannot be pinned.
+    #[error(transparent)]
+    Pin(#[from] PinError),
 }
 
 /// A bus address range that is not, as a whole, lent to the device.
@@ -59,38 +120,32 @@ pub struct OutOfPool {
     pub len: u64,
 }
 
-/// Memory for buffers and rings, reachable by devices. Cheap to clone; the memory goes when the last clone, buffer and
-/// ring are gone.
+/// Where the device finds what was lent beside a region: see [`DmaPool::register_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Bus address of the region's first byte.
+    pub base: u64,
+    /// Bus address of what stands beside it.
+    pub addr: u64,
+}
+
+/// Memory for buffers and rings, reachable by devices. Cheap to clone; the memory goes when the last clone, buffer, region
+/// and ring are gone.
 #[derive(Clone, Debug)]
 pub struct DmaPool(Arc<Pool>);
 
+/// Fields are dropped in this order: nothing is pinned any more when the memory goes.
 #[derive(Debug)]
 struct Pool {
-    memory: NonNull<u8>,
-    bytes: u64,
-    base: u64,
-    /// One mark per 512 bytes: `PRIVATE`, `LENT`, `LENT_PAGE`.
-    marks: Box<[AtomicU8]>,
+    own: Extent,
+    space: Space,
+    pinning: Option<Arc<Pinning>>,
     blocks: Mutex<Buddy>,
     /// Live ring blocks by their offset.
     rings: Mutex<BTreeMap<u64, Weak<RingBlock>>>,
     leaked: AtomicU64,
-}
-
-// SAFETY: `memory` is a mapping that the pool owns until it is dropped, and pointers into it may be used from any
-// thread: blocks are disjoint (the allocator gives each out once), a block is `[u8]` only for its one `DmaBuf`, and
-// everything shared goes through atomics or through copies that the marks admit.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `DmaPool::new` with this size, and nothing points into it any more: buffers
-        // and rings hold the pool by `Arc`.
-        let unmapped = unsafe { munmap(self.memory.as_ptr().cast::<c_void>(), self.bytes as usize) };
-        debug_assert!(unmapped.is_ok());
-    }
+    backing: Backing,
+    mapping: Mapping,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,46 +153,68 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+impl PoolOptions {
+    /// A pool of `bytes`, rounded up to 4 MiB. Address space only, unless huge pages are reserved for it: memory is taken
+    /// as it is first touched.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn open(&self, bytes: u64) -> Result<DmaPool, PoolError> {
+        if bytes == 0 || bytes > MAX_POOL {
+            return Err(PoolError::Size(bytes));
+        }
+        let bytes = bytes.next_multiple_of(CHUNK);
+        let bits = self.address_bits;
+        let space = Space::new(bytes, bits).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
+        let (mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
+        let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
+        let (memory, addr) = (mapping.memory(), space.pool());
+        let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }));
+        // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
+        let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
+        let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
+        Ok(DmaPool(Arc::new(Pool { own, space, pinning, blocks, rings, leaked: AtomicU64::new(0), backing, mapping })))
+    }
+}
+
 impl DmaPool {
-    /// A pool of `bytes`, rounded up to 4 MiB. Address space only: pages are allocated when they are first touched, and
-    /// nothing is reserved.
+    /// A pool of `bytes` as [`PoolOptions::open`] makes it by default.
     ///
     /// # Errors
     /// `InvalidInput` for 0 or more than 1 TiB; what `mmap` says.
     pub fn new(bytes: u64) -> io::Result<DmaPool> {
-        if bytes == 0 || bytes > MAX_POOL {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a DMA pool holds 1 byte to 1 TiB, not {bytes} bytes")));
-        }
-        let bytes = bytes.next_multiple_of(CHUNK);
-        let marks = <[AtomicU8]>::new_box_zeroed_with_elems((bytes / MIN_BLOCK) as usize)
-            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice aliases nothing.
-        let memory = unsafe { mmap_anonymous(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
-        // Best effort: without huge pages the pool works as well.
-        // SAFETY: the range is the mapping just made, and the advice does not change what it holds.
-        _ = unsafe { madvise(memory, bytes as usize, Advice::LinuxHugepage) };
-        let memory = NonNull::new(memory.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(DmaPool(Arc::new(Pool {
-            memory,
-            bytes,
-            base: next_base(),
-            marks,
-            blocks: Mutex::new(Buddy::new(bytes)),
-            rings: Mutex::default(),
-            leaked: AtomicU64::new(0),
-        })))
+        PoolOptions::default().open(bytes).map_err(io::Error::from)
     }
 
     /// Bytes in the pool.
     #[allow(clippy::len_without_is_empty)] // a pool is never empty
     pub fn len(&self) -> u64 {
-        self.0.bytes
+        self.0.own.bytes()
     }
 
     /// Bus address of the pool's first byte: page-aligned, and never the value of a pointer.
     pub fn base(&self) -> u64 {
-        self.0.base
+        self.0.own.base()
+    }
+
+    /// What stands behind its memory: huge pages only if there were enough.
+    pub fn backing(&self) -> Backing {
+        self.0.backing
+    }
+
+    /// The file behind [`Backing::Memfd`], for another process to map. The byte at bus address [`DmaPool::base`] + *n* is the
+    /// file's byte *n*. It cannot be made shorter.
+    ///
+    /// # Safety
+    /// Nobody changes a byte of the file but where memory is lent, or in a ring. Another process is trusted as a device
+    /// without an IOMMU is.
+    pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.mapping.file()
+    }
+
+    /// Bytes that are pinned, the regions' included.
+    pub fn pinned(&self) -> u64 {
+        self.0.pinning.as_ref().map_or(0, |pinning| pinning.bytes())
     }
 
     /// Bytes that buffers dropped while lent have taken out of use for good.
@@ -149,39 +226,58 @@ impl DmaPool {
     /// unspecified. Takes a lock: keep buffers, do not allocate per I/O.
     ///
     /// # Errors
-    /// [`PoolFull`] if no piece of that size is free.
-    pub fn alloc(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+    /// See [`AllocError`].
+    pub fn alloc(&self, len: usize) -> Result<DmaBuf, AllocError> {
         if len == 0 {
             // It would take a block, and nobody would give it back.
             return Ok(self.empty());
         }
         let offset = self.0.take(len)?;
-        // SAFETY: `offset` is inside the mapping.
-        let data = unsafe { self.0.memory.add(offset as usize) };
-        Ok(self.0.buffer(data, len, offset))
+        Ok(DmaBuf::new(&self.0.own, (offset, len), len >= PAGE as usize, self.0.clone(), None))
     }
 
     /// A buffer of no bytes, for when there is none to give back.
     pub fn empty(&self) -> DmaBuf {
-        self.0.buffer(NonNull::dangling(), 0, 0)
+        DmaBuf::nothing(self.0.clone())
     }
 
-    /// Whether `buf` is from this pool.
+    /// Registers memory that the caller owns: ranges of it become buffers that this pool's device reaches.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; the memory comes back with it.
+    pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        self.register_with(memory, |_, _| Ok(None))
+    }
+
+    /// The same with something beside it that describes the memory to the device. `describe` is told the region's first
+    /// bus address and its bytes; what it lends stays lent while any of the region exists.
+    ///
+    /// # Errors
+    /// As of [`DmaPool::register`], or from `describe`.
+    pub fn register_with<M: Memory>(
+        &self,
+        memory: M,
+        describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
+    ) -> Result<Region<M>, (RegisterError, M)> {
+        Region::new(&self.0, memory, describe)
+    }
+
+    /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
     #[inline]
     pub fn owns(&self, buf: &DmaBuf) -> bool {
-        Arc::ptr_eq(&self.0, &buf.0.pool)
+        Arc::ptr_eq(&self.0, buf.pool())
     }
 
     /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
     /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
     ///
     /// # Errors
-    /// [`PoolFull`] if no piece of that size is free.
-    pub fn alloc_ring(&self, len: usize) -> Result<RingMemory, PoolFull> {
+    /// See [`AllocError`].
+    pub fn alloc_ring(&self, len: usize) -> Result<RingMemory, AllocError> {
         let len = len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?;
         let offset = self.0.take(len)?;
         // SAFETY: the block is inside the mapping, and until it is registered below nobody else knows it.
-        unsafe { self.0.memory.add(offset as usize).write_bytes(0, len) };
+        unsafe { self.0.own.at(offset).write_bytes(0, len) };
         let block = Arc::new(RingBlock { offset, len: len as u64, pool: self.0.clone() });
         lock(&self.0.rings).insert(offset, Arc::downgrade(&block));
         Ok(RingMemory(block))
@@ -202,62 +298,53 @@ impl DmaPool {
     ///
     /// # Errors
     /// [`OutOfPool`] if not.
+    #[inline]
     pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
-        self.0.lent_range(addr, len).map(drop)
+        self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
     }
 
     /// The device copies lent memory at bus address `addr`.
     ///
     /// # Errors
     /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    #[inline]
     pub fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
-        let from = self.0.lent_range(addr, into.len() as u64)?;
-        // SAFETY: the range is inside the mapping and lent, so no reference to it exists; `into`, being a `&mut`,
-        // does not overlap it.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
-        Ok(())
+        self.0.own.read(addr, into).or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
     }
 
     /// The device copies into lent memory at bus address `addr`.
     ///
     /// # Errors
     /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    #[inline]
     pub fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
-        let to = self.0.lent_range(addr, from.len() as u64)?;
-        // SAFETY: the range is inside the mapping and lent, so no reference to it exists, and `from` is none.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
-        Ok(())
+        self.0.own.write(addr, from).or_else(|refused| self.0.in_region(refused, |extent| extent.write(addr, from)))
     }
 
     /// The ring block that holds `entries` entries of `size` bytes at `addr`, and where they begin.
     fn ring_block(&self, addr: u64, entries: u32, size: u64) -> Option<(Arc<RingBlock>, NonNull<u8>)> {
-        let offset = addr.checked_sub(self.0.base).filter(|o| *o < self.0.bytes && o % 8 == 0)?;
+        let own = &self.0.own;
+        let offset = addr.checked_sub(own.base()).filter(|o| *o < own.bytes() && o % 8 == 0)?;
         let (_, block) = lock(&self.0.rings).range(..=offset).next_back().map(|(&at, block)| (at, block.upgrade()))?;
         let block = block?;
         let end = offset + u64::from(entries) * size;
         if entries == 0 || end > block.offset + block.len {
             return None;
         }
-        // SAFETY: `offset` is inside the block and so inside the mapping.
-        let at = unsafe { self.0.memory.add(offset as usize) };
-        Some((block, at))
+        Some((block, own.at(offset)))
     }
-}
-
-/// Pools take turns in 64 ranges of bus addresses, all page-aligned and none where Linux puts a process's memory. Two
-/// pools rarely share one, so that an address of the wrong pool is noticed as well.
-fn next_base() -> u64 {
-    static POOLS: AtomicU64 = AtomicU64::new(0);
-    (1 + POOLS.fetch_add(1, Ordering::Relaxed) % 64) * MAX_POOL
 }
 
 impl Pool {
-    fn full(&self, wanted: usize) -> PoolFull {
-        PoolFull { wanted, pool: self.bytes }
+    fn full(&self, wanted: usize) -> AllocError {
+        AllocError::Full { wanted, pool: self.own.bytes() }
     }
 
-    fn take(&self, len: usize) -> Result<u64, PoolFull> {
-        block_size(len).and_then(|size| lock(&self.blocks).alloc(size)).ok_or(self.full(len))
+    fn take(&self, len: usize) -> Result<u64, AllocError> {
+        let size = block_size(len).ok_or(self.full(len))?;
+        let offset = lock(&self.blocks).alloc(size).ok_or(self.full(len))?;
+        self.own.pin(offset, size).inspect_err(|_| self.give_back(offset, len))?;
+        Ok(offset)
     }
 
     fn give_back(&self, offset: u64, len: usize) {
@@ -266,179 +353,11 @@ impl Pool {
         }
     }
 
-    fn buffer(self: &Arc<Pool>, data: NonNull<u8>, len: usize, offset: u64) -> DmaBuf {
-        let (unit, lent) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
-        // What holds nothing has no unit, and lending it says nothing of anybody else's.
-        static NONE: AtomicU8 = AtomicU8::new(PRIVATE);
-        let mark = NonNull::from(if len == 0 { &NONE } else { &self.marks[(offset / MIN_BLOCK) as usize] });
-        DmaBuf(Box::new(Block { data, len, addr: self.base + offset, mark, lent, one_mark: len as u64 <= unit, pool: self.clone() }))
-    }
-
-    /// Marks what follows the first unit of a block: pages of a block of pages, 512 bytes each of a smaller one.
+    /// What the pool's own memory refused may lie in a region. Its memory stays for as long as `reach` takes. Should the
+    /// host let go of it meanwhile, against the rules, its owner is dropped here.
     #[inline(never)]
-    fn mark_rest(&self, offset: u64, len: usize, lent: bool) {
-        let (unit, mark) = if len >= PAGE as usize { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
-        let mark = if lent { mark } else { PRIVATE };
-        let mut at = offset + unit;
-        while at < offset + len as u64 {
-            self.marks[(at / MIN_BLOCK) as usize].store(mark, Ordering::Release);
-            at += unit;
-        }
-    }
-
-    /// Where the range `addr..addr + len` is, if all of it is lent.
-    #[inline]
-    fn lent_range(&self, addr: u64, len: u64) -> Result<NonNull<u8>, OutOfPool> {
-        let refused = OutOfPool { addr, len };
-        let offset = addr.checked_sub(self.base).ok_or(refused)?;
-        let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(refused)?;
-        let mut at = offset;
-        while at < end {
-            let page = at / PAGE * PAGE;
-            if self.mark_at(page) == LENT_PAGE {
-                at = page + PAGE;
-            } else if self.mark_at(at) == LENT {
-                at = at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK;
-            } else {
-                return Err(refused);
-            }
-        }
-        // SAFETY: `offset` is at most the size of the mapping.
-        Ok(unsafe { self.memory.add(offset as usize) })
-    }
-
-    #[inline]
-    fn mark_at(&self, offset: u64) -> u8 {
-        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, |m| m.load(Ordering::Acquire))
-    }
-}
-
-/// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
-///
-/// One word: it is moved several times per I/O, through requests and completions.
-#[derive(Debug)]
-pub struct DmaBuf(Box<Block>);
-
-/// What a buffer is, made when it is allocated.
-#[derive(Debug)]
-struct Block {
-    data: NonNull<u8>,
-    len: usize,
-    addr: u64,
-    /// The pool's mark of the block's first unit.
-    mark: NonNull<AtomicU8>,
-    /// What it says while the block is lent.
-    lent: u8,
-    /// The block has no other unit.
-    one_mark: bool,
-    pool: Arc<Pool>,
-}
-
-// SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be; the mark is an atomic that the pool keeps.
-unsafe impl Send for Block {}
-// SAFETY: through `&DmaBuf` the block is only read.
-unsafe impl Sync for Block {}
-
-impl Block {
-    #[inline]
-    fn offset(&self) -> u64 {
-        self.addr - self.pool.base
-    }
-
-    /// Marks the block as lent or as private again.
-    #[inline]
-    fn mark(&self, lent: bool) {
-        // SAFETY: it points into the pool's marks, which `pool` keeps and nobody moves or has as anything but atomics, or to a
-        // static.
-        let first = unsafe { self.mark.as_ref() };
-        // Release: what the holder wrote is there before the device may read it.
-        first.store(if lent { self.lent } else { PRIVATE }, Ordering::Release);
-        if !self.one_mark {
-            self.pool.mark_rest(self.offset(), self.len, lent);
-        }
-    }
-}
-
-impl DmaBuf {
-    /// Bus address of the first byte.
-    #[inline]
-    pub fn addr(&self) -> u64 {
-        self.0.addr
-    }
-
-    /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
-    #[inline]
-    pub fn lend(self) -> Lent {
-        self.0.mark(true);
-        Lent(ManuallyDrop::new(self))
-    }
-}
-
-impl Deref for DmaBuf {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the block is inside the mapping, which the `Arc` keeps, and initialised (zero at first). It is this
-        // buffer's alone while it is not lent: the device's copies are refused. A lent buffer has no `deref`.
-        unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
-    }
-}
-
-impl DerefMut for DmaBuf {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` is the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.len) }
-    }
-}
-
-impl Drop for DmaBuf {
-    fn drop(&mut self) {
-        if self.0.len > 0 {
-            self.0.pool.give_back(self.0.offset(), self.0.len);
-        }
-    }
-}
-
-/// A buffer while the device may use it. Dropping it leaks its memory, and counts it: the device may still write there.
-#[derive(Debug)]
-#[must_use = "dropping a lent buffer leaks its memory"]
-pub struct Lent(ManuallyDrop<DmaBuf>);
-
-impl Lent {
-    /// Bus address of the first byte.
-    #[inline]
-    pub fn addr(&self) -> u64 {
-        self.0.addr()
-    }
-
-    /// Bytes.
-    #[inline]
-    #[allow(clippy::len_without_is_empty)] // emptiness is no question here
-    pub fn len(&self) -> usize {
-        self.0.0.len
-    }
-
-    /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies
-    /// that it begins later are refused.
-    #[inline]
-    pub fn take_back(mut self) -> DmaBuf {
-        // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
-        let buf = unsafe { ManuallyDrop::take(&mut self.0) };
-        std::mem::forget(self);
-        buf.0.mark(false);
-        buf
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        // SAFETY: nothing touches `self.0` afterwards, so the buffer is taken out once.
-        let mut buf = unsafe { ManuallyDrop::take(&mut self.0) };
-        let block = block_size(buf.0.len).unwrap_or(0);
-        buf.0.pool.leaked.fetch_add(block, Ordering::Relaxed);
-        // Only the description is let go: a buffer of no bytes gives no block back.
-        buf.0.len = 0;
+    fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
+        self.space.find(refused.addr).map_or(Err(refused), |region| reach(region.extent()))
     }
 }
 
@@ -457,7 +376,7 @@ struct RingBlock {
 impl RingMemory {
     /// Bus address of the first byte, page-aligned.
     pub fn addr(&self) -> u64 {
-        self.0.pool.base + self.0.offset
+        self.0.pool.own.base() + self.0.offset
     }
 
     /// Bytes, whole pages.

@@ -3,8 +3,9 @@
 //!
 //! Two rules keep it small. Memory that a device shares is never behind a Rust reference that outlives one access: ring
 //! words are atomics made inside the accessor, data is copied to and from raw pointers, and a buffer is `[u8]` only
-//! while it is not lent. And everything here is safe to call: what a caller could get wrong is checked or is
-//! impossible by type, so that every other crate can forbid `unsafe`.
+//! while it is not lent. And what is here is safe to call: what a caller could get wrong is checked or is impossible by
+//! type, so that every other crate can forbid `unsafe`. Only who brings memory by its address, or takes the pool's to
+//! another process, has to give a promise.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Reap runs on 64-bit Linux");
@@ -21,7 +22,10 @@ mod vectors;
 pub use bar::Bar;
 pub use clock::{ThreadCpuClock, Usage, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
 pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle};
-pub use dma::{CqRing, DmaBuf, DmaPool, Lent, OutOfPool, PoolFull, RingMemory, SqRing};
+pub use dma::{
+    AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, PinError, Pinner, PoolError, PoolOptions,
+    RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+};
 pub use eventfd::EventFd;
 pub use nodes::Nodes;
 pub use nvme::Vector;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blkmq::paths::Policy;
 use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
-use hw::{DmaBuf, PoolFull};
+use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
 
 use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
@@ -88,9 +88,41 @@ impl Device {
     /// A buffer that the device can reach, by whatever path, of `len` bytes.
     ///
     /// # Errors
-    /// The pool has no piece of that size left.
-    pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+    /// See [`AllocError`].
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, AllocError> {
         self.first().pool().alloc(len)
+    }
+
+    /// Registers memory that the caller owns, at any time: requests may carry ranges of it ([`Region::buffer`]), by whatever
+    /// path. It is somebody else's to free ([`crate::RawMemory`]), or [`crate::Pages`], or of a type that says where its bytes are
+    /// ([`Memory`]): whole pages.
+    ///
+    /// The region owns the memory, and so does each buffer of it, held or on its way. Whatever is dropped or forgotten, and in
+    /// whichever order, the memory is freed only when nothing can reach it any more. A buffer that a lost controller may
+    /// still write to keeps it for ever.
+    ///
+    /// Registering writes a table of a 256th of the memory: register once, and keep the buffers.
+    ///
+    /// ```
+    /// let device = reap::Device::open("mem:64M?profile=null")?;
+    /// let queue = device.queue()?;
+    /// let ns = device.namespaces()[0];
+    /// let mut frames = reap::Pages::new(1 << 20)?;
+    /// frames[8192] = 7;
+    /// let frames = device.register(frames).map_err(|(why, _)| why)?;
+    /// let page = frames.buffer(8192..16384)?;
+    /// let (result, page) = queue.block_on(queue.write(&ns, 0, page))?;
+    /// result?;
+    /// drop(page);
+    /// let frames = frames.into_owner().expect("no buffer of it is left");
+    /// assert_eq!(frames[8192], 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; the memory comes back with it.
+    pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        self.first().link().register(memory)
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.

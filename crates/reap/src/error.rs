@@ -101,8 +101,8 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
-    /// The buffer is not from this device's pool.
-    #[error("the buffer is not from this device's pool; allocate it with `Device::buffer`")]
+    /// The buffer is neither from this device's pool nor of memory that is registered with it.
+    #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
     ForeignBuffer,
     /// The namespace is not one of this device's.
     #[error("namespace {0} is not active on this device")]

@@ -55,7 +55,7 @@ pub use driver::multipath::{Counters as FailoverCounters, Failure as PathFailure
 pub use error::{IoError, OpenError, QueueError, Refused, WouldDeadlock};
 pub use group::Group;
 pub use health::Health;
-pub use hw::{DmaBuf, now};
+pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};
 pub use link::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use hw::{DmaPool, EventFd, PoolFull, Vectors};
+use hw::{AllocError, DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
 
 use crate::error::OpenError;
@@ -86,8 +86,16 @@ impl Link {
     ///
     /// # Errors
     /// The pool has no room for them.
-    pub(crate) fn prp_table(&self) -> Result<Arc<PrpTable>, PoolFull> {
+    pub(crate) fn prp_table(&self) -> Result<Arc<PrpTable>, AllocError> {
         PrpTable::new(&self.pool).map(Arc::new)
+    }
+
+    /// Memory of the caller's that the controller can reach from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        prp_table::register(&self.pool, memory)
     }
 
     /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.

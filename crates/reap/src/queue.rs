@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use completion::{Decisions, LatencySlack, Mode};
-use hw::{DmaBuf, DmaPool, PoolFull};
+use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
@@ -64,8 +64,8 @@ impl Queue {
     /// A buffer from the device's pool.
     ///
     /// # Errors
-    /// The pool has no piece of that size left.
-    pub fn buffer(&self, len: usize) -> Result<DmaBuf, PoolFull> {
+    /// See [`AllocError`].
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, AllocError> {
         self.pool().alloc(len)
     }
 

@@ -67,8 +67,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 11] =
-    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "properties", "seed", "size"];
+const KEYS: [&str; 11] = ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;

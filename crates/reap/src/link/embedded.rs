@@ -35,9 +35,9 @@ use port::{Attachment, EmbeddedPort};
 use runner::{Runner, Stepper};
 
 pub(super) use bells::Bells;
-pub(crate) use properties::HostProperties;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
+pub(crate) use properties::HostProperties;
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 

@@ -28,7 +28,7 @@ impl Rings {
     ///
     /// # Errors
     /// The pool has no room for them.
-    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::PoolFull> {
+    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
         let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
         let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
         Ok(Rings { sq, cq })
@@ -234,7 +234,7 @@ pub(crate) struct Posting<'a> {
 
 impl Post for Posting<'_> {
     #[inline(always)]
-    fn post(&mut self, part: &Part, token: Token, now: Nanos) -> bool {
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
@@ -245,8 +245,8 @@ impl Post for Posting<'_> {
 }
 
 #[inline(always)]
-fn command(part: &Part, prp: &PrpTable) -> Sqe {
-    let (prp1, prp2) = prp.pointers(part.addr, part.bytes);
+fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
     match part.op {
         Op::Read => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),

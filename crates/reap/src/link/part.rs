@@ -1,13 +1,14 @@
 //! What a link is asked to carry out: one command's worth of a request, before it is an SQE, a capsule or an io_uring entry.
 
+use hw::Lent;
 use nvme::Nsid;
 use units::{Nanos, Op};
 
 use crate::request::Token;
 
 /// One command's worth of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
     pub op: Op,
     /// Of a Write: durable when it completes.
     pub fua: bool,
@@ -18,12 +19,14 @@ pub(crate) struct Part {
     /// Where the data is: bus address and bytes.
     pub addr: u64,
     pub bytes: u32,
+    /// The buffer that it is in.
+    pub buf: Option<&'a Lent>,
 }
 
 /// A lane that is locked for posting.
 pub(crate) trait Post {
     /// Lays a part down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
-    fn post(&mut self, part: &Part, token: Token, now: Nanos) -> bool;
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// Announces what was posted. How many commands that were.
     fn commit(&mut self) -> u32;

@@ -1,11 +1,13 @@
-//! PRP lists that are never written: one table over the whole buffer pool, made once.
+//! PRP lists that are never written: one table over the whole buffer pool, and one over each region, made once.
 //!
-//! The pool is contiguous in bus addresses, so the PRP list of any buffer is a run of consecutive page addresses. A list
-//! may begin anywhere in a page of the list (Base 4.1.1), but must not cross into the next without a chain entry. So
-//! page *k* of the table lists pool pages 256·k to 256·k + 511: each run of up to 256 pages lies wholly in one page of
-//! the table, and a transfer of any kind costs one address computation instead of building a list.
+//! A pool is contiguous in bus addresses, and so is a region: the PRP list of any buffer is a run of consecutive page
+//! addresses. A list may begin anywhere in a page of the list (Base 4.1.1), but must not cross into the next without a
+//! chain entry. So page *k* of the table lists pages 256·k to 256·k + 511: each run of up to 256 pages lies wholly in one
+//! page of the table, and a transfer of any kind costs one address computation instead of building a list.
+//!
+//! The pool's table is in the pool. A region's is memory of its own, a 256th of the region, which goes with it.
 
-use hw::{DmaPool, Lent, PoolFull};
+use hw::{AllocError, DmaPool, Lent, Memory, Pages, Region, RegisterError};
 
 /// Bytes of a memory page: CC.MPS = 0 (Base 3.1.4.5).
 const PAGE: u64 = 4096;
@@ -14,11 +16,12 @@ const ENTRIES: u64 = PAGE / 8;
 /// A run of this many entries never leaves the page it begins in.
 const RUN: u64 = ENTRIES / 2;
 
-/// The table. It belongs to the pool's controller for as long as the pool lives.
+/// The pool's table. It belongs to the pool's controller for as long as the pool lives.
 pub(crate) struct PrpTable {
     base: u64,
-    /// Pages of the table in order; `pages[k]` lists pool pages from `RUN * k`.
-    pages: Vec<Lent>,
+    /// Pages that it lists.
+    pages: u64,
+    lists: Lent,
 }
 
 impl PrpTable {
@@ -26,37 +29,63 @@ impl PrpTable {
     pub(crate) const MAX_BYTES: u32 = (RUN * PAGE) as u32;
 
     /// Lists every page of the pool.
-    pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, PoolFull> {
-        let pool_pages = pool.len() / PAGE;
-        let list = |k: u64| -> Result<Lent, PoolFull> {
-            let mut page = pool.alloc(PAGE as usize)?;
-            for (i, entry) in (0..ENTRIES).zip(page.chunks_exact_mut(8)) {
-                entry.copy_from_slice(&(pool.base() + (k * RUN + i) * PAGE).to_le_bytes());
-            }
-            Ok(page.lend())
-        };
-        Ok(PrpTable { base: pool.base(), pages: (0..pool_pages.div_ceil(RUN)).map(list).collect::<Result<_, _>>()? })
+    pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, AllocError> {
+        let mut lists = pool.alloc(table_bytes(pool.len()))?;
+        write_table(&mut lists, pool.base());
+        Ok(PrpTable { base: pool.base(), pages: pool.len() / PAGE, lists: lists.lend() })
     }
 
-    /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr` in the pool (Base 4.1.1).
+    /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1).
     #[inline]
-    pub(crate) fn pointers(&self, addr: u64, bytes: u32) -> (u64, u64) {
+    pub(crate) fn pointers(&self, addr: u64, bytes: u32, buf: Option<&Lent>) -> (u64, u64) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
         if end <= PAGE {
             return (addr, 0);
         }
         let second = addr - offset + PAGE;
-        (addr, if end <= 2 * PAGE { second } else { self.entry_of((second - self.base) / PAGE) })
+        if end <= 2 * PAGE {
+            return (addr, second);
+        }
+        let page = second.wrapping_sub(self.base) / PAGE;
+        (addr, if page < self.pages { entry_of(self.lists.addr(), page) } else { region_entry(second, buf) })
     }
+}
 
-    /// The bus address of the entry that names pool page `page`, chosen so that a run of [`RUN`] follows it.
-    fn entry_of(&self, page: u64) -> u64 {
-        let at = (page / RUN) as usize;
-        // Every page of the pool is in the table, and only addresses of the pool's buffers come here.
-        let list = self.pages.get(at).map_or(0, Lent::addr);
-        list + page % RUN * 8
+/// Registers memory with the pool's device, with a table over it.
+pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+    pool.register_with(memory, |base, bytes| {
+        let lists = pool.register(Pages::new(table_bytes(bytes))?).map_err(|(why, _)| why)?;
+        let mut lists = lists.buffer(0..lists.len())?;
+        write_table(&mut lists, base);
+        Ok(Some(lists.lend()))
+    })
+}
+
+/// Bytes of a table over `bytes` bytes of memory.
+fn table_bytes(bytes: u64) -> usize {
+    ((bytes / PAGE).div_ceil(RUN) * PAGE) as usize
+}
+
+/// Writes the table over the memory that begins at bus address `base`.
+fn write_table(lists: &mut [u8], base: u64) {
+    for (k, list) in (0..).zip(lists.chunks_exact_mut(PAGE as usize)) {
+        for (i, entry) in (0..ENTRIES).zip(list.chunks_exact_mut(8)) {
+            entry.copy_from_slice(&(base + (k * RUN + i) * PAGE).to_le_bytes());
+        }
     }
+}
+
+/// The bus address of the entry that names page `page` of the table at `lists`, chosen so that a run of [`RUN`] follows it.
+#[inline]
+fn entry_of(lists: u64, page: u64) -> u64 {
+    lists + page / RUN * PAGE + page % RUN * 8
+}
+
+/// The entry for the page at `second`, which is not in the pool: the buffer is a range of a region, or was refused.
+#[cold]
+fn region_entry(second: u64, buf: Option<&Lent>) -> u64 {
+    buf.and_then(Lent::beside).map_or(0, |table| entry_of(table.addr, (second - table.base) / PAGE))
 }
 
 #[cfg(test)]

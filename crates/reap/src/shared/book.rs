@@ -255,7 +255,7 @@ impl Requests {
             if self.posted >= most {
                 return false;
             }
-            let part: Part = slot.part(range.from, range.blocks);
+            let part: Part<'_> = slot.part(range.from, range.blocks);
             if !post.post(&part, Token::new(self.soft, range.slot, range.from), now) {
                 return false;
             }

@@ -324,7 +324,7 @@ impl Drop for BreaksOff<'_> {
 struct NotNow;
 
 impl Post for NotNow {
-    fn post(&mut self, _: &Part, _: Token, _: Nanos) -> bool {
+    fn post(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
         false
     }
 

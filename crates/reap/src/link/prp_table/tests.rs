@@ -1,4 +1,4 @@
-use hw::DmaPool;
+use hw::DmaBuf;
 use nvme::prp::{Dptr, PageSize, Walker};
 use proptest::prelude::*;
 
@@ -15,25 +15,73 @@ fn walked(pool: &DmaPool, prp1: u64, prp2: u64, bytes: u32) -> Vec<u64> {
     pages
 }
 
+fn every_4_bytes(addr: u64, bytes: u32) -> Vec<u64> {
+    (addr..addr + u64::from(bytes)).step_by(4).collect()
+}
+
+fn offset() -> impl Strategy<Value = u64> {
+    (0u64..1024).prop_map(|o| o * 4)
+}
+
+fn bytes() -> impl Strategy<Value = u32> {
+    (1u32..=PrpTable::MAX_BYTES / 4).prop_map(|b| b * 4)
+}
+
 proptest! {
     #[test]
-    fn a_controller_finds_the_whole_buffer(page in 0u64..1024, offset in (0u64..1024).prop_map(|o| o * 4), bytes in (1u32..=PrpTable::MAX_BYTES / 4).prop_map(|b| b * 4)) {
+    fn a_controller_finds_the_whole_buffer(page in 0u64..1024, offset in offset(), bytes in bytes()) {
         let pool = DmaPool::new(16 << 20).unwrap();
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
         prop_assume!(addr + u64::from(bytes) <= pool.base() + pool.len());
-        let (prp1, prp2) = table.pointers(addr, bytes);
-        prop_assert_eq!(walked(&pool, prp1, prp2, bytes), (addr..addr + u64::from(bytes)).step_by(4).collect::<Vec<_>>());
+        let (prp1, prp2) = table.pointers(addr, bytes, None);
+        prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
+    }
+
+    #[test]
+    fn and_that_of_a_region(pages in 1usize..1500, start in 0u64..1500, offset in offset(), bytes in bytes()) {
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let table = PrpTable::new(&pool).unwrap();
+        // Two regions, so that one's table is not the other's.
+        let [_other, region] = [3 * PAGE as usize, pages * PAGE as usize].map(|bytes| register(&pool, Pages::new(bytes).unwrap()).unwrap());
+        let start = start * PAGE + offset;
+        prop_assume!(start + u64::from(bytes) <= region.len() as u64);
+        let lent = region.buffer(0..region.len()).unwrap().lend();
+        let (prp1, prp2) = table.pointers(lent.addr() + start, bytes, Some(&lent));
+        prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(region.base() + start, bytes));
+        drop(lent.take_back());
     }
 }
 
 /// The twin: a table whose pages do not overlap sends a run across the end of a page of the list.
 #[test]
 fn without_overlap_a_run_leaves_its_list_page() {
-    let pool = DmaPool::new(16 << 20).unwrap();
-    let table = PrpTable::new(&pool).unwrap();
     let last = ENTRIES - 1;
-    let in_overlapping_table = table.entry_of(last) % PAGE;
+    let in_overlapping_table = entry_of(0, last) % PAGE;
     assert!(in_overlapping_table + (RUN - 1) * 8 < PAGE);
     assert!(last * 8 % PAGE + (RUN - 1) * 8 >= PAGE);
+}
+
+#[test]
+fn a_region_takes_its_table_along() {
+    let pool = DmaPool::new(4 << 20).unwrap();
+    let region = register(&pool, Pages::new(1 << 20).unwrap()).unwrap();
+    let buf: DmaBuf = region.buffer(0..1 << 20).unwrap();
+    drop(region);
+    let lent = buf.lend();
+    let table = lent.beside().unwrap().addr;
+    assert!(pool.check(table, PAGE).is_ok());
+    drop(lent.take_back());
+    assert!(pool.check(table, 1).is_err());
+    assert_eq!(pool.leaked(), 0);
+}
+
+#[test]
+fn a_table_that_has_no_place_gives_the_memory_back() {
+    let pool = hw::PoolOptions { address_bits: 33, ..hw::PoolOptions::default() }.open(4 << 20).unwrap();
+    // All that is left of the bus addresses: none for the table. Memory is not touched.
+    let all = Pages::new((4 << 30) - (4 << 20)).unwrap();
+    let (why, all) = register(&pool, all).unwrap_err();
+    assert!(matches!(why, RegisterError::NoAddresses { bytes: 16_760_832, .. }), "{why}");
+    assert!(pool.register(all).is_ok());
 }

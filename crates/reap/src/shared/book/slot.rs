@@ -128,9 +128,10 @@ impl Slot {
 
     /// All of it, if that is one part.
     #[inline(always)]
-    pub fn only_part(&self) -> Option<Part> {
+    pub fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, fua, nsid, lba, blocks, addr, bytes, .. } = *self;
-        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes })
+        let buf = self.buf.as_ref();
+        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes, buf })
     }
 
     /// What has gone wrong, to be added to.
@@ -186,10 +187,11 @@ impl Slot {
     }
 
     /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
-    pub fn part(&self, from: u32, left: u32) -> Part {
+    pub fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
         let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
         let addr = self.addr + (u64::from(from) << log2);
-        Part { op: self.op, fua: self.fua, nsid: self.nsid, lba: first, blocks, addr, bytes: blocks << log2 }
+        let Slot { op, fua, nsid, .. } = *self;
+        Part { op, fua, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf: self.buf.as_ref() }
     }
 }

@@ -11,17 +11,26 @@ fn namespace(boundary: u32) -> Namespace {
     Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, boundary).unwrap(), 1 << 20, 0)
 }
 
+/// Of a part that was posted.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    lba: u64,
+    blocks: u32,
+    addr: u64,
+}
+
 /// A lane with room for so many parts.
 struct Room {
     tags: usize,
-    posted: Vec<(Part, Token)>,
+    posted: Vec<(Posted, Token)>,
 }
 
 impl Post for Room {
-    fn post(&mut self, part: &Part, token: Token, _: Nanos) -> bool {
+    fn post(&mut self, part: &Part<'_>, token: Token, _: Nanos) -> bool {
         let taken = self.posted.len() < self.tags;
         if taken {
-            self.posted.push((*part, token));
+            let Part { lba, blocks, addr, .. } = *part;
+            self.posted.push((Posted { lba, blocks, addr }, token));
         }
         taken
     }
@@ -52,7 +61,7 @@ impl Bench {
     }
 
     /// Posts what was entered, with `tags` tags; what was posted.
-    fn post_entered(&mut self, tags: usize) -> Vec<(Part, Token)> {
+    fn post_entered(&mut self, tags: usize) -> Vec<(Posted, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
         let (posted, _) = self.book.post_entered(&mut room, true, Nanos(1), 64);
         assert_eq!(posted as usize, room.posted.len());
@@ -67,7 +76,7 @@ impl Bench {
     }
 
     /// Posts what waits with `tags` tags; what was posted.
-    fn post(&mut self, tags: usize) -> Vec<(Part, Token)> {
+    fn post(&mut self, tags: usize) -> Vec<(Posted, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
         self.book.post_waiting(&mut room, Nanos(2), 64);
         room.posted
@@ -188,7 +197,7 @@ proptest! {
         let mut posted = bench.post_entered(tags);
         let mut ended = 0;
         loop {
-            let blocks = |parts: &[(Part, Token)]| parts.iter().map(|(part, _)| part.blocks).sum::<u32>();
+            let blocks = |parts: &[(Posted, Token)]| parts.iter().map(|(part, _)| part.blocks).sum::<u32>();
             prop_assert!(posted.is_sorted_by_key(|(part, _)| part.lba));
             ended += blocks(&posted);
             for (_, token) in posted.drain(..) {

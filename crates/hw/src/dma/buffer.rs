@@ -1,0 +1,214 @@
+//! Buffers, held and lent.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::buddy::{MIN_BLOCK, block_size};
+use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE};
+use super::region::Registered;
+use super::{Beside, PAGE, Pool};
+
+/// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
+///
+/// One word: it is moved several times per I/O, through requests and completions.
+#[derive(Debug)]
+pub struct DmaBuf(Box<Block>);
+
+/// What a buffer is, made when it is given out.
+#[derive(Debug)]
+struct Block {
+    data: NonNull<u8>,
+    len: usize,
+    addr: u64,
+    /// The marks of its 512-byte pieces.
+    marks: NonNull<[AtomicU8]>,
+    /// What the first says while the block is lent.
+    lent: u8,
+    /// The others say nothing.
+    one_mark: bool,
+    /// Whose device reaches it.
+    pool: Arc<Pool>,
+    /// The region that it is a range of, if it is not the pool's own.
+    region: Option<Arc<Registered<dyn Send>>>,
+}
+
+// SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be; the marks are atomics that the extent keeps.
+unsafe impl Send for Block {}
+// SAFETY: through `&DmaBuf` the block is only read.
+unsafe impl Sync for Block {}
+
+/// Of a block that holds nothing: lending it says nothing of anybody else's.
+static NOTHING: [AtomicU8; 1] = [AtomicU8::new(PRIVATE)];
+
+impl Block {
+    /// Marks the block as lent or as private again.
+    #[inline]
+    fn mark(&self, lent: bool) {
+        // SAFETY: it points to the first of the extent's marks, which `pool` or `region` keeps and nobody moves or has as
+        // anything but atomics, or to a static.
+        let first = unsafe { self.marks.cast::<AtomicU8>().as_ref() };
+        // Release: what the holder wrote is there before the device may read it.
+        first.store(if lent { self.lent } else { PRIVATE }, Ordering::Release);
+        if !self.one_mark {
+            self.mark_rest(lent);
+        }
+    }
+
+    /// Marks what follows the first: pages of a block of pages, 512 bytes each of another.
+    #[inline(never)]
+    fn mark_rest(&self, lent: bool) {
+        // SAFETY: as in `mark`, for all of them.
+        let marks = unsafe { self.marks.as_ref() };
+        let mark = if lent { self.lent } else { PRIVATE };
+        let step = if self.lent == LENT_PAGE { (PAGE / MIN_BLOCK) as usize } else { 1 };
+        marks.iter().step_by(step).skip(1).for_each(|m| m.store(mark, Ordering::Release));
+    }
+}
+
+impl DmaBuf {
+    /// The `len` bytes from `offset` on of `extent`, which `region` keeps, or else `pool`. What the last page (or, if
+    /// it is not `paged`, the last 512 bytes) holds beyond them is nobody else's.
+    pub(super) fn new(
+        extent: &Extent,
+        (offset, len): (u64, usize),
+        paged: bool,
+        pool: Arc<Pool>,
+        region: Option<Arc<Registered<dyn Send>>>,
+    ) -> DmaBuf {
+        let (unit, lent) = if paged { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
+        DmaBuf(Box::new(Block {
+            data: extent.at(offset),
+            len,
+            addr: extent.base() + offset,
+            marks: NonNull::from(extent.marks(offset, len as u64)),
+            lent,
+            one_mark: len as u64 <= unit,
+            pool,
+            region,
+        }))
+    }
+
+    /// A buffer of no bytes.
+    pub(super) fn nothing(pool: Arc<Pool>) -> DmaBuf {
+        DmaBuf(Box::new(Block {
+            data: NonNull::dangling(),
+            len: 0,
+            addr: pool.own.base(),
+            marks: NonNull::from(&NOTHING[..]),
+            lent: LENT,
+            one_mark: true,
+            pool,
+            region: None,
+        }))
+    }
+
+    /// Bus address of the first byte.
+    #[inline]
+    pub fn addr(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
+    #[inline]
+    pub fn lend(self) -> Lent {
+        self.0.mark(true);
+        Lent(ManuallyDrop::new(self))
+    }
+
+    /// Whose device reaches it.
+    #[inline]
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.0.pool
+    }
+}
+
+impl Deref for DmaBuf {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is this buffer's alone while it is
+        // not lent: the device's copies are refused. A lent buffer has no `deref`.
+        unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
+    }
+}
+
+impl DerefMut for DmaBuf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.0.data.as_ptr(), self.0.len) }
+    }
+}
+
+impl Drop for DmaBuf {
+    fn drop(&mut self) {
+        let Block { addr, len, ref pool, ref region, .. } = *self.0;
+        match region {
+            _ if len == 0 => {}
+            Some(region) => region.give_back(addr),
+            None => pool.give_back(addr - pool.own.base(), len),
+        }
+    }
+}
+
+/// A buffer while the device may use it. Dropping it leaks its memory, and counts it: the device may still write there. Of a
+/// region all stays for ever, since its owner frees it as a whole.
+///
+/// It is no bytes, so that nobody reads what the device writes meanwhile:
+///
+/// ```compile_fail,E0608
+/// let pool = hw::DmaPool::new(4096).unwrap();
+/// let lent = pool.alloc(512).unwrap().lend();
+/// let first = lent[0];
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a lent buffer leaks its memory"]
+pub struct Lent(ManuallyDrop<DmaBuf>);
+
+impl Lent {
+    /// Bus address of the first byte.
+    #[inline]
+    pub fn addr(&self) -> u64 {
+        self.0.addr()
+    }
+
+    /// Bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // emptiness is no question here
+    pub fn len(&self) -> usize {
+        self.0.0.len
+    }
+
+    /// What was lent beside the region that the buffer is a range of.
+    pub fn beside(&self) -> Option<Beside> {
+        self.0.0.region.as_ref()?.beside()
+    }
+
+    /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies
+    /// that it begins later are refused.
+    #[inline]
+    pub fn take_back(mut self) -> DmaBuf {
+        // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
+        let buf = unsafe { ManuallyDrop::take(&mut self.0) };
+        std::mem::forget(self);
+        buf.0.mark(false);
+        buf
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: nothing touches `self.0` afterwards, so the buffer is taken out once.
+        let mut buf = unsafe { ManuallyDrop::take(&mut self.0) };
+        let block = &mut *buf.0;
+        let bytes = if block.region.is_some() { block.len as u64 } else { block_size(block.len).unwrap_or(0) };
+        block.pool.leaked.fetch_add(bytes, Ordering::Relaxed);
+        // Never let go: its owner is not to free it.
+        std::mem::forget(block.region.take());
+        // Only the description is let go: a buffer of no bytes gives no block back.
+        block.len = 0;
+    }
+}

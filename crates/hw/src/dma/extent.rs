@@ -1,0 +1,127 @@
+//! A run of bus addresses, the memory behind it, and which of it the device may reach.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use zerocopy::FromZeros;
+
+use super::buddy::MIN_BLOCK;
+use super::pins::{PinError, Pins};
+use super::{OutOfPool, PAGE};
+
+/// What the device may do with 512 bytes. A lent block of whole pages is marked once per page, on its first 512 bytes.
+pub(super) const PRIVATE: u8 = 0;
+pub(super) const LENT: u8 = 1;
+pub(super) const LENT_PAGE: u8 = 2;
+
+/// The memory itself belongs to whoever has the extent.
+#[derive(Debug)]
+pub(super) struct Extent {
+    memory: NonNull<u8>,
+    bytes: u64,
+    base: u64,
+    /// One mark per 512 bytes: `PRIVATE`, `LENT`, `LENT_PAGE`.
+    marks: Box<[AtomicU8]>,
+    pins: Option<Pins>,
+}
+
+// SAFETY: pointers into the memory may be used from any thread: blocks are disjoint (each is given out once), a block is
+// `[u8]` only for its one `DmaBuf`, and everything shared goes through atomics or through copies that the marks admit.
+unsafe impl Send for Extent {}
+// SAFETY: as above.
+unsafe impl Sync for Extent {}
+
+impl Extent {
+    /// # Safety
+    /// `memory` is `bytes` initialised bytes, which stay where they are until the extent is dropped, and which nobody reaches
+    /// but through it.
+    pub unsafe fn new(memory: NonNull<u8>, bytes: u64, base: u64, pins: Option<Pins>) -> io::Result<Extent> {
+        let marks = <[AtomicU8]>::new_box_zeroed_with_elems(bytes.div_ceil(MIN_BLOCK) as usize)
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Extent { memory, bytes, base, marks, pins })
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bus address of the first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Where the byte at `offset` is, at most one past the last.
+    pub fn at(&self, offset: u64) -> NonNull<u8> {
+        assert!(offset <= self.bytes, "{offset} is not in an extent of {} bytes", self.bytes);
+        // SAFETY: `offset` is at most the size of the memory.
+        unsafe { self.memory.add(offset as usize) }
+    }
+
+    /// The marks of `len` bytes from `offset` on.
+    pub fn marks(&self, offset: u64, len: u64) -> &[AtomicU8] {
+        &self.marks[(offset / MIN_BLOCK) as usize..(offset + len).div_ceil(MIN_BLOCK) as usize]
+    }
+
+    /// The device reaches, or will reach once they are lent, `len` bytes from `offset` on.
+    pub fn pin(&self, offset: u64, len: u64) -> Result<(), PinError> {
+        self.pins.as_ref().map_or(Ok(()), |pins| pins.pin(offset, len))
+    }
+
+    /// The device reaches nothing of it any more.
+    pub fn unpin(&mut self) {
+        self.pins = None;
+    }
+
+    /// Whether all of a range is lent.
+    #[inline]
+    pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
+        self.lent_range(addr, len).map(drop)
+    }
+
+    /// The device copies from a range that is lent.
+    #[inline]
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
+        let from = self.lent_range(addr, into.len() as u64)?;
+        // SAFETY: the range is inside the memory and lent, so no reference to it exists; `into`, being a `&mut`, does not
+        // overlap it.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// The device copies into a range that is lent.
+    #[inline]
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
+        let to = self.lent_range(addr, from.len() as u64)?;
+        // SAFETY: the range is inside the memory and lent, so no reference to it exists, and `from` is none.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    /// Where the range `addr..addr + len` is, if all of it is lent.
+    #[inline]
+    fn lent_range(&self, addr: u64, len: u64) -> Result<NonNull<u8>, OutOfPool> {
+        let refused = OutOfPool { addr, len };
+        let offset = addr.checked_sub(self.base).ok_or(refused)?;
+        let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(refused)?;
+        let mut at = offset;
+        while at < end {
+            let page = at / PAGE * PAGE;
+            if self.mark_at(page) == LENT_PAGE {
+                at = page + PAGE;
+            } else if self.mark_at(at) == LENT {
+                at = at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK;
+            } else {
+                return Err(refused);
+            }
+        }
+        // SAFETY: `offset` is at most the size of the memory.
+        Ok(unsafe { self.memory.add(offset as usize) })
+    }
+
+    #[inline]
+    fn mark_at(&self, offset: u64) -> u8 {
+        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, |m| m.load(Ordering::Acquire))
+    }
+}

@@ -1,0 +1,81 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::super::{DmaPool, PoolOptions};
+use super::*;
+
+fn pool(backing: Backing) -> DmaPool {
+    PoolOptions { backing, ..PoolOptions::default() }.open(4 << 20).unwrap()
+}
+
+/// Of the mapping that begins at `memory`, in kB.
+fn kernel_page(memory: NonNull<u8>) -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let start = format!("{:x}-", memory.as_ptr() as u64);
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+    lines.find_map(|line| line.strip_prefix("KernelPageSize:")?.trim().strip_suffix(" kB")?.parse().ok())
+}
+
+#[test]
+fn a_memory_file_is_the_pool() {
+    let pool = pool(Backing::Memfd);
+    assert_eq!(pool.backing(), Backing::Memfd);
+    // SAFETY: the file is written to only where memory is lent.
+    let file = unsafe { pool.memfd() }.unwrap();
+    let file = File::from(file.try_clone_to_owned().unwrap());
+    let mut buf = pool.alloc(5000).unwrap();
+    buf.fill(7);
+    let lent = buf.lend();
+    let (at, mut seen) = (lent.addr() - pool.base(), [0; 5000]);
+    file.read_exact_at(&mut seen, at).unwrap();
+    assert_eq!(seen, [7; 5000]);
+    // The other process is the device.
+    file.write_all_at(&[9; 10], at + 4090).unwrap();
+    assert_eq!(lent.take_back()[4088..4102], [7, 7, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 7, 7]);
+    // And cannot take the memory away.
+    assert!(file.set_len(0).is_err() && file.set_len(8 << 20).is_err());
+}
+
+#[test]
+fn only_a_memory_file_has_a_descriptor() {
+    for backing in [Backing::Anonymous, Backing::Hugepages] {
+        let pool = pool(backing);
+        // SAFETY: there is none.
+        assert!(unsafe { pool.memfd() }.is_none());
+    }
+}
+
+/// Huge pages that the machine has set aside, at most. `tests/hugepages.sh` runs these tests where there are some.
+fn set_aside() -> usize {
+    let read = |what: &str| -> Option<usize> {
+        let text = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{what}")).ok()?;
+        text.trim().parse().ok()
+    };
+    ["nr_hugepages", "nr_overcommit_hugepages"].into_iter().filter_map(read).sum()
+}
+
+#[test]
+fn huge_pages_are_what_they_say_or_nothing() {
+    let (mapping, got) = Mapping::new(4 << 20, Backing::Hugepages).unwrap();
+    let page = kernel_page(mapping.memory()).unwrap();
+    println!("{} huge pages set aside: {got:?}, of pages of {page} kB", set_aside());
+    match got {
+        Backing::Hugepages => assert_eq!(page, 2048),
+        Backing::Anonymous => assert_eq!(page, 4),
+        Backing::Memfd => panic!("nobody asked for a file"),
+    }
+    let pool = pool(Backing::Hugepages);
+    let mut buf = pool.alloc(4 << 20).unwrap();
+    buf.fill(1);
+    let lent = buf.lend();
+    pool.dma_write(lent.addr(), &[2]).unwrap();
+    assert_eq!(lent.take_back()[..2], [2, 1]);
+}
+
+#[test]
+fn where_there_are_too_few_huge_pages_there_are_ordinary_ones() {
+    let more = ((set_aside() + 2) as u64) << 21;
+    let pool = PoolOptions { backing: Backing::Hugepages, ..PoolOptions::default() }.open(more).unwrap();
+    assert_eq!(pool.backing(), Backing::Anonymous);
+    assert_eq!(pool.alloc(4096).unwrap()[0], 0);
+}

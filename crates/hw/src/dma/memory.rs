@@ -1,0 +1,135 @@
+//! Memory that a caller owns, and what a type must keep to that says where it is.
+
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use super::PAGE;
+use super::mapping::{Backing, Mapping};
+
+/// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Whoever drops it frees the memory.
+///
+/// There are [`Pages`]; [`RawMemory`], of anything that has an address; and pairs of memory and something that is to be
+/// dropped after it.
+///
+/// # Safety
+/// [`Memory::bytes`] is initialised memory that may be read and written, always the same. It stays where it is while the
+/// owner lives, wherever the owner is moved. Nobody reaches it but through the owner, and the owner does so only when
+/// its own methods are called.
+pub unsafe trait Memory: Send + 'static {
+    /// Where the memory is.
+    fn bytes(&mut self) -> NonNull<[u8]>;
+}
+
+// SAFETY: the first owner's memory is; the second is another thing, and goes after it.
+unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        self.0.bytes()
+    }
+}
+
+/// Whole pages of zeroes, touched by nobody before they are used: a page-aligned `Box<[u8]>`.
+pub struct Pages(Mapping);
+
+impl Pages {
+    /// At least `bytes` bytes, and at least a page.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub fn new(bytes: usize) -> io::Result<Pages> {
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE as usize).ok_or(io::ErrorKind::OutOfMemory)?;
+        Mapping::new(bytes, Backing::Anonymous).map(|(mapping, _)| Pages(mapping))
+    }
+}
+
+// SAFETY: the mapping is the owner's alone, zeroed, and stays until it is dropped.
+unsafe impl Memory for Pages {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.0.memory(), self.0.bytes())
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is initialised, and is written to only through `&mut self`: while it is registered nobody
+        // has a `&Pages`.
+        unsafe { std::slice::from_raw_parts(self.0.memory().as_ptr(), self.0.bytes()) }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.0.memory().as_ptr(), self.0.bytes()) }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pages").field(&self.0.bytes()).finish()
+    }
+}
+
+/// Memory that is known by its address alone: a database's own frames, or what comes from C.
+pub struct RawMemory {
+    memory: NonNull<[u8]>,
+    free: Option<Box<dyn FnOnce() + Send>>,
+}
+
+// SAFETY: whoever made it has promised that the memory may be used from any thread; the closure is `Send`.
+unsafe impl Send for RawMemory {}
+
+impl RawMemory {
+    /// The `bytes` bytes at `memory`. `free` is called once, by whichever thread is the last to let go of them: then
+    /// neither the device nor this process reaches them through this library.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    ///
+    /// #[derive(Clone)]
+    /// #[repr(align(4096))]
+    /// struct Frame([u8; 16384]);
+    ///
+    /// // Frames that are there as long as the process.
+    /// let frames: &'static mut [Frame] = vec![Frame([0; 16384]); 64].leak();
+    /// let (first, bytes) = (NonNull::from(&mut *frames).cast(), size_of_val(frames));
+    /// // SAFETY: they are initialised, never freed, and from now on reached only through the region.
+    /// let memory = unsafe { hw::RawMemory::new(first, bytes, || ()) };
+    /// let region = hw::DmaPool::new(4 << 20)?.register(memory).map_err(|(why, _)| why)?;
+    /// let frame = region.buffer(16384..32768)?;
+    /// assert_eq!(frame.len(), 16384);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Until `free` is called the bytes are there, initialised, and nobody else reads or writes them, on any thread.
+    pub unsafe fn new(memory: NonNull<u8>, bytes: usize, free: impl FnOnce() + Send + 'static) -> RawMemory {
+        RawMemory { memory: NonNull::slice_from_raw_parts(memory, bytes), free: Some(Box::new(free)) }
+    }
+}
+
+// SAFETY: that is what `RawMemory::new` asks of its caller.
+unsafe impl Memory for RawMemory {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        self.memory
+    }
+}
+
+impl Drop for RawMemory {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.take() {
+            free();
+        }
+    }
+}
+
+impl fmt::Debug for RawMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RawMemory").field(&self.memory).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

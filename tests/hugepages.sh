@@ -1,0 +1,18 @@
+#!/bin/bash
+# Pools of huge pages, in a guest that has some set aside: this machine may have none, and is left as it is. Half a minute after
+# QEMU and the kernel are there, which setup.sh fetches once.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+skip() { echo "SKIPPED: $*"; exit 0; }
+
+[ "$(uname -m)" = x86_64 ] || skip "huge pages: the guest runs an x86-64 kernel"
+export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
+timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "huge pages: no kernel and QEMU from Debian's mirror"
+
+tests=$(cargo test -p hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+[ -n "$tests" ] || { echo "the tests of \`hw\` do not build"; exit 1; }
+told=$(tests/guest/run.sh --timeout 240 --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
+status=$?
+echo "$told"
+[ $status = 0 ] || exit $status
+grep -q "8 huge pages set aside: Hugepages, of pages of 2048 kB" <<<"$told" || { echo "the pool is not of huge pages"; exit 1; }

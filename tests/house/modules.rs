@@ -34,7 +34,10 @@ struct Module {
 
 enum Name {
     Module(ModuleId),
-    Item,
+    /// A type or a trait: a path may go on to what belongs to it.
+    Type,
+    /// A function, say, where a path ends.
+    Value,
     Import(Vec<String>),
 }
 
@@ -71,7 +74,7 @@ impl Modules {
     pub fn within(&self, at: ModuleId, name: &str) -> Option<ModuleId> {
         self.modules[at].names.get(name)?.iter().find_map(|found| match found {
             Name::Module(module) => Some(*module),
-            Name::Item | Name::Import(_) => None,
+            Name::Type | Name::Value | Name::Import(_) => None,
         })
     }
 
@@ -101,7 +104,8 @@ impl Modules {
                 .iter()
                 .flat_map(|found| match found {
                     Name::Module(module) => self.follow(*module, rest, seen),
-                    Name::Item => vec![Target::Item(module.file, name.to_owned())],
+                    Name::Value if !rest.is_empty() => Vec::new(),
+                    Name::Type | Name::Value => vec![Target::Item(module.file, name.to_owned())],
                     Name::Import(path) => self.follow(at, &[path.as_slice(), rest].concat(), seen),
                 })
                 .collect(),
@@ -167,7 +171,7 @@ impl<'ast> Visit<'ast> for Declared<'_> {
                     }
                 }
             }
-            _ => item_name(item).into_iter().for_each(|name| self.name(name.to_string(), Name::Item)),
+            _ => item_name(item).into_iter().for_each(|(name, is)| self.name(name.to_string(), is)),
         }
         visit::visit_item(self, item);
     }
@@ -214,17 +218,17 @@ fn leaves_of(tree: &syn::UseTree, prefix: &mut Vec<String>, out: &mut Vec<Import
     }
 }
 
-fn item_name(item: &syn::Item) -> Option<&syn::Ident> {
+fn item_name(item: &syn::Item) -> Option<(&syn::Ident, Name)> {
     match item {
-        syn::Item::Const(item) => Some(&item.ident),
-        syn::Item::Enum(item) => Some(&item.ident),
-        syn::Item::Fn(item) => Some(&item.sig.ident),
-        syn::Item::Macro(item) => item.ident.as_ref(),
-        syn::Item::Static(item) => Some(&item.ident),
-        syn::Item::Struct(item) => Some(&item.ident),
-        syn::Item::Trait(item) => Some(&item.ident),
-        syn::Item::Type(item) => Some(&item.ident),
-        syn::Item::Union(item) => Some(&item.ident),
+        syn::Item::Enum(item) => Some((&item.ident, Name::Type)),
+        syn::Item::Struct(item) => Some((&item.ident, Name::Type)),
+        syn::Item::Trait(item) => Some((&item.ident, Name::Type)),
+        syn::Item::Type(item) => Some((&item.ident, Name::Type)),
+        syn::Item::Union(item) => Some((&item.ident, Name::Type)),
+        syn::Item::Const(item) => Some((&item.ident, Name::Value)),
+        syn::Item::Fn(item) => Some((&item.sig.ident, Name::Value)),
+        syn::Item::Macro(item) => Some((item.ident.as_ref()?, Name::Value)),
+        syn::Item::Static(item) => Some((&item.ident, Name::Value)),
         _ => None,
     }
 }

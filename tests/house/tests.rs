@@ -70,6 +70,9 @@ fn a_parent_and_a_child_that_need_each_other_are_a_circle() {
     assert_eq!(uses, ["shop → shop::till → shop (Till of shop::till; Shop of shop)"]);
     let shows = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; pub use till::Till; pub struct Shop;"), child]);
     assert_eq!(shows, [""; 0]);
+    // A function of the child's name, which no path leads through.
+    let alike = ("shop.rs", "mod till; use till::Till; pub fn till(_: Till) {}");
+    assert_eq!(found(&[("lib.rs", "mod shop;"), alike, ("shop/till.rs", "use super::till::Till as Own; pub struct Till;")]), [""; 0]);
     let both = found(&[("lib.rs", "mod shop;"), ("shop/mod.rs", "mod till; pub use till::Till; pub struct Shop(Till);"), child]);
     assert_eq!(both, uses);
 }

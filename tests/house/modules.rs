@@ -171,6 +171,9 @@ impl<'ast> Visit<'ast> for Declared<'_> {
                     }
                 }
             }
+            syn::Item::Macro(call) if call.ident.is_none() => {
+                made_by(call).into_iter().for_each(|name| self.name(name, Name::Type));
+            }
             _ => item_name(item).into_iter().for_each(|(name, is)| self.name(name.to_string(), is)),
         }
         visit::visit_item(self, item);
@@ -231,6 +234,15 @@ fn item_name(item: &syn::Item) -> Option<(&syn::Ident, Name)> {
         syn::Item::Static(item) => Some((&item.ident, Name::Value)),
         _ => None,
     }
+}
+
+/// What a macro called among the items defines, as far as can be told: the first name that begins with a capital.
+fn made_by(call: &syn::ItemMacro) -> Option<String> {
+    let idents = call.mac.tokens.clone().into_iter().filter_map(|token| match token {
+        proc_macro2::TokenTree::Ident(ident) => Some(ident.to_string()),
+        _ => None,
+    });
+    idents.into_iter().find(|name| name.starts_with(char::is_uppercase))
 }
 
 pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {

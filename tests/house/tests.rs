@@ -78,6 +78,13 @@ fn a_parent_and_a_child_that_need_each_other_are_a_circle() {
 }
 
 #[test]
+fn what_a_macro_defines_is_its_callers() {
+    let made =
+        [("lib.rs", "mod a; mod b;"), ("a.rs", "id! { /// Of A.\n A(u16) } use crate::b::B;"), ("b.rs", "pub struct B(super::a::A);")];
+    assert_eq!(found(&made), ["a → b → a (B of b; A of a)"]);
+}
+
+#[test]
 fn the_root_is_a_file_like_any_other() {
     let root = "mod run; pub const PROGRAM: &str = \"\"; fn main() { run::run() }";
     let told = found(&[("lib.rs", root), ("run.rs", "pub fn run() { let _ = crate::PROGRAM; }")]);

@@ -17,6 +17,7 @@ mod policy;
 mod queue_depth;
 mod round_robin;
 mod set;
+mod shape;
 mod token;
 mod trial;
 mod usual;
@@ -36,36 +37,8 @@ pub use place::Place;
 pub use policy::{Policy, PolicyError};
 pub use queue_depth::Counting;
 pub use set::{PathId, PathSet};
+pub use shape::{Shape, ShapeError};
 pub use token::Token;
-
-/// How many there are of everything that requests are counted by. Places past the last go round again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Paths, 1 to [`PathSet::MOST`].
-    pub paths: u8,
-    /// Hardware queues of each path.
-    pub queues: u16,
-    /// CPUs that submit.
-    pub cpus: u16,
-    /// Namespaces that share the paths.
-    pub namespaces: u16,
-    /// For `numa`: how far the paths' controllers are.
-    pub distances: Distances,
-}
-
-/// A shape that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{paths} paths, {queues} queues, {cpus} CPUs and {namespaces} namespaces: there have to be 1 to 64 paths, and one of each other")]
-pub struct ShapeError {
-    /// As given.
-    pub paths: u8,
-    /// As given.
-    pub queues: u16,
-    /// As given.
-    pub cpus: u16,
-    /// As given.
-    pub namespaces: u16,
-}
 
 /// The paths to a namespace: what is in flight on them, what has been learnt of them, and how to choose.
 pub struct Paths {
@@ -84,14 +57,11 @@ impl Paths {
     /// # Errors
     /// No path, or more than [`PathSet::MOST`]; none of something else.
     pub fn new(shape: Shape, policy: Policy) -> Result<Paths, ShapeError> {
-        let Shape { paths, queues, cpus, namespaces, .. } = shape;
-        if paths == 0 || usize::from(paths) > PathSet::MOST || queues == 0 || cpus == 0 || namespaces == 0 {
-            return Err(ShapeError { paths, queues, cpus, namespaces });
-        }
+        let shape = shape.legal()?;
         Ok(Paths {
             policy: AtomicU8::new(policy.into()),
-            cursors: round_robin::Cursors::new(queues),
-            counts: Rows::new(paths.into(), Kind::ALL.map(|kind| kind.rows(&shape)).into_iter().sum::<u32>() as usize),
+            cursors: round_robin::Cursors::new(shape.queues),
+            counts: Rows::new(shape.paths.into(), Kind::ALL.map(|kind| kind.rows(&shape)).into_iter().sum::<u32>() as usize),
             first_load: Kind::Loads.first(&shape),
             learnt: latency::Learnt::new(&shape),
             shape,

@@ -2,12 +2,13 @@
 //!
 //! Blocks of 100 ms, one of each mode to a round and the first mode twice, in random order, in one process, on devices
 //! that stay open. [`scenes`] says what there is to run (loads, depths, profiles, bursts, steps, others on the CPU),
-//! [`experiment`] runs it by way of [`blocks`], [`results`] and [`timeline`] make rows, pairs and time lines of it by way
+//! [`design`] how long and how often each, [`experiment`] runs it by way of [`blocks`], [`results`] and [`timeline`] make rows, pairs and time lines of it by way
 //! of [`statistics`], [`crate::rows`] and [`crate::report`] show them, with [`notes`] around.
 
 mod background;
 mod blocks;
 mod contender;
+mod design;
 mod experiment;
 mod notes;
 mod results;
@@ -42,28 +43,10 @@ use crate::{jobs, run, stop};
 use background::Background;
 use blocks::Field;
 pub use contender::Contender;
+use design::BLOCK;
 use experiment::Experiment;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
-
-/// A measured stretch.
-const BLOCK: Nanos = Nanos::from_millis(100);
-/// The stretch before it, in which caches and policies settle.
-const RAMP: Nanos = Nanos::from_millis(10);
-/// With a rate: rounds from one measurement of the capacity to the next.
-const CAPACITY_EVERY: usize = 4;
-/// Blocks of each mode in which stolen time is measured.
-const STOLEN_BLOCKS: usize = 4;
-/// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
-const ENOUGH: usize = 30;
-/// I/Os that a block has to have: what it cost in all, divided by two or three, says more of chance than of a mode.
-const FEW: u64 = 10;
-/// A stretch of which a time line is drawn: four steps of a stepping load.
-const TIMELINE: Nanos = Nanos(4 * scenes::STEP.0);
-/// Such stretches of each mode, laid over each other.
-const TIMELINE_BLOCKS: usize = 16;
-/// A point of a time line.
-const TICK: Nanos = Nanos::from_millis(1);
 
 /// What is compared without a job file.
 const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");

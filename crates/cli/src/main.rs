@@ -9,6 +9,7 @@ mod compare;
 mod jobs;
 mod output;
 mod paths_bench;
+mod program;
 mod report;
 mod rows;
 mod run;

@@ -6,6 +6,7 @@
 mod cells;
 mod counted;
 mod plot;
+mod row;
 mod table;
 
 use std::process::ExitCode;
@@ -16,33 +17,13 @@ use anyhow::{Context, Result, bail};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Serialize;
 
 use crate::args::PathsBenchArgs;
 use crate::machine::Machine;
 use crate::output::{self, Aside, say};
 use crate::stop;
 use cells::Cell;
-
-/// A cell and what it came to.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    /// Path policy.
-    policy: &'static str,
-    /// Paths to choose from.
-    paths: u8,
-    /// Hardware queues of each path.
-    queues: u16,
-    /// Threads that submit at the same time, each in a queue and on a CPU of its own.
-    threads: u8,
-    /// Nanoseconds for one choose + start + end: median over rounds.
-    ns: f64,
-    /// The least and the most of any round.
-    ns_min: f64,
-    ns_max: f64,
-    /// Instructions of the same, on one thread; `None`: not counted.
-    instructions: Option<f64>,
-}
+use row::Row;
 
 /// Measures, prints, and writes what was asked for.
 ///

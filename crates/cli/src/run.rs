@@ -1,5 +1,6 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
+mod ended;
 mod explain;
 mod histograms;
 mod progress;
@@ -15,7 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use completion::Mode;
-use reap::Nanos;
 use workload::plan::{self, Plan};
 use workload::report::Report;
 use workload::{Amount, Generator, Job, report};
@@ -24,11 +24,9 @@ use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, PLACEHOLDER, PathMark, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Output, say};
+use crate::program::PROGRAM;
 use crate::{jobs, rows, stop};
 use record::Recorder;
-
-/// Name and version, where fio's results say `fio-3.33`.
-pub const PROGRAM: &str = concat!("reap-", env!("CARGO_PKG_VERSION"));
 
 /// Runs the job files. The exit code is a failure if a job failed.
 ///
@@ -161,6 +159,3 @@ pub fn say_filled(filled: &Filled, stop: &AtomicBool) {
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64)
 }
-
-/// No application work in a run: only `compare` saturates hosts on purpose.
-const NO_WORK: Nanos = Nanos::ZERO;

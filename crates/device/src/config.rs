@@ -204,6 +204,9 @@ pub enum NamespaceError {
 }
 
 impl Namespace {
+    /// The highest identifier.
+    pub(crate) const MOST: u32 = 1024;
+
     /// A namespace in memory, of logical blocks of `block` bytes (512 or 4096, say).
     pub fn mem(mem: Mem, block: u32) -> Result<Namespace, NamespaceError> {
         Namespace::on(Medium::Mem(mem), block)

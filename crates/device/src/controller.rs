@@ -1,7 +1,9 @@
 //! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
+mod apart;
 mod life;
 mod outside;
+mod registers;
 
 use nvme::regs::{Cc, Csts};
 use nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};

@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// The highest identifier that a namespace can be given.
-    const MOST: u32 = crate::Subsystem::MOST_NAMESPACES;
+    const MOST: u32 = Namespace::MOST;
 
     /// The highest identifier in use.
     pub(crate) fn highest(&self) -> u32 {

@@ -6,6 +6,7 @@
 
 mod ana;
 mod change;
+mod control;
 mod script;
 
 use std::collections::BTreeSet;
@@ -16,8 +17,9 @@ use crate::{Config, Controller, Namespace, Port};
 
 pub use ana::Ana;
 pub(crate) use ana::AnaStates;
-pub(crate) use change::Mailbox;
-pub use change::{Change, Loss, NoSuchPath, PathControl};
+pub use change::{Change, Loss};
+pub(crate) use control::Mailbox;
+pub use control::{NoSuchPath, PathControl};
 pub use script::{Script, ScriptError, Timed};
 
 /// A subsystem that cannot be.
@@ -47,7 +49,7 @@ pub struct Subsystem {
 
 impl Subsystem {
     /// The highest namespace identifier.
-    pub const MOST_NAMESPACES: u32 = 1024;
+    pub const MOST_NAMESPACES: u32 = Namespace::MOST;
 
     /// No controllers and no namespaces yet.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {

@@ -10,6 +10,7 @@
 mod actions;
 mod failover;
 mod flush;
+mod flushing;
 mod identity;
 mod marks;
 mod path;

@@ -4,6 +4,7 @@
 //! | unit | hand-over |
 //! | --- | --- |
 //! | [`Bell`] | one side goes to sleep, the other has something to tell |
+//! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
 //! | [`LookLock`] | the right to look at a completion queue |
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod debt;
 mod gate;
 mod inbox;
 mod look;
@@ -28,6 +30,7 @@ pub mod sync;
 mod model;
 
 pub use bell::Bell;
+pub use debt::{Debt, Leave};
 pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
 pub use look::{LookLock, Looked};

@@ -1,6 +1,6 @@
 //! The primitives of whatever is handed over: std's atomics and parking_lot's locks (an uncontended one costs half of
 //! std's), or under `--cfg loom` loom's, so that a unit of concurrency is written once and both runs and is model-checked.
-//! A model is a call of [`model`]; anything it does must be bounded.
+//! A model is a call of `model`; anything it does must be bounded.
 
 #[cfg(not(loom))]
 mod imp {

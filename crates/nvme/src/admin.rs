@@ -67,7 +67,7 @@ impl Identify {
             nsid: self.nsid.0,
             cdw10: u32::from(self.cns) | u32::from(self.cntid) << 16,
             cdw11: u32::from(self.cns_specific) | u32::from(self.csi) << 24,
-            ..self.data.into_sqe()
+            ..Sqe::with_data(self.data)
         }
     }
 
@@ -138,7 +138,7 @@ impl GetLogPage {
             cdw12: self.offset as u32,
             cdw13: (self.offset >> 32) as u32,
             cdw14: u32::from(self.offset_is_index) << 23 | u32::from(self.csi) << 24,
-            ..self.data.into_sqe()
+            ..Sqe::with_data(self.data)
         }
     }
 
@@ -197,7 +197,7 @@ impl GetFeatures {
             nsid: self.nsid.0,
             cdw10: u32::from(self.fid) | u32::from(self.select & 7) << 8,
             cdw11: self.value,
-            ..self.data.into_sqe()
+            ..Sqe::with_data(self.data)
         }
     }
 
@@ -235,7 +235,7 @@ impl SetFeatures {
             nsid: self.nsid.0,
             cdw10: u32::from(self.fid) | u32::from(self.save) << 31,
             cdw11: self.value,
-            ..self.data.into_sqe()
+            ..Sqe::with_data(self.data)
         }
     }
 

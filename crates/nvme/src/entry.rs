@@ -96,6 +96,12 @@ impl Sqe {
         Nsid(self.nsid)
     }
 
+    /// An otherwise empty entry with this data pointer.
+    #[inline]
+    pub(crate) fn with_data(dptr: Dptr) -> Sqe {
+        Sqe { prp1: dptr.prp1, prp2: dptr.prp2, ..Sqe::default() }
+    }
+
     /// DPTR as PRP entries. Meaningful if [`Sqe::check_flags`] passed.
     #[inline]
     pub fn dptr(&self) -> Dptr {

@@ -13,8 +13,6 @@ mod walk;
 pub use build::{BuildError, build, list_len};
 pub use walk::Walker;
 
-use crate::Sqe;
-
 /// Bytes of a PRP entry.
 pub const ENTRY_LEN: u64 = 8;
 
@@ -47,12 +45,6 @@ impl Dptr {
         } else {
             None
         }
-    }
-
-    /// An otherwise empty entry with this data pointer.
-    #[inline]
-    pub(crate) fn into_sqe(self) -> Sqe {
-        Sqe { prp1: self.prp1, prp2: self.prp2, ..Sqe::default() }
     }
 }
 

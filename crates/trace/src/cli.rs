@@ -1,6 +1,8 @@
 //! The subcommand `reap trace`: its arguments, and [`run`].
 
 use crate::Error;
+pub use crate::settings::Mode;
+use crate::settings::Settings;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,51 +45,6 @@ pub struct TraceArgs {
     /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
-}
-
-/// What is looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Completions per interrupt.
-    #[default]
-    Completions,
-    /// From the interrupt to softirq and completion.
-    Delay,
-    /// Interrupts and completions per second, and their time.
-    Rate,
-    /// From issue to completion.
-    Latency,
-}
-
-impl Mode {
-    /// All, in the order of the program's `enum mode`.
-    pub const ALL: [Mode; 4] = [Mode::Completions, Mode::Delay, Mode::Rate, Mode::Latency];
-
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Completions => "completions",
-            Mode::Delay => "delay",
-            Mode::Rate => "rate",
-            Mode::Latency => "latency",
-        }
-    }
-}
-
-/// Arguments that make sense.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Settings {
-    pub mode: Mode,
-    pub interval: Duration,
-    pub count: u64,
-    pub duration: Option<Duration>,
-    pub timestamp: bool,
-    pub milliseconds: bool,
-    pub queues: bool,
-    pub freq: u32,
-    pub devices: Vec<String>,
-    pub lines: Vec<String>,
-    pub json: Option<PathBuf>,
 }
 
 /// As many filters as the program in the kernel has room for (`FILTERS` in `bpf/shared.h`).

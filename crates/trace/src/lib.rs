@@ -17,5 +17,6 @@ mod error;
 pub mod histogram;
 mod machine;
 mod report;
+mod settings;
 
 pub use error::Error;

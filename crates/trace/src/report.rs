@@ -5,9 +5,9 @@ mod json;
 #[cfg_attr(not(feature = "ebpf"), allow(unused_imports))]
 pub(crate) use json::document;
 
-use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, PLACES, Places, Queue};
 use crate::histogram::Log2;
+use crate::settings::{Mode, Settings};
 use std::io::{self, Write};
 
 /// Column heads of [`PLACES`].

@@ -8,33 +8,13 @@ use handover::sync::atomic::Ordering::Relaxed;
 use units::{Class, Nanos, Op};
 
 use super::count::NO_ROW;
+use super::latency::Standing;
 use super::lines::Lines;
 use super::place::{Kind, Place};
 use super::queue_depth::{self, Counting};
-use super::set::{PathId, PathSet};
+use super::set::PathSet;
 use super::token::{Token, weight};
 use super::{Paths, Policy};
-
-/// What is to be known of a path to choose it or not.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub path: PathId,
-    /// What is in flight there, as the policy counts.
-    pub load: u32,
-    /// How long a request is expected to take (ns); 0: nobody knows, and one is to go and see. Paths for which this is about the
-    /// same are told apart by their load alone.
-    pub usual: f32,
-}
-
-impl Standing {
-    /// Whether it is better than `other`, where `near` is the factor within which latencies count as the same. Where there are three or
-    /// more this goes from one to the next; a batch compares each with the fastest.
-    #[inline]
-    pub(super) fn beats(&self, other: &Standing, near: f32) -> bool {
-        let is_near = self.usual <= other.usual * near && other.usual <= self.usual * near;
-        if is_near { self.load < other.load } else { self.usual < other.usual }
-    }
-}
 
 /// Where a path stands among the ranked: its tier, its load in that, and its place in the list. The least has its turn.
 ///

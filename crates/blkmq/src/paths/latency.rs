@@ -18,12 +18,11 @@ use handover::sync::atomic::Ordering::Relaxed;
 use handover::sync::atomic::{AtomicU32, AtomicU64};
 use units::{Class, Nanos};
 
-use super::Shape;
-use super::batch::Standing;
 use super::count::Rows;
 use super::lines::{Line, Lines, Table};
 use super::place::{Kind, Place};
 use super::set::{PathId, PathSet};
+use super::shape::Shape;
 use super::trial::{Trial, Verdict, WITHIN_SIGHT};
 use super::usual::Usual;
 
@@ -46,6 +45,27 @@ struct Knowledge {
     busy_since: AtomicU64,
     /// When it answered last.
     heard: AtomicU64,
+}
+
+/// What is to be known of a path to choose it or not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub path: PathId,
+    /// What is in flight there, as the policy counts.
+    pub load: u32,
+    /// How long a request is expected to take (ns); 0: nobody knows, and one is to go and see. Paths for which this is about the
+    /// same are told apart by their load alone.
+    pub usual: f32,
+}
+
+impl Standing {
+    /// Whether it is better than `other`, where `near` is the factor within which latencies count as the same. Where there are three or
+    /// more this goes from one to the next; a batch compares each with the fastest.
+    #[inline]
+    pub(super) fn beats(&self, other: &Standing, near: f32) -> bool {
+        let is_near = self.usual <= other.usual * near && other.usual <= self.usual * near;
+        if is_near { self.load < other.load } else { self.usual < other.usual }
+    }
 }
 
 /// What the hardware queues know of the paths.

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use super::Shape;
 use super::count::{NO_ROW, Rows};
+use super::shape::Shape;
 
 /// What requests in flight are counted by: the kinds of rows of a selector's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

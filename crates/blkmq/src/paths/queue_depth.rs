@@ -1,10 +1,10 @@
 //! `queue-depth`: the path with the fewest requests in flight, and the five places where that can be counted (post 004).
 
-use super::Shape;
 use super::count::Rows;
 use super::lines::Lines;
 use super::place::{Kind, Place};
 use super::set::{PathId, PathSet};
+use super::shape::Shape;
 
 /// Where requests in flight are counted. Each count has a cache line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

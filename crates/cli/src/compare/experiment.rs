@@ -17,10 +17,11 @@ use workload::plan::Plan;
 use super::background::Background;
 use super::blocks::{Block, Field, Sample, prepare};
 use super::contender::Contender;
+use super::design::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS};
 use super::results::{Labels, Record};
 use super::scenes::Setting;
+use super::statistics;
 use super::stolen::{self, Counters};
-use super::{BLOCK, CAPACITY_EVERY, ENOUGH, RAMP, STOLEN_BLOCKS, TICK, TIMELINE, TIMELINE_BLOCKS, statistics};
 use crate::machine::Machine;
 use crate::output::say;
 

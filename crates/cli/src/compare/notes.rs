@@ -3,7 +3,7 @@
 use reap::Nanos;
 use workload::{BlockSizes, Job, Rate};
 
-use super::FEW;
+use super::design::FEW;
 use super::results::{Facts, Labels, Outcome};
 use super::scenes::{Effort, Setting};
 use super::statistics::FEWEST;

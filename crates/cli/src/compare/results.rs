@@ -9,8 +9,8 @@ use workload::{Histogram, Moments};
 
 use super::blocks::Sample;
 use super::contender::Contender;
+use super::design::{ENOUGH, FEW};
 use super::statistics::{self, gaps_allowed};
-use super::{ENOUGH, FEW};
 use crate::args::once;
 use crate::bench::over_all;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};

@@ -5,7 +5,7 @@ use reap::{DeviceUri, Nanos};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
-use super::{BLOCK, CAPACITY_EVERY, RAMP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
+use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STEP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
 use crate::args::{CompareArgs, once};
 use crate::rows::Scene;
 
@@ -15,8 +15,6 @@ const BURST: f64 = 90.0;
 const BURST_EVERY: Nanos = Nanos::from_millis(10);
 /// Per cent of the capacity that a stepping load steps between.
 const STEPS: (f64, f64) = (10.0, 75.0);
-/// How long each step lasts.
-pub const STEP: Nanos = Nanos::from_millis(25);
 
 /// How a scene's I/Os arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,7 +12,8 @@ use std::thread;
 use anyhow::{Context, Result};
 use units::Nanos;
 
-use super::{FEW, statistics};
+use super::design::FEW;
+use super::statistics;
 
 /// Counting loops, one for each CPU; they end when this is dropped.
 pub struct Counters {

@@ -4,8 +4,8 @@ use reap::Nanos;
 use workload::Histogram;
 
 use super::blocks::Sample;
+use super::design::{TICK, TIMELINE};
 use super::scenes::Setting;
-use super::{TICK, TIMELINE};
 use crate::bench::Snapshot;
 use crate::rows::{Tick, Timeline};
 

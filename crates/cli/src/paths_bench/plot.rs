@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use reap::paths::Policy;
 
-use super::Row;
+use super::row::Row;
 
 const SIZE: (u32, u32) = (1200, 900);
 

@@ -6,7 +6,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, Table};
 use reap::paths::Policy;
 
-use super::Row;
+use super::row::Row;
 
 /// Columns: heading, paths, queues, threads.
 const COLUMNS: [(&str, u8, u16, u8); 7] = [

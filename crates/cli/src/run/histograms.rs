@@ -7,7 +7,7 @@ use trace::histogram::{Linear, Log2};
 use workload::Job;
 use workload::plan::Plan;
 
-use super::stages::Ended;
+use super::ended::Ended;
 
 /// Two histograms for each entry of the report.
 pub fn draw(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> String {

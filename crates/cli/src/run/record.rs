@@ -15,10 +15,11 @@ use workload::Job;
 use workload::plan::Plan;
 use workload::record::{self, Coalescing, DeviceHead, End, Figures, Header, Join, Service, ServiceTimes, ThreadHead, Timing, Writer};
 
-use super::stages::Ended;
+use super::ended::Ended;
 use crate::bench::{Counted, Noted, Rig, Tap};
 use crate::machine::Machine;
 use crate::output::{Kept, say};
+use crate::program::PROGRAM;
 
 /// Blocks of events that may wait to be written, about 80 MB. Beyond that the recording ends.
 const MOST_WAITING: usize = 512;
@@ -209,7 +210,7 @@ pub fn header(jobs: &[Job], plan: &Plan, rig: &Rig, mode: Mode, machine: &Machin
         ThreadHead { job: job.name.clone(), options, stage: thread.stage, cpu, targets, depth, batch, longest }
     };
     Ok(Header {
-        program: super::PROGRAM.into(),
+        program: PROGRAM.into(),
         unix_ms,
         mode: mode.to_string(),
         machine: machine.describe(),

@@ -6,9 +6,10 @@ use workload::fio::Parsed;
 use workload::plan::Plan;
 use workload::report::{Entry, Figures, Report, Usage};
 
-use super::stages::Ended;
-use super::{PROGRAM, explain};
+use super::ended::Ended;
+use super::explain;
 use crate::bench::Counted;
+use crate::program::PROGRAM;
 
 /// The report of a run whose threads ended as `ended` says.
 pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms: u64, explain: bool) -> Report {

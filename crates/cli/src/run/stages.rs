@@ -10,23 +10,14 @@ use reap::Nanos;
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job};
 
-use super::NO_WORK;
+use super::ended::Ended;
 use super::progress::{self, Bar};
 use super::record::Recording;
 use crate::bench::{Control, Progress, Ran, Rig, Worker};
 use crate::machine::{self, Machine};
 
-/// What became of one thread.
-pub struct Ended {
-    /// With its statistics.
-    pub generator: Generator,
-    /// What it cost.
-    pub ran: Ran,
-    /// From the start of the run until it ended.
-    pub elapsed: Nanos,
-    /// It had to wait for other threads, because there are fewer CPUs: so many threads on so many CPUs.
-    pub oversubscribed: Option<(usize, usize)>,
-}
+/// No application work in a run: only `compare` saturates hosts on purpose.
+const NO_WORK: Nanos = Nanos::ZERO;
 
 /// Runs all stages. One [`Ended`] for each thread of the plan, in its order; once `stop` is set, later stages end at
 /// once.

@@ -15,7 +15,7 @@ use completion::Mode;
 pub use figures::Figures;
 pub use rows::row;
 
-use super::{pool, replay};
+use super::{files, pool, replay};
 use crate::args::{SimArgs, once};
 use crate::output::{self, say};
 use crate::report::{self, Report};
@@ -50,7 +50,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
-    let (json, html) = super::files(args)?;
+    let (json, html) = files::beside(args)?;
     let runs: Vec<Scenario> = (0..u64::from(seeds))
         .flat_map(|n| modes.iter().map(move |&mode| (mode, first.wrapping_add(n))))
         .map(|(mode, seed)| Scenario { mode, seed, ..file.scenario.clone() })

@@ -1,6 +1,7 @@
 //! `reap sim --sweep`: every mode in every cell, and how far `adaptive` is from the others.
 
 mod journal;
+mod ran;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,11 +17,12 @@ use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use self::journal::Journal;
-use super::{pool, scenario};
+use self::ran::Ran;
+use super::{files, pool, scenario};
 use crate::args::{SimArgs, once};
 use crate::output;
 use crate::report::{self, Report};
@@ -49,13 +51,6 @@ struct Task {
     seeds: u64,
     /// What is known of the first of them.
     begun: Vec<Figures>,
-}
-
-/// What came of a task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Ran {
-    row: Row,
-    halves: Halves,
 }
 
 /// What all tasks have in common.
@@ -96,7 +91,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     once("--modes", &modes)?;
     let seed = args.seed.unwrap_or(1);
     let stop = stop::on_signal()?;
-    let (json, html) = super::files(args)?;
+    let (json, html) = files::beside(args)?;
     let grid = grid(args, seed)?;
     let (ios, most_seeds) = ((ios(args) / SEEDS).max(1), most_seeds(args)?);
     let journal =

@@ -4,21 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nvme::regs::{self, Csts};
-use nvme::{Registers, Status};
 use units::{Nanos, Op};
 
-use super::life::Life;
-use super::{Controller, Step};
-use crate::Port;
-use crate::logs::Event;
-use crate::queues::Command;
 use crate::schedule::Due;
 use crate::subsystem::{Change, Loss, Mailbox};
 
 /// Whether host and controller reach each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Touch {
+pub(super) enum Touch {
     #[default]
     Whole,
     Lost(Loss),
@@ -28,7 +21,7 @@ enum Touch {
 
 /// Commands that are to be held when they are fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Hold {
+pub(super) enum Hold {
     #[default]
     None,
     All,
@@ -38,20 +31,20 @@ enum Hold {
 /// Circumstances, and changes of them that are still to come.
 #[derive(Debug)]
 pub(super) struct Outside {
-    mailbox: Option<Arc<Mailbox>>,
+    pub(super) mailbox: Option<Arc<Mailbox>>,
     /// In the order in which they are due.
     coming: Vec<(Nanos, Change)>,
     /// When the first of them is due.
     next: Nanos,
-    touch: Touch,
-    delay: Nanos,
-    hold: Hold,
+    pub(super) touch: Touch,
+    pub(super) delay: Nanos,
+    pub(super) hold: Hold,
     /// Commands that are held.
-    held: Vec<Due>,
+    pub(super) held: Vec<Due>,
     /// Data of writes that were inside when the path was lost, by order.
-    taken: BTreeMap<u64, Vec<u8>>,
+    pub(super) taken: BTreeMap<u64, Vec<u8>>,
     /// When the last of them is forgotten, as the host no longer sends Keep Alive.
-    silent_at: Nanos,
+    pub(super) silent_at: Nanos,
 }
 
 impl Default for Outside {
@@ -114,187 +107,20 @@ impl Outside {
         }
     }
 
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.delay == Nanos::ZERO && self.hold == Hold::None
     }
 
-    fn expect(&mut self, at: Nanos, change: Change) {
+    pub(super) fn expect(&mut self, at: Nanos, change: Change) {
         let place = self.coming.partition_point(|(other, _)| *other <= at);
         self.coming.insert(place, (at, change));
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
     }
 
     /// The next change that is due.
-    fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Change)> {
         let due = self.coming.first().is_some_and(|(at, _)| *at <= now).then(|| self.coming.remove(0));
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);
         due
-    }
-}
-
-impl<P: Port> Controller<P> {
-    /// Takes changes from a subsystem's [`crate::PathControl`].
-    pub(crate) fn listen_to(&mut self, mailbox: Arc<Mailbox>) {
-        self.outside.mailbox = Some(mailbox);
-    }
-
-    /// Something happens to the controller at `now`, or as soon as it is stepped after that.
-    pub fn change(&mut self, at: Nanos, change: Change) {
-        self.outside.expect(at, change);
-    }
-
-    /// Whether commands are done the moment they are fetched.
-    pub(super) fn set_instant(&mut self) {
-        let profile = &self.config.profile;
-        self.instant = profile.is_instant() && !profile.moves_data && self.outside.is_plain();
-    }
-
-    /// Puts every namespace into an ANA group, if there are any, and its state in force.
-    pub(super) fn place_in_groups(&mut self) {
-        let Controller { store, ana, .. } = self;
-        for namespace in store.iter_mut() {
-            let Some(ana) = ana.as_mut() else {
-                namespace.ana_group = 0;
-                continue;
-            };
-            namespace.ana_group = namespace.ana_group.max(1);
-            ana.include(namespace.ana_group);
-            let refusal = ana.state(namespace.ana_group).and_then(nvme::AnaState::refusal);
-            namespace.refusal = refusal.unwrap_or(Status::SUCCESS);
-        }
-    }
-
-    /// A step in which something changes, or without touch of the host.
-    #[cold]
-    pub(super) fn step_specially(&mut self, now: Nanos) -> Step {
-        for (at, change) in self.outside.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default() {
-            self.outside.expect(at, change);
-        }
-        let mut worked = false;
-        while let Some((at, change)) = self.outside.take_due(now) {
-            tracing::debug!(controller = self.config.controller_id, %at, %change, "a change from outside");
-            self.happen(now, change);
-            worked = true;
-        }
-        let mut step = match self.outside.touch {
-            Touch::Whole => self.step_in_touch(now),
-            Touch::Lost(loss) => self.step_alone(now, Some(loss)),
-            Touch::Severed => self.step_alone(now, None),
-        };
-        step.worked |= worked;
-        step
-    }
-
-    fn happen(&mut self, now: Nanos, change: Change) {
-        match change {
-            Change::Ana { group, state } => {
-                if self.ana.as_ref().is_none_or(|ana| group.is_some_and(|group| ana.state(group).is_none())) {
-                    tracing::warn!(controller = self.config.controller_id, ?group, "there is no such ANA group to change");
-                }
-                let changed = self.ana.as_mut().is_some_and(|ana| ana.set(group, state));
-                if changed {
-                    self.place_in_groups();
-                }
-                if changed && self.features.events().ana_change() {
-                    self.events.raise(Event::AnaChanged);
-                }
-            }
-            Change::Lost(loss) => self.lose_touch(loss),
-            Change::Back => self.come_back(),
-            Change::Resize { nsid, blocks } => {
-                if self.resize(nsid, blocks).is_none() {
-                    tracing::warn!(controller = self.config.controller_id, %nsid, "there is no such namespace to resize");
-                }
-            }
-            Change::PowerLost => {
-                self.lose_touch(Loss::Gone);
-                self.lose_power();
-            }
-            Change::Delay(delay) => self.outside.delay = delay,
-            Change::Hold(op) => self.outside.hold = op.map_or(Hold::All, Hold::Only),
-            Change::Release => {
-                self.outside.hold = Hold::None;
-                for due in std::mem::take(&mut self.outside.held) {
-                    self.schedule.push(Due { at: due.at.max(now), ..due });
-                }
-            }
-        }
-        self.set_instant();
-    }
-
-    /// The path is lost: writes that were fetched are taken, with their data, the rest is forgotten.
-    fn lose_touch(&mut self, loss: Loss) {
-        if self.outside.touch == Touch::Whole {
-            let inside = self.commands.iter().filter(|(_, command)| command.request.op == Op::Write);
-            let taken = inside.filter_map(|(_, command)| Some((command.order, self.store.take_data(&command.request, &self.port).ok()?)));
-            self.outside.taken = taken.collect();
-        }
-        self.outside.touch = Touch::Lost(loss);
-        self.outside.silent_at = self.keep_alive + self.config.quiesce_time;
-    }
-
-    /// The path is back. A controller that was not in use is as it was; any other has failed.
-    fn come_back(&mut self) {
-        let Touch::Lost(loss) = self.outside.touch else { return };
-        self.outside.touch = Touch::Whole;
-        if loss == Loss::Gone {
-            self.port.registers().write32(regs::CC, self.cc.into_bits());
-        }
-        self.power_on();
-        if matches!(self.life, Life::Ready | Life::Starting(_) | Life::ShuttingDown(_)) {
-            self.outside.touch = Touch::Severed;
-            self.set_status(self.csts.with_rdy(true).with_cfs(true));
-        }
-    }
-
-    /// A step in which the host does not answer and is not answered. `None`: it can reset the controller.
-    fn step_alone(&mut self, now: Nanos, loss: Option<Loss>) -> Step {
-        let mut worked = false;
-        match loss {
-            Some(loss) => self.hide(loss),
-            None => {
-                worked = self.look_at_registers(now);
-                if self.outside.touch == Touch::Whole {
-                    let next = self.next_change().unwrap_or(Nanos::MAX).min(self.outside.next());
-                    return Step { worked, next: (next != Nanos::MAX).then_some(next) };
-                }
-            }
-        }
-        while let Some(due) = self.schedule.pop(now.min(self.outside.silent_at)) {
-            if let Some(command) = self.commands.remove(due.slot, due.order) {
-                self.carry_out_alone(&command);
-            }
-            worked = true;
-        }
-        if now >= self.outside.silent_at {
-            self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
-            self.die("the host did not send Keep Alive in time");
-            worked = true;
-        }
-        let own = self.schedule.next().unwrap_or(Nanos::MAX).min(self.outside.silent_at);
-        let next = own.min(self.outside.next());
-        Step { worked, next: (next != Nanos::MAX).then_some(next) }
-    }
-
-    /// A command of a host that is out of reach. Only a write whose data were taken has any effect.
-    fn carry_out_alone(&mut self, command: &Command) {
-        let Some(data) = self.outside.taken.remove(&command.order) else { return };
-        match self.store.write_taken(&command.request, &data) {
-            Ok(()) => self.logs.count(Op::Write, command.request.bytes),
-            Err(status) => tracing::debug!(%status, "a write of a lost path failed"),
-        }
-    }
-
-    /// What the host sees of a controller that it cannot reach. It may have written to the registers, which are memory.
-    fn hide(&self, loss: Loss) {
-        let registers = self.port.registers();
-        if loss == Loss::Gone && !Csts::from_bits(registers.read32(regs::CSTS)).is_gone() {
-            registers.write64(regs::CAP, u64::MAX);
-            registers.write32(regs::VS, u32::MAX);
-            registers.write32(regs::CSTS, u32::MAX);
-        }
-        if loss == Loss::Gone && registers.read32(regs::CC) != u32::MAX {
-            registers.write32(regs::CC, u32::MAX);
-        }
     }
 }

@@ -4,7 +4,7 @@ use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::{Fault, Occasion};
+use super::fault::{Fault, Occasion};
 
 /// A plan of faults: scripted ones at a certain occasion, and others by chance. Occasions are messages, entries posted
 /// or commands fetched, whichever the fault concerns, counted from 0 each. The admin queue and vector 0 are spared

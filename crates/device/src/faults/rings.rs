@@ -2,20 +2,22 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nvme::{Cid, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Status};
+use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, SqSlots, Sqe, Status};
 
-use super::{Fault, FaultyPort, Occasion, lock};
+use super::fault::{Fault, Occasion};
+use super::injector::{Injector, lock};
+use super::posted::Posted;
 use crate::Port;
 
-/// A submission queue behind a [`FaultyPort`].
+/// A submission queue behind a [`super::FaultyPort`].
 pub struct FaultySq<P: Port> {
     inner: P::Sq,
-    port: FaultyPort<P>,
+    port: Injector<P>,
     id: Arc<OnceLock<QueueId>>,
 }
 
 impl<P: Port> FaultySq<P> {
-    pub(super) fn new(inner: P::Sq, port: FaultyPort<P>) -> FaultySq<P> {
+    pub(super) fn new(inner: P::Sq, port: Injector<P>) -> FaultySq<P> {
         FaultySq { inner, port, id: Arc::default() }
     }
 
@@ -44,72 +46,30 @@ impl<P: Port> SqSlots for FaultySq<P> {
     }
 }
 
-/// A completion queue behind a [`FaultyPort`].
+/// A completion queue behind a [`super::FaultyPort`].
 pub struct FaultyCq<P: Port> {
     inner: P::Cq,
-    port: FaultyPort<P>,
-    state: Arc<Mutex<CqState>>,
-}
-
-/// Where a queue really is: swallowed and doubled entries shift what the controller means to post against what the
-/// host finds.
-#[derive(Debug)]
-pub(super) struct CqState {
-    id: QueueId,
-    ring: Producer,
-    entries: u32,
-    /// Entries swallowed less entries doubled.
-    shift: i64,
-    /// Entries that the host has taken, and the head that said so.
-    taken: u64,
-    head: u32,
-    /// The CID of the last entry that was posted.
-    last: Option<Cid>,
-}
-
-impl CqState {
-    pub(super) fn name(&mut self, id: QueueId) {
-        self.id = id;
-    }
-
-    fn look_at(&mut self, head: u32) {
-        if head < self.entries {
-            let moved = (head + self.entries - self.head) % self.entries;
-            self.taken += u64::from(moved);
-            self.head = head;
-        }
-    }
-
-    /// The head that the controller is to see: as if every entry had gone its way.
-    pub(super) fn intended_head(&mut self, head: u32) -> u32 {
-        if head >= self.entries {
-            return head;
-        }
-        self.look_at(head);
-        let intended = self.taken.saturating_add_signed(self.shift);
-        (intended % u64::from(self.entries)) as u32
-    }
+    port: Injector<P>,
+    state: Arc<Mutex<Posted>>,
 }
 
 impl<P: Port> FaultyCq<P> {
-    pub(super) fn new(inner: P::Cq, port: FaultyPort<P>, entries: u32) -> FaultyCq<P> {
-        let ring = Producer::new(entries);
-        let state = CqState { id: QueueId::ADMIN, ring, entries, shift: 0, taken: 0, head: 0, last: None };
-        FaultyCq { inner, port, state: Arc::new(Mutex::new(state)) }
+    pub(super) fn new(inner: P::Cq, port: Injector<P>, entries: u32) -> FaultyCq<P> {
+        FaultyCq { inner, port, state: Arc::new(Mutex::new(Posted::new(entries))) }
     }
 
-    pub(super) fn state(&self) -> Arc<Mutex<CqState>> {
+    pub(super) fn state(&self) -> Arc<Mutex<Posted>> {
         self.state.clone()
     }
 
-    fn post(&self, state: &mut CqState, cqe: Cqe, status: Status) {
+    fn post(&self, state: &mut Posted, cqe: Cqe, status: Status) {
         self.inner.store(state.ring.slot(), &cqe.with_status(status, state.ring.phase()));
         state.ring.advance();
         state.last = Some(cqe.cid());
     }
 
     /// Whether there is room for an entry too many, as well in the ring as in the controller's idea of the head.
-    fn can_double(&self, state: &mut CqState) -> bool {
+    fn can_double(&self, state: &mut Posted) -> bool {
         state.look_at(self.port.inner.doorbells().cq_head(state.id));
         state.ring.room(state.head) >= 2 && state.taken.checked_add_signed(state.shift - 1).is_some()
     }

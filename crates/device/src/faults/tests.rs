@@ -1,5 +1,5 @@
-use nvme::Cqe;
 use nvme::regs::Cc;
+use nvme::{Cqe, Status};
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, mem, read};

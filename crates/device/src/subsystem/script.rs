@@ -20,7 +20,7 @@ use std::str::FromStr;
 use nvme::{AnaState, Nsid};
 use units::{Nanos, Op};
 
-use super::{Change, Loss};
+use super::change::{Change, Loss};
 
 /// What a step can begin with, after its path.
 const CHANGES: &str = "ana, lost, back, delay, hold, release, resize and power-lost";

@@ -9,28 +9,33 @@ use crate::link::Held;
 use crate::request::{How, Outcome, Token};
 use crate::shared::hw_queue::HwQueue;
 
-/// How long a controller has for commands that were announced only at their time-out.
+/// How long a controller has for commands that were announced at their time-out or after it.
 const REMINDED: Nanos = Nanos::from_millis(100);
+
+/// Overdue commands are seen within this time, where they were announced when their batch was submitted and this thread has its CPU.
+const PUNCTUAL: Nanos = Nanos::from_millis(20);
 
 impl Keeper {
     /// What is late through no fault of the controller's: commands whose thread computes for longer than their time-out, and has
     /// not announced them, or not taken what became of them; or was never told. They are announced, or taken for their owner,
     /// before anything worse. Until when the controller has to be given time for it.
     pub(super) fn remind(&mut self, now: Nanos) -> Nanos {
-        let (mut expired, mut announced) = (Vec::new(), 0);
+        let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
             queue.lane.expired(now, self.options.timeout, &mut expired);
             if expired.is_empty() {
                 continue;
             }
+            // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
+            long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
             announced += queue.lane.try_commit();
             if queue.lane.hint() {
                 queue.take_for_owners(&mut self.taken);
             }
         }
         // Now and then: a thread that goes on posting must not keep a controller from being reset.
-        if announced > 0 && now >= self.reminded_until + self.options.timeout {
+        if (announced > 0 || long_ago) && now >= self.reminded_until + self.options.timeout {
             self.reminded_until = now + REMINDED;
         }
         self.reminded_until

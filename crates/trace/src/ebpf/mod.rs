@@ -5,10 +5,10 @@ mod preflight;
 mod tracer;
 
 use crate::Error;
-use crate::cli::{Mode, Settings};
 use crate::counts::Counts;
 use crate::machine::Machine;
 use crate::report;
+use crate::settings::{Mode, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{self, Write};

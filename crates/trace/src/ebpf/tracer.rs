@@ -4,10 +4,10 @@
 use super::layout::{self, Config, Globals, Hist, LatencyHist, LatencyKey, LineStats, QueueName, QueueStats};
 use super::preflight;
 use crate::Error;
-use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
 use crate::histogram::{Linear, Log2};
 use crate::machine::Machine;
+use crate::settings::{Mode, Settings};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,8 +1,8 @@
 //! The document of `--json`, schema 1.
 
-use crate::cli::{Mode, Settings};
 use crate::counts::{Counts, PLACES, Places};
 use crate::histogram::{Linear, Log2};
+use crate::settings::{Mode, Settings};
 use serde_json::{Value, json};
 
 /// Everything that was counted: `{"schema":1,"mode",…,"intervals":[…],"total":…}`, intervals and total alike. Histograms of time have their

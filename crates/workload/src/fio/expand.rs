@@ -1,7 +1,7 @@
 //! `${VARIABLE}` and fio's `$keywords` in options.
 
-use super::Outside;
 use super::ini::MAX_LINE;
+use super::outside::Outside;
 
 /// The keywords of fio that stand for a property of the machine.
 const KEYWORDS: [&str; 3] = ["$pagesize", "$mb_memory", "$ncpus"];

@@ -1,7 +1,7 @@
 //! From text to sections of options: lines, comments, `[sections]`, `include`.
 
 use super::diagnostic::{Diagnostic, Location};
-use super::{Input, Outside};
+use super::outside::{Input, Outside};
 use std::sync::Arc;
 
 /// Includes within includes.

@@ -12,9 +12,11 @@ mod expand;
 mod ini;
 mod known;
 mod options;
+mod outside;
 mod values;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
+pub use outside::{Input, Nothing, Outside};
 
 use crate::job::Job;
 use draft::Draft;
@@ -25,45 +27,6 @@ use std::collections::BTreeSet;
 
 /// Errors that are shown; the others are counted.
 const MOST_ERRORS: usize = 100;
-
-/// A job file, in memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    /// Its name, for messages and for relative includes.
-    pub name: &'a str,
-    /// Its bytes.
-    pub text: &'a [u8],
-}
-
-/// What reading a job file needs of the world.
-pub trait Outside {
-    /// The file that `from` includes as `path`: its name (one per file, however it was spelled, so that circles are
-    /// seen) and its bytes; or why there is none. fio looks in the working directory, then beside `from`.
-    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String>;
-
-    /// The value of an environment variable.
-    fn variable(&self, name: &str) -> Option<String>;
-
-    /// The value of fio's keywords `pagesize`, `mb_memory`, `ncpus`, if known.
-    fn keyword(&self, name: &str) -> Option<u64> {
-        let _ = name;
-        None
-    }
-}
-
-/// A world without files and variables.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Nothing;
-
-impl Outside for Nothing {
-    fn include(&self, _from: &str, _path: &str) -> Result<(String, Vec<u8>), String> {
-        Err("there are no files here".into())
-    }
-
-    fn variable(&self, _name: &str) -> Option<String> {
-        None
-    }
-}
 
 /// What the job files say.
 #[derive(Clone, Debug, Default)]

@@ -20,6 +20,7 @@
 mod alike;
 mod error;
 mod flight;
+mod io;
 mod offsets;
 mod pacing;
 mod phases;
@@ -27,6 +28,7 @@ mod syncs;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
+pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
 pub use verify::{BadBlock, Fault, HEADER as VERIFY_HEADER};
 
@@ -40,21 +42,6 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
-
-/// One I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Io {
-    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
-    pub slot: u32,
-    /// Read, write, or the Flush of [`Job::sync_every`], which has neither place nor length.
-    pub op: Op,
-    /// Index of the target it goes to.
-    pub target: u16,
-    /// First byte on that target.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

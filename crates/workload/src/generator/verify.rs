@@ -3,7 +3,7 @@
 //! Each `interval` bytes that a job writes carry their own header, so a reader needs to know only the interval: whatever
 //! was written last over a block, in whatever lengths, each interval can be judged by itself.
 
-use super::Io;
+use super::io::Io;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use std::fmt;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-use super::Ran;
-use crate::run::PROGRAM;
+use super::ran::Ran;
+use crate::program::PROGRAM;
 
 /// The open file, and what it had in it.
 pub struct Journal {

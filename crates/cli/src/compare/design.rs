@@ -1,0 +1,24 @@
+//! How a comparison is laid out: how long its stretches are, how many of each, and how many are enough.
+
+use reap::Nanos;
+
+/// A measured stretch.
+pub const BLOCK: Nanos = Nanos::from_millis(100);
+/// The stretch before it, in which caches and policies settle.
+pub const RAMP: Nanos = Nanos::from_millis(10);
+/// With a rate: rounds from one measurement of the capacity to the next.
+pub const CAPACITY_EVERY: usize = 4;
+/// Blocks of each mode in which stolen time is measured.
+pub const STOLEN_BLOCKS: usize = 4;
+/// Rounds that make an interval worth printing; where fewer are clean, half as many again are run.
+pub const ENOUGH: usize = 30;
+/// I/Os that a block has to have: what it cost in all, divided by two or three, says more of chance than of a mode.
+pub const FEW: u64 = 10;
+/// How long each step of a stepping load lasts.
+pub const STEP: Nanos = Nanos::from_millis(25);
+/// A stretch of which a time line is drawn: four steps of a stepping load.
+pub const TIMELINE: Nanos = Nanos(4 * STEP.0);
+/// Such stretches of each mode, laid over each other.
+pub const TIMELINE_BLOCKS: usize = 16;
+/// A point of a time line.
+pub const TICK: Nanos = Nanos::from_millis(1);

@@ -1,0 +1,13 @@
+//! What is kept of a run.
+
+use ::sim::sweep::Halves;
+use serde::{Deserialize, Serialize};
+
+use crate::rows::Row;
+
+/// What came of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    pub row: Row,
+    pub halves: Halves,
+}

@@ -1,0 +1,274 @@
+//! Registers: how a controller is enabled, reset and shut down (Base 3.1.4, 3.5, 3.6).
+
+use nvme::prp::PageSize;
+use nvme::regs::{self, Aqa, Cap, Cc, Csts, Version};
+use nvme::{Doorbells, Nsid, QueueId, Registers, Status, Vector};
+use units::Nanos;
+
+use super::Controller;
+use super::life::Life;
+use crate::logs::{Event, Events};
+use crate::queues::{Commands, Cq, Sq};
+use crate::{BusError, Port};
+
+/// Doorbells are 64 bytes apart: a cache line each.
+pub(super) const DSTRD: u8 = 4;
+/// The largest memory page that a host may choose: 64 KiB.
+const MPSMAX: u8 = 4;
+
+impl<P: Port> Controller<P> {
+    /// Writes the registers that never change, and CSTS.
+    pub(super) fn power_on(&mut self) {
+        let registers = self.port.registers();
+        let to = self.config.ready_delay.0.div_ceil(500_000_000).clamp(1, 254) as u8 + 1;
+        let cap = Cap::new()
+            .with_mqes((self.config.queue_entries - 1) as u16)
+            .with_cqr(true)
+            .with_to(to)
+            .with_dstrd(DSTRD)
+            .with_nssrs(true)
+            .with_css(Cap::CSS_NVM)
+            .with_mpsmax(MPSMAX);
+        registers.write64(regs::CAP, cap.into_bits());
+        registers.write32(regs::VS, Version::V2_1.into_bits());
+        registers.write32(regs::CSTS, self.csts.into_bits());
+    }
+
+    pub(super) fn set_status(&mut self, csts: Csts) {
+        self.csts = csts;
+        if self.outside.is_out_of_sight() {
+            return;
+        }
+        self.port.registers().write32(regs::CSTS, csts.into_bits());
+    }
+
+    /// When the controller's state changes by itself.
+    #[inline]
+    pub(super) fn next_change(&self) -> Option<Nanos> {
+        match self.life {
+            Life::Starting(at) | Life::ShuttingDown(at) | Life::Stopping(at) => Some(at),
+            Life::Disabled | Life::Ready | Life::ShutDown | Life::Dead => None,
+        }
+    }
+
+    /// Follows what the host wrote to CC and NSSR, and lets delays end. Returns whether anything changed.
+    #[inline]
+    pub(super) fn look_at_registers(&mut self, now: Nanos) -> bool {
+        let registers = self.port.registers();
+        let (cc, nssr) = (registers.read32(regs::CC), registers.read32(regs::NSSR));
+        let settled = cc == self.cc.into_bits() && nssr != regs::NSSR_RESET;
+        if settled && self.life == Life::Ready && now < self.keep_alive && !self.csts.nssro() {
+            return false;
+        }
+        self.follow_registers(now, Cc::from_bits(cc), nssr)
+    }
+
+    #[cold]
+    fn follow_registers(&mut self, now: Nanos, cc: Cc, nssr: u32) -> bool {
+        let before = (self.life, self.csts, self.cc);
+        if nssr == regs::NSSR_RESET {
+            self.subsystem_reset();
+            return true;
+        }
+        if self.csts.nssro() {
+            self.look_at_nssro();
+        }
+        if cc != self.cc {
+            self.configure(now, cc);
+        }
+        if now >= self.keep_alive && self.life == Life::Ready {
+            self.logs.controller_failed(Status::KEEP_ALIVE_TIMER_EXPIRED);
+            self.die("the host did not send Keep Alive in time");
+        }
+        while let Some(at) = self.next_change().filter(|&at| at <= now) {
+            self.settle(at);
+        }
+        before != (self.life, self.csts, self.cc)
+    }
+
+    /// The host changed CC.
+    fn configure(&mut self, now: Nanos, cc: Cc) {
+        let old = std::mem::replace(&mut self.cc, cc);
+        match (old.en(), cc.en()) {
+            (false, true) => self.enable(now),
+            (true, false) => {
+                self.forget_host();
+                self.life = Life::Stopping(now + self.config.ready_delay);
+            }
+            _ => {}
+        }
+        let asked = cc.shn() != Cc::SHN_NONE && old.shn() == Cc::SHN_NONE;
+        if asked && matches!(self.life, Life::Ready | Life::Starting(_) | Life::Disabled) {
+            self.life = Life::ShuttingDown(now + self.config.shutdown_delay);
+            self.set_status(self.csts.with_shst(Csts::SHST_OCCURRING));
+        }
+    }
+
+    /// CC.EN 0 → 1 (Base 3.5.1): the admin queues come from AQA, ASQ and ACQ.
+    fn enable(&mut self, now: Nanos) {
+        self.set_status(Csts::new().with_nssro(self.csts.nssro()));
+        match self.admin_queues() {
+            Ok(()) => {
+                self.logs.power_on(now);
+                self.store.page = PageSize::from_mps(self.cc.mps());
+                self.life = Life::Starting(now + self.config.ready_delay);
+            }
+            Err(why) => self.die(&why),
+        }
+    }
+
+    fn admin_queues(&mut self) -> Result<(), String> {
+        let (cc, registers) = (self.cc, self.port.registers());
+        if cc.css() != Cc::CSS_NVM || cc.ams() != Cc::AMS_ROUND_ROBIN || cc.mps() > MPSMAX {
+            return Err(format!(
+                "CC {:#010x} asks for a command set, an arbitration or a page size that CAP does not offer",
+                cc.into_bits()
+            ));
+        }
+        let aqa = Aqa::from_bits(registers.read32(regs::AQA));
+        let (asq, acq) = (registers.read64(regs::ASQ), registers.read64(regs::ACQ));
+        if aqa.sq_entries() < 2 || aqa.cq_entries() < 2 {
+            return Err(format!("AQA {:#010x} asks for an admin queue of fewer than 2 entries", aqa.into_bits()));
+        }
+        if !asq.is_multiple_of(cc.page_size()) || !acq.is_multiple_of(cc.page_size()) {
+            return Err(format!("ASQ {asq:#x} or ACQ {acq:#x} is not the start of a page"));
+        }
+        let refused = |what: &str, e: BusError| format!("{what}: {e}");
+        let sq = self.port.map_sq(asq, aqa.sq_entries()).map_err(|e| refused("ASQ", e))?;
+        let cq = self.port.map_cq(acq, aqa.cq_entries()).map_err(|e| refused("ACQ", e))?;
+        self.clear_doorbells(QueueId::ADMIN);
+        self.queues.add_cq(Cq::new(QueueId::ADMIN, Some(Vector(0)), cq, aqa.cq_entries()));
+        self.queues.add_sq(Sq::new(QueueId::ADMIN, QueueId::ADMIN, sq, aqa.sq_entries()));
+        Ok(())
+    }
+
+    /// A new queue starts with its doorbells at 0. They live where the host writes them, so a queue of an earlier life
+    /// may have left others. The host may not ring them before it knows that the queue exists.
+    fn clear_doorbells(&self, queue: QueueId) {
+        self.port.doorbells().ring_sq(queue, 0);
+        self.port.doorbells().ring_cq(queue, 0);
+    }
+
+    /// Drops queues, commands and everything else that belongs to the host's session. From here on the controller
+    /// touches no memory of the host, well before CSTS.RDY says so.
+    fn forget_host(&mut self) {
+        self.queues.clear();
+        self.commands = Commands::default();
+        self.schedule.clear();
+        self.features.reset();
+        self.interrupts.reset();
+        self.events = Events::new();
+        self.keep_alive = Nanos::MAX;
+        self.outside.forget_host();
+        if let Some(ana) = &mut self.ana {
+            ana.reset();
+        }
+        self.apply_features();
+    }
+
+    /// Puts the features in force that other parts keep a copy of.
+    pub(crate) fn apply_features(&mut self) {
+        self.burst = self.features.arbitration().burst().unwrap_or(u32::MAX);
+        self.store.write_cache = self.features.write_cache().wce();
+        self.interrupts.set_coalescing(self.features.coalescing());
+    }
+
+    /// A delay has ended.
+    fn settle(&mut self, at: Nanos) {
+        match self.life {
+            Life::Starting(_) => {
+                self.life = Life::Ready;
+                self.restart_keep_alive(at);
+                self.set_status(self.csts.with_rdy(true));
+            }
+            Life::Stopping(_) => {
+                self.life = Life::Disabled;
+                let nssro = self.csts.nssro();
+                self.set_status(Csts::new().with_nssro(nssro));
+            }
+            Life::ShuttingDown(_) => {
+                // An abrupt shutdown leaves no time for the caches.
+                if self.cc.shn() == Cc::SHN_NORMAL
+                    && let Err(status) = self.store.flush(Nsid::ALL)
+                {
+                    self.logs.controller_failed(status);
+                    self.events.raise(Event::Internal);
+                }
+                self.life = Life::ShutDown;
+                self.set_status(self.csts.with_shst(Csts::SHST_COMPLETE));
+            }
+            Life::Disabled | Life::Ready | Life::ShutDown | Life::Dead => {}
+        }
+    }
+
+    /// Sets CSTS.CFS: the controller does nothing more until it is reset (Base 9.5).
+    pub(super) fn die(&mut self, why: &str) {
+        tracing::warn!(why, "controller fatal status");
+        self.forget_host();
+        self.life = Life::Dead;
+        self.set_status(self.csts.with_cfs(true));
+    }
+
+    /// Makes the controller fail: Controller Fatal Status, until the host resets it. For tests of hosts.
+    pub fn fail(&mut self) {
+        self.die("asked to");
+    }
+
+    /// Power goes, and comes back.
+    pub(super) fn lose_power(&mut self) {
+        self.logs.power_lost(self.life == Life::ShutDown);
+        self.subsystem_reset();
+        self.set_status(Csts::new());
+    }
+
+    /// NSSR (Base 3.7.1): as after power-on, but that CSTS.NSSRO says what happened.
+    fn subsystem_reset(&mut self) {
+        self.forget_host();
+        let registers = self.port.registers();
+        registers.write32(regs::NSSR, 0);
+        registers.write32(regs::CC, 0);
+        registers.write32(regs::AQA, 0);
+        registers.write64(regs::ASQ, 0);
+        registers.write64(regs::ACQ, 0);
+        self.cc = Cc::new();
+        self.life = Life::Disabled;
+        self.set_status(Csts::new().with_nssro(true));
+    }
+
+    /// CSTS.NSSRO is cleared by writing 1 to it. Where registers are memory the host's write replaces the others' bits,
+    /// which is how it is noticed; a write of exactly the value there is cannot be, so enabling clears it too.
+    fn look_at_nssro(&mut self) {
+        let written = Csts::from_bits(self.port.registers().read32(regs::CSTS));
+        let cleared = written != self.csts && written.nssro() || self.life == Life::Ready;
+        if cleared || written != self.csts {
+            self.set_status(self.csts.with_nssro(!cleared));
+        }
+    }
+
+    /// The Keep Alive Timer starts again (Base 3.9).
+    pub(crate) fn restart_keep_alive(&mut self, now: Nanos) {
+        self.keep_alive = match self.features.keep_alive_ms() {
+            0 => Nanos::MAX,
+            ms => now + Nanos::from_millis(u64::from(ms)),
+        };
+    }
+
+    /// Maps a new I/O submission queue.
+    pub(crate) fn new_sq(&mut self, id: QueueId, cq: QueueId, addr: u64, entries: u32) -> Result<(), BusError> {
+        let slots = self.port.map_sq(addr, entries)?;
+        self.port.doorbells().ring_sq(id, 0);
+        self.queues.add_sq(Sq::new(id, cq, slots, entries));
+        Ok(())
+    }
+
+    /// Maps a new I/O completion queue and makes room for its commands.
+    pub(crate) fn new_cq(&mut self, id: QueueId, vector: Option<Vector>, addr: u64, entries: u32) -> Result<(), BusError> {
+        let slots = self.port.map_cq(addr, entries)?;
+        self.port.doorbells().ring_cq(id, 0);
+        self.queues.add_cq(Cq::new(id, vector, slots, entries));
+        let commands = self.queues.capacity();
+        self.commands.make_room(commands);
+        self.schedule.make_room(commands);
+        Ok(())
+    }
+}

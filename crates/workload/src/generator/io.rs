@@ -1,0 +1,18 @@
+//! What a generator asks for.
+
+use units::Op;
+
+/// One I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Below the job's `iodepth`; no two I/Os in flight share one. The index of its buffer.
+    pub slot: u32,
+    /// Read, write, or the Flush of [`Job::sync_every`](crate::job::Job::sync_every), which has neither place nor length.
+    pub op: Op,
+    /// Index of the target it goes to.
+    pub target: u16,
+    /// First byte on that target.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}

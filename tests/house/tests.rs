@@ -1,0 +1,145 @@
+//! Made-up crates: which circles are found in them, and which roundabout imports are none.
+
+use crate::circles::circles;
+
+fn found(files: &[(&str, &str)]) -> Vec<String> {
+    circles("lib.rs", &|path| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned()))
+}
+
+/// Two files of which the first names the second; how the second names the first is told.
+fn answered(by: &str) -> Vec<String> {
+    let first =
+        "use crate::b::B; pub struct A; pub fn a() {} pub trait Has { fn has(&self) {} } impl Has for B {} pub const FIRST: u8 = 1;";
+    found(&[("lib.rs", "pub mod a; mod b;"), ("a.rs", first), ("b.rs", &format!("pub struct B; {by}"))])
+}
+
+#[test]
+fn however_a_file_names_another_the_circle_is_found() {
+    for (by, items) in [
+        ("use crate::a::A;", "A"),
+        ("use super::a::A as Other;", "A"),
+        ("use crate::{a::{self, A, a}};", "A, a"),
+        ("use super::a::Has as _;", "Has"),
+        ("use super::a; fn f() -> a::A { a::A }", "A"),
+        ("use crate::a::*; struct C(A);", "A"),
+        ("use super::*; struct C(a::A);", "A"),
+        ("fn f() { use crate::a::a; a() }", "a"),
+        ("fn f() { crate::a::a() }", "a"),
+        ("impl crate::a::Has for u8 {}", "Has"),
+        ("struct C<T: crate::a::Has>(Option<Vec<T>>);", "Has"),
+        ("fn f(n: u8) -> bool { matches!(n, crate::a::FIRST) }", "FIRST"),
+        ("macro_rules! m { ($x:expr) => { $crate::a::a() } }", "a"),
+        ("use crate::a::FIRST; fn f(n: u8) -> bool { match n { FIRST => true, _ => false } }", "FIRST"),
+        ("mod inner { fn f() { super::super::a::a() } }", "a"),
+        ("mod inner { use crate::a::A; pub use self::A as Again; }", "A"),
+        ("pub use crate::a::A; fn f(_: A) {}", "A"),
+        ("#[derive(Parser)] struct C { #[arg(value_parser = crate::a::a)] n: u8 }", "a"),
+        ("#[serde(deserialize_with = \"crate::a::a\")] struct C;", "a"),
+        ("#[cfg(not(test))] use crate::a::A;", "A"),
+    ] {
+        assert_eq!(answered(by), [format!("a → b → a (B of b; {items} of a)")], "{by}");
+    }
+}
+
+#[test]
+fn what_names_no_item_makes_no_circle() {
+    for by in [
+        "",
+        "use super::a;",
+        "pub use crate::a::A;",
+        "pub(crate) use super::a::{A, a};",
+        "#[cfg(test)] use crate::a::A;",
+        "#[cfg(all(test, loom))] fn f() { crate::a::a() }",
+        "impl B { #[cfg(test)] fn f() { crate::a::a() } }",
+        "#[cfg(test)] mod tests { use crate::a::A; }",
+        "use crate::a::*; fn f(a: u8) -> u8 { a + 1 }",
+        "use crate::a::*; fn f() { println!(\"{}\", self.a) }",
+        "use crate::a::*; mod inner { struct A; struct C(A); }",
+        "use a::A; mod a { pub struct A; }",
+        "use ::a::A; use std::a;",
+        "pub(in crate::a) fn f() {}",
+    ] {
+        assert_eq!(answered(by), [""; 0], "{by}");
+    }
+}
+
+#[test]
+fn a_parent_and_a_child_that_need_each_other_are_a_circle() {
+    let child = ("shop/till.rs", "use super::Shop; pub struct Till; fn of(_: &Shop) {}");
+    let uses = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; use till::Till; pub struct Shop(Till);"), child]);
+    assert_eq!(uses, ["shop → shop::till → shop (Till of shop::till; Shop of shop)"]);
+    let shows = found(&[("lib.rs", "mod shop;"), ("shop.rs", "mod till; pub use till::Till; pub struct Shop;"), child]);
+    assert_eq!(shows, [""; 0]);
+    // A function of the child's name, which no path leads through.
+    let alike = ("shop.rs", "mod till; use till::Till; pub fn till(_: Till) {}");
+    assert_eq!(found(&[("lib.rs", "mod shop;"), alike, ("shop/till.rs", "use super::till::Till as Own; pub struct Till;")]), [""; 0]);
+    let both = found(&[("lib.rs", "mod shop;"), ("shop/mod.rs", "mod till; pub use till::Till; pub struct Shop(Till);"), child]);
+    assert_eq!(both, uses);
+}
+
+#[test]
+fn what_a_macro_defines_is_its_callers() {
+    let made =
+        [("lib.rs", "mod a; mod b;"), ("a.rs", "id! { /// Of A.\n A(u16) } use crate::b::B;"), ("b.rs", "pub struct B(super::a::A);")];
+    assert_eq!(found(&made), ["a → b → a (B of b; A of a)"]);
+}
+
+#[test]
+fn the_root_is_a_file_like_any_other() {
+    let root = "mod run; pub const PROGRAM: &str = \"\"; fn main() { run::run() }";
+    let told = found(&[("lib.rs", root), ("run.rs", "pub fn run() { let _ = crate::PROGRAM; }")]);
+    assert_eq!(told, ["crate → run → crate (run of run; PROGRAM of crate)"]);
+}
+
+/// A facade shows its children's items; they name one another through it.
+fn facade(shows: &str) -> Vec<String> {
+    found(&[
+        ("lib.rs", "mod paths; mod user;"),
+        ("paths.rs", &format!("mod place; mod policy; {shows}")),
+        ("paths/place.rs", "pub struct Place;"),
+        ("paths/policy.rs", "use super::Place; pub struct Policy(Place);"),
+        ("user.rs", "use crate::paths::{Place, Policy};"),
+    ])
+}
+
+#[test]
+fn re_exports_are_followed_to_the_file_that_defines() {
+    assert_eq!(facade("pub use place::Place; pub use self::policy::*;"), [""; 0]);
+    assert_eq!(facade("pub use self::{place::Place, policy::Policy};"), [""; 0]);
+    // The same names, defined by the facade itself.
+    let defines = facade("pub use policy::Policy; pub struct Place; fn f(_: Policy) {}");
+    assert_eq!(defines, ["paths → paths::policy → paths (Policy of paths::policy; Place of paths)"]);
+}
+
+#[test]
+fn a_circle_through_re_exports_of_re_exports_is_found() {
+    let told = found(&[
+        ("lib.rs", "mod low; mod mid; mod top; pub use top::Top as Shown;"),
+        ("low.rs", "use crate::Shown; pub struct Low(Shown);"),
+        ("mid.rs", "pub use crate::low::Low as Deep;"),
+        ("top.rs", "use crate::mid::Deep; pub struct Top(Deep);"),
+    ]);
+    assert_eq!(told, ["low → top → low (Top of top; Low of low)"]);
+}
+
+#[test]
+fn each_circle_is_told_once_and_the_shortest_first() {
+    let told = found(&[
+        ("lib.rs", "mod a; mod b; mod c; mod d;"),
+        ("a.rs", "use crate::b::B; pub struct A;"),
+        ("b.rs", "use crate::c::C; pub struct B;"),
+        ("c.rs", "use crate::{a::A, d::D}; pub struct C;"),
+        ("d.rs", "use crate::c::C; pub struct D;"),
+    ]);
+    assert_eq!(told, ["c → d → c (D of d; C of c)", "a → b → c → a (B of b; C of c; A of a)"]);
+}
+
+#[test]
+fn imports_that_lead_round_end() {
+    let told = found(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "pub use crate::b::*; pub use crate::b::X; fn f() { X; y() }"),
+        ("b.rs", "pub use crate::a::*; pub use crate::a::X; fn f() { X; y() }"),
+    ]);
+    assert_eq!(told, [""; 0]);
+}

@@ -107,19 +107,6 @@ impl FromStr for DeviceUri {
 }
 
 impl DeviceUri {
-    /// The device that `uri` names; where it names several paths, the controller of the first.
-    ///
-    /// # Errors
-    /// It does not parse.
-    pub fn behind(uri: &str) -> Result<DeviceUri, UriError> {
-        if !uri.starts_with(MULTIPATH) {
-            return uri.parse();
-        }
-        let paths = uri.parse::<crate::MultipathUri>()?.paths;
-        let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
-        paths.into_iter().next().map(|path| path.device).ok_or_else(none)
-    }
-
     fn new(backing: Backing) -> DeviceUri {
         DeviceUri {
             backing,

@@ -53,6 +53,21 @@ pub struct PathUri {
 const KEYS: [&str; 9] =
     ["path", "policy", "nsid", "no_path_limit", "no_path_timeout", "held_timeout", "keep_alive", "unsafe_fast_failover", "script"];
 
+impl DeviceUri {
+    /// The device that `uri` names; where it names several paths, the controller of the first.
+    ///
+    /// # Errors
+    /// It does not parse.
+    pub fn behind(uri: &str) -> Result<DeviceUri, UriError> {
+        if !uri.starts_with(SCHEME) {
+            return uri.parse();
+        }
+        let paths = uri.parse::<MultipathUri>()?.paths;
+        let none = || UriError { uri: uri.to_owned(), column: 1, what: "no path is given".into() };
+        paths.into_iter().next().map(|path| path.device).ok_or_else(none)
+    }
+}
+
 impl FromStr for MultipathUri {
     type Err = UriError;
 

@@ -10,7 +10,7 @@ mod suspend;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Seen, Tuning};
+use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
@@ -61,6 +61,17 @@ impl Policy {
     /// The mode that it carries out.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Where a batch goes that is about to be committed, `batch.in_flight` counting it as in flight already. To the lane that is
+    /// only looked at if looking is what this policy does anyway.
+    #[inline]
+    pub fn route(&self, _now: Nanos, _batch: &Batch) -> Route {
+        match &self.rule {
+            Rule::Poll | Rule::Hybrid(_) => Route::Poll,
+            Rule::Adaptive(rule) => rule.route(),
+            Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
+        }
     }
 
     /// Tells of a batch whose doorbell has just been rung; answers whether to look at once.

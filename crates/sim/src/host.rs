@@ -14,9 +14,10 @@ use completion::{Mode, Placement};
 use driver::{Completed, ProtocolViolation};
 use units::Nanos;
 
-use crate::arming::Habits;
+use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
 use crate::{Costs, Engine, Host, Lines};
+use drain::Drain;
 
 /// Names a thread.
 pub(crate) type TaskId = usize;
@@ -67,6 +68,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) costs: &'a Costs,
     pub(crate) lines: &'a mut Lines,
     pub(crate) queues: &'a mut [HwQueue],
+    /// Of each queue, who takes its entries where no waiting thread does.
+    pub(crate) drains: &'a mut [Drain],
     pub(crate) owners: &'a [Owner],
     /// Another thread of this CPU is ready.
     pub(crate) cpu_wanted: bool,

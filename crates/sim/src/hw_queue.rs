@@ -10,7 +10,6 @@ use nvme::Vector;
 use units::Nanos;
 
 use crate::host::TaskId;
-use crate::host::drain::Drain;
 use crate::port::{HostBar, SimCq, SimSq, Vectors};
 use crate::{Costs, Lines};
 
@@ -39,8 +38,6 @@ pub(crate) struct HwQueue {
     pub(crate) role: LookRole,
     /// What its vector's eventfd counts: so often it was signalled and not read.
     pub(crate) signals: u32,
-    /// Takes its entries, where no waiting thread does.
-    pub(crate) drain: Drain,
     /// What the device holds back of its messages, or is about to.
     pub(crate) holding: Coalesce,
     /// Somebody holds the completion queue's lock.
@@ -58,15 +55,7 @@ pub(crate) struct Looked {
 }
 
 impl HwQueue {
-    pub(crate) fn new(
-        index: usize,
-        device: usize,
-        pair: Pair,
-        bells: HostBar,
-        vectors: Rc<Vectors>,
-        vector: Vector,
-        drain: Drain,
-    ) -> HwQueue {
+    pub(crate) fn new(index: usize, device: usize, pair: Pair, bells: HostBar, vectors: Rc<Vectors>, vector: Vector) -> HwQueue {
         HwQueue {
             index,
             device,
@@ -81,7 +70,6 @@ impl HwQueue {
             shared: false,
             role: LookRole::new(8),
             signals: 0,
-            drain,
             holding: Coalesce::OFF,
             held: false,
             turned_away: Cell::new(false),

@@ -10,12 +10,12 @@
 //! that move between CPUs, caches beyond those lines, frequency, the housekeeping thread's CPU.
 #![forbid(unsafe_code)]
 
-mod arming;
 mod costs;
 mod cpu;
 mod error;
 mod events;
 pub mod file;
+mod habits;
 mod host;
 mod hw_queue;
 mod irq;

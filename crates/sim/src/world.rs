@@ -21,9 +21,10 @@ use nvme::Vector;
 use units::Nanos;
 use workload::plan::Plan;
 
-use crate::arming::{Habits, LAWFUL};
 use crate::cpu::Cpu;
 use crate::events::Calendar;
+use crate::habits::{Habits, LAWFUL};
+use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner, TaskId};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
@@ -114,6 +115,8 @@ pub(crate) struct World<'a, P: Bus> {
     /// Threads of lower stages are done.
     stage: u32,
     queues: Vec<HwQueue>,
+    /// Of each, who takes its entries where no waiting thread does.
+    drains: Vec<Drain>,
     lines: Lines,
     devices: Vec<Attached<P>>,
     written: Written,
@@ -323,8 +326,8 @@ impl<P: Bus> World<'_, P> {
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
     fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
-        for queue in &mut self.queues {
-            queue.drain.switch(mode);
+        for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
+            drain.switch(mode);
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
             if self.context != Context::Waiter {
                 queue.arm();
@@ -335,7 +338,7 @@ impl<P: Bus> World<'_, P> {
         }
         for task in 0..self.tasks.len() {
             if let Some(thread) = self.tasks[task].thread_mut() {
-                thread.switch(mode);
+                thread.switch(mode, self.context);
                 self.poke(task);
             }
         }

@@ -431,7 +431,7 @@ impl Adaptive {
         self.decisions.slept += 1;
         self.pace.sleeps();
         let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.holds.under + self.service.deadline(class));
-        Plan::Sleep { until: if self.distrusts { deadline } else { Nanos::MAX } }
+        Plan::sleep(if self.distrusts { deadline } else { Nanos::MAX })
     }
 
     fn spin(&mut self, now: Nanos, at_most: Nanos) -> Plan {

@@ -20,6 +20,6 @@ pub(super) fn next(seen: &Seen) -> Plan {
     } else if seen.in_flight == 0 {
         Plan::Rest
     } else {
-        Plan::Sleep { until: Nanos::MAX }
+        Plan::sleep(Nanos::MAX)
     }
 }

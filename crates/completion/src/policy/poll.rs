@@ -30,7 +30,7 @@ pub(super) fn next(now: Nanos, seen: &Seen) -> Plan {
 #[inline]
 pub(super) fn spin(now: Nanos, seen: &Seen) -> Plan {
     if seen.leaving {
-        Plan::Sleep { until: Nanos::MAX }
+        Plan::sleep(Nanos::MAX)
     } else if seen.cpu_wanted {
         Plan::Nap { until: now + YIELD }
     } else {

@@ -1,13 +1,15 @@
 //! Taking a queue's entries for others: what an interrupt handler, a poller in a softirq and a vector's thread have in
 //! common. The queue's policy says when to look; entries go to their owners.
 
-use completion::{Cause, Mode, Plan, Policy, Seen, Tuning, Woke};
+use std::convert::Infallible;
+
+use completion::{Mode, Notification, Plan, Policy, Seen, Sleeper, Step, Tuning, Waiter, Woke, fall_asleep};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
 use super::{Effect, Ground};
-use crate::arming::{self, Armed, Habits};
+use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
 use crate::report::Tally;
 use crate::requests::Token;
@@ -19,9 +21,8 @@ pub(crate) const TAKEN: usize = 1024;
 /// The drain of one queue.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    pub(crate) policy: Policy,
+    pub(crate) waiter: Waiter<Habits>,
     tuning: Tuning,
-    seen: Seen,
     at: At,
     taken: Vec<Completed>,
     pub(crate) tally: Tally,
@@ -63,14 +64,16 @@ pub(crate) enum Drained {
 }
 
 impl Drain {
-    pub(crate) fn new(mode: Mode, tuning: Tuning) -> Drain {
-        let (policy, seen) = (Policy::with(mode, &tuning), Seen::default());
-        Drain { policy, tuning, seen, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default(), cycles: Cycles::default() }
+    pub(crate) fn new(mode: Mode, tuning: Tuning, habits: Habits) -> Drain {
+        let mut waiter = Waiter::new(Policy::with(mode, &tuning), habits);
+        // Whoever submits has nothing to do with the notification.
+        waiter.owner = true;
+        Drain { waiter, tuning, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default(), cycles: Cycles::default() }
     }
 
     /// Takes over another mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.policy = Policy::with(mode, &self.tuning);
+        self.waiter.policy = Policy::with(mode, &self.tuning);
     }
 
     /// Whether it is not in the middle of a look, or of going to sleep.
@@ -80,45 +83,83 @@ impl Drain {
 }
 
 /// A queue's notification has come: masks it, if the policy wants that. What that costs.
-pub(crate) fn notified(queue: &mut HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
-    queue.drain.cycles.notified.get_or_insert(now);
+pub(crate) fn notified(drain: &mut Drain, queue: &HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
+    drain.cycles.notified.get_or_insert(now);
+    let busy = drain.waiter.seen.lock_busy;
     // Whoever held the lock at the last look may have released it before this entry came.
-    queue.drain.seen.lock_busy &= !habits.hears_anew;
-    queue.drain.seen.woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
-    queue.drain.tally.begin_drain();
-    if !queue.drain.policy.masks() {
+    drain.waiter.woken(Woke::NOTIFIED);
+    drain.waiter.seen.lock_busy = busy && !habits.hears_anew;
+    drain.tally.begin_drain();
+    if !drain.waiter.policy.masks() {
         return Nanos::ZERO;
     }
     queue.mask();
     costs.mask
 }
 
-/// A queue whose drain goes to sleep: it is armed whether commands are in flight or not, since nobody arms it when the
-/// next are posted.
-struct Resting<'a>(&'a mut HwQueue);
+/// A hardware queue as its drain meets it: nobody else has to do with its notification.
+struct Vector<'a>(&'a HwQueue);
 
-impl Armed for Resting<'_> {
-    fn is_to_arm(&self) -> bool {
-        self.0.drain.policy.masks()
+impl Notification for Vector<'_> {
+    type Thread = Infallible;
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
-    fn arm(&self) {
+    fn is_alone(&self) -> bool {
+        !self.0.vector_shared
+    }
+
+    fn arm(&mut self) {
         self.0.arm();
     }
 
-    fn look(&mut self) -> bool {
-        self.0.drain.seen.pending = self.0.look_once_more();
-        self.0.drain.seen.pending
+    fn mask(&mut self) {
+        self.0.mask();
+    }
+
+    fn pending(&mut self) -> bool {
+        self.0.look_once_more()
+    }
+
+    fn take_role(&mut self) -> bool {
+        true
+    }
+
+    fn has_role(&self) -> bool {
+        true
+    }
+
+    fn release_role(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn other_owner(&mut self) -> Option<Infallible> {
+        None
+    }
+}
+
+/// A drain that goes to sleep.
+struct Resting<'a>(&'a mut Waiter<Habits>, Vector<'a>);
+
+impl Sleeper for Resting<'_> {
+    fn arm(&mut self) -> bool {
+        self.0.arm(&mut self.1)
+    }
+
+    fn look(&mut self) -> Option<bool> {
+        self.0.look_once_more(&mut self.1)
     }
 }
 
 /// The next step of a queue's drain.
 pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
-    match g.queues[queue].drain.at {
+    match g.drains[queue].at {
         At::Decide => decide(g, queue),
         At::Release => {
             release(g, queue);
-            g.queues[queue].drain.at = At::Decide;
+            g.drains[queue].at = At::Decide;
             Drained::Busy(Nanos::ZERO)
         }
         At::Sleep(n) => sleep(g, queue, n),
@@ -126,14 +167,17 @@ pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
 }
 
 fn decide(g: &mut Ground, index: usize) -> Drained {
-    let queue = &mut g.queues[index];
-    let in_flight = queue.pair.in_flight();
-    let drain = &mut queue.drain;
-    let seen = Seen { in_flight, ..std::mem::take(&mut drain.seen) };
-    match drain.policy.next(g.now, &seen) {
+    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
+    drain.waiter.seen.in_flight = queue.pair.in_flight();
+    let plan = drain.waiter.next(g.now, &mut Vector(queue));
+    // Told once: what comes while it goes to sleep is news.
+    drain.waiter.seen = Seen::default();
+    match plan {
         Plan::Look { budget } => Drained::Look(budget),
-        // What looks by itself has no handler; should it be asked all the same, it is armed.
+        // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no
+        // handler; should it be asked all the same, it is armed.
         Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
+            drain.waiter.plan = Plan::sleep(Nanos::MAX);
             drain.at = At::Sleep(0);
             Drained::Busy(g.costs.library.decide)
         }
@@ -142,34 +186,34 @@ fn decide(g: &mut Ground, index: usize) -> Drained {
 
 /// Takes at most `budget` entries: how many there were, and the look's time.
 pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
-    let queue = &mut g.queues[index];
-    let mut taken = std::mem::take(&mut queue.drain.taken);
+    let (queue, drain) = (&mut g.queues[index], &mut g.drains[index]);
+    let mut taken = std::mem::take(&mut drain.taken);
     let looked = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut taken);
     let (mut cost, mut found) = (g.costs.library.decide, 0);
     match looked {
         None => {
-            queue.drain.tally.busy += 1;
-            queue.drain.seen.lock_busy = true;
+            drain.tally.busy += 1;
+            drain.waiter.seen.lock_busy = true;
             cost += g.costs.library.look + g.costs.memory.contended_lock;
         }
         Some(looked) => {
             let reaped = looked.reaped;
             found = reaped.found;
-            queue.drain.tally.looked(reaped.found);
-            let cycles = &mut queue.drain.cycles;
+            drain.tally.looked(reaped.found);
+            let cycles = &mut drain.cycles;
             if let Some(notified) = cycles.notified.take() {
                 cycles.delays.add((g.now - notified).0);
             }
             cycles.taken += u64::from(reaped.found);
-            queue.drain.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
-            queue.drain.at = At::Release;
+            drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+            drain.at = At::Release;
             if let Some(violation) = reaped.violation {
                 g.out.push(Effect::Violation(queue.device, violation));
             }
             cost += looked.cost + delivery(g, index, &taken);
         }
     }
-    g.queues[index].drain.taken = taken;
+    g.drains[index].taken = taken;
     (found, cost)
 }
 
@@ -213,10 +257,10 @@ fn is_remote(g: &Ground, queue: usize, cpu: usize) -> bool {
 
 fn release(g: &mut Ground, index: usize) {
     let (pending, _) = g.queues[index].release();
-    g.queues[index].drain.seen.pending |= pending;
-    let mut taken = std::mem::take(&mut g.queues[index].drain.taken);
+    g.drains[index].waiter.seen.pending |= pending;
+    let mut taken = std::mem::take(&mut g.drains[index].taken);
     hand_on(g, index, &mut taken);
-    g.queues[index].drain.taken = taken;
+    g.drains[index].taken = taken;
 }
 
 /// Hands completions to their owners, and says that there are tags again.
@@ -232,25 +276,25 @@ pub(crate) fn hand_on(g: &mut Ground, queue: usize, taken: &mut Vec<Completed>) 
 }
 
 fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
-    let queue = &mut g.queues[index];
-    queue.drain.at = At::Sleep(n + 1);
+    let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
+    drain.at = At::Sleep(n + 1);
     let library = &g.costs.library;
-    match arming::step(g.habits, n, std::iter::once(Resting(queue))) {
-        arming::Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
-        arming::Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
-        arming::Step::Found(looked) => {
+    match fall_asleep(g.habits, n, std::iter::once(Resting(&mut drain.waiter, Vector(queue)))) {
+        Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
+        Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
+        Step::Found(looked) => {
             queue.mask();
-            queue.drain.at = At::Decide;
+            drain.at = At::Decide;
             Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
         }
-        arming::Step::Block => {
-            queue.drain.at = At::Decide;
+        Step::Block => {
+            drain.at = At::Decide;
             // Notified meanwhile: then it is masked again, and not to be left so.
-            if queue.drain.seen.woke.is_some() {
+            if drain.waiter.seen.woke.is_some() {
                 return Drained::Busy(Nanos::ZERO);
             }
-            let taken = std::mem::take(&mut queue.drain.cycles.taken);
-            queue.drain.cycles.entries.add(taken);
+            let taken = std::mem::take(&mut drain.cycles.taken);
+            drain.cycles.entries.add(taken);
             Drained::Over
         }
     }

@@ -15,7 +15,6 @@ use super::seat::Seat;
 use super::tasks::{Body, State};
 use super::*;
 use crate::host::application::Application;
-use crate::host::drain::Drain;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::host::paths::{Chooser, Study};
@@ -146,6 +145,7 @@ impl<'a, P: Bus> World<'a, P> {
             targets: Vec::new(),
             stage: 0,
             queues: Vec::new(),
+            drains: Vec::new(),
             lines: Lines::new(machine, HwQueue::lines(queues)),
             devices: Vec::new(),
             written,
@@ -165,9 +165,9 @@ impl<'a, P: Bus> World<'a, P> {
         let first = self.queues.len();
         for (pair, layout) in ready.pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
-            let drain = Drain::new(self.scenario.mode, self.scenario.tuning());
+            self.drains.push(Drain::new(self.scenario.mode, self.scenario.tuning(), *self.habits));
             let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
-            self.queues.push(HwQueue::new(index, device, pair, bells, vectors, vector, drain));
+            self.queues.push(HwQueue::new(index, device, pair, bells, vectors, vector));
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
             }
@@ -196,7 +196,7 @@ impl<'a, P: Bus> World<'a, P> {
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
-                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning()));
+                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning(), *self.habits));
                     self.queues[queue].users.push(task);
                 }
             }
@@ -285,10 +285,19 @@ impl<'a, P: Bus> World<'a, P> {
         for queue in &self.queues {
             queue.arm();
         }
+        for lane in self.tasks.iter_mut().filter_map(Task::thread_mut).flat_map(|thread| &mut thread.lanes) {
+            (lane.waiter.owner, lane.waiter.others_look) = (!self.queues[lane.queue].shared, !waiter);
+        }
         for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
             for lane in &mut thread.lanes {
                 let queue = &self.queues[lane.queue];
-                if queue.shared && lane.policy.masks() { queue.mask() } else { lane.settle(queue) }
+                // Of a shared one nobody is the owner yet.
+                if queue.shared && lane.waiter.policy.masks() {
+                    queue.mask();
+                } else {
+                    let (waiter, mut bound) = lane.bind(queue);
+                    waiter.settle(&mut bound);
+                }
             }
         }
     }

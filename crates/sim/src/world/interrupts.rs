@@ -57,7 +57,7 @@ impl<P: Bus> World<'_, P> {
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
             if self.context == Context::Thread {
-                drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
                 self.tasks[thread].notified();
                 woken += self.wake(None, thread, Cause::Notification);
             } else {
@@ -195,13 +195,20 @@ impl<P: Bus> World<'_, P> {
             Context::Soft => {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs;
-                let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &costs.library) + costs.interrupt.softirq_raise;
+                let cost = drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &costs.library)
+                    + costs.interrupt.softirq_raise;
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
             }
             Context::Thread => {
                 self.stage(cpu, next);
-                let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+                let cost = drain::notified(
+                    &mut self.drains[queue],
+                    &self.queues[queue],
+                    self.now,
+                    self.habits,
+                    &self.scenario.machine.costs.library,
+                );
                 self.tasks[thread].notified();
                 Ok(cost + self.wake(Some(cpu), thread, Cause::Notification))
             }
@@ -217,7 +224,8 @@ impl<P: Bus> World<'_, P> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
-            let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+            let cost =
+                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
             if cost > Nanos::ZERO {
                 return Ok(cost);
             }
@@ -300,6 +308,7 @@ impl<P: Bus> World<'_, P> {
             costs: &self.scenario.machine.costs,
             lines: &mut self.lines,
             queues: &mut self.queues,
+            drains: &mut self.drains,
             owners: &self.owners,
             cpu_wanted: !self.cpus[cpu].ready.is_empty(),
             out: &mut self.effects,

@@ -341,7 +341,7 @@ impl<P: Bus> World<'_, P> {
     fn allowed(&self, n: usize) -> Coalesce {
         let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes);
         let here = lanes.filter(|lane| self.queues[lane.queue].device == n);
-        here.filter_map(|lane| lane.policy.holds(self.now)).reduce(Coalesce::least).unwrap_or_default()
+        here.filter_map(|lane| lane.waiter.policy.holds(self.now)).reduce(Coalesce::least).unwrap_or_default()
     }
 
     /// What its queues' policies are told: before the device may, and after it does no longer.

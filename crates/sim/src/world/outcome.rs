@@ -41,7 +41,7 @@ impl<P: Bus> World<'_, P> {
         self.before = Before::Known(Box::new(self.so_far()));
         // What is greatest cannot be told from what was before.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
-        self.queues.iter_mut().for_each(|queue| queue.drain.tally.drain_max = 0);
+        self.drains.iter_mut().for_each(|drain| drain.tally.drain_max = 0);
         self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.tally.drain_max = 0);
     }
 
@@ -139,7 +139,7 @@ impl<P: Bus> World<'_, P> {
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
-        self.queues.iter().for_each(|queue| tally.merge(&queue.drain.tally));
+        self.drains.iter().for_each(|drain| tally.merge(&drain.tally));
         tally
     }
 
@@ -160,7 +160,7 @@ impl<P: Bus> World<'_, P> {
     /// A histogram of all drains.
     fn merged(&self, of: fn(&Cycles) -> &Histogram) -> Histogram {
         let mut merged = Histogram::default();
-        self.queues.iter().for_each(|queue| merged.merge(of(&queue.drain.cycles)));
+        self.drains.iter().for_each(|drain| merged.merge(of(&drain.cycles)));
         merged
     }
 

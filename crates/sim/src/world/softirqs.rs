@@ -21,7 +21,7 @@ impl<P: Bus> World<'_, P> {
     /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
     /// the middle of something, it finds out by itself.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
-        if !self.queues[queue].drain.is_at_rest() {
+        if !self.drains[queue].is_at_rest() {
             return;
         }
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
@@ -100,7 +100,7 @@ impl<P: Bus> World<'_, P> {
         };
         this.pollers.at = Poll::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
-        if planned == (Plan::Look { budget: 0 }) || !self.queues[queue].drain.is_at_rest() {
+        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_at_rest() {
             self.cpus[cpu].pollers.round.took(0);
             return Polled::Busy(Nanos::ZERO);
         }

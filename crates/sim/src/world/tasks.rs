@@ -165,6 +165,7 @@ impl<P: Bus> World<'_, P> {
                     costs,
                     lines: &mut self.lines,
                     queues: &mut self.queues,
+                    drains: &mut self.drains,
                     owners: &self.owners,
                     cpu_wanted,
                     out: &mut self.effects,
@@ -188,7 +189,7 @@ impl<P: Bus> World<'_, P> {
             *n = 0;
             return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(Nanos::MAX) };
         };
-        if *n == 0 && self.queues[queue].drain.is_at_rest() {
+        if *n == 0 && self.drains[queue].is_at_rest() {
             *again = false;
         }
         let mut ground = self.ground(cpu);

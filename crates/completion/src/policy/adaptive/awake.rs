@@ -6,7 +6,7 @@
 use units::Nanos;
 
 use super::{Adaptive, Wait};
-use crate::Seen;
+use crate::{Route, Seen};
 
 /// A thread that naps or sleeps in less than one of so many waits stays awake.
 pub(super) const AWAKE: u32 = 64;
@@ -25,6 +25,12 @@ impl Adaptive {
     #[inline]
     pub(super) fn stayed_awake(&mut self, stayed: bool) {
         self.awake = if stayed { (self.awake + 1).min(AWAKE_MEMORY) } else { self.awake.saturating_sub(AWAKE) };
+    }
+
+    /// A thread that stays awake finds what it sends without being told.
+    #[inline]
+    pub(in crate::policy) fn route(&self) -> Route {
+        if self.awake >= AWAKE { Route::Poll } else { Route::Notify }
     }
 
     /// Whether what the next look takes says anything new. Of a thread that stays awake its waits are all alike.

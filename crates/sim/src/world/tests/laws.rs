@@ -3,7 +3,9 @@
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::arming::{Habits, LAWFUL, SleepStep};
+use completion::SleepStep;
+
+use crate::habits::{Habits, LAWFUL};
 use crate::host::Context;
 
 /// Does not look again.

@@ -23,6 +23,12 @@ pub trait Notification {
     /// Its messages tell of this hardware queue alone, so that masking it is nobody else's lost wake-up.
     fn is_alone(&self) -> bool;
 
+    /// It tells of the first of several messages alone, until it is armed again.
+    #[inline]
+    fn tells_once(&self) -> bool {
+        false
+    }
+
     /// Allows messages. What follows in program order is ordered after it.
     fn arm(&mut self);
 
@@ -189,18 +195,23 @@ impl<H: Habits> Waiter<H> {
         None
     }
 
-    /// Whether the look after arming is needed: the policy sleeps, has kept its notification masked, and it is this thread's. What is
-    /// never masked has sent its message for every entry, and signals are sticky. On a shared queue every policy looks: another thread
-    /// may have held the lock when the message was followed.
+    /// Whether the policy sleeps on a notification that is this thread's and not armed yet.
     #[inline]
-    fn is_to_arm(&self, n: &impl Notification) -> bool {
-        let sleeps = matches!(self.plan, Plan::Sleep { .. }) && !self.others_look && self.owner;
-        sleeps && !self.kept_armed && (self.policy.masks() || n.is_shared())
+    fn sleeps_on_it(&self) -> bool {
+        matches!(self.plan, Plan::Sleep { .. }) && !self.others_look && self.owner && !self.kept_armed
     }
 
-    /// Allows the notification, if the policy sleeps on one that is masked. Whether it did.
+    /// Whether messages may be missing, so that a look follows arming: not where the notification is never masked, because every entry
+    /// has sent its message, and signals are sticky. On a shared queue every policy looks: another thread may have held the lock when
+    /// the message was followed.
+    #[inline]
+    fn may_miss(&self, n: &impl Notification) -> bool {
+        self.policy.masks() || n.is_shared()
+    }
+
+    /// Allows the notification, if the policy sleeps on one that is masked, or that tells once. Whether it did.
     pub fn arm(&mut self, n: &mut impl Notification) -> bool {
-        let arms = self.is_to_arm(n);
+        let arms = self.sleeps_on_it() && (self.may_miss(n) || n.tells_once());
         if arms {
             n.arm();
         }
@@ -209,7 +220,7 @@ impl<H: Habits> Waiter<H> {
 
     /// The look between arming and blocking, where it is needed: whether an entry is there.
     pub fn look_once_more(&mut self, n: &mut impl Notification) -> Option<bool> {
-        if !self.is_to_arm(n) {
+        if !(self.sleeps_on_it() && self.may_miss(n)) {
             return None;
         }
         let pending = n.pending();

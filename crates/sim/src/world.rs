@@ -226,7 +226,7 @@ impl<P: Bus> World<'_, P> {
             seed: self.scenario.seed,
             mode: self.mode,
             in_flight: self.in_flight(),
-            pending: self.queues.iter().filter(|queue| queue.pair.pending()).count(),
+            pending: self.queues.iter().filter(|queue| queue.pending()).count(),
         }
     }
 
@@ -348,7 +348,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn in_flight(&self) -> u32 {
-        self.queues.iter().map(|queue| queue.pair.in_flight()).sum()
+        self.queues.iter().map(|queue| queue.in_flight()).sum()
     }
 }
 

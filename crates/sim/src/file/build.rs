@@ -261,10 +261,19 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
     if let Some(at) = raw.in_process.as_ref().filter(|at| host == Host::Kernel && *at.get_ref()) {
         return Err(source.error(Some(at.span()), "a controller in process is for the user host").help("leave out host = \"kernel\""));
     }
+    let unmasked = raw.masks.as_ref().filter(|at| !*at.get_ref()).map(Spanned::span);
+    if let Some(span) = unmasked.clone().filter(|_| host == Host::Kernel) {
+        return Err(source.error(Some(span), "a kernel masks vectors: this is for the user host").help("leave out host = \"kernel\""));
+    }
     let in_process = raw.in_process.is_some_and(Spanned::into_inner);
     let mut device = DeviceSpec { bytes, in_process, ..DeviceSpec::new(name, raw.profile.0) };
     if let Some(queues) = &raw.queues {
-        device = device.with_queues(within(source, queues, 1, Config::MAX_QUEUE_PAIRS, "hardware queues")?);
+        // Each takes two queue pairs where vectors cannot be masked.
+        let most = Config::MAX_QUEUE_PAIRS / if unmasked.is_some() { 2 } else { 1 };
+        device = device.with_queues(within(source, queues, 1, most, "hardware queues")?);
+    }
+    if unmasked.is_some() {
+        device = device.without_masks();
     }
     if let Some(vectors) = &raw.vectors {
         // One more is the admin queue's.

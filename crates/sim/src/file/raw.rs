@@ -219,6 +219,8 @@ pub(super) struct Device {
     pub(super) affinity: Option<Spanned<Where>>,
     /// The controller is a thread of the machine's.
     pub(super) in_process: Option<Spanned<bool>>,
+    /// Vectors can be masked.
+    pub(super) masks: Option<Spanned<bool>>,
     pub(super) node: Option<Spanned<usize>>,
 }
 

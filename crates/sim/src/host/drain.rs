@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use completion::{Mode, Notification, Plan, Policy, Seen, Sleeper, Step, Tuning, Waiter, Woke, fall_asleep};
+use completion::{Cause, Mode, Notification, Plan, Policy, Seen, Sleeper, Step, Tuning, Waiter, Woke, fall_asleep, last_step};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
@@ -24,6 +24,8 @@ pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Habits>,
     tuning: Tuning,
     at: At,
+    /// It is over only until an instant.
+    naps: bool,
     taken: Vec<Completed>,
     pub(crate) tally: Tally,
     pub(crate) cycles: Cycles,
@@ -59,8 +61,8 @@ pub(crate) enum Drained {
     Busy(Nanos),
     /// The policy wants a look: the next step does it, within the budget that it is given.
     Look(u32),
-    /// Armed, and empty: until the next notification.
-    Over,
+    /// Armed, and empty: until the next notification. With commands out of which none will tell, until this instant.
+    Over(Nanos),
 }
 
 impl Drain {
@@ -68,7 +70,15 @@ impl Drain {
         let mut waiter = Waiter::new(Policy::with(mode, &tuning), habits);
         // Whoever submits has nothing to do with the notification.
         waiter.owner = true;
-        Drain { waiter, tuning, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default(), cycles: Cycles::default() }
+        Drain {
+            waiter,
+            tuning,
+            at: At::Decide,
+            naps: false,
+            taken: Vec::with_capacity(TAKEN),
+            tally: Tally::default(),
+            cycles: Cycles::default(),
+        }
     }
 
     /// Takes over another mode, between two steps.
@@ -168,12 +178,20 @@ pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
 
 fn decide(g: &mut Ground, index: usize) -> Drained {
     let (queue, drain) = (&g.queues[index], &mut g.drains[index]);
-    drain.waiter.seen.in_flight = queue.pair.in_flight();
+    if std::mem::take(&mut drain.naps) {
+        drain.waiter.woken(Woke { cause: Cause::Timer, late: Nanos::ZERO });
+    }
+    drain.waiter.seen.in_flight = queue.in_flight();
+    drain.waiter.set_silent(queue.silent());
     let plan = drain.waiter.next(g.now, &mut Vector(queue));
     // Told once: what comes while it goes to sleep is news.
     drain.waiter.seen = Seen::default();
     match plan {
         Plan::Look { budget } => Drained::Look(budget),
+        Plan::Nap { .. } if drain.waiter.silent() > 0 => {
+            drain.at = At::Sleep(last_step(g.habits));
+            Drained::Busy(g.costs.library.decide)
+        }
         // It is armed whether commands are in flight or not, since nobody arms it when the next are posted. What looks by itself has no
         // handler; should it be asked all the same, it is armed.
         Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
@@ -295,7 +313,8 @@ fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
             }
             let taken = std::mem::take(&mut drain.cycles.taken);
             drain.cycles.entries.add(taken);
-            Drained::Over
+            drain.naps = matches!(drain.waiter.plan, Plan::Nap { .. });
+            Drained::Over(if let Plan::Nap { until } = drain.waiter.plan { until } else { Nanos::MAX })
         }
     }
 }

@@ -89,12 +89,12 @@ impl Lane {
 
     /// Commands in flight that this thread waits for.
     pub(crate) fn in_flight(&self, queue: &HwQueue) -> u32 {
-        if queue.shared { self.mine } else { queue.pair.in_flight() }
+        if queue.shared { self.mine } else { queue.in_flight() }
     }
 
     /// Whether the queue's signal is this thread's to follow.
     pub(crate) fn is_signalled(&self, queue: &HwQueue) -> bool {
-        queue.signals > 0 && self.waiter.owner
+        queue.signals() > 0 && self.waiter.owner
     }
 }
 

@@ -188,7 +188,7 @@ impl Thread {
 
     /// Whether an entry waits on any of its queues.
     pub(crate) fn sees_an_entry(&self, g_queues: &[crate::hw_queue::HwQueue]) -> bool {
-        self.lanes.iter().any(|lane| g_queues[lane.queue].pair.pending()) || !self.inbox.is_empty()
+        self.lanes.iter().any(|lane| g_queues[lane.queue].pending()) || !self.inbox.is_empty()
     }
 
     /// The next mode of every queue, adopted between two batches.
@@ -257,6 +257,7 @@ impl Thread {
                 let held = queue.holding;
                 let (waiter, mut bound) = lane.bind(queue);
                 waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..waiter.seen };
+                waiter.set_silent(if in_flight > 0 { queue.silent() } else { 0 });
                 waiter.next(g.now, &mut bound);
                 waiter.seen.messages = 0;
                 asked += 1;
@@ -278,7 +279,9 @@ impl Thread {
                 self.take_turn(g);
                 return Ok(());
             }
-            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving => return Err(SimError::LeftUnarmed { at: g.now, plan }),
+            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving && self.leaves_unarmed() => {
+                return Err(SimError::LeftUnarmed { at: g.now, plan });
+            }
             Plan::Spin { until } => {
                 self.spin_until(until);
                 At::Spun
@@ -291,6 +294,16 @@ impl Thread {
         };
         self.in_round = false;
         Ok(())
+    }
+
+    /// Whether a lane that it leaves is not armed although a notification would tell of what is out: where none does, it looks when it
+    /// is back.
+    fn leaves_unarmed(&self) -> bool {
+        self.lanes.iter().any(|lane| match lane.waiter.plan {
+            Plan::Spin { .. } => true,
+            Plan::Nap { .. } => lane.waiter.silent() == 0,
+            Plan::Look { .. } | Plan::Sleep { .. } | Plan::Rest => false,
+        })
     }
 
     /// Registers with the shared queues that it sleeps on, and hands the others' notifications on.
@@ -441,13 +454,17 @@ impl Thread {
             return Ok(Progress::Busy(wait + g.costs.memory.contended_lock));
         }
         let queue = &mut g.queues[index];
-        let (class, posted, left) = self.app.post(at, &queue.pair, g.now)?;
+        // What is in flight on the lane already is all that is known before the batch is made.
+        let known = Batch { in_flight: lane.in_flight(queue), ..Batch::default() };
+        let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
+        let pair = queue.pair_for(waiter.policy.route(g.now, &known));
+        let (class, posted, left) = self.app.post(at, pair, g.now)?;
+        let commands = pair.lock_sq().commit(&queue.bells);
         lane.mine += posted;
         if left {
             self.tally.no_tag += 1;
             queue.stuck.push(self.me);
         }
-        let commands = queue.pair.lock_sq().commit(&queue.bells);
         if commands == 0 {
             return Ok(Progress::Private(Nanos::ZERO));
         }
@@ -473,7 +490,7 @@ impl Thread {
 
     fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
         let after = After::Commit(lane + 1);
-        let pending = g.queues[self.lanes[lane].queue].pair.pending();
+        let pending = g.queues[self.lanes[lane].queue].pending();
         self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
         Progress::Busy(g.costs.library.look)
     }

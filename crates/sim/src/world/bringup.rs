@@ -163,11 +163,15 @@ impl<'a, P: Bus> World<'a, P> {
     fn attach(&mut self, ready: Ready<P>) {
         let (mut attached, device) = (ready.attached, self.devices.len());
         let first = self.queues.len();
-        for (pair, layout) in ready.pairs.into_iter().zip(&ready.inventory.queues) {
+        let spec = &self.scenario.devices[device];
+        let mut pairs = ready.pairs;
+        // After those with a vector, as many without.
+        let mut polled = if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
+        for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
             self.drains.push(Drain::new(self.scenario.mode, self.scenario.tuning(), *self.habits));
             let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
-            self.queues.push(HwQueue::new(index, device, pair, bells, vectors, vector));
+            self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bells, vectors, vector));
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
             }
@@ -344,7 +348,7 @@ impl<'a, P: Bus> World<'a, P> {
                 let task = self.tasks.len();
                 let route = &mut self.devices[n].routes[vector];
                 route.thread = task;
-                let body = Body::Vector { queues: route.queues.clone(), n: 0, again: false };
+                let body = Body::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, again: false };
                 self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX)));
             }
         }
@@ -395,7 +399,7 @@ impl Layout {
     fn memory(&self, scenario: &Scenario) -> usize {
         let rings = |device: &DeviceSpec| {
             let entries = (device.tags as usize + 2).next_power_of_two();
-            OVERHEAD + usize::from(device.queues) * (entries * 80 + 3 * 4096)
+            OVERHEAD + usize::from(device.pairs()) * (entries * 80 + 3 * 4096)
         };
         let buffers = |thread: &plan::Thread| {
             let job = &scenario.jobs[thread.job].job;
@@ -506,7 +510,8 @@ fn bring_up_device<P: Bus>(
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
     let page = memory.alloc(4096).ok_or_else(no_room)?;
     let mut keeper = Keeper::new(admin, page, memory.clone());
-    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).collect();
+    let polled = std::iter::repeat_n(None, usize::from(device.pairs() - device.queues));
+    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
     let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive };

@@ -240,7 +240,7 @@ impl<P: Bus> World<'_, P> {
         let cost = match drained {
             Drained::Busy(cost) => cost,
             Drained::Look(_) => Nanos::ZERO,
-            Drained::Over => {
+            Drained::Over(_) => {
                 self.cpus[cpu].draining = false;
                 self.stage(cpu, next);
                 Nanos::ZERO
@@ -256,9 +256,11 @@ impl<P: Bus> World<'_, P> {
         signal + self.rouse(Some(cpu), queue)
     }
 
-    /// Its eventfd is signalled: whoever waits wakes. What waking costs.
+    /// Its eventfd is signalled: whoever waits on it wakes. What waking costs.
     fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
-        self.queues[queue].signals = self.queues[queue].signals.saturating_add(1);
+        if !self.queues[queue].signal() {
+            return Nanos::ZERO;
+        }
         if self.queues[queue].shared {
             let owner = self.queues[queue].role.owner();
             return owner.map_or(Nanos::ZERO, |owner| self.wake(from, thread_of(owner), Cause::Notification));

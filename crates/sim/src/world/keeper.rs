@@ -155,7 +155,7 @@ impl<P: Bus> World<'_, P> {
                 }
             }
             Purpose::Abort { queue, cid } => {
-                queues.iter().filter(|other| other.pair.id() == queue).for_each(|other| other.pair.end_abort(cid));
+                queues.iter().flat_map(HwQueue::pairs).filter(|pair| pair.id() == queue).for_each(|pair| pair.end_abort(cid));
                 if let Some((recovery, _)) = &mut recovery {
                     recovery.abort_ended();
                 }
@@ -195,8 +195,8 @@ impl<P: Bus> World<'_, P> {
         let Some((recovery, config)) = &keeper.recovery else { return false };
         let late = |queue: &usize| {
             let (queue, mut expired) = (&self.queues[*queue], Vec::new());
-            if queue.pair.pending() {
-                queue.pair.expired(self.now, config.command_timeout, &mut expired);
+            for pair in queue.pairs().filter(|pair| pair.pending()) {
+                pair.expired(self.now, config.command_timeout, &mut expired);
             }
             !expired.is_empty()
         };
@@ -215,7 +215,7 @@ impl<P: Bus> World<'_, P> {
     fn recover(&mut self, n: usize) -> Result<Option<Nanos>, SimError> {
         let now = self.now;
         let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
-        let pairs = || self.queues[queues.clone()].iter().map(|queue| &queue.pair);
+        let pairs = || self.queues[queues.clone()].iter().flat_map(HwQueue::pairs);
         let Some((recovery, config)) = &mut keeper.recovery else { return Ok(Some(Nanos::MAX)) };
         keeper.watch.clear();
         keeper.watch.look(&keeper.admin, now, config);
@@ -323,8 +323,8 @@ impl<P: Bus> World<'_, P> {
     /// Asks the moderator, and sends the device what it says.
     pub(super) fn moderate(&mut self, n: usize) {
         let queues = self.devices[n].queues.clone();
-        let finished: u64 = self.queues[queues.clone()].iter().map(|queue| queue.pair.counters().finished).sum();
-        let in_flight = self.queues[queues].iter().map(|queue| queue.pair.in_flight()).sum();
+        let finished: u64 = self.queues[queues.clone()].iter().flat_map(HwQueue::pairs).map(|pair| pair.counters().finished).sum();
+        let in_flight = self.queues[queues].iter().map(HwQueue::in_flight).sum();
         let (now, messages) = (self.now, self.devices[n].vectors.messages());
         let keeper = &mut self.devices[n].keeper;
         let (since, completions, sent) = std::mem::replace(&mut keeper.rates_since, (now, finished, messages));

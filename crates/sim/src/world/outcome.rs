@@ -67,7 +67,7 @@ impl<P: Bus> World<'_, P> {
         let mut stats = Stats::default();
         jobs.iter().for_each(|job| stats.merge(&job.stats));
         let sum = |f: &dyn Fn(&CpuOutcome) -> u64| cpus.iter().map(f).sum::<u64>();
-        let counters = self.queues.iter().map(|queue| queue.pair.counters());
+        let counters = self.queues.iter().flat_map(HwQueue::pairs).map(|pair| pair.counters());
         let (sq, cq) = counters.fold((0, 0), |(sq, cq), counters| (sq + counters.sq_doorbells, cq + counters.cq_doorbells));
         let runtime = |wanted: fn(&Body) -> bool| {
             let of = self.tasks.iter().filter(|task| wanted(&task.body));
@@ -84,6 +84,7 @@ impl<P: Bus> World<'_, P> {
             bad_statuses: tally.bad_statuses,
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
+            silent: self.queues.iter().map(HwQueue::finished_in_silence).sum(),
             interrupts: sum(&|cpu| cpu.interrupts),
             notifications: self.cpus.iter().map(|cpu| cpu.notifications).sum(),
             vectors_handled: self.cpus.iter().map(|cpu| cpu.vectors).sum(),

@@ -123,7 +123,7 @@ impl<P: Bus> World<'_, P> {
     /// Every command that is in flight ends.
     fn give_back(&mut self, n: usize) -> Result<(), SimError> {
         let Attached { keeper, queues, .. } = &mut self.devices[n];
-        for pair in self.queues[queues.clone()].iter().map(|queue| &queue.pair) {
+        for pair in self.queues[queues.clone()].iter().flat_map(HwQueue::pairs) {
             keeper.taken_back.extend(pair.abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
         }
         self.return_commands(n)

@@ -33,7 +33,7 @@ impl<P: Bus> World<'_, P> {
         match drained {
             Drained::Look(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
             // Its policy goes to sleep again, which takes steps, too.
-            Drained::Busy(_) | Drained::Over => self.cpus[cpu].pollers.schedule(n, 0, now),
+            Drained::Busy(_) | Drained::Over(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
 
@@ -117,7 +117,7 @@ impl<P: Bus> World<'_, P> {
         match drained {
             Drained::Busy(cost) => return cost,
             Drained::Look(budget) => pollers.plans[n] = Plan::Look { budget },
-            Drained::Over => pollers.plans[n] = Plan::Rest,
+            Drained::Over(_) => pollers.plans[n] = Plan::Rest,
         }
         pollers.at = Poll::Turn;
         Nanos::ZERO

@@ -47,6 +47,8 @@ pub(super) enum Body {
     Vector {
         queues: Vec<usize>,
         n: usize,
+        /// It looks again at this instant, at the latest.
+        until: Nanos,
         /// Notified since it began.
         again: bool,
     },
@@ -184,10 +186,11 @@ impl<P: Bus> World<'_, P> {
 
     /// A step of a vector's thread.
     fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
-        let Body::Vector { queues, n, again } = &mut self.tasks[task].body else { return Progress::Finished };
+        let Body::Vector { queues, n, until, again } = &mut self.tasks[task].body else { return Progress::Finished };
         let Some(&queue) = queues.get(*n) else {
             *n = 0;
-            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(Nanos::MAX) };
+            let until = std::mem::replace(until, Nanos::MAX);
+            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
         };
         if *n == 0 && self.drains[queue].is_at_rest() {
             *again = false;
@@ -199,9 +202,10 @@ impl<P: Bus> World<'_, P> {
         };
         match drained {
             Drained::Busy(cost) => Progress::Busy(cost),
-            Drained::Look(_) | Drained::Over => {
-                if let Body::Vector { n, .. } = &mut self.tasks[task].body {
-                    *n += 1;
+            Drained::Look(_) => Progress::Busy(Nanos::ZERO),
+            Drained::Over(naps_until) => {
+                if let Body::Vector { n, until, .. } = &mut self.tasks[task].body {
+                    (*n, *until) = (*n + 1, naps_until.min(*until));
                 }
                 Progress::Busy(Nanos::ZERO)
             }
@@ -238,7 +242,7 @@ impl<P: Bus> World<'_, P> {
     /// A controller may have posted entries: whoever spins on its queues sees them.
     pub(super) fn end_spins(&mut self, device: usize) {
         for queue in self.devices[device].queues.clone() {
-            if self.queues[queue].spinners.is_empty() || !self.queues[queue].pair.pending() {
+            if self.queues[queue].spinners.is_empty() || !self.queues[queue].pending() {
                 continue;
             }
             for n in 0..self.queues[queue].spinners.len() {

@@ -32,7 +32,7 @@ impl Thread {
     #[inline(never)]
     pub(super) fn spun(&mut self, g: &Ground) -> Progress {
         for lane in &mut self.lanes {
-            if g.queues[lane.queue].pair.pending() {
+            if g.queues[lane.queue].pending() {
                 lane.waiter.found_something();
             }
             // It looked all the while; what it finds now was posted just now.
@@ -118,12 +118,12 @@ impl Thread {
         let mut called = QueueSet::EMPTY;
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             let queue = &g.queues[lane.queue];
-            lane.waiter.seen.messages = if lane.is_signalled(queue) { queue.signals } else { 0 };
+            lane.waiter.seen.messages = if lane.is_signalled(queue) { queue.signals() } else { 0 };
             if lane.waiter.seen.messages > 0 {
                 called.insert(n);
             }
         }
-        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signals = 0);
+        called.iter().for_each(|n| g.queues[self.lanes[n].queue].take_signals());
         called
     }
 

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod asleep;
+mod coalesce;
 mod decisions;
 mod group;
 mod habits;
@@ -45,11 +46,12 @@ mod tuning;
 mod waiter;
 
 pub use asleep::{Sleeper, Step, fall_asleep, last_step};
+pub use coalesce::{Coalesce, Rates, STEP};
 pub use decisions::Decisions;
 pub use group::{Group, Round, Turn, combine};
 pub use habits::{Habits, Lawful, SLEEP, SleepStep};
 pub use mode::{Mode, ModeError};
-pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
+pub use moderator::{Moderator, PACE};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
 pub use preset::{Delivery, Moderation, Placement, Preset};

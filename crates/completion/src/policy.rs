@@ -7,6 +7,7 @@ mod irq_poll;
 mod poll;
 mod submit_check;
 mod suspend;
+mod work;
 
 use units::Nanos;
 
@@ -14,9 +15,7 @@ use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, 
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
-
-/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
-pub const WEIGHT: u32 = 64;
+pub use work::WEIGHT;
 
 /// When to look at one queue.
 #[derive(Clone, Debug)]
@@ -164,13 +163,6 @@ impl Policy {
     pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
         in_flight <= 1 && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
     }
-}
-
-/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was woken. Not while
-/// another thread holds the lock: that one looks, and once more after it has released.
-#[inline]
-fn work_is_known(seen: &Seen) -> bool {
-    (seen.pending | seen.woke.is_some()) & !seen.lock_busy
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use handover::LookRole;
 use nvme::Vector;
 use units::Nanos;
 
-use crate::host::TaskId;
 use crate::port::{HostBar, SimCq, SimSq, Vectors};
+use crate::sched::TaskId;
 use crate::{Costs, Lines};
 
 /// A queue pair in simulated memory.

@@ -1,15 +1,19 @@
 //! What is simulated.
 
+use std::fmt;
+use std::sync::Arc;
+
 use blkmq::paths::PathSet;
 use completion::{Delivery, Group, LatencySlack, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use units::Nanos;
+use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Machine, Recorded, SimError};
+use crate::{Costs, Machine, SimError};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -120,6 +124,24 @@ pub struct JobSpec {
     /// A recorded thread that is submitted again in place of the job, of which only name, depth, longest block, devices and
     /// CPUs count then.
     pub replay: Option<Recorded>,
+}
+
+/// One thread of a recording.
+#[derive(Clone)]
+pub struct Recorded {
+    /// The recording.
+    pub trace: Arc<Trace>,
+    /// Which of its threads.
+    pub thread: usize,
+    /// Whether its commands are posted as late as they were. An embedded device was late because its thread was busy, which
+    /// the simulated one is by itself.
+    pub late: bool,
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded").field("thread", &self.thread).finish_non_exhaustive()
+    }
 }
 
 /// Several paths to a namespace.

@@ -5,36 +5,38 @@ mod bringup;
 mod cpus;
 mod interrupts;
 mod keeper;
+mod keeping;
 mod outcome;
+mod paths;
 mod placing;
 mod seat;
 mod softirqs;
+mod task;
 mod tasks;
 mod ticks;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use completion::Mode;
+use completion::{Mode, Placer};
 use device::{Controller, FaultPlan, FaultyPort};
 use nvme::Vector;
 use units::Nanos;
+use workload::Histogram;
 use workload::plan::Plan;
 
 use crate::cpu::Cpu;
 use crate::events::Calendar;
 use crate::habits::{Habits, LAWFUL};
 use crate::host::drain::Drain;
-use crate::host::{Context, Effect, Owner, TaskId};
+use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
 use crate::port::{Bus, HostBar, Vectors, Written};
-use crate::{Lines, Outcome, Scenario, SimError};
+use crate::sched::TaskId;
+use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
-use outcome::Before;
-use placing::Placing;
-use tasks::Task;
-use ticks::Ticks;
+use task::Task;
 
 /// The vector of the admin queue. The keeper looks at it by itself.
 const ADMIN_VECTOR: Vector = Vector(0);
@@ -87,6 +89,41 @@ impl Sources {
             all: messages + 4,
         }
     }
+}
+
+/// What came of a run before anything was measured: start delays and ramps.
+#[derive(Debug)]
+enum Before {
+    /// Some job that begins at once is measured from the start.
+    Nothing,
+    /// Nothing is measured yet.
+    Unknown,
+    /// This.
+    Known(Box<Outcome>),
+}
+
+impl Before {
+    /// As it is when the run begins.
+    fn of(scenario: &Scenario, plan: &Plan) -> Before {
+        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
+        let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
+        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
+    }
+}
+
+/// The ticks that are over, and what had been counted by the end of the last.
+#[derive(Debug, Default)]
+struct Ticks {
+    over: Vec<Tick>,
+    before: Tick,
+    latency: Histogram,
+}
+
+/// The placer, and what had been counted when the window began.
+#[derive(Debug)]
+struct Placing {
+    placer: Placer,
+    before: (u64, u64),
 }
 
 /// One run.

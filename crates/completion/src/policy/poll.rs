@@ -6,7 +6,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 /// How long to spin before the executor asks again, so that leaving and a wanted CPU are noticed.

@@ -6,7 +6,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 /// From a look in vain to the next one. The value of the patch that introduced it.

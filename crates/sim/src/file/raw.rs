@@ -11,8 +11,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
-use super::costs_of;
 use super::words::{Bytes, Cpus, Lasting, Time, Word};
+use crate::costs::costs_of;
 use crate::{Costs, Engine, Host};
 
 /// The whole file.

@@ -1,10 +1,11 @@
+use completion::Mode;
 use device::Profile;
 use proptest::prelude::*;
 use units::Nanos;
 use workload::fio::Nothing;
 
 use super::*;
-use crate::{Affinity, Engine, Host, Multipath, Phase};
+use crate::{Affinity, Engine, Host, Multipath, Phase, Scenario};
 
 const WHOLE: &str = r#"
 title = "everything"

@@ -3,9 +3,9 @@
 use completion::{Decisions, Mode, Notification, Policy, Sleeper, Tuning, Waiter};
 use handover::SleeperId;
 
-use super::TaskId;
 use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
+use crate::sched::TaskId;
 
 /// A software queue of one thread.
 #[derive(Debug)]

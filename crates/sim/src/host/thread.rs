@@ -2,6 +2,7 @@
 //! its queues by itself as their policies say, or it blocks until whoever takes the entries has brought it enough.
 
 mod wait;
+mod work;
 
 use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine, last_step};
 use driver::Completed;
@@ -9,11 +10,13 @@ use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
-use super::drain::{self, TAKEN};
+use super::drain::TAKEN;
+use super::draining;
+use super::ground::{Context, Effect, Ground, Progress};
 use super::lane::Lane;
-use super::{Context, Effect, Ground, Progress, TaskId};
 use crate::report::Tally;
 use crate::requests::Token;
+use crate::sched::TaskId;
 use crate::{Engine, EngineCosts, SimError};
 
 /// Where the thread stands.
@@ -382,7 +385,7 @@ impl Thread {
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
-        Progress::Busy(looked.cost + drain::delivery(g, queue, &self.taken))
+        Progress::Busy(looked.cost + draining::delivery(g, queue, &self.taken))
     }
 
     /// Tells the policy what a look has taken.
@@ -422,7 +425,7 @@ impl Thread {
             // What is others' goes to them.
             let me = self.me;
             self.foreign.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
-            drain::hand_on(g, index, &mut self.foreign);
+            draining::hand_on(g, index, &mut self.foreign);
         }
         let sorted = self.sort(g, &mut taken);
         self.taken = taken;

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
-use super::outcome::Before;
 use super::seat::Seat;
-use super::tasks::{Body, State};
+use super::task::{Body, State};
 use super::*;
 use crate::host::application::Application;
 use crate::host::head::Head;

@@ -5,7 +5,8 @@ use completion::{Cause, QueueSet};
 use super::*;
 use crate::cpu::Running;
 use crate::host::Ground;
-use crate::host::drain::{self, Drained};
+use crate::host::drain;
+use crate::host::draining::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::irq::{Active, Irq, Stage};
 use crate::posted::Handling;
@@ -232,8 +233,8 @@ impl<P: Bus> World<'_, P> {
         }
         let drained = {
             let mut ground = self.ground(cpu);
-            match drain::step(&mut ground, queue) {
-                Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
+            match draining::step(&mut ground, queue) {
+                Drained::Look(budget) => Drained::Busy(draining::look(&mut ground, queue, budget).1),
                 other => other,
             }
         };
@@ -277,7 +278,8 @@ impl<P: Bus> World<'_, P> {
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
         let ground = self.ground(cpu);
-        let each = remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| drain::completion(&ground, owner.engine).0);
+        let each =
+            remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| draining::completion(&ground, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();

@@ -4,33 +4,13 @@ use completion::Decisions;
 use driver::multipath::{Counters, Link, PathStatus, Standing};
 use workload::{Histogram, Latency, Stats};
 
-use super::tasks::{Body, Task};
+use super::task::{Body, Task};
 use super::*;
 use crate::host::drain::Cycles;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::report::Tally;
-use crate::{CpuOutcome, DeviceOutcome, JobOutcome, JobSpec, PathOutcome};
-
-/// What came of a run before anything was measured: start delays and ramps.
-#[derive(Debug)]
-pub(super) enum Before {
-    /// Some job that begins at once is measured from the start.
-    Nothing,
-    /// Nothing is measured yet.
-    Unknown,
-    /// This.
-    Known(Box<Outcome>),
-}
-
-impl Before {
-    /// As it is when the run begins.
-    pub(super) fn of(scenario: &Scenario, plan: &Plan) -> Before {
-        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
-        let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
-        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
-    }
-}
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome};
 
 impl<P: Bus> World<'_, P> {
     /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.

@@ -4,7 +4,7 @@ use completion::Cause;
 
 use super::*;
 use crate::host::Progress;
-use crate::host::drain::{self, Drained};
+use crate::host::draining::{self, Drained};
 use crate::softirq::Poll;
 use completion::Plan;
 
@@ -28,7 +28,7 @@ impl<P: Bus> World<'_, P> {
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
             return;
         }
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = draining::step(&mut self.ground(cpu), queue);
         let now = self.now;
         match drained {
             Drained::Look(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
@@ -104,7 +104,7 @@ impl<P: Bus> World<'_, P> {
             self.cpus[cpu].pollers.round.took(0);
             return Polled::Busy(Nanos::ZERO);
         }
-        let (found, cost) = drain::look(&mut self.ground(cpu), queue, turn.budget);
+        let (found, cost) = draining::look(&mut self.ground(cpu), queue, turn.budget);
         self.cpus[cpu].pollers.round.took(found);
         Polled::Busy(cost)
     }
@@ -112,7 +112,7 @@ impl<P: Bus> World<'_, P> {
     /// The rest of a queue's turn: what it has taken goes to its owners; then it stays scheduled, or is armed.
     fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
         let queue = self.cpus[cpu].pollers.queues[n];
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = draining::step(&mut self.ground(cpu), queue);
         let pollers = &mut self.cpus[cpu].pollers;
         match drained {
             Drained::Busy(cost) => return cost,

@@ -3,8 +3,9 @@
 use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
 use units::Nanos;
 
+use super::super::ground::{Context, Ground, Progress};
 use super::super::lane::Drowsy;
-use super::{At, Context, Ground, Progress, Thread};
+use super::{At, Thread};
 use crate::Host;
 
 impl Thread {

@@ -81,15 +81,18 @@ impl Round {
 }
 
 /// What a thread does whose queues plan this: look if any does, else spin if any does, else nap, else sleep, until the
-/// earliest instant that any of them named. Where the answer is `Nap` or `Sleep`, the executor first arms each queue
+/// earliest instant that any of them named, and for as few completions as any of them waits for. Where the answer is `Nap` or `Sleep`, the executor first arms each queue
 /// whose own plan is `Sleep`; where it is `Spin`, it looks at every queue with commands in flight.
 #[inline]
 pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     let mut all = Plan::Rest;
-    let mut earliest = Nanos::MAX;
+    let (mut earliest, mut fewest) = (Nanos::MAX, u32::MAX);
     for plan in plans {
-        if let Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until } = plan {
+        if let Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } = plan {
             earliest = earliest.min(until);
+        }
+        if let Plan::Sleep { at_least, .. } = plan {
+            fewest = fewest.min(at_least);
         }
         if urgency(plan) > urgency(all) {
             all = plan;
@@ -98,7 +101,7 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
     match all {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
         Plan::Nap { .. } => Plan::Nap { until: earliest },
-        Plan::Sleep { .. } => Plan::Sleep { until: earliest },
+        Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest },
         Plan::Look { .. } | Plan::Rest => all,
     }
 }

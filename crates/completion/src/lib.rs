@@ -6,6 +6,7 @@
 //!
 //! # What an executor does
 //!
+//! Where a hardware queue has two lanes, it asks [`Policy::route`] before each commit which of them the batch goes to.
 //! After each commit it calls [`Policy::submitted`] and carries out the [`Check`]. To wait, it asks [`Policy::next`]
 //! again and again, each time with what the step before has seen, and carries out the [`Plan`]:
 //!
@@ -17,6 +18,10 @@
 //! | `Sleep` | arm, fence, look; nothing there: block (or, if `leaving`, go) | `pending`, or `woke` |
 //! | `Rest` | nothing | |
 //!
+//! What stands between a policy and the world, for one software queue, is its [`Waiter`]: it asks the policy, remembers what was
+//! seen and whether the notification is masked, and goes by the look role. A thread goes to sleep over all its queues as
+//! [`fall_asleep`] says. Both are without I/O; [`Notification`] is what each executor brings.
+//!
 //! Where [`Policy::masks`] says so, the notification is masked whenever the thread is awake, so everywhere but in `Sleep`; it may
 //! stay armed after one as long as [`Policy::stays_armed`], and the next `Sleep` then neither arms nor looks.
 //! Where it does not, the notification is never masked: every entry has sent its message, signals are sticky, and `Sleep`
@@ -25,8 +30,11 @@
 //! have sent no message.
 #![forbid(unsafe_code)]
 
+mod asleep;
+mod coalesce;
 mod decisions;
 mod group;
+mod habits;
 mod mode;
 mod moderator;
 mod placer;
@@ -35,14 +43,19 @@ mod preset;
 mod queue_set;
 mod seen;
 mod tuning;
+mod waiter;
 
+pub use asleep::{Sleeper, Step, fall_asleep, last_step};
+pub use coalesce::{Coalesce, Rates, STEP};
 pub use decisions::Decisions;
 pub use group::{Group, Round, Turn, combine};
+pub use habits::{Habits, Lawful, SLEEP, SleepStep};
 pub use mode::{Mode, ModeError};
-pub use moderator::{Coalesce, Moderator, PACE, Rates, STEP};
+pub use moderator::{Moderator, PACE};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
 pub use preset::{Delivery, Moderation, Placement, Preset};
 pub use queue_set::QueueSet;
-pub use seen::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};
+pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
 pub use tuning::{Cycle, LatencySlack, SlackError, Tuning};
+pub use waiter::{Before, Notification, Waiter};

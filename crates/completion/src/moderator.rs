@@ -12,90 +12,11 @@ mod vic;
 
 use units::Nanos;
 
-use crate::Moderation;
+use crate::{Coalesce, Moderation, Rates};
 use dim::Dim;
 
 /// At most one change in this time: a change is an admin command, and rates need time to follow it.
 pub const PACE: Nanos = Nanos::from_millis(10);
-
-/// The step in which TIME counts, and so the shortest time that anything is held back.
-pub const STEP: Nanos = Nanos::from_micros(100);
-
-/// A setting of Interrupt Coalescing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalesce {
-    entries: u16,
-    steps: u8,
-}
-
-impl Coalesce {
-    /// A message for each entry.
-    pub const OFF: Coalesce = Coalesce { entries: 1, steps: 0 };
-
-    /// A message for `entries` entries (1 to 256), or once the first has waited for so many steps of 100 µs. One entry, or
-    /// no time, is [`Coalesce::OFF`].
-    pub const fn new(entries: u16, steps: u8) -> Coalesce {
-        match (entries, steps) {
-            (0 | 1, _) | (_, 0) => Coalesce::OFF,
-            (257.., _) => Coalesce { entries: 256, steps },
-            _ => Coalesce { entries, steps },
-        }
-    }
-
-    /// THR: entries before a message, 0's based.
-    pub const fn thr(self) -> u8 {
-        (self.entries - 1) as u8
-    }
-
-    /// TIME: in steps of 100 µs.
-    pub const fn time(self) -> u8 {
-        self.steps
-    }
-
-    /// The same as a span of time.
-    pub const fn span(self) -> Nanos {
-        Nanos(STEP.0 * self.steps as u64)
-    }
-
-    /// Of two settings the one that holds back less, in either respect.
-    #[must_use]
-    pub fn least(self, other: Coalesce) -> Coalesce {
-        Coalesce::new(self.entries.min(other.entries), self.steps.min(other.steps))
-    }
-
-    /// Entries before a message: 1 to 256.
-    pub const fn entries(self) -> u16 {
-        self.entries
-    }
-}
-
-impl Default for Coalesce {
-    fn default() -> Coalesce {
-        Coalesce::OFF
-    }
-}
-
-/// What happened on the moderated queues since the last tick.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
-    /// The time since then.
-    pub elapsed: Nanos,
-    /// Completions.
-    pub completions: u64,
-    /// Messages that announced them.
-    pub messages: u64,
-    /// Commands in flight now.
-    pub in_flight: u32,
-    /// The most that the queues' policies allow ([`crate::Policy::holds`]), where they have a say.
-    pub allowed: Coalesce,
-}
-
-impl Rates {
-    /// Completions per second.
-    fn iops(&self) -> u64 {
-        (u128::from(self.completions) * 1_000_000_000 / u128::from(self.elapsed.0.max(1))) as u64
-    }
-}
 
 /// Decides what one controller holds back.
 #[derive(Clone, Debug)]

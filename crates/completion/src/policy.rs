@@ -7,16 +7,15 @@ mod irq_poll;
 mod poll;
 mod submit_check;
 mod suspend;
+mod work;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Seen, Tuning};
+use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
-
-/// Entries that one look takes at most: the weight of NAPI and of irq_poll's users.
-pub const WEIGHT: u32 = 64;
+pub use work::WEIGHT;
 
 /// When to look at one queue.
 #[derive(Clone, Debug)]
@@ -61,6 +60,17 @@ impl Policy {
     /// The mode that it carries out.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Where a batch goes that is about to be committed, `batch.in_flight` counting it as in flight already. To the lane that is
+    /// only looked at if looking is what this policy does anyway.
+    #[inline]
+    pub fn route(&self, _now: Nanos, _batch: &Batch) -> Route {
+        match &self.rule {
+            Rule::Poll | Rule::Hybrid(_) => Route::Poll,
+            Rule::Adaptive(rule) => rule.route(),
+            Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
+        }
     }
 
     /// Tells of a batch whose doorbell has just been rung; answers whether to look at once.
@@ -153,13 +163,6 @@ impl Policy {
     pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
         in_flight <= 1 && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
     }
-}
-
-/// Whether a look is worth it without waiting: an entry is known to be there, or the thread was woken. Not while
-/// another thread holds the lock: that one looks, and once more after it has released.
-#[inline]
-fn work_is_known(seen: &Seen) -> bool {
-    (seen.pending | seen.woke.is_some()) & !seen.lock_busy
 }
 
 #[cfg(test)]

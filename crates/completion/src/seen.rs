@@ -72,6 +72,13 @@ pub struct Woke {
     pub late: Nanos,
 }
 
+impl Woke {
+    /// By the queue's notification.
+    pub const NOTIFIED: Woke = Woke { cause: Cause::Notification, late: Nanos::ZERO };
+    /// By something else.
+    pub const OTHER: Woke = Woke { cause: Cause::Other, late: Nanos::ZERO };
+}
+
 /// What the last look saw, and what stands around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -131,7 +138,29 @@ pub enum Plan {
     Sleep {
         /// When to wake at the latest.
         until: Nanos,
+        /// For how many completions to wait, where the executor can count them before it wakes; never 0, and 1 is always right. Bells
+        /// end the sleep all the same, each with its own completion as one of them, and so do a switch of mode, an urgent request,
+        /// and `until`: whoever is told of less than it planned for plans anew.
+        at_least: u32,
     },
     /// Nothing is in flight: there is nothing to wait for.
     Rest,
+}
+
+impl Plan {
+    /// To sleep until the first completion is told of, or this instant.
+    #[inline]
+    pub const fn sleep(until: Nanos) -> Plan {
+        Plan::Sleep { until, at_least: 1 }
+    }
+}
+
+/// Where the commands of a batch go, on a hardware queue that has two lanes because its notification cannot be masked: a command
+/// stays where it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To the lane whose completions send messages.
+    Notify,
+    /// To the lane whose completions send none, so that they are found by looking alone.
+    Poll,
 }

@@ -286,5 +286,13 @@ pub(crate) mod nanos {
     }
 }
 
+/// The price lists by name.
+pub const COSTS: [(&str, Costs); 2] = [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)];
+
+/// The price list of this name: `bare-metal` or `vm`.
+pub fn costs_of(name: &str) -> Option<Costs> {
+    COSTS.iter().find(|(known, _)| *known == name).map(|(_, costs)| *costs)
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,10 +6,10 @@ use driver::Completed;
 use units::Nanos;
 
 use crate::CpuOutcome;
-use crate::host::TaskId;
 use crate::irq::{Active, Irq};
 use crate::posted::Descriptor;
 use crate::sched::Ready;
+use crate::sched::TaskId;
 use crate::softirq::Pollers;
 
 /// What may run on a CPU, the most urgent first. Each takes the CPU from those after it, in the middle of a step, which

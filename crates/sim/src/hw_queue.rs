@@ -1,17 +1,16 @@
-//! A hardware queue as all who use it share it: the queue pair, its two locks as far as time is concerned, its vector.
+//! A hardware queue as all who use it share it: its queue pairs, its two locks as far as time is concerned, its vector.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use completion::Coalesce;
+use completion::{Coalesce, Route};
 use driver::{Completed, QueuePair, Reaped};
 use handover::LookRole;
 use nvme::Vector;
 use units::Nanos;
 
-use crate::host::TaskId;
-use crate::host::drain::Drain;
 use crate::port::{HostBar, SimCq, SimSq, Vectors};
+use crate::sched::TaskId;
 use crate::{Costs, Lines};
 
 /// A queue pair in simulated memory.
@@ -23,7 +22,12 @@ pub(crate) struct HwQueue {
     /// Its number among all queues of the machine.
     pub(crate) index: usize,
     pub(crate) device: usize,
-    pub(crate) pair: Pair,
+    /// The queue pair whose completions send messages.
+    pair: Pair,
+    /// Where vectors cannot be masked, one beside it whose completions send none. Each command stays where it was sent.
+    polled: Option<Pair>,
+    /// Which of the two comes first in the next look.
+    polled_first: bool,
     pub(crate) bells: HostBar,
     vectors: Rc<Vectors>,
     pub(crate) vector: Vector,
@@ -38,9 +42,9 @@ pub(crate) struct HwQueue {
     /// Who among the users sleeps on the vector.
     pub(crate) role: LookRole,
     /// What its vector's eventfd counts: so often it was signalled and not read.
-    pub(crate) signals: u32,
-    /// Takes its entries, where no waiting thread does.
-    pub(crate) drain: Drain,
+    signals: Cell<u32>,
+    /// Whoever sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
+    read: Cell<bool>,
     /// What the device holds back of its messages, or is about to.
     pub(crate) holding: Coalesce,
     /// Somebody holds the completion queue's lock.
@@ -61,16 +65,17 @@ impl HwQueue {
     pub(crate) fn new(
         index: usize,
         device: usize,
-        pair: Pair,
+        (pair, polled): (Pair, Option<Pair>),
         bells: HostBar,
         vectors: Rc<Vectors>,
         vector: Vector,
-        drain: Drain,
     ) -> HwQueue {
         HwQueue {
             index,
             device,
             pair,
+            polled,
+            polled_first: false,
             bells,
             vectors,
             vector,
@@ -80,8 +85,8 @@ impl HwQueue {
             stuck: Vec::new(),
             shared: false,
             role: LookRole::new(8),
-            signals: 0,
-            drain,
+            signals: Cell::new(0),
+            read: Cell::new(true),
             holding: Coalesce::OFF,
             held: false,
             turned_away: Cell::new(false),
@@ -94,16 +99,72 @@ impl HwQueue {
         2 * queues
     }
 
-    /// Allows its vector's messages.
-    pub(crate) fn arm(&self) {
-        self.vectors.arm(self.vector);
+    /// Its queue pairs: one, or two where vectors cannot be masked.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        std::iter::once(&self.pair).chain(&self.polled)
     }
 
-    /// Forbids them, unless another queue has the same vector.
-    pub(crate) fn mask(&self) {
-        if !self.vector_shared {
-            self.vectors.mask(self.vector);
+    /// The queue pair that a batch goes to, if its mode says this.
+    pub(crate) fn pair_for(&self, route: Route) -> &Pair {
+        match (route, &self.polled) {
+            (Route::Poll, Some(polled)) => polled,
+            _ => &self.pair,
         }
+    }
+
+    /// Whether an entry waits.
+    pub(crate) fn pending(&self) -> bool {
+        self.pairs().any(|pair| pair.pending())
+    }
+
+    /// Commands in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.pairs().map(|pair| pair.in_flight()).sum()
+    }
+
+    /// Of these, the ones of which no message will tell.
+    pub(crate) fn silent(&self) -> u32 {
+        self.polled.as_ref().map_or(0, |polled| polled.in_flight())
+    }
+
+    /// Commands that have completed without a message.
+    pub(crate) fn finished_in_silence(&self) -> u64 {
+        self.polled.as_ref().map_or(0, |polled| polled.counters().finished)
+    }
+
+    /// Allows its vector's messages. Where they always come: reads what has come unread, and from now on whatever comes.
+    pub(crate) fn arm(&self) {
+        self.vectors.arm(self.vector);
+        if !self.read.replace(true) {
+            self.signals.set(0);
+        }
+    }
+
+    /// Forbids them, unless another queue has the same vector. Where they always come: leaves them unread.
+    pub(crate) fn mask(&self) {
+        if self.vector_shared {
+            return;
+        }
+        match self.polled {
+            None => self.vectors.mask(self.vector),
+            Some(_) => self.read.set(false),
+        }
+    }
+
+    /// Its vector's eventfd is signalled. Whether anybody reads it.
+    pub(crate) fn signal(&self) -> bool {
+        self.signals.set(self.signals.get().saturating_add(1));
+        self.read.get()
+    }
+
+    /// Signals that wait for whoever reads them.
+    pub(crate) fn signals(&self) -> u32 {
+        if self.read.get() { self.signals.get() } else { 0 }
+    }
+
+    /// They are read.
+    pub(crate) fn take_signals(&self) {
+        self.signals.set(0);
     }
 
     /// How long whoever wants the submission queue's lock now has to wait.
@@ -132,9 +193,25 @@ impl HwQueue {
             self.turned_away.set(true);
             return None;
         }
-        let reaped = self.pair.try_reap(&self.bells, budget, taken)?;
+        let mut reaped = Reaped::default();
+        let (mut doorbells, mut looks) = (0, 0);
+        // Neither is kept waiting by the other.
+        self.polled_first = !self.polled_first;
+        let polled = self.polled.as_ref();
+        let (first, second) = match polled {
+            Some(polled) if self.polled_first => (polled, Some(&self.pair)),
+            _ => (&self.pair, polled),
+        };
+        for pair in std::iter::once(first).chain(second) {
+            let here = pair.try_reap(&self.bells, budget - reaped.found, taken)?;
+            doorbells += u64::from(here.found > 0);
+            looks += 1;
+            reaped.found += here.found;
+            reaped.violation = reaped.violation.or(here.violation);
+        }
+        reaped.budget_used_up = reaped.found == budget;
         self.held = true;
-        let doorbell = if reaped.found > 0 { costs.memory.mmio } else { Nanos::ZERO };
+        let doorbell = Nanos(costs.memory.mmio.0 * doorbells + costs.library.look.0 * (looks - 1));
         let line = lines.write(cpu, 2 * self.index + 1);
         let entries = Nanos(costs.library.entry.0 * u64::from(reaped.found));
         Some(Looked { reaped, cost: costs.library.reap + line + doorbell + entries })
@@ -142,7 +219,7 @@ impl HwQueue {
 
     /// The look after arming. Whoever holds the lock looks once more when it releases it, so it is let be.
     pub(crate) fn look_once_more(&self) -> bool {
-        let pending = self.pair.pending();
+        let pending = self.pending();
         if pending && self.held {
             self.turned_away.set(true);
         }
@@ -153,7 +230,7 @@ impl HwQueue {
     /// taken it.
     pub(crate) fn release(&mut self) -> (bool, bool) {
         self.held = false;
-        let pending = self.pair.pending();
+        let pending = self.pending();
         (pending, self.turned_away.take() && pending)
     }
 }

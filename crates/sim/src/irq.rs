@@ -2,8 +2,8 @@
 
 use completion::QueueSet;
 
-use crate::host::TaskId;
 use crate::posted::Handling;
+use crate::sched::TaskId;
 
 /// What interrupts a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

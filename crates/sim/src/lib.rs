@@ -10,12 +10,12 @@
 //! that move between CPUs, caches beyond those lines, frequency, the housekeeping thread's CPU.
 #![forbid(unsafe_code)]
 
-mod arming;
 mod costs;
 mod cpu;
 mod error;
 mod events;
 pub mod file;
+mod habits;
 mod host;
 mod hw_queue;
 mod irq;
@@ -38,6 +38,5 @@ pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
 pub use lines::Lines;
 pub use machine::{Machine, Scheduler, Softirq};
-pub use replay::Recorded;
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
-pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Scenario, closed_loop, open_loop};
+pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop};

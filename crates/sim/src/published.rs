@@ -12,33 +12,11 @@ mod calibrate;
 mod cases;
 mod rows;
 
-use crate::{Outcome, Scenario};
+use crate::Outcome;
 
 pub use calibrate::{Found, KNOBS, Knob, calibrate};
-pub use cases::{CASES, Case};
-pub use rows::{HISTOGRAMS, SPECS, Spec};
-
-/// What a row is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// A constant was chosen by it.
-    Calibrate,
-    /// It is predicted, and scored.
-    Predict,
-    /// Order and factor only: the post does not say enough.
-    Shape,
-}
-
-impl Use {
-    /// As results have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Use::Calibrate => "calibrate",
-            Use::Predict => "predict",
-            Use::Shape => "shape",
-        }
-    }
-}
+pub use cases::{CASES, Case, scenario};
+pub use rows::{HISTOGRAMS, SPECS, Spec, Use};
 
 /// A published figure, and what came of it here.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,14 +83,6 @@ fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option
         Some(Score { baseline: base.id, effect, score: distance(simulated), without: distance(without) })
     });
     Some(Row { id: spec.id, published: spec.published, simulated, unit: spec.unit, used: spec.used, score })
-}
-
-/// The scenario of the shipped file of this name. Its text is part of the program, so that the tables need no files.
-///
-/// # Errors
-/// Never for a file that is shipped: the tests read them all.
-pub fn scenario(name: &str) -> Result<Scenario, crate::file::FileError> {
-    cases::load(name)
 }
 
 #[cfg(test)]

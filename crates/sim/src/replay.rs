@@ -4,7 +4,6 @@
 //! Flush leave reserved (NVM 3.2): the simulated bus reads it there, and the controller takes it in place of the profile's
 //! dice. Ceiling, link and channels stay the profile's, so that commands queue as they would under this mode.
 
-use std::fmt;
 use std::sync::Arc;
 
 use completion::Mode;
@@ -14,25 +13,7 @@ use units::{Nanos, Op};
 use workload::record::{Coalescing, DeviceHead, Replayer, ServiceTimes, Submission, ThreadHead, Timing, Trace};
 use workload::{BlockSizes, ErrorCode, Failure, Generator, Io, Job, Next, PerOp, Stats};
 
-use crate::{DeviceSpec, JobSpec, Machine, Scenario, SimError};
-
-/// One thread of a recording.
-#[derive(Clone)]
-pub struct Recorded {
-    /// The recording.
-    pub trace: Arc<Trace>,
-    /// Which of its threads.
-    pub thread: usize,
-    /// Whether its commands are posted as late as they were. An embedded device was late because its thread was busy, which
-    /// the simulated one is by itself.
-    pub late: bool,
-}
-
-impl fmt::Debug for Recorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorded").field("thread", &self.thread).finish_non_exhaustive()
-    }
-}
+use crate::{DeviceSpec, JobSpec, Machine, Recorded, Scenario, SimError};
 
 impl Scenario {
     /// The threads of one stage of a recording on the devices it was made on, under `mode`. A CPU for each of those that

@@ -118,6 +118,8 @@ pub struct Outcome {
     pub messages: u64,
     /// Messages that masks held back.
     pub suppressed: u64,
+    /// Completions of which no message tells: of commands that went to a lane that is only looked at ([`crate::DeviceSpec::masks`]).
+    pub silent: u64,
     /// Interrupts of devices taken, notifications of posted ones included: fewer than messages where one came while
     /// another waited.
     pub interrupts: u64,
@@ -321,6 +323,7 @@ impl Outcome {
             bad_statuses: self.bad_statuses - before.bad_statuses,
             messages: self.messages - before.messages,
             suppressed: self.suppressed - before.suppressed,
+            silent: self.silent - before.silent,
             interrupts: self.interrupts - before.interrupts,
             notifications: self.notifications - before.notifications,
             vectors_handled: self.vectors_handled - before.vectors_handled,

@@ -1,15 +1,19 @@
 //! What is simulated.
 
+use std::fmt;
+use std::sync::Arc;
+
 use blkmq::paths::PathSet;
 use completion::{Delivery, Group, LatencySlack, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
 use units::Nanos;
+use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Machine, Recorded, SimError};
+use crate::{Costs, Machine, SimError};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -75,6 +79,10 @@ pub struct DeviceSpec {
     /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. User
     /// host only, and not where vectors are posted.
     pub in_process: bool,
+    /// Its vectors can be masked. Where not, as under VFIO without access to the table, each hardware queue is two queue pairs: one
+    /// whose completions send messages, always, and one whose completions send none. A mode says where a batch goes
+    /// (`completion::Policy::route`), and a command stays there. To mask is to leave messages unread. User host only.
+    pub masks: bool,
     /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
     pub node: usize,
     /// What goes wrong on its bus.
@@ -116,6 +124,24 @@ pub struct JobSpec {
     /// A recorded thread that is submitted again in place of the job, of which only name, depth, longest block, devices and
     /// CPUs count then.
     pub replay: Option<Recorded>,
+}
+
+/// One thread of a recording.
+#[derive(Clone)]
+pub struct Recorded {
+    /// The recording.
+    pub trace: Arc<Trace>,
+    /// Which of its threads.
+    pub thread: usize,
+    /// Whether its commands are posted as late as they were. An embedded device was late because its thread was busy, which
+    /// the simulated one is by itself.
+    pub late: bool,
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded").field("thread", &self.thread).finish_non_exhaustive()
+    }
 }
 
 /// Several paths to a namespace.
@@ -194,15 +220,28 @@ impl DeviceSpec {
             tags: 256,
             affinity: Affinity::Managed,
             in_process: false,
+            masks: true,
             node: 0,
             faults: FaultPlan::new(),
         }
     }
 
+    /// The same, but that its vectors cannot be masked.
+    pub fn without_masks(mut self) -> DeviceSpec {
+        self.masks = false;
+        self.config.queue_pairs = self.config.queue_pairs.max(self.pairs());
+        self
+    }
+
+    /// Queue pairs that its hardware queues take.
+    pub(crate) fn pairs(&self) -> u16 {
+        if self.masks { self.queues } else { self.queues.saturating_mul(2) }
+    }
+
     /// The same with `queues` hardware queues, each with a vector of its own.
     pub fn with_queues(mut self, queues: u16) -> DeviceSpec {
         self.queues = queues;
-        self.config.queue_pairs = queues;
+        self.config.queue_pairs = self.pairs();
         self.config.vectors = queues.saturating_add(1);
         self
     }
@@ -385,8 +424,14 @@ impl DeviceSpec {
             return unfit(format!("two devices are called '{name}'"));
         }
         let offered = self.config.queue_pairs.min(Config::MAX_QUEUE_PAIRS);
-        if !(1..=offered).contains(&self.queues) {
-            return unfit(format!("device '{name}': {} hardware queues of a controller that offers {offered}", self.queues));
+        if self.queues == 0 || self.pairs() > offered {
+            let (queues, pairs) = (self.queues, self.pairs());
+            return unfit(format!(
+                "device '{name}': {queues} hardware queues take {pairs} queue pairs of a controller that offers {offered}"
+            ));
+        }
+        if !self.masks && scenario.host == Host::Kernel {
+            return unfit(format!("device '{name}': a kernel masks vectors; only the user host cannot"));
         }
         if self.config.vectors < 2 {
             return unfit(format!("device '{name}': one vector, which is the admin queue's; I/O queues need another"));

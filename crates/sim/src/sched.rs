@@ -3,7 +3,9 @@
 use units::Nanos;
 
 use crate::Scheduler;
-use crate::host::TaskId;
+
+/// Names a thread.
+pub(crate) type TaskId = usize;
 
 /// What the scheduler knows of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

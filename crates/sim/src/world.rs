@@ -5,35 +5,38 @@ mod bringup;
 mod cpus;
 mod interrupts;
 mod keeper;
+mod keeping;
 mod outcome;
+mod paths;
 mod placing;
 mod seat;
 mod softirqs;
+mod task;
 mod tasks;
 mod ticks;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use completion::Mode;
+use completion::{Mode, Placer};
 use device::{Controller, FaultPlan, FaultyPort};
 use nvme::Vector;
 use units::Nanos;
+use workload::Histogram;
 use workload::plan::Plan;
 
-use crate::arming::{Habits, LAWFUL};
 use crate::cpu::Cpu;
 use crate::events::Calendar;
-use crate::host::{Context, Effect, Owner, TaskId};
+use crate::habits::{Habits, LAWFUL};
+use crate::host::drain::Drain;
+use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
 use crate::port::{Bus, HostBar, Vectors, Written};
-use crate::{Lines, Outcome, Scenario, SimError};
+use crate::sched::TaskId;
+use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
 use keeper::Keeper;
-use outcome::Before;
-use placing::Placing;
-use tasks::Task;
-use ticks::Ticks;
+use task::Task;
 
 /// The vector of the admin queue. The keeper looks at it by itself.
 const ADMIN_VECTOR: Vector = Vector(0);
@@ -88,6 +91,41 @@ impl Sources {
     }
 }
 
+/// What came of a run before anything was measured: start delays and ramps.
+#[derive(Debug)]
+enum Before {
+    /// Some job that begins at once is measured from the start.
+    Nothing,
+    /// Nothing is measured yet.
+    Unknown,
+    /// This.
+    Known(Box<Outcome>),
+}
+
+impl Before {
+    /// As it is when the run begins.
+    fn of(scenario: &Scenario, plan: &Plan) -> Before {
+        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
+        let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
+        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
+    }
+}
+
+/// The ticks that are over, and what had been counted by the end of the last.
+#[derive(Debug, Default)]
+struct Ticks {
+    over: Vec<Tick>,
+    before: Tick,
+    latency: Histogram,
+}
+
+/// The placer, and what had been counted when the window began.
+#[derive(Debug)]
+struct Placing {
+    placer: Placer,
+    before: (u64, u64),
+}
+
 /// One run.
 pub(crate) struct World<'a, P: Bus> {
     now: Nanos,
@@ -114,6 +152,8 @@ pub(crate) struct World<'a, P: Bus> {
     /// Threads of lower stages are done.
     stage: u32,
     queues: Vec<HwQueue>,
+    /// Of each, who takes its entries where no waiting thread does.
+    drains: Vec<Drain>,
     lines: Lines,
     devices: Vec<Attached<P>>,
     written: Written,
@@ -223,7 +263,7 @@ impl<P: Bus> World<'_, P> {
             seed: self.scenario.seed,
             mode: self.mode,
             in_flight: self.in_flight(),
-            pending: self.queues.iter().filter(|queue| queue.pair.pending()).count(),
+            pending: self.queues.iter().filter(|queue| queue.pending()).count(),
         }
     }
 
@@ -323,8 +363,8 @@ impl<P: Bus> World<'_, P> {
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
     fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
-        for queue in &mut self.queues {
-            queue.drain.switch(mode);
+        for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
+            drain.switch(mode);
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
             if self.context != Context::Waiter {
                 queue.arm();
@@ -335,7 +375,7 @@ impl<P: Bus> World<'_, P> {
         }
         for task in 0..self.tasks.len() {
             if let Some(thread) = self.tasks[task].thread_mut() {
-                thread.switch(mode);
+                thread.switch(mode, self.context);
                 self.poke(task);
             }
         }
@@ -345,7 +385,7 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn in_flight(&self) -> u32 {
-        self.queues.iter().map(|queue| queue.pair.in_flight()).sum()
+        self.queues.iter().map(|queue| queue.in_flight()).sum()
     }
 }
 

@@ -2,11 +2,15 @@ use super::*;
 
 #[test]
 fn the_most_urgent_plan_wins_and_the_earliest_instant() {
-    let (spin, nap, sleep) = (Plan::Spin { until: Nanos(9) }, Plan::Nap { until: Nanos(5) }, Plan::Sleep { until: Nanos(7) });
+    let (spin, nap, sleep) = (Plan::Spin { until: Nanos(9) }, Plan::Nap { until: Nanos(5) }, Plan::sleep(Nanos(7)));
     assert_eq!(combine([]), Plan::Rest);
     assert_eq!(combine([Plan::Rest, sleep]), sleep);
     assert_eq!(combine([sleep, nap, Plan::Rest]), nap);
     assert_eq!(combine([sleep, spin]), Plan::Spin { until: Nanos(7) });
+    let [few, many] = [2, 5].map(|at_least| Plan::Sleep { until: Nanos::MAX, at_least });
+    assert_eq!(combine([many, Plan::Rest, few]), few);
+    assert_eq!(combine([many, sleep]), sleep);
+    assert_eq!(combine([many, nap]), nap);
     assert_eq!(combine([spin, Plan::Look { budget: 3 }, nap]), Plan::Look { budget: 3 });
 }
 

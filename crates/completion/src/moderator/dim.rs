@@ -4,7 +4,7 @@
 //! was better, turns round if it was worse, and parks where neither direction helps. Completions per second come first;
 //! if they are alike, more completions per message is better. A parked moderator starts again when the load has changed.
 
-use super::{Coalesce, Rates};
+use crate::{Coalesce, Rates};
 
 /// Entries per message, one step each; all wait for at most 100 µs, the shortest time there is.
 const LADDER: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];

@@ -1,6 +1,6 @@
 //! `adaptive`: what its queues' policies allow, which know what is in flight and how late it may be found.
 
-use super::Coalesce;
+use crate::Coalesce;
 
 /// A threshold that is lower than allowed by no more than one part in so many is left as it is: a change costs a command.
 const ALIKE: u16 = 4;

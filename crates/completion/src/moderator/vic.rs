@@ -6,7 +6,7 @@
 //! to completions then falls with the number in flight. Theirs has fractions (four messages for five completions); NVMe's
 //! threshold is a whole number of entries, so between one and two there is nothing.
 
-use super::{Coalesce, Rates};
+use crate::{Coalesce, Rates};
 
 /// Commands in flight below which nothing is held back.
 const ENOUGH_IN_FLIGHT: u32 = 4;

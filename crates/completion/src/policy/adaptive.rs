@@ -15,27 +15,29 @@
 mod awake;
 mod flight;
 mod gather;
+mod hold_back;
 mod holds;
 mod ledger;
 mod outcome;
 mod pace;
+mod put_off;
 mod room;
 mod service;
+mod step;
 mod timers;
 mod waits;
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Check, Coalesce, Decisions, LatencySlack, Plan, Seen, Tuning};
-use awake::AWAKE;
 use flight::Flight;
 use holds::Holds;
 use ledger::Ledger;
-use outcome::{Doing, Step, Wait, track};
 use pace::Pace;
 use room::Room;
 use service::Service;
+use step::{Doing, Step, Wait};
 use timers::Timers;
 use waits::{Spans, Waits, Yields};
 
@@ -58,6 +60,9 @@ const KEEPS_UP: u64 = MARGIN / 2;
 
 /// A caller's instants are dense if there are so many in the CPU time of a nap: two in what is spent before the thread blocks.
 const DENSE: u64 = 6;
+
+/// A thread that naps or sleeps in less than one of so many waits stays awake.
+pub(super) const AWAKE: u32 = 64;
 
 /// Longest stretch of spinning before the question is asked again.
 const SLICE: Nanos = Nanos::from_micros(100);
@@ -431,7 +436,7 @@ impl Adaptive {
         self.decisions.slept += 1;
         self.pace.sleeps();
         let deadline = self.flight.class().map_or(Nanos::MAX, |class| now + self.holds.under + self.service.deadline(class));
-        Plan::Sleep { until: if self.distrusts { deadline } else { Nanos::MAX } }
+        Plan::sleep(if self.distrusts { deadline } else { Nanos::MAX })
     }
 
     fn spin(&mut self, now: Nanos, at_most: Nanos) -> Plan {

@@ -11,7 +11,8 @@
 
 use units::{Class, Nanos};
 
-use super::{WEIGHT, poll, work_is_known};
+use super::poll;
+use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Done, Found, Plan, Seen};
 
 /// Completions over which the moving mean forgets.

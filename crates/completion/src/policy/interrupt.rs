@@ -10,7 +10,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 #[inline]
@@ -20,6 +20,6 @@ pub(super) fn next(seen: &Seen) -> Plan {
     } else if seen.in_flight == 0 {
         Plan::Rest
     } else {
-        Plan::Sleep { until: Nanos::MAX }
+        Plan::sleep(Nanos::MAX)
     }
 }

@@ -7,7 +7,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 #[inline]
@@ -18,6 +18,6 @@ pub(super) fn next(seen: &Seen) -> Plan {
     } else if seen.in_flight == 0 {
         Plan::Rest
     } else {
-        Plan::Sleep { until: Nanos::MAX }
+        Plan::sleep(Nanos::MAX)
     }
 }

@@ -6,7 +6,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 /// How long to spin before the executor asks again, so that leaving and a wanted CPU are noticed.
@@ -30,7 +30,7 @@ pub(super) fn next(now: Nanos, seen: &Seen) -> Plan {
 #[inline]
 pub(super) fn spin(now: Nanos, seen: &Seen) -> Plan {
     if seen.leaving {
-        Plan::Sleep { until: Nanos::MAX }
+        Plan::sleep(Nanos::MAX)
     } else if seen.cpu_wanted {
         Plan::Nap { until: now + YIELD }
     } else {

@@ -4,7 +4,7 @@
 //! submission"): the thread that has just submitted is awake anyway, a look at the phase costs one load, and what it
 //! finds needs no interrupt. The lock is only tried, and only when an entry is pending.
 
-use super::WEIGHT;
+use super::work::WEIGHT;
 use crate::{Check, Mode};
 
 /// What follows each commit in this mode. A constant of the mode, so that asking costs no branch.

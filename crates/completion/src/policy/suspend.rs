@@ -6,7 +6,7 @@
 
 use units::Nanos;
 
-use super::{WEIGHT, work_is_known};
+use super::work::{WEIGHT, work_is_known};
 use crate::{Plan, Seen};
 
 /// From a look in vain to the next one. The value of the patch that introduced it.
@@ -35,7 +35,7 @@ impl Suspend {
         self.in_vain = self.in_vain.saturating_add(1);
         if seen.leaving || self.in_vain > DEFER {
             // Stays so until a look finds something: a queue that has gone quiet is not looked at in vain again.
-            return Plan::Sleep { until: Nanos::MAX };
+            return Plan::sleep(Nanos::MAX);
         }
         Plan::Nap { until: now + TIMEOUT }
     }

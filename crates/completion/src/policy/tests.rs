@@ -59,6 +59,40 @@ fn submit_check_looks_after_each_commit_and_changes_nothing_else() {
 }
 
 #[test]
+fn what_is_looked_for_anyway_goes_where_no_message_is_sent() {
+    let batch = Batch { commands: 1, in_flight: 1, class: Some(read(4096)), urgent: 0 };
+    let polled = |mode: &Mode| Policy::new(*mode).route(Nanos(1), &batch) == Route::Poll;
+    let names: Vec<_> = Mode::ALL.into_iter().filter(polled).map(|mode| mode.to_string()).collect();
+    assert_eq!(names, ["hybrid-mean", "hybrid-min", "poll"]);
+}
+
+#[test]
+fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
+    let mut policy = Policy::new(Mode::ADAPTIVE);
+    let batch = Batch { commands: 1, in_flight: 2, class: Some(read(4096)), urgent: 0 };
+    let mut now = Nanos(1);
+    for _ in 0..400 {
+        policy.submitted(now, &batch);
+        let spins = policy.next(now, &Seen { in_flight: 2, ..Seen::default() });
+        assert!(matches!(spins, Plan::Spin { .. }), "{spins:?}");
+        now += Nanos(500);
+        policy.next(now, &Seen { in_flight: 2, pending: true, ..Seen::default() });
+        policy.completed(&[Done { class: read(4096), age: Nanos(500), found: Found::Looking }]);
+        policy.next(now, &Seen { in_flight: 1, found: 1, ..Seen::default() });
+    }
+    assert_eq!(policy.route(now, &batch), Route::Poll);
+    // Whoever leaves sleeps, and is to be told.
+    for _ in 0..20 {
+        now += Nanos::from_millis(1);
+        policy.next(now, &Seen { in_flight: 1, leaving: true, ..Seen::default() });
+        now += Nanos::from_millis(1);
+        policy.next(now, &Seen { in_flight: 1, woke: Some(Woke::NOTIFIED), ..Seen::default() });
+        policy.next(now, &Seen { in_flight: 1, found: 1, ..Seen::default() });
+    }
+    assert_eq!(policy.route(now, &batch), Route::Notify);
+}
+
+#[test]
 fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
     let case = laws::any_seen();
     holds(case, |seen| match Policy::new(Mode::POLL).next(Nanos(7), &seen) {
@@ -76,6 +110,6 @@ fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
     assert_eq!(policy.next(Nanos(1), &Seen { in_flight: 90, woke, ..Seen::default() }), Plan::Look { budget: WEIGHT });
     let full = Seen { in_flight: 26, found: WEIGHT, budget_used_up: true, ..Seen::default() };
     assert_eq!(policy.next(Nanos(2), &Seen { pending: true, ..full }), Plan::Look { budget: WEIGHT });
-    assert_eq!(policy.next(Nanos(3), &full), Plan::Sleep { until: Nanos::MAX });
+    assert_eq!(policy.next(Nanos(3), &full), Plan::sleep(Nanos::MAX));
     assert!(!policy.masks());
 }

@@ -9,12 +9,12 @@ use completion::Mode;
 use device::{Change, Config, Profile, Script, ScriptError};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 use units::Nanos;
 use workload::fio::{self, Diagnostic, Input, Outside, ParseErrors};
 use workload::{Generator, Job, Target, plan};
 
-use super::ScenarioFile;
 use super::error::{FileError, Source};
 use super::raw::{self, Where};
 use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario};
@@ -27,6 +27,32 @@ const DURATION: Nanos = Nanos::from_millis(50);
 const MOST_SEEDS: u32 = 10_000;
 
 type Built<T> = Result<T, FileError>;
+
+/// No scenario is this long.
+const MOST_BYTES: usize = 1 << 20;
+
+/// A scenario file that was read: what is simulated, under which modes, and how often.
+#[derive(Clone, Debug)]
+pub struct ScenarioFile {
+    /// One line: what it shows.
+    pub title: String,
+    /// What is simulated, in the first of the modes and with the first seed.
+    pub scenario: Scenario,
+    /// The modes to compare; empty: all.
+    pub modes: Vec<Mode>,
+    /// How many seeds, from the scenario's own on.
+    pub seeds: u32,
+    /// What the reader of the jobs had to warn of.
+    pub warnings: Vec<String>,
+}
+
+/// Reads tables of a text.
+pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileError> {
+    if source.text.len() > MOST_BYTES {
+        return Err(source.error(None, format!("it is longer than {} MiB: that is no scenario", MOST_BYTES >> 20)));
+    }
+    toml::from_str(source.text).map_err(|error| source.toml(&error))
+}
 
 /// The scenario of a file.
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
@@ -198,7 +224,7 @@ fn costs_of_file(source: Source<'_>, at: Range<usize>, path: &str, outside: &dyn
 
 /// A file that holds nothing but a price list.
 pub(super) fn price_list(source: Source<'_>) -> Built<Costs> {
-    let list: raw::CostTable = super::parse(source)?;
+    let list: raw::CostTable = parse(source)?;
     costs(source, &list.into())
 }
 
@@ -261,10 +287,19 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
     if let Some(at) = raw.in_process.as_ref().filter(|at| host == Host::Kernel && *at.get_ref()) {
         return Err(source.error(Some(at.span()), "a controller in process is for the user host").help("leave out host = \"kernel\""));
     }
+    let unmasked = raw.masks.as_ref().filter(|at| !*at.get_ref()).map(Spanned::span);
+    if let Some(span) = unmasked.clone().filter(|_| host == Host::Kernel) {
+        return Err(source.error(Some(span), "a kernel masks vectors: this is for the user host").help("leave out host = \"kernel\""));
+    }
     let in_process = raw.in_process.is_some_and(Spanned::into_inner);
     let mut device = DeviceSpec { bytes, in_process, ..DeviceSpec::new(name, raw.profile.0) };
     if let Some(queues) = &raw.queues {
-        device = device.with_queues(within(source, queues, 1, Config::MAX_QUEUE_PAIRS, "hardware queues")?);
+        // Each takes two queue pairs where vectors cannot be masked.
+        let most = Config::MAX_QUEUE_PAIRS / if unmasked.is_some() { 2 } else { 1 };
+        device = device.with_queues(within(source, queues, 1, most, "hardware queues")?);
+    }
+    if unmasked.is_some() {
+        device = device.without_masks();
     }
     if let Some(vectors) = &raw.vectors {
         // One more is the admin queue's.

@@ -11,8 +11,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
-use super::costs_of;
 use super::words::{Bytes, Cpus, Lasting, Time, Word};
+use crate::costs::costs_of;
 use crate::{Costs, Engine, Host};
 
 /// The whole file.
@@ -219,6 +219,8 @@ pub(super) struct Device {
     pub(super) affinity: Option<Spanned<Where>>,
     /// The controller is a thread of the machine's.
     pub(super) in_process: Option<Spanned<bool>>,
+    /// Vectors can be masked.
+    pub(super) masks: Option<Spanned<bool>>,
     pub(super) node: Option<Spanned<usize>>,
 }
 

@@ -1,10 +1,11 @@
+use completion::Mode;
 use device::Profile;
 use proptest::prelude::*;
 use units::Nanos;
 use workload::fio::Nothing;
 
 use super::*;
-use crate::{Affinity, Engine, Host, Multipath, Phase};
+use crate::{Affinity, Engine, Host, Multipath, Phase, Scenario};
 
 const WHOLE: &str = r#"
 title = "everything"
@@ -63,6 +64,19 @@ at = "10ms"
 mode = "poll"
 "#;
 
+/// A device whose vectors cannot be masked, from the file to what comes of it.
+#[test]
+fn a_device_without_masks_is_two_queue_pairs_for_each_queue() {
+    let text = "ios = 500\n[[device]]\nprofile = \"optane\"\nqueues = 2\nmasks = false\n[[job]]\nqueues = 2\noptions = { iodepth = 8, rw = \"randread\" }\n\
+                [[switch]]\nat = \"200us\"\nmode = \"interrupt\"\n";
+    let scenario = read("s.toml", text, &Nothing).unwrap().scenario;
+    let device = &scenario.devices[0];
+    assert_eq!((device.masks, device.queues, device.config.queue_pairs, device.config.vectors), (false, 2, 4, 3));
+    let outcome = Scenario { mode: Mode::POLL, ..scenario }.run().unwrap();
+    assert_eq!((outcome.completed, outcome.messages + outcome.silent, outcome.suppressed), (500, 500, 0));
+    assert!(outcome.messages > 100 && outcome.silent > 50, "{} {}", outcome.messages, outcome.silent);
+}
+
 #[test]
 fn every_key_arrives() {
     let file = read("whole.toml", WHOLE, &Nothing).unwrap();
@@ -103,7 +117,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 66] = [
+const MISTAKES: [(&str, &[&str]); 68] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -138,6 +152,11 @@ const MISTAKES: [(&str, &[&str]); 66] = [
         "host = \"kernel\"\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nin_process = true",
         &["s.toml:6:14", "for the user host", "leave out host"],
     ),
+    (
+        "host = \"kernel\"\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nmasks = false",
+        &["s.toml:6:9", "a kernel masks vectors", "leave out host"],
+    ),
+    ("[[device]]\nname = \"a\"\nprofile = \"tlc\"\nmasks = false\nqueues = 65", &["s.toml:6:10", "65 hardware queues", "1 to 64"]),
     ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
     ("[[job]]\noptions = { rw = \"randread\", iodpth = 4 }", &["s.toml:3:30", "no option 'iodpth'", "did you mean 'iodepth'?"]),
     ("[[job]]\n[job.options]\nrw = \"randread\"\nbs = \"4kk\"", &["s.toml:5:6", "bs:"]),

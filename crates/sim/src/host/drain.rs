@@ -1,17 +1,17 @@
-//! Taking a queue's entries for others: what an interrupt handler, a poller in a softirq and a vector's thread have in
-//! common. The queue's policy says when to look; entries go to their owners.
+//! Whoever takes a queue's entries for others: an interrupt handler, a poller in a softirq, or a vector's thread. The queue's policy says
+//! when to look. What they do step by step is in `draining.rs`.
 
-use completion::{Cause, Mode, Plan, Policy, Seen, Tuning, Woke};
+use std::convert::Infallible;
+
+use completion::{Mode, Notification, Policy, Sleeper, Tuning, Waiter, Woke};
 use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
-use super::{Effect, Ground};
-use crate::arming::{self, Armed, Habits};
+use crate::LibraryCosts;
+use crate::habits::Habits;
 use crate::hw_queue::HwQueue;
 use crate::report::Tally;
-use crate::requests::Token;
-use crate::{Engine, Host, LibraryCosts};
 
 /// Room for what one look takes: no policy's budget is larger.
 pub(crate) const TAKEN: usize = 1024;
@@ -19,11 +19,12 @@ pub(crate) const TAKEN: usize = 1024;
 /// The drain of one queue.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    pub(crate) policy: Policy,
+    pub(crate) waiter: Waiter<Habits>,
     tuning: Tuning,
-    seen: Seen,
-    at: At,
-    taken: Vec<Completed>,
+    pub(super) at: At,
+    /// It is over only until an instant.
+    pub(super) naps: bool,
+    pub(super) taken: Vec<Completed>,
     pub(crate) tally: Tally,
     pub(crate) cycles: Cycles,
 }
@@ -32,8 +33,8 @@ pub(crate) struct Drain {
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
     /// The notification that nobody has looked for yet.
-    notified: Option<Nanos>,
-    taken: u64,
+    pub(super) notified: Option<Nanos>,
+    pub(super) taken: u64,
     /// From notifications to the first looks, in nanoseconds.
     pub(crate) delays: Histogram,
     /// Entries of each cycle.
@@ -42,7 +43,7 @@ pub(crate) struct Cycles {
 
 /// Where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+pub(super) enum At {
     /// Asking the policy.
     Decide,
     /// The look's time is over: the lock is released, and what was taken goes to its owners.
@@ -51,26 +52,25 @@ enum At {
     Sleep(usize),
 }
 
-/// What a step of a drain came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
-    /// Goes on after this time.
-    Busy(Nanos),
-    /// The policy wants a look: the next step does it, within the budget that it is given.
-    Look(u32),
-    /// Armed, and empty: until the next notification.
-    Over,
-}
-
 impl Drain {
-    pub(crate) fn new(mode: Mode, tuning: Tuning) -> Drain {
-        let (policy, seen) = (Policy::with(mode, &tuning), Seen::default());
-        Drain { policy, tuning, seen, at: At::Decide, taken: Vec::with_capacity(TAKEN), tally: Tally::default(), cycles: Cycles::default() }
+    pub(crate) fn new(mode: Mode, tuning: Tuning, habits: Habits) -> Drain {
+        let mut waiter = Waiter::new(Policy::with(mode, &tuning), habits);
+        // Whoever submits has nothing to do with the notification.
+        waiter.owner = true;
+        Drain {
+            waiter,
+            tuning,
+            at: At::Decide,
+            naps: false,
+            taken: Vec::with_capacity(TAKEN),
+            tally: Tally::default(),
+            cycles: Cycles::default(),
+        }
     }
 
     /// Takes over another mode, between two steps.
     pub(crate) fn switch(&mut self, mode: Mode) {
-        self.policy = Policy::with(mode, &self.tuning);
+        self.waiter.policy = Policy::with(mode, &self.tuning);
     }
 
     /// Whether it is not in the middle of a look, or of going to sleep.
@@ -80,178 +80,72 @@ impl Drain {
 }
 
 /// A queue's notification has come: masks it, if the policy wants that. What that costs.
-pub(crate) fn notified(queue: &mut HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
-    queue.drain.cycles.notified.get_or_insert(now);
+pub(crate) fn notified(drain: &mut Drain, queue: &HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
+    drain.cycles.notified.get_or_insert(now);
+    let busy = drain.waiter.seen.lock_busy;
     // Whoever held the lock at the last look may have released it before this entry came.
-    queue.drain.seen.lock_busy &= !habits.hears_anew;
-    queue.drain.seen.woke = Some(Woke { cause: Cause::Notification, late: Nanos::ZERO });
-    queue.drain.tally.begin_drain();
-    if !queue.drain.policy.masks() {
+    drain.waiter.woken(Woke::NOTIFIED);
+    drain.waiter.seen.lock_busy = busy && !habits.hears_anew;
+    drain.tally.begin_drain();
+    if !drain.waiter.policy.masks() {
         return Nanos::ZERO;
     }
     queue.mask();
     costs.mask
 }
 
-/// A queue whose drain goes to sleep: it is armed whether commands are in flight or not, since nobody arms it when the
-/// next are posted.
-struct Resting<'a>(&'a mut HwQueue);
+/// A hardware queue as its drain meets it: nobody else has to do with its notification.
+pub(super) struct Vector<'a>(pub(super) &'a HwQueue);
 
-impl Armed for Resting<'_> {
-    fn is_to_arm(&self) -> bool {
-        self.0.drain.policy.masks()
+impl Notification for Vector<'_> {
+    type Thread = Infallible;
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
-    fn arm(&self) {
+    fn is_alone(&self) -> bool {
+        !self.0.vector_shared
+    }
+
+    fn arm(&mut self) {
         self.0.arm();
     }
 
-    fn look(&mut self) -> bool {
-        self.0.drain.seen.pending = self.0.look_once_more();
-        self.0.drain.seen.pending
+    fn mask(&mut self) {
+        self.0.mask();
+    }
+
+    fn pending(&mut self) -> bool {
+        self.0.look_once_more()
+    }
+
+    fn take_role(&mut self) -> bool {
+        true
+    }
+
+    fn has_role(&self) -> bool {
+        true
+    }
+
+    fn release_role(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn other_owner(&mut self) -> Option<Infallible> {
+        None
     }
 }
 
-/// The next step of a queue's drain.
-pub(crate) fn step(g: &mut Ground, queue: usize) -> Drained {
-    match g.queues[queue].drain.at {
-        At::Decide => decide(g, queue),
-        At::Release => {
-            release(g, queue);
-            g.queues[queue].drain.at = At::Decide;
-            Drained::Busy(Nanos::ZERO)
-        }
-        At::Sleep(n) => sleep(g, queue, n),
+/// A drain that goes to sleep.
+pub(super) struct Resting<'a>(pub(super) &'a mut Waiter<Habits>, pub(super) Vector<'a>);
+
+impl Sleeper for Resting<'_> {
+    fn arm(&mut self) -> bool {
+        self.0.arm(&mut self.1)
     }
-}
 
-fn decide(g: &mut Ground, index: usize) -> Drained {
-    let queue = &mut g.queues[index];
-    let in_flight = queue.pair.in_flight();
-    let drain = &mut queue.drain;
-    let seen = Seen { in_flight, ..std::mem::take(&mut drain.seen) };
-    match drain.policy.next(g.now, &seen) {
-        Plan::Look { budget } => Drained::Look(budget),
-        // What looks by itself has no handler; should it be asked all the same, it is armed.
-        Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
-            drain.at = At::Sleep(0);
-            Drained::Busy(g.costs.library.decide)
-        }
-    }
-}
-
-/// Takes at most `budget` entries: how many there were, and the look's time.
-pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
-    let queue = &mut g.queues[index];
-    let mut taken = std::mem::take(&mut queue.drain.taken);
-    let looked = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut taken);
-    let (mut cost, mut found) = (g.costs.library.decide, 0);
-    match looked {
-        None => {
-            queue.drain.tally.busy += 1;
-            queue.drain.seen.lock_busy = true;
-            cost += g.costs.library.look + g.costs.memory.contended_lock;
-        }
-        Some(looked) => {
-            let reaped = looked.reaped;
-            found = reaped.found;
-            queue.drain.tally.looked(reaped.found);
-            let cycles = &mut queue.drain.cycles;
-            if let Some(notified) = cycles.notified.take() {
-                cycles.delays.add((g.now - notified).0);
-            }
-            cycles.taken += u64::from(reaped.found);
-            queue.drain.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
-            queue.drain.at = At::Release;
-            if let Some(violation) = reaped.violation {
-                g.out.push(Effect::Violation(queue.device, violation));
-            }
-            cost += looked.cost + delivery(g, index, &taken);
-        }
-    }
-    g.queues[index].drain.taken = taken;
-    (found, cost)
-}
-
-/// What it costs to hand these on, each to its owner.
-pub(crate) fn delivery(g: &mut Ground, queue: usize, taken: &[Completed]) -> Nanos {
-    let mut cost = Nanos::ZERO;
-    let mut told = None;
-    for completed in taken {
-        let Some(owner) = g.owners.get(Token::from_word(completed.token).task()) else { continue };
-        let way = if owner.cpu == g.cpu { Nanos::ZERO } else { g.lines.between(g.cpu, owner.cpu) };
-        cost += match g.host {
-            Host::User => way,
-            Host::Kernel if is_remote(g, queue, owner.cpu) => {
-                // One interrupt for all that follow each other.
-                let sending = if told.replace(owner.cpu) == Some(owner.cpu) { Nanos::ZERO } else { g.costs.interrupt.send };
-                g.costs.block.remote + sending
-            }
-            Host::Kernel => completion(g, owner.engine) + way + way,
-        };
-    }
-    cost
-}
-
-/// What the kernel does for each completion on the CPU that finishes it.
-pub(crate) fn completion(g: &Ground, engine: Engine) -> Nanos {
-    g.costs.block.complete + engine_costs(g, engine)
-}
-
-fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
-    match engine {
-        Engine::Libaio => g.costs.libaio.complete,
-        Engine::IoUring => g.costs.io_uring.complete,
-    }
-}
-
-/// Whether a completion is finished on its submitter's CPU instead: as the block layer does where several CPUs share the
-/// queue, and the submitter's is so far away that no cache is shared.
-fn is_remote(g: &Ground, queue: usize, cpu: usize) -> bool {
-    g.context != super::Context::Waiter && g.queues[queue].shared && g.lines.are_apart(g.cpu, cpu)
-}
-
-fn release(g: &mut Ground, index: usize) {
-    let (pending, _) = g.queues[index].release();
-    g.queues[index].drain.seen.pending |= pending;
-    let mut taken = std::mem::take(&mut g.queues[index].drain.taken);
-    hand_on(g, index, &mut taken);
-    g.queues[index].drain.taken = taken;
-}
-
-/// Hands completions to their owners, and says that there are tags again.
-pub(crate) fn hand_on(g: &mut Ground, queue: usize, taken: &mut Vec<Completed>) {
-    if !taken.is_empty() {
-        g.out.push(Effect::TagsFree(queue));
-    }
-    for completed in taken.drain(..) {
-        let task = Token::from_word(completed.token).task();
-        let remote = g.host == Host::Kernel && g.owners.get(task).is_some_and(|owner| is_remote(g, queue, owner.cpu));
-        g.out.push(if remote { Effect::Remote(task, completed) } else { Effect::Deliver(task, completed) });
-    }
-}
-
-fn sleep(g: &mut Ground, index: usize, n: usize) -> Drained {
-    let queue = &mut g.queues[index];
-    queue.drain.at = At::Sleep(n + 1);
-    let library = &g.costs.library;
-    match arming::step(g.habits, n, std::iter::once(Resting(queue))) {
-        arming::Step::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
-        arming::Step::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
-        arming::Step::Found(looked) => {
-            queue.mask();
-            queue.drain.at = At::Decide;
-            Drained::Busy(Nanos(library.look.0 * looked) + library.mask)
-        }
-        arming::Step::Block => {
-            queue.drain.at = At::Decide;
-            // Notified meanwhile: then it is masked again, and not to be left so.
-            if queue.drain.seen.woke.is_some() {
-                return Drained::Busy(Nanos::ZERO);
-            }
-            let taken = std::mem::take(&mut queue.drain.cycles.taken);
-            queue.drain.cycles.entries.add(taken);
-            Drained::Over
-        }
+    fn look(&mut self) -> Option<bool> {
+        self.0.look_once_more(&mut self.1)
     }
 }

@@ -9,7 +9,7 @@ use blkmq::paths::{Counting, Line, PathId, PathSet, Paths, Place, Policy, Table,
 use units::{Class, Nanos};
 use workload::Io;
 
-use super::Ground;
+use super::ground::Ground;
 use crate::{Costs, Lines};
 
 /// Tables of counters that selectors have.

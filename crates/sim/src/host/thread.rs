@@ -2,18 +2,21 @@
 //! its queues by itself as their policies say, or it blocks until whoever takes the entries has brought it enough.
 
 mod wait;
+mod work;
 
-use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine};
+use completion::{Batch, Cause, Check, Done, Found, Group, Mode, Plan, Round, Seen, combine, last_step};
 use driver::Completed;
 use driver::multipath::Standing;
 use units::Nanos;
 
 use super::application::Application;
-use super::drain::{self, TAKEN};
+use super::drain::TAKEN;
+use super::draining;
+use super::ground::{Context, Effect, Ground, Progress};
 use super::lane::Lane;
-use super::{Context, Effect, Ground, Progress, TaskId};
 use crate::report::Tally;
 use crate::requests::Token;
+use crate::sched::TaskId;
 use crate::{Engine, EngineCosts, SimError};
 
 /// Where the thread stands.
@@ -188,13 +191,14 @@ impl Thread {
 
     /// Whether an entry waits on any of its queues.
     pub(crate) fn sees_an_entry(&self, g_queues: &[crate::hw_queue::HwQueue]) -> bool {
-        self.lanes.iter().any(|lane| g_queues[lane.queue].pair.pending()) || !self.inbox.is_empty()
+        self.lanes.iter().any(|lane| g_queues[lane.queue].pending()) || !self.inbox.is_empty()
     }
 
     /// The next mode of every queue, adopted between two batches.
-    pub(crate) fn switch(&mut self, mode: Mode) {
+    pub(crate) fn switch(&mut self, mode: Mode, context: Context) {
         for lane in &mut self.lanes {
             lane.wanted = Some(mode);
+            lane.waiter.others_look = context != Context::Waiter;
         }
     }
 
@@ -223,8 +227,7 @@ impl Thread {
         }
         if g.context != Context::Waiter {
             // Others look.
-            let last = g.habits.sleep.len() - 1;
-            self.at = At::Sleep { step: last, until: if self.leaving { Nanos::MAX } else { self.deadline() } };
+            self.at = At::Sleep { step: last_step(g.habits), until: if self.leaving { Nanos::MAX } else { self.deadline() } };
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = self.ask(g);
@@ -237,7 +240,7 @@ impl Thread {
 
     fn adopt(&mut self, g: &mut Ground) {
         for lane in &mut self.lanes {
-            lane.adopt(&g.queues[lane.queue], g.habits.looks_after_switch);
+            lane.adopt(&g.queues[lane.queue]);
         }
     }
 
@@ -249,18 +252,21 @@ impl Thread {
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         let wants_room_at = self.goal.and_then(|goal| goal.wants_room_at);
         for lane in &mut self.lanes {
-            if !matches!(lane.plan, Plan::Look { .. }) {
-                let in_flight = lane.in_flight(&g.queues[lane.queue]);
+            if !matches!(lane.waiter.plan, Plan::Look { .. }) {
+                let queue = &g.queues[lane.queue];
+                let in_flight = lane.in_flight(queue);
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
-                let held = g.queues[lane.queue].holding;
-                let seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..lane.seen };
-                lane.plan = lane.policy.next(g.now, &seen);
-                lane.seen = Seen::default();
+                let held = queue.holding;
+                let (waiter, mut bound) = lane.bind(queue);
+                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..waiter.seen };
+                waiter.set_silent(if in_flight > 0 { queue.silent() } else { 0 });
+                waiter.next(g.now, &mut bound);
+                waiter.seen.messages = 0;
                 asked += 1;
-                masked += u64::from(lane.mask_if_kept(&g.queues[lane.queue], g.habits.knows_its_mask));
+                masked += bound.masked;
             }
-            self.plans.push(lane.plan);
+            self.plans.push(lane.waiter.plan);
         }
         Nanos(g.costs.library.decide.0 * asked + g.costs.library.mask.0 * masked)
     }
@@ -270,19 +276,21 @@ impl Thread {
         if !matches!(plan, Plan::Look { .. } | Plan::Spin { .. }) {
             self.leave_idle_lanes(g);
         }
-        let last = g.habits.sleep.len() - 1;
+        let last = last_step(g.habits);
         self.at = match plan {
             Plan::Look { .. } => {
                 self.take_turn(g);
                 return Ok(());
             }
-            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving => return Err(SimError::LeftUnarmed { at: g.now, plan }),
+            Plan::Spin { .. } | Plan::Nap { .. } if self.leaving && self.leaves_unarmed() => {
+                return Err(SimError::LeftUnarmed { at: g.now, plan });
+            }
             Plan::Spin { until } => {
                 self.spin_until(until);
                 At::Spun
             }
             // Lanes whose own plan is to sleep are armed, whatever the others do.
-            Plan::Nap { until } | Plan::Sleep { until } => At::Sleep { step: 0, until: until.min(self.deadline()) },
+            Plan::Nap { until } | Plan::Sleep { until, .. } => At::Sleep { step: 0, until: until.min(self.deadline()) },
             Plan::Rest if self.leaving => At::Sleep { step: last, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that is being reset.
             Plan::Rest => At::Sleep { step: last, until: self.deadline() },
@@ -291,33 +299,40 @@ impl Thread {
         Ok(())
     }
 
+    /// Whether a lane that it leaves is not armed although a notification would tell of what is out: where none does, it looks when it
+    /// is back.
+    fn leaves_unarmed(&self) -> bool {
+        self.lanes.iter().any(|lane| match lane.waiter.plan {
+            Plan::Spin { .. } => true,
+            Plan::Nap { .. } => lane.waiter.silent() == 0,
+            Plan::Look { .. } | Plan::Sleep { .. } | Plan::Rest => false,
+        })
+    }
+
     /// Registers with the shared queues that it sleeps on, and hands the others' notifications on.
     fn leave_idle_lanes(&mut self, g: &mut Ground) {
         for lane in &mut self.lanes {
-            let queue = &g.queues[lane.queue];
-            match lane.plan {
-                Plan::Sleep { .. } => lane.register(queue),
-                _ if g.habits.hands_on => g.out.extend(lane.leave(queue).map(Effect::Poke)),
-                _ => {}
-            }
+            let (waiter, mut bound) = lane.bind(&g.queues[lane.queue]);
+            g.out.extend(waiter.register(&mut bound).map(Effect::Poke));
         }
-        self.tell_owners(g);
     }
 
     /// Hands on every notification: it computes, or is done.
     fn leave_all(&mut self, g: &mut Ground) {
-        for lane in self.lanes.iter_mut().filter(|_| g.habits.hands_on) {
-            g.out.extend(lane.leave(&g.queues[lane.queue]).map(Effect::Poke));
+        for lane in &mut self.lanes {
+            let (waiter, mut bound) = lane.bind(&g.queues[lane.queue]);
+            g.out.extend(waiter.leave(&mut bound).map(Effect::Poke));
         }
-        self.tell_owners(g);
     }
 
     /// It goes away from entries that it knows of: as in the library, whoever owns the notification is told, whether it has
     /// found the lock held or not. Nobody remembers that.
     fn tell_owners(&mut self, g: &mut Ground) {
-        if g.context == Context::Waiter && g.habits.releases_look {
-            let lanes = self.lanes.iter_mut();
-            g.out.extend(lanes.filter_map(|lane| lane.left_behind(&g.queues[lane.queue])).map(Effect::Poke));
+        if g.context == Context::Waiter {
+            for lane in &mut self.lanes {
+                let (waiter, mut bound) = lane.bind(&g.queues[lane.queue]);
+                g.out.extend(waiter.leaves_behind(&mut bound).map(Effect::Poke));
+            }
         }
     }
 
@@ -347,16 +362,16 @@ impl Thread {
     #[inline(never)]
     fn look(&mut self, g: &mut Ground, at: usize, budget: u32, after: After) -> Progress {
         let lane = &mut self.lanes[at];
-        lane.plan = Plan::Rest;
+        lane.waiter.plan = Plan::Rest;
         let queue = &mut g.queues[lane.queue];
         let Some(looked) = queue.try_look(g.cpu, budget, g.costs, g.lines, &mut self.taken) else {
-            lane.seen.lock_busy = true;
+            lane.waiter.seen.lock_busy = true;
             self.tally.busy += 1;
             self.at = after.at();
             return Progress::Busy(g.costs.library.look + g.costs.memory.contended_lock);
         };
         let (device, reaped) = (queue.device, looked.reaped);
-        lane.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
+        lane.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
         self.learn(g, at);
         if let Some(violation) = reaped.violation {
             g.out.push(Effect::Violation(device, violation));
@@ -370,7 +385,7 @@ impl Thread {
         }
         self.at = At::Release { lane: at, after };
         let queue = self.lanes[at].queue;
-        Progress::Busy(looked.cost + drain::delivery(g, queue, &self.taken))
+        Progress::Busy(looked.cost + draining::delivery(g, queue, &self.taken))
     }
 
     /// Tells the policy what a look has taken.
@@ -378,7 +393,7 @@ impl Thread {
         let lane = &mut self.lanes[at];
         let found = if lane.slept { None } else { Some(Found::Looking) };
         lane.slept = false;
-        if lane.policy.wants_done() {
+        if lane.waiter.policy.wants_done() {
             let done = |c: &Completed| {
                 let age = g.now - c.posted_at;
                 let class = self.app.requests.class(Token::from_word(c.token)).ok()?;
@@ -386,7 +401,7 @@ impl Thread {
             };
             self.done.clear();
             self.done.extend(self.taken.iter().filter_map(done));
-            lane.policy.completed(&self.done);
+            lane.waiter.policy.completed(&self.done);
         }
     }
 
@@ -395,7 +410,7 @@ impl Thread {
         let lane = &mut self.lanes[at];
         let index = lane.queue;
         let (pending, kick) = g.queues[index].release();
-        lane.seen.pending |= pending;
+        lane.waiter.seen.pending |= pending;
         lane.leaves_some = pending;
         // An interrupt handler that was turned away does not come again by itself.
         if kick && g.context != Context::Waiter && g.habits.releases_look {
@@ -410,7 +425,7 @@ impl Thread {
             // What is others' goes to them.
             let me = self.me;
             self.foreign.extend(taken.extract_if(.., |c| Token::from_word(c.token).task() != me));
-            drain::hand_on(g, index, &mut self.foreign);
+            draining::hand_on(g, index, &mut self.foreign);
         }
         let sorted = self.sort(g, &mut taken);
         self.taken = taken;
@@ -442,21 +457,25 @@ impl Thread {
             return Ok(Progress::Busy(wait + g.costs.memory.contended_lock));
         }
         let queue = &mut g.queues[index];
-        let (class, posted, left) = self.app.post(at, &queue.pair, g.now)?;
+        // What is in flight on the lane already is all that is known before the batch is made.
+        let known = Batch { in_flight: lane.in_flight(queue), ..Batch::default() };
+        let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
+        let pair = queue.pair_for(waiter.policy.route(g.now, &known));
+        let (class, posted, left) = self.app.post(at, pair, g.now)?;
+        let commands = pair.lock_sq().commit(&queue.bells);
         lane.mine += posted;
         if left {
             self.tally.no_tag += 1;
             queue.stuck.push(self.me);
         }
-        let commands = queue.pair.lock_sq().commit(&queue.bells);
         if commands == 0 {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         let cost = queue.hold_sq(g.now, g.cpu, g.costs, g.lines);
         let urgent = if self.app.urgent && g.habits.tells_urgent { commands } else { 0 };
         let batch = Batch { commands, urgent, in_flight: lane.in_flight(queue), class };
-        let policy = if g.context == Context::Waiter { &mut lane.policy } else { &mut queue.drain.policy };
-        if let Check::TryLook { budget } = policy.submitted(g.now, &batch) {
+        let waiter = if g.context == Context::Waiter { &mut lane.waiter } else { &mut g.drains[index].waiter };
+        if let Check::TryLook { budget } = waiter.policy.submitted(g.now, &batch) {
             self.at = At::Check { lane: at, budget };
         }
         Ok(Progress::Busy(cost))
@@ -474,7 +493,7 @@ impl Thread {
 
     fn check(&mut self, g: &Ground, lane: usize, budget: u32) -> Progress {
         let after = After::Commit(lane + 1);
-        let pending = g.queues[self.lanes[lane].queue].pair.pending();
+        let pending = g.queues[self.lanes[lane].queue].pending();
         self.at = if pending { At::Look { lane, budget, after } } else { after.at() };
         Progress::Busy(g.costs.library.look)
     }

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use super::cases::CASES;
+use super::cases::{self, CASES};
 use super::rows::SPECS;
 use crate::{Costs, Scenario, SimError};
 
@@ -103,9 +103,9 @@ impl Knob {
     /// What the shipped file says.
     ///
     /// # Errors
-    /// As [`super::scenario`].
+    /// As [`cases::scenario`].
     pub fn shipped(&self) -> Result<u64, crate::file::FileError> {
-        Ok((self.get)(&super::scenario(self.file)?))
+        Ok((self.get)(&cases::scenario(self.file)?))
     }
 
     /// The row with this value, and the other constants as they are in `set`.
@@ -123,7 +123,7 @@ impl Knob {
     }
 }
 
-/// The best values for the knobs of a file: each in turn by bisection, the others being what was found so far, [`SWEEPS`]
+/// The best values for the knobs of a file: each in turn by bisection, the others being what was found so far, `SWEEPS`
 /// times over. Whether a row grows or shrinks with its constant is seen at the ends of the range.
 ///
 /// # Errors

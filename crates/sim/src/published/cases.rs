@@ -71,7 +71,7 @@ impl Case {
     /// # Errors
     /// Never for [`CASES`]: the tests read them all.
     pub fn scenario(&self) -> Result<Scenario, FileError> {
-        load(self.file).map(|scenario| self.of(scenario))
+        scenario(self.file).map(|scenario| self.of(scenario))
     }
 
     /// The same of a scenario that is not quite its file's.
@@ -82,8 +82,11 @@ impl Case {
     }
 }
 
-/// The shipped scenario of this name.
-pub(super) fn load(name: &str) -> Result<Scenario, FileError> {
+/// The scenario of the shipped file of this name. Its text is part of the program, so that the tables need no files.
+///
+/// # Errors
+/// Never for a file that is shipped: the tests read them all.
+pub fn scenario(name: &str) -> Result<Scenario, FileError> {
     let text = FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
     read(name, text)
 }

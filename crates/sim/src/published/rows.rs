@@ -1,7 +1,30 @@
 //! The published figures, and how each is read off a run.
 
-use super::Use::{self, Calibrate, Predict, Shape};
+use Use::{Calibrate, Predict, Shape};
+
 use crate::Outcome;
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A constant was chosen by it.
+    Calibrate,
+    /// It is predicted, and scored.
+    Predict,
+    /// Order and factor only: the post does not say enough.
+    Shape,
+}
+
+impl Use {
+    /// As results have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Use::Calibrate => "calibrate",
+            Use::Predict => "predict",
+            Use::Shape => "shape",
+        }
+    }
+}
 
 /// A published figure.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use units::Nanos;
 
 use super::cases::FILES;
 use super::*;
-use crate::Costs;
+use crate::{Costs, Scenario};
 
 /// A case's outcome, cut short where millions of I/Os a second show what depends on what in a few milliseconds.
 fn outcome(scenario: &Scenario) -> Outcome {

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
-use super::outcome::Before;
 use super::seat::Seat;
-use super::tasks::{Body, State};
+use super::task::{Body, State};
 use super::*;
 use crate::host::application::Application;
-use crate::host::drain::Drain;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::host::paths::{Chooser, Study};
@@ -146,6 +144,7 @@ impl<'a, P: Bus> World<'a, P> {
             targets: Vec::new(),
             stage: 0,
             queues: Vec::new(),
+            drains: Vec::new(),
             lines: Lines::new(machine, HwQueue::lines(queues)),
             devices: Vec::new(),
             written,
@@ -163,11 +162,15 @@ impl<'a, P: Bus> World<'a, P> {
     fn attach(&mut self, ready: Ready<P>) {
         let (mut attached, device) = (ready.attached, self.devices.len());
         let first = self.queues.len();
-        for (pair, layout) in ready.pairs.into_iter().zip(&ready.inventory.queues) {
+        let spec = &self.scenario.devices[device];
+        let mut pairs = ready.pairs;
+        // After those with a vector, as many without.
+        let mut polled = if spec.masks { Vec::new() } else { pairs.split_off(pairs.len() / 2) }.into_iter();
+        for (pair, layout) in pairs.into_iter().zip(&ready.inventory.queues) {
             let (index, vector) = (self.queues.len(), layout.vector.unwrap_or_default());
-            let drain = Drain::new(self.scenario.mode, self.scenario.tuning());
+            self.drains.push(Drain::new(self.scenario.mode, self.scenario.tuning(), *self.habits));
             let (bells, vectors) = (attached.bells.clone(), Rc::clone(&attached.vectors));
-            self.queues.push(HwQueue::new(index, device, pair, bells, vectors, vector, drain));
+            self.queues.push(HwQueue::new(index, device, (pair, polled.next()), bells, vectors, vector));
             if let Some(route) = attached.routes.get_mut(usize::from(vector.0)) {
                 route.queues.push(index);
             }
@@ -196,7 +199,7 @@ impl<'a, P: Bus> World<'a, P> {
                     let software = if scenario.host == Host::Kernel { cpu } else { opened[device] };
                     opened[device] += 1;
                     let queue = self.devices[device].queues.start + maps[device].hardware_of(software);
-                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning()));
+                    lanes.push(Lane::new(queue, task, lanes.len(), scenario.mode, scenario.tuning(), *self.habits));
                     self.queues[queue].users.push(task);
                 }
             }
@@ -285,10 +288,19 @@ impl<'a, P: Bus> World<'a, P> {
         for queue in &self.queues {
             queue.arm();
         }
+        for lane in self.tasks.iter_mut().filter_map(Task::thread_mut).flat_map(|thread| &mut thread.lanes) {
+            (lane.waiter.owner, lane.waiter.others_look) = (!self.queues[lane.queue].shared, !waiter);
+        }
         for thread in self.tasks.iter_mut().filter_map(Task::thread_mut).filter(|_| waiter) {
             for lane in &mut thread.lanes {
                 let queue = &self.queues[lane.queue];
-                if queue.shared && lane.policy.masks() { queue.mask() } else { lane.settle(queue) }
+                // Of a shared one nobody is the owner yet.
+                if queue.shared && lane.waiter.policy.masks() {
+                    queue.mask();
+                } else {
+                    let (waiter, mut bound) = lane.bind(queue);
+                    waiter.settle(&mut bound);
+                }
             }
         }
     }
@@ -335,7 +347,7 @@ impl<'a, P: Bus> World<'a, P> {
                 let task = self.tasks.len();
                 let route = &mut self.devices[n].routes[vector];
                 route.thread = task;
-                let body = Body::Vector { queues: route.queues.clone(), n: 0, again: false };
+                let body = Body::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, again: false };
                 self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX)));
             }
         }
@@ -386,7 +398,7 @@ impl Layout {
     fn memory(&self, scenario: &Scenario) -> usize {
         let rings = |device: &DeviceSpec| {
             let entries = (device.tags as usize + 2).next_power_of_two();
-            OVERHEAD + usize::from(device.queues) * (entries * 80 + 3 * 4096)
+            OVERHEAD + usize::from(device.pairs()) * (entries * 80 + 3 * 4096)
         };
         let buffers = |thread: &plan::Thread| {
             let job = &scenario.jobs[thread.job].job;
@@ -497,7 +509,8 @@ fn bring_up_device<P: Bus>(
     let (admin_sq, admin_cq, admin) = make_pair(memory, QueueId::ADMIN, ADMIN_SIZES)?;
     let page = memory.alloc(4096).ok_or_else(no_room)?;
     let mut keeper = Keeper::new(admin, page, memory.clone());
-    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).collect();
+    let polled = std::iter::repeat_n(None, usize::from(device.pairs() - device.queues));
+    let wanted = (1..=device.queues).map(|n| Some(Vector((n - 1) % (count - 1) + 1))).chain(polled).collect();
     let queues = WantedQueues::New { depth: device.tags, vectors: wanted };
     let admin_timeout = Nanos::from_secs(1);
     let asked = BringupConfig { admin_sq, admin_cq, admin_sizes: ADMIN_SIZES, queues, admin_timeout, keep_alive };

@@ -5,7 +5,8 @@ use completion::{Cause, QueueSet};
 use super::*;
 use crate::cpu::Running;
 use crate::host::Ground;
-use crate::host::drain::{self, Drained};
+use crate::host::drain;
+use crate::host::draining::{self, Drained};
 use crate::host::lane::thread_of;
 use crate::irq::{Active, Irq, Stage};
 use crate::posted::Handling;
@@ -57,7 +58,7 @@ impl<P: Bus> World<'_, P> {
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
             if self.context == Context::Thread {
-                drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
                 self.tasks[thread].notified();
                 woken += self.wake(None, thread, Cause::Notification);
             } else {
@@ -195,13 +196,20 @@ impl<P: Bus> World<'_, P> {
             Context::Soft => {
                 self.stage(cpu, next);
                 let costs = &self.scenario.machine.costs;
-                let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &costs.library) + costs.interrupt.softirq_raise;
+                let cost = drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &costs.library)
+                    + costs.interrupt.softirq_raise;
                 self.schedule_poller(cpu, queue);
                 Ok(cost)
             }
             Context::Thread => {
                 self.stage(cpu, next);
-                let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+                let cost = drain::notified(
+                    &mut self.drains[queue],
+                    &self.queues[queue],
+                    self.now,
+                    self.habits,
+                    &self.scenario.machine.costs.library,
+                );
                 self.tasks[thread].notified();
                 Ok(cost + self.wake(Some(cpu), thread, Cause::Notification))
             }
@@ -217,22 +225,23 @@ impl<P: Bus> World<'_, P> {
         let first = !self.cpus[cpu].draining;
         if first {
             self.cpus[cpu].draining = true;
-            let cost = drain::notified(&mut self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
+            let cost =
+                drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
             if cost > Nanos::ZERO {
                 return Ok(cost);
             }
         }
         let drained = {
             let mut ground = self.ground(cpu);
-            match drain::step(&mut ground, queue) {
-                Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
+            match draining::step(&mut ground, queue) {
+                Drained::Look(budget) => Drained::Busy(draining::look(&mut ground, queue, budget).1),
                 other => other,
             }
         };
         let cost = match drained {
             Drained::Busy(cost) => cost,
             Drained::Look(_) => Nanos::ZERO,
-            Drained::Over => {
+            Drained::Over(_) => {
                 self.cpus[cpu].draining = false;
                 self.stage(cpu, next);
                 Nanos::ZERO
@@ -248,9 +257,11 @@ impl<P: Bus> World<'_, P> {
         signal + self.rouse(Some(cpu), queue)
     }
 
-    /// Its eventfd is signalled: whoever waits wakes. What waking costs.
+    /// Its eventfd is signalled: whoever waits on it wakes. What waking costs.
     fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
-        self.queues[queue].signals = self.queues[queue].signals.saturating_add(1);
+        if !self.queues[queue].signal() {
+            return Nanos::ZERO;
+        }
         if self.queues[queue].shared {
             let owner = self.queues[queue].role.owner();
             return owner.map_or(Nanos::ZERO, |owner| self.wake(from, thread_of(owner), Cause::Notification));
@@ -267,7 +278,8 @@ impl<P: Bus> World<'_, P> {
     fn remote_work(&mut self, cpu: usize) -> Nanos {
         let remote = std::mem::take(&mut self.cpus[cpu].remote);
         let ground = self.ground(cpu);
-        let each = remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| drain::completion(&ground, owner.engine).0);
+        let each =
+            remote.iter().filter_map(|(task, _)| ground.owners.get(*task)).map(|owner| draining::completion(&ground, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();
@@ -300,6 +312,7 @@ impl<P: Bus> World<'_, P> {
             costs: &self.scenario.machine.costs,
             lines: &mut self.lines,
             queues: &mut self.queues,
+            drains: &mut self.drains,
             owners: &self.owners,
             cpu_wanted: !self.cpus[cpu].ready.is_empty(),
             out: &mut self.effects,

@@ -4,33 +4,13 @@ use completion::Decisions;
 use driver::multipath::{Counters, Link, PathStatus, Standing};
 use workload::{Histogram, Latency, Stats};
 
-use super::tasks::{Body, Task};
+use super::task::{Body, Task};
 use super::*;
 use crate::host::drain::Cycles;
 use crate::host::head::Head;
 use crate::host::lane::Lane;
 use crate::report::Tally;
-use crate::{CpuOutcome, DeviceOutcome, JobOutcome, JobSpec, PathOutcome};
-
-/// What came of a run before anything was measured: start delays and ramps.
-#[derive(Debug)]
-pub(super) enum Before {
-    /// Some job that begins at once is measured from the start.
-    Nothing,
-    /// Nothing is measured yet.
-    Unknown,
-    /// This.
-    Known(Box<Outcome>),
-}
-
-impl Before {
-    /// As it is when the run begins.
-    pub(super) fn of(scenario: &Scenario, plan: &Plan) -> Before {
-        let at_once = |spec: &JobSpec| spec.job.ramp_time == Nanos::ZERO && spec.job.start_delay.1 == Nanos::ZERO;
-        let mut first = plan.threads.iter().filter(|thread| thread.stage == 0);
-        if first.any(|thread| at_once(&scenario.jobs[thread.job])) { Before::Nothing } else { Before::Unknown }
-    }
-}
+use crate::{CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome};
 
 impl<P: Bus> World<'_, P> {
     /// The first thread is past its start delay and its ramp: what has been counted by now is not measured.
@@ -41,7 +21,7 @@ impl<P: Bus> World<'_, P> {
         self.before = Before::Known(Box::new(self.so_far()));
         // What is greatest cannot be told from what was before.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
-        self.queues.iter_mut().for_each(|queue| queue.drain.tally.drain_max = 0);
+        self.drains.iter_mut().for_each(|drain| drain.tally.drain_max = 0);
         self.tasks.iter_mut().filter_map(Task::thread_mut).for_each(|thread| thread.tally.drain_max = 0);
     }
 
@@ -67,7 +47,7 @@ impl<P: Bus> World<'_, P> {
         let mut stats = Stats::default();
         jobs.iter().for_each(|job| stats.merge(&job.stats));
         let sum = |f: &dyn Fn(&CpuOutcome) -> u64| cpus.iter().map(f).sum::<u64>();
-        let counters = self.queues.iter().map(|queue| queue.pair.counters());
+        let counters = self.queues.iter().flat_map(HwQueue::pairs).map(|pair| pair.counters());
         let (sq, cq) = counters.fold((0, 0), |(sq, cq), counters| (sq + counters.sq_doorbells, cq + counters.cq_doorbells));
         let runtime = |wanted: fn(&Body) -> bool| {
             let of = self.tasks.iter().filter(|task| wanted(&task.body));
@@ -84,6 +64,7 @@ impl<P: Bus> World<'_, P> {
             bad_statuses: tally.bad_statuses,
             messages: devices.iter().map(|device| device.messages).sum(),
             suppressed: devices.iter().map(|device| device.suppressed).sum(),
+            silent: self.queues.iter().map(HwQueue::finished_in_silence).sum(),
             interrupts: sum(&|cpu| cpu.interrupts),
             notifications: self.cpus.iter().map(|cpu| cpu.notifications).sum(),
             vectors_handled: self.cpus.iter().map(|cpu| cpu.vectors).sum(),
@@ -139,7 +120,7 @@ impl<P: Bus> World<'_, P> {
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         self.tasks.iter().filter_map(Task::thread).for_each(|thread| tally.merge(&thread.tally));
-        self.queues.iter().for_each(|queue| tally.merge(&queue.drain.tally));
+        self.drains.iter().for_each(|drain| tally.merge(&drain.tally));
         tally
     }
 
@@ -160,7 +141,7 @@ impl<P: Bus> World<'_, P> {
     /// A histogram of all drains.
     fn merged(&self, of: fn(&Cycles) -> &Histogram) -> Histogram {
         let mut merged = Histogram::default();
-        self.queues.iter().for_each(|queue| merged.merge(of(&queue.drain.cycles)));
+        self.drains.iter().for_each(|drain| merged.merge(of(&drain.cycles)));
         merged
     }
 

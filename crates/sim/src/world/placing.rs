@@ -5,13 +5,6 @@ use completion::{Placer, WINDOW};
 use super::*;
 use crate::Host;
 
-/// The placer, and what had been counted when the window began.
-#[derive(Debug)]
-pub(super) struct Placing {
-    placer: Placer,
-    before: (u64, u64),
-}
-
 impl<P: Bus> World<'_, P> {
     /// A mode has been asked for: whether it may be left to other CPUs is asked from now on, or no longer.
     pub(super) fn set_placer(&mut self) {

@@ -1,16 +1,13 @@
-//! A controller that is one of several paths: what its keeper does for the threads that send by it. The same as the engine's
-//! housekeeping does, in virtual time.
+//! What a keeper knows of a controller that is one of several paths.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use driver::multipath::{Link, Standing};
-use driver::{AdminReply, Events, Inventory, Reading, ResetCause};
+use driver::{AdminReply, Events, Inventory, Reading};
 use nvme::log::ana::AnaLog;
 use nvme::log::lid;
-
-use super::tasks::Task;
-use super::*;
-use driver::{AdminCommand, Purpose};
+use units::Nanos;
 
 /// What a keeper knows of its path.
 #[derive(Debug)]
@@ -19,11 +16,11 @@ pub(super) struct Seat {
     pub(super) events: Events,
     /// The namespace's ANA group.
     group: u32,
-    keep_alive: Nanos,
+    pub(super) keep_alive: Nanos,
     /// When the next Keep Alive is due.
-    keep_alive_at: Nanos,
+    pub(super) keep_alive_at: Nanos,
     /// The controller is cut off from the host's memory, as by an IOMMU.
-    cut: Rc<Cell<bool>>,
+    pub(super) cut: Rc<Cell<bool>>,
 }
 
 impl Seat {
@@ -36,7 +33,7 @@ impl Seat {
         seat
     }
 
-    fn up(&mut self, inventory: &Inventory, now: Nanos) {
+    pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
         self.events = Events::new(inventory);
         self.keep_alive = inventory.keep_alive;
         if self.keep_alive > Nanos::ZERO {
@@ -57,118 +54,5 @@ impl Seat {
         {
             self.standing.ana = ana;
         }
-    }
-}
-
-impl<P: Bus> World<'_, P> {
-    fn seat(&mut self, n: usize) -> Option<&mut Seat> {
-        self.devices[n].keeper.seat.as_mut()
-    }
-
-    /// The ANA log page is to be read: a status told of a change.
-    pub(super) fn read_ana(&mut self, n: usize) -> Result<(), SimError> {
-        if let Some(seat) = self.seat(n) {
-            seat.events.read(Reading::Log(lid::ANA));
-        }
-        self.keep(n)
-    }
-
-    /// A thread wants the controller to be reset.
-    pub(super) fn reset(&mut self, n: usize) -> Result<(), SimError> {
-        if let Some((recovery, _)) = &mut self.devices[n].keeper.recovery {
-            recovery.reset();
-        }
-        self.keep(n)
-    }
-
-    /// A reset begins: nothing more is sent this way. A controller that has left something unanswered may not answer the reset
-    /// either: it counts as lost until it has.
-    pub(super) fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
-        seat.keep_alive_at = Nanos::MAX;
-        if cause.is_silence() {
-            return self.path_lost(n);
-        }
-        self.set_link(n, Link::Resetting);
-        Ok(())
-    }
-
-    /// The controller does not answer: it is kept away from the host's memory, so that all requests can be given back.
-    pub(super) fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
-        seat.cut.set(true);
-        self.give_back(n)?;
-        self.set_link(n, Link::Lost);
-        Ok(())
-    }
-
-    /// The controller has stopped: nothing that was sent to it will be carried out any more.
-    pub(super) fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
-        let Some(seat) = self.seat(n) else { return Ok(()) };
-        seat.events.forget();
-        seat.cut.set(false);
-        self.give_back(n)?;
-        self.set_link(n, Link::Connecting);
-        Ok(())
-    }
-
-    /// The controller works again.
-    pub(super) fn path_up(&mut self, n: usize, inventory: &Inventory) {
-        let now = self.now;
-        let Some(seat) = self.seat(n) else { return };
-        seat.up(inventory, now);
-        self.set_link(n, Link::Live);
-    }
-
-    /// Every command that is in flight ends.
-    fn give_back(&mut self, n: usize) -> Result<(), SimError> {
-        let Attached { keeper, queues, .. } = &mut self.devices[n];
-        for pair in self.queues[queues.clone()].iter().map(|queue| &queue.pair) {
-            keeper.taken_back.extend(pair.abandon().iter().map(|command| (command.token, driver::Buffers::Returned)));
-        }
-        self.return_commands(n)
-    }
-
-    fn set_link(&mut self, n: usize, link: Link) {
-        if let Some(seat) = self.seat(n) {
-            seat.standing = seat.standing.with_link(link);
-        }
-        self.tell_of_path(n);
-    }
-
-    /// Every thread that sends by the path is told how it stands.
-    pub(super) fn tell_of_path(&mut self, n: usize) {
-        let Some(standing) = self.seat(n).map(|seat| seat.standing) else { return };
-        for task in 0..self.plan.threads.len() {
-            if !self.targets[task].contains(&n) {
-                continue;
-            }
-            if let Some(thread) = self.tasks.get_mut(task).and_then(Task::thread_mut) {
-                thread.tell(n, standing);
-            }
-            self.poke(task);
-        }
-    }
-
-    /// While the controller is in use: requests for events, log pages, Keep Alive. When to come again.
-    pub(super) fn look_after_path(&mut self, n: usize) -> Nanos {
-        let now = self.now;
-        let Attached { keeper, bells, .. } = &mut self.devices[n];
-        let Some(mut seat) = keeper.seat.take() else { return Nanos::MAX };
-        if !keeper.is_busy() {
-            while let Some((command, purpose)) = seat.events.next_command() {
-                if !keeper.post(command, purpose, now, bells) {
-                    seat.events.not_posted(purpose);
-                    break;
-                }
-            }
-            if now >= seat.keep_alive_at {
-                keeper.post(AdminCommand { sqe: nvme::admin::keep_alive(), page: false }, Purpose::KeepAlive, now, bells);
-                seat.keep_alive_at = now + Nanos(seat.keep_alive.0 / 4);
-            }
-        }
-        let until = seat.keep_alive_at;
-        keeper.seat = Some(seat);
-        until
     }
 }

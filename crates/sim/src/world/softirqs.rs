@@ -4,7 +4,7 @@ use completion::Cause;
 
 use super::*;
 use crate::host::Progress;
-use crate::host::drain::{self, Drained};
+use crate::host::draining::{self, Drained};
 use crate::softirq::Poll;
 use completion::Plan;
 
@@ -21,19 +21,19 @@ impl<P: Bus> World<'_, P> {
     /// A queue's notification has come: its policy says how much to take, and the softirq is raised. If its poller is in
     /// the middle of something, it finds out by itself.
     pub(super) fn schedule_poller(&mut self, cpu: usize, queue: usize) {
-        if !self.queues[queue].drain.is_at_rest() {
+        if !self.drains[queue].is_at_rest() {
             return;
         }
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else { return };
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Look { .. }) {
             return;
         }
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = draining::step(&mut self.ground(cpu), queue);
         let now = self.now;
         match drained {
             Drained::Look(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
             // Its policy goes to sleep again, which takes steps, too.
-            Drained::Busy(_) | Drained::Over => self.cpus[cpu].pollers.schedule(n, 0, now),
+            Drained::Busy(_) | Drained::Over(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
 
@@ -100,11 +100,11 @@ impl<P: Bus> World<'_, P> {
         };
         this.pollers.at = Poll::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
-        if planned == (Plan::Look { budget: 0 }) || !self.queues[queue].drain.is_at_rest() {
+        if planned == (Plan::Look { budget: 0 }) || !self.drains[queue].is_at_rest() {
             self.cpus[cpu].pollers.round.took(0);
             return Polled::Busy(Nanos::ZERO);
         }
-        let (found, cost) = drain::look(&mut self.ground(cpu), queue, turn.budget);
+        let (found, cost) = draining::look(&mut self.ground(cpu), queue, turn.budget);
         self.cpus[cpu].pollers.round.took(found);
         Polled::Busy(cost)
     }
@@ -112,12 +112,12 @@ impl<P: Bus> World<'_, P> {
     /// The rest of a queue's turn: what it has taken goes to its owners; then it stays scheduled, or is armed.
     fn poll_queue(&mut self, cpu: usize, n: usize) -> Nanos {
         let queue = self.cpus[cpu].pollers.queues[n];
-        let drained = drain::step(&mut self.ground(cpu), queue);
+        let drained = draining::step(&mut self.ground(cpu), queue);
         let pollers = &mut self.cpus[cpu].pollers;
         match drained {
             Drained::Busy(cost) => return cost,
             Drained::Look(budget) => pollers.plans[n] = Plan::Look { budget },
-            Drained::Over => pollers.plans[n] = Plan::Rest,
+            Drained::Over(_) => pollers.plans[n] = Plan::Rest,
         }
         pollers.at = Poll::Turn;
         Nanos::ZERO

@@ -3,101 +3,16 @@
 use completion::Cause;
 use driver::Completed;
 
+use super::task::{Body, State, Task};
 use super::*;
 use crate::cpu::Level;
-use crate::host::drain::{self, Drained};
+use crate::host::draining::{self, Drained};
 use crate::host::lane::thread_of;
-use crate::host::thread::Thread;
 use crate::host::{Ground, Progress};
 use crate::irq::Irq;
-use crate::sched::Share;
-
-/// A thread as the scheduler sees it.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub(super) cpu: usize,
-    pub(super) share: Share,
-    /// CPU time that it has had.
-    pub(super) runtime: Nanos,
-    /// Preempted: what is left of its step.
-    pub(super) left: Option<Nanos>,
-    pub(super) state: State,
-    pub(super) body: Body,
-    /// It looks at its queues until then; and its CPU time when it began.
-    spin: Option<(Nanos, Nanos)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Its stage has not begun.
-    Unborn,
-    /// Runs, or is ready to.
-    Ready,
-    /// Off the CPU, until this instant at the latest.
-    Blocked(Nanos),
-    Finished,
-}
-
-/// What a thread does.
-#[derive(Debug)]
-pub(super) enum Body {
-    /// A job's.
-    Job(Box<Thread>),
-    /// A vector's: takes the entries of its queues, in order.
-    Vector {
-        queues: Vec<usize>,
-        n: usize,
-        /// Notified since it began.
-        again: bool,
-    },
-    /// Does what the softirq has left over.
-    Ksoftirqd,
-    /// Computes for ever.
-    Hog,
-}
 
 /// How long a hog computes at a stretch.
 const HOG: Nanos = Nanos::from_secs(1);
-
-impl Task {
-    pub(super) fn new(cpu: usize, body: Body, state: State) -> Task {
-        let share = Share { vruntime: Nanos::ZERO, first: matches!(body, Body::Vector { .. }) };
-        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None }
-    }
-
-    pub(super) fn thread(&self) -> Option<&Thread> {
-        match &self.body {
-            Body::Job(thread) => Some(thread),
-            _ => None,
-        }
-    }
-
-    pub(super) fn thread_mut(&mut self) -> Option<&mut Thread> {
-        match &mut self.body {
-            Body::Job(thread) => Some(thread),
-            _ => None,
-        }
-    }
-
-    /// A sleeping thread is to wake: until when it meant to sleep. `None`: it does not sleep.
-    pub(super) fn wakes(&mut self) -> Option<Nanos> {
-        let State::Blocked(until) = self.state else { return None };
-        self.state = State::Ready;
-        Some(until)
-    }
-
-    /// Whether it sleeps, and its timer has a reason to wake it.
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
-        matches!(self.state, State::Blocked(until) if until <= now)
-    }
-
-    /// Its vector has been notified.
-    pub(super) fn notified(&mut self) {
-        if let Body::Vector { again, .. } = &mut self.body {
-            *again = true;
-        }
-    }
-}
 
 impl<P: Bus> World<'_, P> {
     /// The thread that does a CPU's left-over softirqs.
@@ -165,6 +80,7 @@ impl<P: Bus> World<'_, P> {
                     costs,
                     lines: &mut self.lines,
                     queues: &mut self.queues,
+                    drains: &mut self.drains,
                     owners: &self.owners,
                     cpu_wanted,
                     out: &mut self.effects,
@@ -183,24 +99,26 @@ impl<P: Bus> World<'_, P> {
 
     /// A step of a vector's thread.
     fn vector_thread_step(&mut self, cpu: usize, task: TaskId) -> Progress {
-        let Body::Vector { queues, n, again } = &mut self.tasks[task].body else { return Progress::Finished };
+        let Body::Vector { queues, n, until, again } = &mut self.tasks[task].body else { return Progress::Finished };
         let Some(&queue) = queues.get(*n) else {
             *n = 0;
-            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(Nanos::MAX) };
+            let until = std::mem::replace(until, Nanos::MAX);
+            return if std::mem::take(again) { Progress::Busy(Nanos::ZERO) } else { Progress::Block(until) };
         };
-        if *n == 0 && self.queues[queue].drain.is_at_rest() {
+        if *n == 0 && self.drains[queue].is_at_rest() {
             *again = false;
         }
         let mut ground = self.ground(cpu);
-        let drained = match drain::step(&mut ground, queue) {
-            Drained::Look(budget) => Drained::Busy(drain::look(&mut ground, queue, budget).1),
+        let drained = match draining::step(&mut ground, queue) {
+            Drained::Look(budget) => Drained::Busy(draining::look(&mut ground, queue, budget).1),
             other => other,
         };
         match drained {
             Drained::Busy(cost) => Progress::Busy(cost),
-            Drained::Look(_) | Drained::Over => {
-                if let Body::Vector { n, .. } = &mut self.tasks[task].body {
-                    *n += 1;
+            Drained::Look(_) => Progress::Busy(Nanos::ZERO),
+            Drained::Over(naps_until) => {
+                if let Body::Vector { n, until, .. } = &mut self.tasks[task].body {
+                    (*n, *until) = (*n + 1, naps_until.min(*until));
                 }
                 Progress::Busy(Nanos::ZERO)
             }
@@ -237,7 +155,7 @@ impl<P: Bus> World<'_, P> {
     /// A controller may have posted entries: whoever spins on its queues sees them.
     pub(super) fn end_spins(&mut self, device: usize) {
         for queue in self.devices[device].queues.clone() {
-            if self.queues[queue].spinners.is_empty() || !self.queues[queue].pair.pending() {
+            if self.queues[queue].spinners.is_empty() || !self.queues[queue].pending() {
                 continue;
             }
             for n in 0..self.queues[queue].spinners.len() {
@@ -379,13 +297,5 @@ impl<P: Bus> World<'_, P> {
                 self.poke(task);
             }
         }
-    }
-}
-
-impl Task {
-    /// Whether its next step is nobody else's business, so that it may be taken before the time of the last one has
-    /// passed.
-    fn goes_on_privately(&self) -> bool {
-        self.thread().is_some_and(Thread::is_private)
     }
 }

@@ -8,6 +8,7 @@ use crate::*;
 mod faults;
 mod figures;
 mod laws;
+mod masks;
 mod paths;
 mod urgent;
 

@@ -1,19 +1,8 @@
 //! What happens when: counts, taken at even distances.
 
-use units::Nanos;
-use workload::Histogram;
-
-use super::tasks::Body;
+use super::task::Body;
 use super::*;
 use crate::Tick;
-
-/// The ticks that are over, and what had been counted by the end of the last.
-#[derive(Debug, Default)]
-pub(super) struct Ticks {
-    pub(super) over: Vec<Tick>,
-    before: Tick,
-    latency: Histogram,
-}
 
 impl<P: Bus> World<'_, P> {
     /// The next tick's end, if anybody wants to know.

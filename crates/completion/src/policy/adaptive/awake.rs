@@ -5,11 +5,9 @@
 
 use units::Nanos;
 
-use super::{Adaptive, Wait};
-use crate::Seen;
-
-/// A thread that naps or sleeps in less than one of so many waits stays awake.
-pub(super) const AWAKE: u32 = 64;
+use super::step::Wait;
+use super::{AWAKE, Adaptive};
+use crate::{Route, Seen};
 
 /// As far as it is remembered, in waits.
 pub(super) const AWAKE_MEMORY: u32 = 8 * AWAKE;
@@ -27,9 +25,15 @@ impl Adaptive {
         self.awake = if stayed { (self.awake + 1).min(AWAKE_MEMORY) } else { self.awake.saturating_sub(AWAKE) };
     }
 
+    /// A thread that stays awake finds what it sends without being told.
+    #[inline]
+    pub(crate) fn route(&self) -> Route {
+        if self.awake >= AWAKE { Route::Poll } else { Route::Notify }
+    }
+
     /// Whether what the next look takes says anything new. Of a thread that stays awake its waits are all alike.
     #[inline]
-    pub(in crate::policy) fn wants_done(&self) -> bool {
+    pub(crate) fn wants_done(&self) -> bool {
         let alike = self.awake >= AWAKE && !self.checks && self.wait.is_none_or(|wait| wait.in_vain == 0);
         !alike || self.decisions.waits.is_multiple_of(LEARNT_AWAKE)
     }

@@ -67,6 +67,6 @@ impl Timers {
     /// A nap of this length was so late. Rather too early than too late: it falls slowly.
     pub(super) fn was(&mut self, length: Nanos, late: Nanos) {
         let known = if self.is_short(length) { &mut self.short } else { &mut self.long };
-        *known = if late >= *known { super::track(*known, late) } else { *known - Nanos((*known - late).0 / 128) };
+        *known = if late >= *known { super::step::track(*known, late) } else { *known - Nanos((*known - late).0 / 128) };
     }
 }

@@ -5,7 +5,7 @@
 
 use units::Nanos;
 
-use crate::policy::WEIGHT;
+use crate::policy::work::WEIGHT;
 
 /// Powers of two of commands in flight that are told apart.
 const BUCKETS: usize = 10;

@@ -78,7 +78,7 @@ fn a_wait_that_has_passed_is_caught() {
 
 #[test]
 fn sleeping_on_a_pending_entry_is_caught() {
-    let deaf = |_, seen: &Seen, plan| if seen.pending { Plan::Sleep { until: Nanos::MAX } } else { plan };
+    let deaf = |_, seen: &Seen, plan| if seen.pending { Plan::sleep(Nanos::MAX) } else { plan };
     caught(laws::looks_when_it_should, "pending", deaf);
     caught_in_the_world(Mode::IRQ_POLL, "round and round", deaf);
 }
@@ -103,7 +103,7 @@ fn leaving_a_queue_unarmed_is_caught() {
 #[test]
 fn a_poller_that_completes_after_its_whole_weight_is_caught() {
     let hasty = |_, seen: &Seen, plan| match plan {
-        Plan::Look { .. } if seen.budget_used_up => Plan::Sleep { until: Nanos::MAX },
+        Plan::Look { .. } if seen.budget_used_up => Plan::sleep(Nanos::MAX),
         _ => plan,
     };
     let stubborn = |_, seen: &Seen, plan| match plan {

@@ -138,7 +138,7 @@ impl<D: Decides> World<D> {
             }
             Plan::Sleep { .. } if self.pending > 0 => next.pending = true,
             Plan::Sleep { .. } if std::mem::take(&mut self.disturbed) => next.woke = woke(Cause::Other),
-            Plan::Sleep { until } => {
+            Plan::Sleep { until, .. } => {
                 self.until(until.min(soonest))?;
                 next.woke = woke(if soonest <= until { Cause::Notification } else { Cause::Timer });
             }

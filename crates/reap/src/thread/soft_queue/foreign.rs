@@ -46,7 +46,7 @@ impl SoftQueue {
     /// For a foreign loop: when to call [`crate::Queue::turn`] at the latest even though the file descriptor is quiet.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         match self.looker.borrow().plan {
-            Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until } => Some(until).filter(|&u| u != Nanos::MAX),
+            Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } => Some(until).filter(|&u| u != Nanos::MAX),
             Plan::Look { .. } | Plan::Rest => None,
         }
     }

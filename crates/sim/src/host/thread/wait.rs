@@ -1,24 +1,25 @@
 //! How a thread waits: it spins, naps, sleeps, and comes back.
 
-use completion::{Cause, Plan, QueueSet, Woke};
+use completion::{Cause, Plan, QueueSet, Step, Woke, fall_asleep};
 use units::Nanos;
 
-use super::super::lane::Bound;
-use super::{At, Context, Ground, Progress, Thread};
-use crate::{Host, arming};
+use super::super::ground::{Context, Ground, Progress};
+use super::super::lane::Drowsy;
+use super::{At, Thread};
+use crate::Host;
 
 impl Thread {
     /// Spins until the goal's instant at the latest.
     pub(super) fn spin_until(&mut self, until: Nanos) {
         let until = until.min(self.deadline());
         for lane in &mut self.lanes {
-            lane.plan = Plan::Spin { until };
+            lane.waiter.plan = Plan::Spin { until };
         }
     }
 
     #[inline(never)]
     pub(super) fn spin(&mut self, g: &Ground, cost: Nanos) -> Progress {
-        let until = self.lanes.iter().find_map(|lane| match lane.plan {
+        let until = self.lanes.iter().find_map(|lane| match lane.waiter.plan {
             Plan::Spin { until } => Some(until),
             _ => None,
         });
@@ -32,7 +33,9 @@ impl Thread {
     #[inline(never)]
     pub(super) fn spun(&mut self, g: &Ground) -> Progress {
         for lane in &mut self.lanes {
-            lane.seen.pending = g.queues[lane.queue].pair.pending();
+            if g.queues[lane.queue].pending() {
+                lane.waiter.found_something();
+            }
             // It looked all the while; what it finds now was posted just now.
             lane.slept = false;
         }
@@ -45,28 +48,28 @@ impl Thread {
         self.at = At::Sleep { step: step + 1, until };
         let library = &g.costs.library;
         let queues = &*g.queues;
-        let bound = self.lanes.iter_mut().map(|lane| {
-            let queue = &queues[lane.queue];
-            Bound { lane, queue }
+        let drowsy = self.lanes.iter_mut().map(|lane| {
+            let (waiter, bound) = lane.bind(&queues[lane.queue]);
+            Drowsy(waiter, bound)
         });
-        match arming::step(g.habits, step, bound) {
-            arming::Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
-            arming::Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
-            arming::Step::Found(looked) => {
+        match fall_asleep(g.habits, step, drowsy) {
+            Step::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
+            Step::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
+            Step::Found(looked) => {
                 self.at = At::Decide;
                 Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(g))
             }
-            arming::Step::Block if self.leaving => {
+            Step::Block if self.leaving => {
                 self.leave_all(g);
                 self.at = At::Away;
                 self.tally.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
-            arming::Step::Block => {
+            Step::Block => {
                 self.at = At::Blocking { until };
                 if g.context == Context::Waiter {
-                    let armed = self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Sleep { .. }));
-                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.plan, Plan::Nap { .. })));
+                    let armed = self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Sleep { .. }));
+                    self.tally.naps += u64::from(!armed && self.lanes.iter().any(|lane| matches!(lane.waiter.plan, Plan::Nap { .. })));
                     self.tally.sleeps += u64::from(armed);
                 }
                 let timer = if until < Nanos::MAX { g.costs.thread.timer } else { Nanos::ZERO };
@@ -96,9 +99,13 @@ impl Thread {
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             lane.slept = true;
             let queue = &g.queues[lane.queue];
-            lane.inherit(queue);
-            let own = if called.contains(n) { Woke { cause: Cause::Notification, late: Nanos::ZERO } } else { Woke { cause, late } };
-            lane.seen.woke = (lane.in_flight(queue) > 0).then_some(own);
+            let own = if called.contains(n) { Woke::NOTIFIED } else { Woke { cause, late } };
+            let in_flight = lane.in_flight(queue);
+            let (waiter, bound) = lane.bind(queue);
+            waiter.wakes(&bound);
+            if in_flight > 0 {
+                waiter.woken(own);
+            }
         }
         let cost = self.mask_all(g);
         self.poked = false;
@@ -112,12 +119,12 @@ impl Thread {
         let mut called = QueueSet::EMPTY;
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             let queue = &g.queues[lane.queue];
-            lane.seen.messages = if lane.is_signalled(queue) { queue.signals } else { 0 };
-            if lane.seen.messages > 0 {
+            lane.waiter.seen.messages = if lane.is_signalled(queue) { queue.signals() } else { 0 };
+            if lane.waiter.seen.messages > 0 {
                 called.insert(n);
             }
         }
-        called.iter().for_each(|n| g.queues[self.lanes[n].queue].signals = 0);
+        called.iter().for_each(|n| g.queues[self.lanes[n].queue].take_signals());
         called
     }
 
@@ -133,7 +140,14 @@ impl Thread {
         if g.context != Context::Waiter {
             return Nanos::ZERO;
         }
-        let masked = self.lanes.iter_mut().map(|lane| lane.mask_or_keep(&g.queues[lane.queue])).filter(|&masked| masked).count();
-        Nanos(g.costs.library.mask.0 * masked as u64)
+        let mut masked = 0;
+        for lane in &mut self.lanes {
+            let queue = &g.queues[lane.queue];
+            let in_flight = lane.in_flight(queue);
+            let (waiter, mut bound) = lane.bind(queue);
+            waiter.mask_or_keep(in_flight, &mut bound);
+            masked += bound.masked;
+        }
+        Nanos(g.costs.library.mask.0 * masked)
     }
 }

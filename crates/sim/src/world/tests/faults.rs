@@ -227,7 +227,7 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
     }
 }
 
-fn whatever_goes_wrong(cases: u32, scenarios: impl Strategy<Value = Scenario>) {
+pub(super) fn whatever_goes_wrong(cases: u32, scenarios: impl Strategy<Value = Scenario>) {
     let mut runner = TestRunner::new(Runs { failure_persistence: None, max_shrink_iters: 200, ..Runs::with_cases(cases) });
     let faults = prop::collection::vec(any_faults(), 2);
     runner.run(&(scenarios, faults, any::<bool>()), |(scenario, faults, writes)| ends_once(scenario, &faults, writes)).unwrap();

@@ -9,7 +9,7 @@ use workload::{Amount, ErrorCode};
 
 use super::laws::judged;
 use super::*;
-use crate::arming::{Habits, LAWFUL};
+use crate::habits::{Habits, LAWFUL};
 
 /// Sends writes elsewhere although the lost controller may still carry them out.
 const DOES_NOT_WAIT: Habits = Habits { holds_writes: false, ..LAWFUL };

@@ -4,7 +4,7 @@ use completion::{Decisions, LatencySlack};
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
-use crate::arming::{Habits, LAWFUL};
+use crate::habits::{Habits, LAWFUL};
 
 /// Keeps from the policies that somebody waits.
 const KEEPS_IT_TO_ITSELF: Habits = Habits { tells_urgent: false, ..LAWFUL };

@@ -37,7 +37,7 @@ fn it_spins_for_what_is_due_sooner_than_a_sleep_is_worth_and_sleeps_for_the_rest
         policy.next(LATER, &waiting(1))
     };
     assert!(matches!(plan(1_000), Plan::Spin { until } if until <= LATER + Nanos(3_500)));
-    assert_eq!(plan(80_000), Plan::Sleep { until: Nanos::MAX });
+    assert_eq!(plan(80_000), Plan::sleep(Nanos::MAX));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn it_is_told_of_nothing_where_it_wakes_for_the_caller_no_later_than_a_sleeper()
         policy.next(LATER, &Seen { goes_on_at: Some(LATER + Nanos(goes_on)), urgent_waiting, ..waiting(1) })
     };
     assert_eq!(plan(10_300, 0), Plan::Nap { until: LATER + Nanos(10_300) });
-    assert_eq!([plan(10_900, 0), plan(10_300, 1)], [Plan::Sleep { until: Nanos::MAX }; 2]);
+    assert_eq!([plan(10_900, 0), plan(10_300, 1)], [Plan::sleep(Nanos::MAX); 2]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn it_gives_way_when_the_cpu_is_wanted() {
 fn a_message_that_was_lost_once_puts_a_deadline_on_every_sleep() {
     let mut policy = taught(LatencySlack::default(), 80_000);
     submit(&mut policy, LATER, 1, 1);
-    assert_eq!(policy.next(LATER, &waiting(1)), Plan::Sleep { until: Nanos::MAX });
+    assert_eq!(policy.next(LATER, &waiting(1)), Plan::sleep(Nanos::MAX));
     // Somebody else has it look, a second later, and there it is.
     let found = LATER + Nanos::from_secs(1);
     let woke = Some(Woke { cause: Cause::Other, late: Nanos::ZERO });
@@ -186,7 +186,7 @@ fn a_message_that_was_lost_once_puts_a_deadline_on_every_sleep() {
     policy.next(found, &Seen { found: 1, ..waiting(0) });
     assert_eq!(policy.decisions.missed_notifications, 1);
     submit(&mut policy, found, 1, 1);
-    let Plan::Sleep { until } = policy.next(found, &waiting(1)) else { panic!("does not sleep") };
+    let Plan::Sleep { until, .. } = policy.next(found, &waiting(1)) else { panic!("does not sleep") };
     assert!(until < found + Nanos::from_millis(10), "{until}");
 }
 

@@ -1,0 +1,59 @@
+//! How a thread goes to sleep over all its queues: arm all, look at all, block. The one place for that order, which the engine
+//! walks on threads and the simulator in virtual time.
+//!
+//! ```text
+//!   each queue   takes the look role if it sleeps, hands it on if not      Waiter::register
+//!   Arm          each queue that sleeps on a masked notification           Waiter::arm
+//!   Look         at the same queues: something there ends it               Waiter::look_once_more
+//!   Block        until a notification, a bell, or the plan's instant
+//!   each queue   is told why it woke, and masks                            Waiter::wakes, Waiter::mask_or_keep
+//! ```
+//!
+//! Between two steps anybody may come: an executor in virtual time lets each step take its time.
+
+use crate::{Habits, SleepStep};
+
+/// A queue whose thread goes to sleep.
+pub trait Sleeper {
+    /// Allows its notification, if it sleeps on one that is masked. Whether it did.
+    fn arm(&mut self) -> bool;
+
+    /// Looks once more, and remembers for its policy what was seen. `None`: nothing can have been missed.
+    fn look(&mut self) -> Option<bool>;
+}
+
+/// What a step of going to sleep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// So many notifications were allowed.
+    Armed(u64),
+    /// So many queues were looked at, and all were empty.
+    Empty(u64),
+    /// So many were looked at, and one was not: back to work, masked again.
+    Found(u64),
+    /// Nothing is left to do but to block.
+    Block,
+}
+
+/// Step `n` of going to sleep on these queues.
+#[inline]
+pub fn fall_asleep<Q: Sleeper>(habits: &impl Habits, n: usize, queues: impl Iterator<Item = Q>) -> Step {
+    match habits.sleep().get(n) {
+        Some(SleepStep::Arm) => Step::Armed(queues.map(|mut queue| u64::from(queue.arm())).sum()),
+        Some(SleepStep::Look) => {
+            let (mut looked, mut found) = (0, false);
+            for seen in queues.filter_map(|mut queue| queue.look()) {
+                looked += 1;
+                found |= seen;
+            }
+            if found { Step::Found(looked) } else { Step::Empty(looked) }
+        }
+        Some(SleepStep::Block) | None => Step::Block,
+    }
+}
+
+/// The step that blocks, for a thread whose queues have nothing to arm.
+#[inline]
+pub fn last_step(habits: &impl Habits) -> usize {
+    habits.sleep().len().saturating_sub(1)
+}

@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+use super::*;
+use crate::{Cause, Mode, SLEEP, SleepStep, Sleeper, Step, fall_asleep};
+
+mod world;
+
+use world::{Bound, Shared};
+
+/// Habits as data, so that a twin differs in one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Twin {
+    sleep: &'static [SleepStep],
+    looks_after_switch: bool,
+    knows_its_mask: bool,
+    hands_on: bool,
+    naps_in_silence: bool,
+    tells_owner: bool,
+}
+
+const LAWFUL: Twin =
+    Twin { sleep: SLEEP, looks_after_switch: true, knows_its_mask: true, hands_on: true, naps_in_silence: true, tells_owner: true };
+
+impl Habits for Twin {
+    fn sleep(&self) -> &'static [SleepStep] {
+        self.sleep
+    }
+    fn looks_after_switch(&self) -> bool {
+        self.looks_after_switch
+    }
+    fn knows_its_mask(&self) -> bool {
+        self.knows_its_mask
+    }
+    fn hands_on(&self) -> bool {
+        self.hands_on
+    }
+    fn naps_in_silence(&self) -> bool {
+        self.naps_in_silence
+    }
+    fn tells_owner(&self) -> bool {
+        self.tells_owner
+    }
+}
+
+/// Runs a law over random cases. The lawful meet new ones in each run; the twins the same ones, so that they are caught or not.
+fn holds<S: Strategy>(habits: Twin, cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
+    let config = Config { failure_persistence: None, max_shrink_iters: 200, ..Config::with_cases(3_000) };
+    let mut runner = match habits {
+        LAWFUL => TestRunner::new(config),
+        _ => TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)),
+    };
+    runner.run(&cases, |case| law(case).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
+}
+
+/// With commands out on a lane that cannot notify no plan is to sleep, and each nap ends.
+fn never_sleeps_in_silence(habits: Twin, (mode, script): (Mode, Vec<(u64, u32, Seen)>)) -> Result<(), String> {
+    let mut waiter = Waiter::new(Policy::new(mode), habits);
+    let mut now = Nanos(1);
+    for (pause, silent, seen) in script {
+        now += Nanos(pause);
+        waiter.set_silent(silent);
+        waiter.seen = Seen { in_flight: seen.in_flight.max(silent), ..seen };
+        match waiter.next(now, &mut Bound(&mut Shared::default(), 0)) {
+            plan @ Plan::Sleep { .. } if silent > 0 => return Err(format!("{plan:?} with {silent} out in silence")),
+            plan @ Plan::Nap { until } if silent > 0 && !(now < until && until <= now + Nanos::from_secs(10)) => {
+                return Err(format!("{plan:?} at {now}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn any_script() -> impl Strategy<Value = (Mode, Vec<(u64, u32, Seen)>)> {
+    let seen =
+        (any::<[bool; 5]>(), 0u32..40, 0u32..3, 0u32..30).prop_map(|([used, pending, busy, wanted, leaving], found, urgent, fly)| {
+            let (budget_used_up, lock_busy, cpu_wanted, urgent_waiting, in_flight) = (used, busy, wanted, urgent, fly);
+            Seen { found, budget_used_up, pending, lock_busy, cpu_wanted, leaving, urgent_waiting, in_flight, ..Seen::default() }
+        });
+    let step = (0u64..3_000_000, prop_oneof![Just(0u32), 1u32..9], seen);
+    (prop::sample::select(Mode::ALL.to_vec()), prop::collection::vec(step, 1..40))
+}
+
+#[test]
+fn nobody_sleeps_with_commands_out_in_silence() {
+    holds(LAWFUL, any_script(), |script| never_sleeps_in_silence(LAWFUL, script)).unwrap();
+    let deaf = Twin { naps_in_silence: false, ..LAWFUL };
+    let message = holds(deaf, any_script(), |script| never_sleeps_in_silence(deaf, script)).expect_err("not caught");
+    assert!(message.contains("out in silence"), "{message}");
+}
+
+#[test]
+fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something_was_found() {
+    let mut waiter = Waiter::new(Policy::new(Mode::INTERRUPT), Lawful);
+    waiter.set_silent(3);
+    let mut ask = |now, found| {
+        waiter.seen = Seen { in_flight: 5, found, ..Seen::default() };
+        match waiter.next(Nanos(now), &mut Bound(&mut Shared::default(), 0)) {
+            Plan::Nap { until } => until.0 - now,
+            plan => panic!("{plan:?}"),
+        }
+    };
+    let naps = [ask(1_000, 0), ask(21_000, 0), ask(41_000, 0), ask(100_000, 0), ask(9_000_000, 0), ask(9_000_000, 1)];
+    assert_eq!(naps, [20_000, 20_000, 40_000, 99_000, 1_000_000, 20_000]);
+    waiter.set_silent(0);
+    waiter.seen = Seen { in_flight: 2, ..Seen::default() };
+    assert_eq!(waiter.next(Nanos(10_000_000), &mut Bound(&mut Shared::default(), 0)), Plan::sleep(Nanos::MAX));
+}
+
+#[test]
+fn what_is_kept_armed_is_masked_before_it_may_not_be() {
+    let (mut waiter, mut shared) = (Waiter::new(Policy::new(Mode::ADAPTIVE), Lawful), Shared::default());
+    let mut vector = Bound(&mut shared, 0);
+    waiter.owner = true;
+    waiter.settle(&mut vector);
+    assert!(!vector.0.armed, "awake");
+    waiter.plan = Plan::sleep(Nanos::MAX);
+    assert!(waiter.arm(&mut vector) && waiter.look_once_more(&mut vector) == Some(false) && vector.0.armed);
+    // Alone: the message that has come is the only one there was.
+    waiter.mask_or_keep(1, &mut vector);
+    assert!(vector.0.armed);
+    waiter.plan = Plan::sleep(Nanos::MAX);
+    assert!(!waiter.arm(&mut vector) && waiter.look_once_more(&mut vector).is_none(), "armed since before the last sleep");
+    waiter.mask_or_keep(2, &mut vector);
+    assert!(!vector.0.armed, "others may come meanwhile");
+    assert!(waiter.arm(&mut vector) && vector.0.armed);
+}

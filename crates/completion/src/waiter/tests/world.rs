@@ -1,0 +1,308 @@
+//! Threads that share a queue, step by step, with a device that posts whenever it likes: whoever has something to come is told, looks,
+//! or has somebody look for it.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// The queue as all share it. A message reaches the role's owner, or the only thread there is.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    shared: bool,
+    pub(super) armed: bool,
+    /// Owners of the entries that are posted and not taken.
+    posted: VecDeque<usize>,
+    /// Messages that nobody has read.
+    signals: u32,
+    owner: Option<usize>,
+    others: VecDeque<usize>,
+    /// Somebody holds the queue's lock.
+    held: bool,
+}
+
+/// The queue as one thread meets it.
+pub(super) struct Bound<'a>(pub(super) &'a mut Shared, pub(super) usize);
+
+impl Notification for Bound<'_> {
+    type Thread = usize;
+    fn is_shared(&self) -> bool {
+        self.0.shared
+    }
+    fn is_alone(&self) -> bool {
+        true
+    }
+    fn arm(&mut self) {
+        self.0.armed = true;
+    }
+    fn mask(&mut self) {
+        self.0.armed = false;
+    }
+    fn pending(&mut self) -> bool {
+        // Whoever holds the lock looks once more when it releases it.
+        !self.0.posted.is_empty() && !self.0.held
+    }
+    fn take_role(&mut self) -> bool {
+        let owner = *self.0.owner.get_or_insert(self.1);
+        if owner != self.1 && !self.0.others.contains(&self.1) {
+            self.0.others.push_back(self.1);
+        }
+        owner == self.1
+    }
+    fn has_role(&self) -> bool {
+        self.0.owner == Some(self.1)
+    }
+    fn release_role(&mut self) -> Option<usize> {
+        if self.0.owner != Some(self.1) {
+            self.0.others.retain(|other| *other != self.1);
+            return None;
+        }
+        self.0.owner = self.0.others.pop_front();
+        self.0.owner
+    }
+    fn other_owner(&mut self) -> Option<usize> {
+        self.0.owner.filter(|owner| *owner != self.1)
+    }
+}
+
+struct Drowsy<'a>(&'a mut Waiter<Twin>, Bound<'a>);
+
+impl Sleeper for Drowsy<'_> {
+    fn arm(&mut self) -> bool {
+        self.0.arm(&mut self.1)
+    }
+    fn look(&mut self) -> Option<bool> {
+        self.0.look_once_more(&mut self.1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Decide,
+    /// Holds the lock.
+    Release,
+    Sleep(usize),
+    /// `true`: it wakes by itself.
+    Blocked(bool),
+    Done,
+}
+
+struct Thread {
+    waiter: Waiter<Twin>,
+    at: At,
+    /// Its bell was rung.
+    called: bool,
+    /// What others took for it.
+    inbox: u32,
+    in_flight: u32,
+    /// Batches that follow the first one, each when nothing is in flight: of two and of one in turn.
+    later: u32,
+    switch: Option<Mode>,
+}
+
+/// One to three threads, each with two modes, so many commands to wait for at first, and so many later; and who moves when: a thread,
+/// or the device.
+#[derive(Clone, Debug)]
+struct Case {
+    threads: Vec<(Mode, Option<Mode>, u32, u32)>,
+    moves: Vec<usize>,
+    /// Somebody else wants the CPU.
+    cpu_wanted: bool,
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let mode = || prop::sample::select(vec![Mode::INTERRUPT, Mode::IRQ_POLL, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE, Mode::HYBRID_MEAN]);
+    let thread = (mode(), prop::option::weighted(0.4, mode()), 1u32..5, prop_oneof![Just(0u32), 1u32..20]);
+    let moves = prop::collection::vec(0usize..8, 10..200);
+    (prop::collection::vec(thread, 1..4), moves, any::<bool>()).prop_map(|(threads, moves, cpu_wanted)| Case { threads, moves, cpu_wanted })
+}
+
+struct World {
+    shared: Shared,
+    threads: Vec<Thread>,
+    /// Owners of the commands that the device has not answered.
+    device: VecDeque<usize>,
+    now: Nanos,
+}
+
+impl World {
+    fn new(case: &Case, habits: Twin) -> World {
+        let shared = Shared { shared: case.threads.len() > 1, ..Shared::default() };
+        let thread = |&(mode, switch, in_flight, later): &(Mode, Option<Mode>, u32, u32)| {
+            let seen = Seen { cpu_wanted: case.cpu_wanted, ..Seen::default() };
+            let waiter = Waiter { owner: case.threads.len() == 1, seen, ..Waiter::new(Policy::new(mode), habits) };
+            Thread { waiter, at: At::Decide, called: false, inbox: 0, in_flight, later, switch }
+        };
+        let mut world = World { shared, threads: case.threads.iter().map(thread).collect(), device: VecDeque::new(), now: Nanos(1) };
+        let most = case.threads.iter().map(|thread| thread.2).max().unwrap_or(0);
+        for n in 0..most {
+            world.device.extend((0..case.threads.len()).filter(|&me| n < case.threads[me].2));
+        }
+        for (me, thread) in world.threads.iter_mut().enumerate() {
+            thread.waiter.settle(&mut Bound(&mut world.shared, me));
+        }
+        world
+    }
+
+    /// The device posts the next entry, and sends a message if it may.
+    fn post(&mut self) {
+        let Some(owner) = self.device.pop_front() else { return };
+        self.shared.posted.push_back(owner);
+        self.shared.signals += u32::from(self.shared.armed);
+    }
+
+    fn call(&mut self, whom: Option<usize>) {
+        if let Some(whom) = whom {
+            self.threads[whom].called = true;
+        }
+    }
+
+    fn step(&mut self, me: usize) {
+        self.now += Nanos(1_000);
+        let thread = &mut self.threads[me];
+        let mut bound = Bound(&mut self.shared, me);
+        match thread.at {
+            At::Done => {}
+            At::Decide => self.decide(me),
+            At::Release => {
+                bound.0.held = false;
+                thread.waiter.seen.pending = bound.pending();
+                thread.at = At::Decide;
+            }
+            At::Sleep(step) => {
+                let habits = thread.waiter.habits;
+                thread.at = At::Sleep(step + 1);
+                match fall_asleep(&habits, step, std::iter::once(Drowsy(&mut thread.waiter, bound))) {
+                    Step::Found(_) => self.back(me, None),
+                    Step::Block => thread.at = At::Blocked(!matches!(thread.waiter.plan, Plan::Sleep { .. })),
+                    Step::Armed(_) | Step::Empty(_) => {}
+                }
+            }
+            At::Blocked(by_itself) => {
+                if bound.0.signals > 0 && (thread.waiter.owner || !bound.0.shared) {
+                    bound.0.signals = 0;
+                    self.back(me, Some(Woke::NOTIFIED));
+                } else if std::mem::take(&mut thread.called) {
+                    self.back(me, Some(Woke::OTHER));
+                } else if by_itself {
+                    self.back(me, Some(Woke { cause: Cause::Timer, late: Nanos::ZERO }));
+                }
+            }
+        }
+    }
+
+    fn back(&mut self, me: usize, woke: Option<Woke>) {
+        let thread = &mut self.threads[me];
+        let mut bound = Bound(&mut self.shared, me);
+        if let Some(woke) = woke {
+            thread.waiter.wakes(&bound);
+            thread.waiter.woken(woke);
+        }
+        thread.waiter.mask_or_keep(thread.in_flight, &mut bound);
+        thread.at = At::Decide;
+    }
+
+    fn decide(&mut self, me: usize) {
+        let thread = &mut self.threads[me];
+        let mut bound = Bound(&mut self.shared, me);
+        thread.in_flight -= std::mem::take(&mut thread.inbox);
+        if thread.in_flight == 0 && thread.later > 0 {
+            let commands = 1 + thread.later % 2;
+            (thread.in_flight, thread.later) = (commands, thread.later - 1);
+            self.device.extend((0..commands).map(|_| me));
+        }
+        if thread.in_flight == 0 {
+            thread.at = At::Done;
+            let heir = thread.waiter.leave(&mut bound);
+            return self.call(heir);
+        }
+        if let Some(mode) = thread.switch.take_if(|_| thread.in_flight == 1) {
+            thread.waiter.adopt(Policy::new(mode));
+            thread.waiter.settle(&mut bound);
+        }
+        thread.waiter.seen.in_flight = thread.in_flight;
+        match thread.waiter.next(self.now, &mut bound) {
+            Plan::Look { .. } => self.look(me),
+            Plan::Spin { .. } if bound.pending() => thread.waiter.found_something(),
+            Plan::Spin { .. } => {}
+            Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest => {
+                let heir = thread.waiter.register(&mut bound);
+                thread.at = At::Sleep(0);
+                self.call(heir);
+            }
+        }
+    }
+
+    /// Takes an entry, whosever it is, unless somebody else is at it.
+    fn look(&mut self, me: usize) {
+        let waiter = &mut self.threads[me].waiter;
+        let before = waiter.begin_look();
+        if self.shared.held {
+            (waiter.seen.lock_busy, waiter.seen.pending) = (true, before.met);
+            return;
+        }
+        self.shared.held = true;
+        self.threads[me].at = At::Release;
+        if let Some(owner) = self.shared.posted.pop_front() {
+            self.threads[me].waiter.seen.found = 1;
+            self.threads[owner].inbox += 1;
+            self.threads[owner].called |= owner != me;
+        }
+    }
+
+    /// Whether a thread is awake, called, or wakes by itself.
+    fn moves(&self, me: usize) -> bool {
+        let thread = &self.threads[me];
+        let signalled = self.shared.signals > 0 && (thread.waiter.owner || !self.shared.shared);
+        match thread.at {
+            At::Done => false,
+            At::Blocked(by_itself) => by_itself || thread.called || signalled,
+            _ => true,
+        }
+    }
+}
+
+/// Plays the moves, and then everybody in turn, until all is found.
+fn run(case: &Case, habits: Twin) -> Result<(), String> {
+    let mut world = World::new(case, habits);
+    for &who in &case.moves {
+        if who < world.threads.len() { world.step(who) } else { world.post() }
+    }
+    for n in 0..20_000 {
+        if world.threads.iter().all(|thread| thread.at == At::Done) {
+            return Ok(());
+        }
+        if world.device.is_empty() && !(0..world.threads.len()).any(|me| world.moves(me)) {
+            return Err(format!("standstill with {} entries posted", world.shared.posted.len()));
+        }
+        (0..world.threads.len()).for_each(|me| world.step(me));
+        world.now += Nanos(5_000);
+        // By then whoever goes to sleep does.
+        if n % 8 == 0 {
+            world.post();
+        }
+    }
+    Err("goes round and round".into())
+}
+
+#[test]
+fn everything_is_found_by_whoever_waits() {
+    holds(LAWFUL, any_case(), |case| run(&case, LAWFUL)).unwrap();
+}
+
+#[test]
+fn waiters_with_other_habits_are_caught() {
+    use SleepStep::{Arm, Block, Look};
+    let twins = [
+        Twin { sleep: &[Arm, Block], ..LAWFUL },
+        Twin { sleep: &[Look, Arm, Block], ..LAWFUL },
+        Twin { sleep: &[Look, Block], ..LAWFUL },
+        Twin { looks_after_switch: false, ..LAWFUL },
+        Twin { knows_its_mask: false, ..LAWFUL },
+        Twin { hands_on: false, ..LAWFUL },
+        Twin { tells_owner: false, ..LAWFUL },
+    ];
+    for twin in twins {
+        let message = holds(twin, any_case(), |case| run(&case, twin)).expect_err(&format!("no case finds {twin:?}"));
+        assert!(message.contains("standstill"), "{twin:?}: {message}");
+    }
+}

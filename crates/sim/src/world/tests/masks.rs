@@ -1,0 +1,118 @@
+//! Devices whose vectors cannot be masked: two queue pairs for each hardware queue, one that notifies and one that is looked at.
+
+use super::faults::whatever_goes_wrong;
+use super::laws::{BELIEVES_IT_ARMED, DOES_NOT_ARM, DOES_NOT_LOOK, KEEPS_THE_ROLE, LOOKS_TOO_EARLY, holds};
+use super::*;
+use crate::habits::{Habits, LAWFUL};
+
+/// Sleeps with commands out of which no notification will tell.
+const SLEEPS_IN_SILENCE: Habits = Habits { naps_in_silence: false, ..LAWFUL };
+
+pub(super) fn unmasked(scenario: Scenario) -> Scenario {
+    let devices = scenario.devices.into_iter().map(DeviceSpec::without_masks).collect();
+    Scenario { devices, host: Host::User, ..scenario }
+}
+
+fn run(mode: Mode, job: workload::Job, switches: &[(u64, Mode)], habits: Habits) -> Result<Outcome, SimError> {
+    let switches = switches.iter().map(|&(at, mode)| (Nanos(at), mode)).collect();
+    Scenario { switches, ..unmasked(Scenario::new(mode, Profile::optane(), job)) }.run_with(habits)
+}
+
+#[test]
+fn each_command_goes_where_its_mode_looks_for_it() {
+    for mode in Mode::ALL {
+        let outcome = run(mode, closed_loop(8, 2_000), &[], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        assert_eq!((outcome.completed, outcome.suppressed), (2_000, 0), "{mode}");
+        let silent = match mode {
+            Mode::POLL | Mode::HYBRID_MEAN | Mode::HYBRID_MIN => 2_000,
+            Mode::ADAPTIVE => outcome.silent,
+            _ => 0,
+        };
+        assert_eq!(outcome.silent, silent, "{mode}");
+        if mode.moderation().is_none() {
+            assert_eq!(outcome.messages, 2_000 - silent, "{mode}: every message is sent");
+        }
+    }
+}
+
+/// Where a mode that masks has its commands on the notifying lane, what it does not read costs interrupts all the same.
+#[test]
+fn unread_messages_cost_and_are_counted() {
+    let job = || closed_loop(32, 20_000);
+    let masked = Scenario::new(Mode::SUSPEND, Profile::optane(), job()).run().unwrap();
+    let unread = run(Mode::SUSPEND, job(), &[], LAWFUL).unwrap();
+    assert!(masked.suppressed > 19_000 && masked.hard < unread.hard, "{masked:?}");
+    assert_eq!((unread.messages, unread.suppressed), (20_000, 0));
+    assert!(unread.interrupts > 10_000 && unread.wakeups < 2 * masked.wakeups + 20_000, "{unread:?}");
+    // A thread that naps is not woken by what it does not read.
+    assert!(unread.timer_wakeups > unread.wakeups * 9 / 10, "{} of {}", unread.timer_wakeups, unread.wakeups);
+}
+
+#[test]
+fn adaptive_is_told_of_little_and_looks_for_much() {
+    let fast = unmasked(Scenario::new(Mode::ADAPTIVE, Profile::null(), closed_loop(8, 40_000)));
+    let busy = fast.run().unwrap();
+    assert!(busy.silent > 39_000, "{} of 40,000", busy.silent);
+    let idle = run(Mode::ADAPTIVE, open_loop(1_000, 200), &[], LAWFUL).unwrap();
+    assert!(idle.silent < 20 && idle.messages > 150, "{} of 200, {} messages", idle.silent, idle.messages);
+}
+
+/// All eight are on the polled lane when the mode is one that sleeps, and nothing else is to come.
+#[test]
+fn what_was_sent_in_silence_is_found_after_a_switch_to_a_mode_that_sleeps() {
+    let job = || workload::Job { complete_min: 8, ..closed_loop(8, 8) };
+    for mode in Mode::ALL {
+        let outcome = run(Mode::POLL, job(), &[(4_000, mode)], LAWFUL).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        assert_eq!((outcome.completed, outcome.silent), (8, 8), "{mode}");
+        // At most twice as late, and by a nap.
+        assert!(outcome.elapsed < Nanos::from_micros(60), "{mode}: {}", outcome.elapsed);
+        let sleeps = matches!(mode.to_string().trim_end_matches("+submit-check"), "interrupt" | "irq-poll" | "threaded" | "posted");
+        let twin = run(Mode::POLL, job(), &[(4_000, mode)], SLEEPS_IN_SILENCE);
+        assert!(!sleeps || matches!(twin, Err(SimError::Standstill { in_flight: 1.., .. })), "{mode}: {twin:?}");
+    }
+    // And the other way round: what will be told of need not be.
+    let outcome = run(Mode::INTERRUPT, job(), &[(4_000, Mode::POLL)], LAWFUL).unwrap();
+    assert_eq!((outcome.completed, outcome.silent, outcome.messages), (8, 0, 8));
+}
+
+#[test]
+fn no_command_moves_and_the_old_lane_drains() {
+    let switches = [(300_000, Mode::POLL), (600_000, Mode::IRQ_POLL), (1_200_000, Mode::HYBRID_MIN)];
+    let outcome = run(Mode::INTERRUPT, closed_loop(128, 20_000), &switches, LAWFUL).unwrap();
+    assert_eq!((outcome.completed, outcome.messages + outcome.silent, outcome.suppressed), (20_000, 20_000, 0));
+    assert!(outcome.messages > 500 && outcome.silent > 5_000, "{} {}", outcome.messages, outcome.silent);
+}
+
+#[test]
+fn every_run_and_machine_without_masks_keeps_the_laws() {
+    holds(1_000, LAWFUL, any_scenario().prop_map(unmasked)).unwrap();
+    holds(300, LAWFUL, any_machine().prop_map(unmasked)).unwrap();
+    holds(100, LAWFUL, any_burst().prop_map(unmasked)).unwrap();
+}
+
+#[test]
+fn executors_with_other_habits_are_caught_without_masks() {
+    let caught = |habits, verdict: Result<(), String>| {
+        let message = verdict.expect_err(&format!("no seed finds {habits:?}"));
+        assert!(message.contains("standstill") || message.contains("not done"), "{message}");
+    };
+    // A message that is on its way longer than a look takes comes after the arming.
+    let library = LibraryCosts { look: Nanos(4_000), ..Costs::BARE_METAL.library };
+    let slow = move |scenario: Scenario| unmasked(scenario).with_costs(Costs { library, ..Costs::BARE_METAL });
+    caught(LOOKS_TOO_EARLY, holds(3_000, LOOKS_TOO_EARLY, any_scenario().prop_map(slow)));
+    for habits in [SLEEPS_IN_SILENCE, DOES_NOT_LOOK, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
+        caught(habits, holds(3_000, habits, any_scenario().prop_map(unmasked)));
+    }
+    caught(KEEPS_THE_ROLE, holds(3_000, KEEPS_THE_ROLE, any_machine().prop_map(unmasked)));
+}
+
+#[test]
+fn every_request_ends_once_without_masks_whatever_goes_wrong() {
+    whatever_goes_wrong(300, any_machine().prop_map(unmasked));
+}
+
+#[test]
+fn a_kernel_always_masks() {
+    let kernel = Scenario { host: Host::Kernel, ..unmasked(Scenario::new(Mode::POLL, Profile::null(), closed_loop(4, 10))) };
+    assert!(matches!(kernel.run(), Err(SimError::Unfit(_))));
+}

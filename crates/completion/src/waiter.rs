@@ -51,7 +51,7 @@ pub trait Notification {
     fn other_owner(&mut self) -> Option<Self::Thread>;
 }
 
-/// A nap in place of a sleep lasts as long as the wait so far, from the first of these to the second. So whatever is out is found at
+/// A nap in place of a sleep lasts as long as the wait so far, from the first of these to the second. So beyond the first what is out is found at
 /// most twice as late as if it were looked for all the time, in as many naps as the wait has doublings. The shortest is the timer of
 /// `suspend`; the longest is what NAPI's suspension, and `adaptive` for its gathering, let pass at most.
 const SILENT_NAP: (Nanos, Nanos) = (Nanos::from_micros(20), Nanos::from_millis(1));

@@ -118,8 +118,10 @@ impl Keeper {
         tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<Keeper, OpenError> {
         let admin = Admin::new(&link, options.pool_bytes)?;
-        let wanted = options.hardware_queues.clamp(1, options.software_queues.max(1));
-        let vectors = (0..wanted).map(|n| Some(link.vector_of(n, wanted).0)).collect();
+        let wanted = wanted_queues(options);
+        let notifying = (0..wanted).map(|n| Some(link.vector_of(n, wanted).0));
+        let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
+        let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(seat.as_ref(), &admin, wanted, admin_timeout(options));
         link.arm(Vector(0));
@@ -230,7 +232,7 @@ impl Keeper {
     }
 
     fn queue(&self, id: QueueId) -> Option<&Arc<HwQueue>> {
-        self.queues.iter().find(|queue| queue.lane.id() == id)
+        self.queues.iter().find(|queue| queue.lanes().any(|lane| lane.id() == id))
     }
 
     fn post(&mut self, command: AdminCommand, now: Nanos) {
@@ -291,8 +293,8 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
-            for queue in &self.queues {
-                self.watch.look(queue.lane.pair(), now, &self.recovery_config());
+            for lane in self.queues.iter().flat_map(|queue| queue.lanes()) {
+                self.watch.look(lane.pair(), now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };
             let ask = match self.put_off.take() {
@@ -338,7 +340,9 @@ impl Keeper {
     }
 
     fn may_shut_down(&self) -> bool {
-        self.asks.is_closing() && self.orphans.is_empty() && self.queues.iter().all(|queue| queue.lane.in_flight() == 0)
+        self.asks.is_closing()
+            && self.orphans.is_empty()
+            && self.queues.iter().flat_map(|queue| queue.lanes()).all(|lane| lane.in_flight() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
@@ -363,6 +367,11 @@ impl Keeper {
             _ = tell.send(Err(error));
         }
     }
+}
+
+/// Hardware queues that the device is to have.
+fn wanted_queues(options: &OpenOptions) -> usize {
+    options.hardware_queues.clamp(1, options.software_queues.max(1))
 }
 
 fn admin_timeout(options: &OpenOptions) -> Nanos {

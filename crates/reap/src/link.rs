@@ -125,6 +125,11 @@ impl Link {
         Some(&self.end)
     }
 
+    /// Whether a hardware queue is to have a second lane, which does not notify: where notifications cannot be masked.
+    pub(crate) fn has_two_lanes(&self) -> bool {
+        self.facts.mask == Mask::Unread
+    }
+
     /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
     /// Vector 0 is the admin queue's, and shared only if there is no other.
     pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {

@@ -6,7 +6,7 @@ use blkmq::QueueMap;
 use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use units::Nanos;
 
-use super::{Keeper, Life, Refusal};
+use super::{Keeper, Life, Refusal, wanted_queues};
 use crate::error::OpenError;
 use crate::link::{Lane, MAX_TRANSFER, Rings};
 use crate::namespace::Namespace;
@@ -75,24 +75,42 @@ impl Keeper {
 
     fn make_queues(&mut self) -> Result<(), OpenError> {
         let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
-        let map = QueueMap::new(self.options.software_queues, self.inventory.queues.len()).map_err(|e| options(&e))?;
+        // First each hardware queue's lane that notifies, then, as far as they go, those that are only polled.
+        let count = self.inventory.queues.len().min(self.wanted_queues());
+        let map = QueueMap::new(self.options.software_queues, count).map_err(|e| options(&e))?;
         let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
         let prp = self.link.prp_table().map_err(|_| too_small())?;
-        for (n, (layout, rings)) in self.inventory.queues.iter().zip(&self.rings).enumerate() {
+        let pair = |n: usize| {
+            let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
+            Some(rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small))
+        };
+        let mut queues = Vec::with_capacity(count);
+        for n in 0..count {
             let sharing = map.software_of(n).len();
             if sharing > MOST_SOFT {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
-            let soft = |me| Soft::new(me as u8, layout.sizes.tags, self.options.mode).map(Arc::new);
+            let lane = Lane::new(pair(n).ok_or_else(too_small)??, self.link.vector_of(n, count), self.link.clone(), prp.clone());
+            let polled = pair(count + n).transpose()?.map(|pair| Lane::polled(pair, self.link.clone(), prp.clone()));
+            let parts = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
+            let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);
             let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
             let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let pair = rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small)?;
-            let vector = self.link.vector_of(n, self.inventory.queues.len());
-            let lane = Lane::new(pair, vector, self.link.clone(), prp.clone());
-            let queue = HwQueue::new(lane, softs, self.asks.reporter.clone());
-            self.queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
+            let queue = HwQueue::new(lane, polled, softs, self.asks.reporter.clone());
+            queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
+        }
+        self.queues = queues;
+        let without = self.queues.iter().filter(|queue| queue.polled.is_none()).count();
+        if self.link.has_two_lanes() && without > 0 {
+            self.note(format!(
+                "{without} of {count} hardware queues have no second lane, for want of queue pairs: polling takes interrupts"
+            ));
         }
         Ok(())
+    }
+
+    fn wanted_queues(&self) -> usize {
+        wanted_queues(&self.options)
     }
 
     fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
@@ -113,7 +131,7 @@ impl Keeper {
             firmware: model.firmware.clone(),
             version: self.inventory.version.to_string(),
             hardware_queues: self.queues.len(),
-            depth: self.queues.first().map_or(0, |queue| queue.lane.tags()),
+            depth: self.queues.first().map_or(0, |queue| queue.most()),
             refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
         }
     }

@@ -12,7 +12,7 @@ use crate::request::How;
 impl Keeper {
     /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
     /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
-    pub(super) fn path_resets(&mut self, cause: &ResetCause, held: Vec<Held<'_>>) {
+    pub(super) fn path_resets(&mut self, cause: &ResetCause, held: Vec<(usize, Held<'_>)>) {
         self.keep_alive_at = Nanos::MAX;
         if self.seat.is_none() {
             return;
@@ -27,7 +27,7 @@ impl Keeper {
 
     /// The controller does not answer. It is kept away from the host's memory, so that all requests can be given back at
     /// once; what of them it may still carry out is for those who sent them to consider.
-    pub(super) fn path_lost(&mut self, dead: &Dead, held: Vec<Held<'_>>) {
+    pub(super) fn path_lost(&mut self, dead: &Dead, held: Vec<(usize, Held<'_>)>) {
         tracing::warn!(why = %dead, "a path is lost");
         if self.link.cut_off() {
             self.give_back(held);
@@ -78,7 +78,7 @@ impl Keeper {
     }
 
     /// Requests that are in flight and those that wait for a tag end, and have their buffers back.
-    fn give_back(&mut self, mut held: Vec<Held<'_>>) {
+    fn give_back(&mut self, mut held: Vec<(usize, Held<'_>)>) {
         self.take_back(&mut held);
         drop(held);
         self.return_abandoned(How::Dead);

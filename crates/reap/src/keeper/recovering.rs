@@ -1,11 +1,13 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
+use std::sync::Arc;
+
 use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
 use super::{AGAIN, Keeper, Life};
-use crate::link::Held;
+use crate::link::{Held, Lane};
 use crate::request::{How, Outcome, Token};
 use crate::shared::hw_queue::HwQueue;
 
@@ -23,14 +25,14 @@ impl Keeper {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
-            queue.lane.expired(now, self.options.timeout, &mut expired);
+            queue.lanes().for_each(|lane| lane.expired(now, self.options.timeout, &mut expired));
             if expired.is_empty() {
                 continue;
             }
             // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
             long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
-            announced += queue.lane.try_commit();
-            if queue.lane.hint() {
+            announced += queue.lanes().map(Lane::try_commit).sum::<u32>();
+            if queue.hint() {
                 queue.take_for_owners(&mut self.taken);
             }
         }
@@ -45,26 +47,27 @@ impl Keeper {
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
         let queues = self.queues.clone();
         // None of what follows may find a thread in the middle of a batch.
-        let Some(mut held) = queues.iter().map(|queue| queue.lane.try_exclusive()).collect::<Option<Vec<Held<'_>>>>() else {
+        let Some(mut held) = hold(&queues) else {
             self.put_off = Some(ask);
             return;
         };
         match ask {
             RecoveryAsk::Abort { queue, command, sqe } => {
-                let Some(at) = queues.iter().position(|other| other.lane.id() == queue) else { return };
+                let Some((n, lane)) = held.iter_mut().find(|(_, lane)| lane.id() == queue) else { return };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
-                let begun = held[at].begin_abort(&command);
+                let begun = lane.begin_abort(&command);
                 let posted = begun && self.admin.post(&self.link, AdminCommand { sqe, page: false }, purpose, now);
                 if posted {
                     self.asks.health().aborts += 1;
                 } else {
-                    held[at].end_abort(command.cid);
+                    lane.end_abort(command.cid);
                     if let Life::Live(recovery) = &mut self.life {
                         recovery.abort_ended();
                     }
                 }
+                let n = *n;
                 drop(held);
-                look_again(&queues[at], now);
+                look_again(&queues[n], now);
             }
             RecoveryAsk::Close(cause) => {
                 tracing::warn!(%cause, "resetting the controller");
@@ -73,14 +76,14 @@ impl Keeper {
                 health.last_reset = Some(cause.to_string());
                 drop(health);
                 self.admin.pair.close();
-                held.iter_mut().for_each(Held::close);
+                held.iter_mut().for_each(|(_, lane)| lane.close());
                 self.path_resets(&cause, held);
             }
             RecoveryAsk::Lost(dead) => self.path_lost(&dead, held),
             RecoveryAsk::Abandon(buffers) => self.abandon(buffers, held),
             RecoveryAsk::Admin(command) => self.post(command, now),
             RecoveryAsk::Restored(inventory) => {
-                held.iter_mut().for_each(Held::reopen);
+                held.iter_mut().for_each(|(_, lane)| lane.reopen());
                 drop(held);
                 self.restore(*inventory, now);
             }
@@ -100,7 +103,7 @@ impl Keeper {
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
-            match hardware.lane.try_exclusive() {
+            match hardware.lanes().find(|lane| lane.id() == queue).and_then(Lane::try_exclusive) {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
@@ -113,14 +116,14 @@ impl Keeper {
     }
 
     /// Takes all commands back. Their CIDs, aborted ones too, are free.
-    pub(super) fn take_back(&mut self, held: &mut [Held<'_>]) {
+    pub(super) fn take_back(&mut self, held: &mut [(usize, Held<'_>)]) {
         self.ended_aborts.clear();
-        for (n, held) in held.iter_mut().enumerate() {
-            self.abandoned.push((n, held.abandon()));
+        for (n, lane) in held {
+            self.abandoned.push((*n, lane.abandon()));
         }
     }
 
-    fn abandon(&mut self, buffers: Buffers, mut held: Vec<Held<'_>>) {
+    fn abandon(&mut self, buffers: Buffers, mut held: Vec<(usize, Held<'_>)>) {
         self.admin.pair.abandon();
         self.events.forget();
         self.returning = false;
@@ -192,10 +195,17 @@ impl Keeper {
     }
 }
 
+/// Every lane of the queues, each with its queue's number; `None`: some thread posts or reaps at this moment.
+fn hold(queues: &[Arc<HwQueue>]) -> Option<Vec<(usize, Held<'_>)>> {
+    let lanes = queues.iter().enumerate().flat_map(|(n, queue)| queue.lanes().map(move |lane| (n, lane)));
+    lanes.map(|(n, lane)| Some((n, lane.try_exclusive()?))).collect()
+}
+
 /// A lane's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
 fn look_again(queue: &HwQueue, now: Nanos) {
     queue.serve_line(now);
-    if queue.lane.look_again() {
+    // Each of them, whatever the others say.
+    if queue.lanes().map(Lane::look_again).fold(false, |any, more| any | more) {
         queue.softs.iter().for_each(|soft| soft.tell());
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Lane {
     link: Arc<Link>,
     prp: Arc<PrpTable>,
     vector: Vector,
+    /// Its completions raise the vector.
+    notifies: bool,
     /// The vector is this lane's alone, and has a mask.
     maskable: bool,
 }
@@ -60,7 +62,12 @@ pub(crate) struct Lane {
 impl Lane {
     /// A lane over a queue pair that has been created.
     pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
-        Lane { pair, link, prp, vector, maskable }
+        Lane { pair, link, prp, vector, notifies: true, maskable }
+    }
+
+    /// The same where completions raise no vector: the second lane of a hardware queue.
+    pub(crate) fn polled(pair: Pair, link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
+        Lane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false }
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
@@ -120,6 +127,11 @@ impl Lane {
     /// What a thread that sleeps on it waits for.
     pub(crate) fn wait_on(&self) -> Option<&EventFd> {
         self.link.vectors.eventfd(self.vector)
+    }
+
+    /// Whether its completions raise a vector.
+    pub(crate) fn notifies(&self) -> bool {
+        self.notifies
     }
 
     /// The vector that its completions raise.
@@ -187,7 +199,7 @@ impl Lane {
 
     /// Everything about it, for the thread that looks after its controller; `None`: some thread posts or reaps at this moment.
     pub(crate) fn try_exclusive(&self) -> Option<Held<'_>> {
-        Some(Held(self.pair.try_exclusive()?))
+        Some(Held { id: self.id(), sides: self.pair.try_exclusive()? })
     }
 
     /// After [`Lane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
@@ -197,32 +209,40 @@ impl Lane {
 }
 
 /// A lane that nobody posts to and nobody reaps.
-pub(crate) struct Held<'a>(Exclusive<'a, SqRing, CqRing>);
+pub(crate) struct Held<'a> {
+    id: QueueId,
+    sides: Exclusive<'a, SqRing, CqRing>,
+}
 
 impl Held<'_> {
+    /// The queue that it is at the controller.
+    pub(crate) fn id(&self) -> QueueId {
+        self.id
+    }
+
     /// See [`Exclusive::begin_abort`].
     pub(crate) fn begin_abort(&mut self, command: &Command) -> bool {
-        self.0.begin_abort(command)
+        self.sides.begin_abort(command)
     }
 
     /// See [`Exclusive::end_abort`].
     pub(crate) fn end_abort(&mut self, cid: Cid) {
-        self.0.end_abort(cid);
+        self.sides.end_abort(cid);
     }
 
     /// See [`Exclusive::close`].
     pub(crate) fn close(&mut self) {
-        self.0.close();
+        self.sides.close();
     }
 
     /// See [`Exclusive::abandon`].
     pub(crate) fn abandon(&mut self) -> Vec<Abandoned> {
-        self.0.abandon()
+        self.sides.abandon()
     }
 
     /// See [`Exclusive::reopen`].
     pub(crate) fn reopen(&mut self) {
-        self.0.reopen();
+        self.sides.reopen();
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use completion::{Done, Found};
+use completion::{Done, Found, Route};
 use driver::{Buffers, Completed, Fate, RetryPolicy};
 use units::{Class, Nanos};
 
@@ -48,6 +48,8 @@ struct Finished {
 #[derive(Debug)]
 pub(crate) struct Requests {
     soft: u8,
+    /// The lane that what is posted goes to, where there are two.
+    pub route: Route,
     /// The tokens of the request in slot 0: of its first part, and as a whole.
     first: u64,
     whole: u64,
@@ -81,6 +83,7 @@ impl Requests {
     pub(crate) fn new(soft: u8) -> Requests {
         Requests {
             soft,
+            route: Route::Notify,
             first: Token::new(soft, 0, 0).0,
             whole: Token::new(soft, 0, 0).0 | Token::WHOLE,
             slots: Vec::new(),

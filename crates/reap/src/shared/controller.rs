@@ -198,11 +198,11 @@ impl Controller {
         let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
         let mut sum = DeviceCounters { notify, leaked_bytes: self.pool().leaked(), ..DeviceCounters::default() };
         let mut vectors = Vec::new();
-        for lane in self.0.queues.iter().map(|queue| &queue.lane) {
+        for lane in self.0.queues.iter().flat_map(|queue| queue.lanes()) {
             let counters = lane.counters();
             sum.sq_doorbells += counters.sq_doorbells;
             sum.cq_doorbells += counters.cq_doorbells;
-            if !vectors.contains(&lane.vector()) {
+            if lane.notifies() && !vectors.contains(&lane.vector()) {
                 vectors.push(lane.vector());
                 sum.messages += lane.messages();
                 sum.notifications += self.0.link.notifications(lane.vector());
@@ -213,15 +213,15 @@ impl Controller {
 
     /// What has been counted of one of its hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
-        let counters = queue.lane.counters();
-        let beside = self.0.queues.iter().filter(|other| other.lane.vector() == queue.lane.vector());
+        let counters = || queue.lanes().map(|lane| lane.counters());
+        let beside = self.0.queues.iter().map(|other| &other.lane).filter(|other| other.vector() == queue.lane.vector());
         HardwareCounters {
-            finished: counters.finished,
-            sq_doorbells: counters.sq_doorbells,
-            cq_doorbells: counters.cq_doorbells,
+            finished: counters().map(|lane| lane.finished).sum(),
+            sq_doorbells: counters().map(|lane| lane.sq_doorbells).sum(),
+            cq_doorbells: counters().map(|lane| lane.cq_doorbells).sum(),
             messages: queue.lane.messages(),
             drain_cpu: queue.drain.cpu(),
-            vector_finished: beside.map(|other| other.lane.counters().finished).sum(),
+            vector_finished: beside.map(|other| other.counters().finished).sum(),
         }
     }
 

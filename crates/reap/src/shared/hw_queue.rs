@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use completion::{Batch, WEIGHT};
-use driver::Completed;
+use completion::{Batch, Route, WEIGHT};
+use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
 use units::{Class, Nanos};
 
@@ -25,7 +25,10 @@ use crate::request::{Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
+    /// The lane that notifies: the only one where notifications can be masked.
     pub lane: Lane,
+    /// A lane whose completions are only looked for.
+    pub polled: Option<Lane>,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
@@ -56,11 +59,47 @@ impl HwQueue {
     ///
     /// # Errors
     /// The system has no eventfd left.
-    pub(crate) fn new(lane: Lane, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
+    pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = LookRole::new(softs.len() + 1);
         let (drain, idle, dead, line) = (Drain::new()?, Bell::new(), AtomicBool::new(false), Line::default());
-        Ok(HwQueue { lane, softs, role, reporter, drain, idle, dead, line })
+        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, line })
+    }
+
+    /// Its lanes.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        std::iter::once(&self.lane).chain(&self.polled)
+    }
+
+    /// Where parts of this book go.
+    #[inline]
+    fn lane_of(&self, book: &Requests) -> &Lane {
+        match &self.polled {
+            Some(polled) if book.route == Route::Poll => polled,
+            _ => &self.lane,
+        }
+    }
+
+    /// Announces what was posted.
+    #[inline]
+    pub(crate) fn commit(&self) {
+        self.lanes().for_each(|lane| _ = lane.commit());
+    }
+
+    /// Whether a completion waits, without a lock and without a system call.
+    #[inline]
+    pub(crate) fn hint(&self) -> bool {
+        self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
+    }
+
+    /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    #[inline]
+    pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
+        let reaped = self.lane.try_reap(out);
+        match &self.polled {
+            None => reaped,
+            Some(polled) => reap_also(reaped, polled, out),
+        }
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.
@@ -106,12 +145,16 @@ impl HwQueue {
         (commit, claim): (bool, Claim),
         requests: impl IntoIterator<Item = Request>,
         check: impl Fn(&Request) -> Result<(), Refused>,
+        route: impl FnOnce(&Batch) -> Route,
     ) -> Submitted {
         let urgent = book.urgent();
         let breaks = BreaksOff { queue: self, me, now, book };
         let refused = enter(breaks.book, now, claim, requests, check);
         std::mem::forget(breaks);
         let urgent = book.urgent() - urgent;
+        if self.polled.is_some() {
+            book.route = route(&Batch { urgent, in_flight: book.open(), ..Batch::default() });
+        }
         let (commands, class) = self.post(me, book, (claim == Claim::Batch && urgent == 0, commit), now);
         let urgent = urgent.min(commands);
         Submitted { batch: Batch { commands, urgent, in_flight: book.open(), class }, refused }
@@ -123,7 +166,7 @@ impl HwQueue {
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
         let posted = if first {
-            let mut lane = self.lane.lock();
+            let mut lane = self.lane_of(book).lock();
             let posted = book.post_entered(&mut lane, plain, now, self.most());
             if commit {
                 lane.commit();
@@ -171,14 +214,15 @@ impl HwQueue {
     }
 
     fn post_waiting(&self, book: &mut Requests, now: Nanos) {
-        let mut lane = self.lane.lock();
+        let mut lane = self.lane_of(book).lock();
         book.post_waiting(&mut lane, now, self.most());
         lane.commit();
     }
 
     /// Most parts in flight of one software queue: what its inbox holds.
-    fn most(&self) -> u32 {
-        self.lane.tags()
+    #[inline]
+    pub(crate) fn most(&self) -> u32 {
+        self.lane.tags() + self.polled.as_ref().map_or(0, Lane::tags)
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
@@ -222,18 +266,20 @@ impl HwQueue {
     /// Takes what there is, as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
     /// A lock that is busy is none of its business: the holder looks once more.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
-        loop {
-            taken.clear();
-            let Some(reaped) = self.lane.try_reap_more(WEIGHT, taken) else { return };
-            if let Some(violation) = reaped.violation {
-                self.reporter.violated(violation);
-            }
-            if !taken.is_empty() {
-                self.hand_out(None, taken);
-                self.serve_line(hw::now());
-            }
-            if !reaped.more {
-                return;
+        for lane in self.lanes() {
+            loop {
+                taken.clear();
+                let Some(reaped) = lane.try_reap_more(WEIGHT, taken) else { break };
+                if let Some(violation) = reaped.violation {
+                    self.reporter.violated(violation);
+                }
+                if !taken.is_empty() {
+                    self.hand_out(None, taken);
+                    self.serve_line(hw::now());
+                }
+                if !reaped.more {
+                    break;
+                }
             }
         }
     }
@@ -278,6 +324,22 @@ impl HwQueue {
             None => self.drain.wake.tell(),
         }
     }
+}
+
+/// After a look at the one lane the other: what both have found.
+fn reap_also(first: Option<Reaped>, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
+    let taken = first.map_or(0, |first| first.found as usize);
+    let places = out.get_mut(taken..).filter(|places| !places.is_empty());
+    // Without a place there is no look; what is there is known of.
+    let Some(places) = places else { return first.map(|first| Reaped { more: first.more || polled.hint(), ..first }) };
+    let Some(second) = polled.try_reap(places) else { return first };
+    let Some(first) = first else { return Some(second) };
+    Some(Reaped {
+        found: first.found + second.found,
+        budget_used_up: first.budget_used_up || second.budget_used_up,
+        more: first.more || second.more,
+        violation: first.violation.or(second.violation),
+    })
 }
 
 /// Enters what the application's iterator yields, until one is refused. A function of its own, so that the book is known to be

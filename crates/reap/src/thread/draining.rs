@@ -9,12 +9,14 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use completion::WEIGHT;
+use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
 use handover::Posted;
 use hw::Poller;
+use units::Nanos;
 
 use super::engine::{KEY_VECTOR, KEY_WAKE};
+use super::vector::Vector;
 use crate::shared::hw_queue::HwQueue;
 
 /// A software queue's thread enters the mode. The drain thread runs where the caller may.
@@ -45,22 +47,27 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let queue = self.queue.clone();
-        let me = queue.drain_id();
+        let mut vector = Vector { queue: &queue, me: queue.drain_id(), seat: None };
+        let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
+        waiter.plan = Plan::sleep(Nanos::MAX);
         queue.drain.begun();
         loop {
+            _ = waiter.begin_look();
             queue.take_for_owners(&mut self.taken);
             if queue.drain.is_dismissed() {
                 break;
             }
             // By law 6: the own bell, the role, the vector, and a look.
             queue.drain.wake.arm();
-            let owner = queue.role.try_take(me);
-            if owner {
-                queue.lane.arm();
-            }
-            let idle = queue.drain.is_wanted() && !(owner && queue.lane.hint());
+            let heir = waiter.register(&mut vector);
+            debug_assert_eq!(heir, None, "a thread that sleeps hands nothing on");
+            waiter.arm(&mut vector);
+            let found = waiter.look_once_more(&mut vector).unwrap_or(false);
             self.events.clear();
-            if idle && let Err(error) = self.poller.wait(None, &mut self.events) {
+            if !found
+                && queue.drain.is_wanted()
+                && let Err(error) = self.poller.wait(None, &mut self.events)
+            {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
             queue.drain.wake.mask();
@@ -68,7 +75,7 @@ impl Worker {
                 self.pass_on();
             }
         }
-        if let Some(heir) = queue.role.release(me) {
+        if let Some(heir) = waiter.leave(&mut vector) {
             queue.tell_sleeper(heir);
         }
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use completion::{Cause, Group, Plan, Round, WEIGHT, Woke, combine};
+use completion::{Cause, Group, Lawful, Plan, Round, Sleeper, Step, WEIGHT, Woke, combine, fall_asleep};
 use hw::Poller;
 use units::Nanos;
 
@@ -42,8 +42,8 @@ pub(crate) trait Driven {
     /// Has spun until now, and found nothing.
     fn spun_in_vain(&self, now: Nanos);
 
-    /// The arming half of law 1. `sleeping`: the queue's own plan is to sleep on its notification.
-    fn arm(&self, sleeping: bool);
+    /// The arming half of law 1, where the queue's own plan is to sleep on its notification.
+    fn arm(&self);
 
     /// The look between arming and blocking: whether there is anything that no notification tells of.
     fn look_before_sleep(&self) -> bool;
@@ -87,8 +87,8 @@ impl<Q: Driven> Driven for &Q {
         (**self).spun_in_vain(now);
     }
 
-    fn arm(&self, sleeping: bool) {
-        (**self).arm(sleeping);
+    fn arm(&self) {
+        (**self).arm();
     }
 
     fn look_before_sleep(&self) -> bool {
@@ -208,21 +208,26 @@ impl Place {
 
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
     fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
-        for (queue, plan) in queues.iter().zip(&state.plans) {
-            queue.arm(matches!(plan, Plan::Sleep { .. }));
-        }
-        let mut found = enough();
-        for queue in queues.iter() {
-            found |= queue.look_before_sleep();
-        }
         state.events.clear();
-        let mut cycle = None;
-        if !found {
-            state.sleeps = state.sleeps.wrapping_add(1);
-            let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
-            let timeout = (until != Nanos::MAX).then(|| until - hw::now());
-            self.poller.wait(timeout, &mut state.events)?;
-            cycle = measured.and_then(Measured::end);
+        let (mut found, mut cycle, mut step) = (false, None, 0);
+        loop {
+            match fall_asleep(&Lawful, step, queues.iter().map(Drowsy)) {
+                Step::Armed(_) => found = enough(),
+                Step::Empty(_) if !found => {}
+                Step::Empty(_) | Step::Found(_) => {
+                    found = true;
+                    break;
+                }
+                Step::Block => {
+                    state.sleeps = state.sleeps.wrapping_add(1);
+                    let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
+                    let timeout = (until != Nanos::MAX).then(|| until - hw::now());
+                    self.poller.wait(timeout, &mut state.events)?;
+                    cycle = measured.and_then(Measured::end);
+                    break;
+                }
+            }
+            step += 1;
         }
         let woke_at = hw::now();
         let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
@@ -235,6 +240,20 @@ impl Place {
             queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
         }
         Ok(woke_at)
+    }
+}
+
+/// A queue whose thread goes to sleep.
+struct Drowsy<'a, Q>(&'a Q);
+
+impl<Q: Driven> Sleeper for Drowsy<'_, Q> {
+    fn arm(&mut self) -> bool {
+        self.0.arm();
+        true
+    }
+
+    fn look(&mut self) -> Option<bool> {
+        Some(self.0.look_before_sleep())
     }
 }
 

@@ -3,15 +3,14 @@
 //! A look takes what other threads left in the inbox, then tries the completion queue. Everything that is told to
 //! others (inboxes, wakers) is told after the locks are released.
 
-use std::io;
 use std::task::Waker;
 
-use completion::{Batch, Cause, Check, Coalesce, Done, Mode, Plan, Policy, Seen, Tuning, Woke};
+use completion::{Batch, Before, Check, Coalesce, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
 
-use super::engine::{KEY_VECTOR, Place};
+use super::vector::Vector;
 use crate::counters::Counters;
 use crate::request::{Outcome, Token};
 use crate::shared::hw_queue::HwQueue;
@@ -30,22 +29,10 @@ const WANTED_PART: u64 = 8;
 
 pub(crate) struct Looker {
     me: u8,
-    pub policy: Policy,
-    pub seen: Seen,
-    pub plan: Plan,
+    pub waiter: Waiter,
     pub counters: Counters,
     /// What wake-ups bring, if somebody wants to know.
     pub wakeups: Option<Box<Wakeups>>,
-    /// Of a shared queue: this thread sleeps on the vector, or is about to.
-    pub owner: bool,
-    /// Of a shared queue: the role knows of this thread.
-    pub registered: bool,
-    /// The vector's eventfd is in this thread's poller.
-    pub polled: bool,
-    /// The vector has been armed since before the thread slept last: every entry since has sent its message.
-    pub kept_armed: bool,
-    /// A drain thread takes the entries: this one looks at its inbox alone, but for the looks after commits.
-    pub drained: bool,
     /// [`MOST`] places; what a look takes is in the first of them.
     taken: Box<[Completed]>,
     inbox: Vec<Outcome>,
@@ -60,16 +47,9 @@ impl Looker {
     pub(crate) fn new(me: u8, policy: Policy) -> Looker {
         Looker {
             me,
-            policy,
-            seen: Seen::default(),
-            plan: Plan::Rest,
+            waiter: Waiter::new(policy, Lawful),
             counters: Counters::default(),
             wakeups: None,
-            owner: false,
-            registered: false,
-            polled: false,
-            kept_armed: false,
-            drained: false,
             taken: vec![Completed::default(); MOST].into(),
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
@@ -83,39 +63,38 @@ impl Looker {
     /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
     #[inline]
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
-        let mode = soft.mode.adopt(self.policy.mode())?;
-        self.policy = Policy::with(mode, &tuning());
+        let mode = soft.mode.adopt(self.waiter.policy.mode())?;
+        self.waiter.adopt(Policy::with(mode, &tuning()));
         soft.holds.set(Coalesce::OFF);
-        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
         Some(mode)
     }
 
     /// Goes on in the same mode with another tuning, as if it were another mode.
     pub(crate) fn retune(&mut self, tuning: &Tuning) {
-        self.policy = Policy::with(self.policy.mode(), tuning);
-        self.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+        self.waiter.adopt(Policy::with(self.waiter.policy.mode(), tuning));
     }
 
     /// What to do next.
     #[inline]
-    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos) -> Plan {
-        self.seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
-        self.seen.in_flight = soft.open();
-        self.seen.urgent_waiting = soft.urgent();
-        self.seen.held = soft.held.get();
-        self.plan = self.policy.next(now, &self.seen);
-        // Told once.
-        (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
-        self.plan
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
+        let seen = &mut self.waiter.seen;
+        seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
+        seen.in_flight = soft.open();
+        seen.urgent_waiting = soft.urgent();
+        seen.held = soft.held.get();
+        if let Some(polled) = &vector.queue.polled {
+            self.waiter.set_silent(polled.in_flight());
+        }
+        self.waiter.next(now, vector)
     }
 
     /// About to block: what the policy allows to be held back. Whether a moderator is wanted that was not, or no longer.
     #[inline]
     pub(crate) fn says_what_it_holds(&self, soft: &Soft, now: Nanos) -> bool {
-        if !matches!(self.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
+        if !matches!(self.waiter.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
             return false;
         }
-        let (said, holds) = (soft.holds.get(), self.policy.holds(now).unwrap_or_default());
+        let (said, holds) = (soft.holds.get(), self.waiter.policy.holds(now).unwrap_or_default());
         if said != holds {
             soft.holds.set(holds);
         }
@@ -125,79 +104,44 @@ impl Looker {
     /// A batch has been committed: tells the policy, and looks if it says so. Whether it did.
     #[inline]
     pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) -> bool {
-        let Check::TryLook { budget } = self.policy.submitted(now, batch) else { return false };
-        if !queue.lane.hint() {
+        let Check::TryLook { budget } = self.waiter.policy.submitted(now, batch) else { return false };
+        if !queue.hint() {
             return false;
         }
         self.counters.submit_checks += 1;
-        let drained = std::mem::replace(&mut self.drained, false);
+        let others_look = std::mem::replace(&mut self.waiter.others_look, false);
         self.look(queue, soft, budget);
-        self.drained = drained;
+        self.waiter.others_look = others_look;
         true
-    }
-
-    /// A lockless look has found something to take. Whoever held the lock at the last look has had his time.
-    #[inline]
-    pub(crate) fn found_something(&mut self) {
-        (self.seen.pending, self.seen.lock_busy) = (true, false);
-    }
-
-    /// The thread has slept.
-    pub(crate) fn woken(&mut self, woke: Woke) {
-        (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
-    }
-
-    /// The thread has slept: masks the vector if that is the policy's way and the vector this thread's, unless it may stay armed.
-    pub(crate) fn mask_or_keep(&mut self, queue: &HwQueue, soft: &Soft) {
-        if self.policy.masks() && self.owner && queue.lane.is_maskable() {
-            // A queue that was not to sleep has not armed its vector.
-            let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
-            self.kept_armed = armed && !queue.is_shared() && self.policy.stays_armed(self.plan, soft.open());
-            if !self.kept_armed {
-                queue.lane.mask();
-            }
-        }
-    }
-
-    /// It has a plan: masks a vector that was kept armed, unless it may stay so.
-    #[inline]
-    pub(crate) fn mask_if_kept(&mut self, queue: &HwQueue) {
-        if self.kept_armed && !self.policy.stays_armed(self.plan, self.seen.in_flight) {
-            self.kept_armed = false;
-            queue.lane.mask();
-        }
     }
 
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
-        let (slept, met) = (self.seen.woke.is_some(), self.seen.pending);
-        // A look answers all but these.
-        let Seen { cpu_wanted, wants_room_at, .. } = self.seen;
-        self.seen = Seen { cpu_wanted, wants_room_at, ..Seen::default() };
+        let Before { slept, met } = self.waiter.begin_look();
         self.counters.looks += 1;
-        if !self.drained {
+        if !self.waiter.others_look {
             self.reap(queue, budget);
         }
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
-        if self.seen.found == 0 && from_inbox == 0 {
+        if self.waiter.seen.found == 0 && from_inbox == 0 {
             self.counters.empty_looks += 1;
             if queue.is_dead() {
                 self.fail_waiting(soft);
             }
             return None;
         }
-        self.counters.entries += u64::from(self.seen.found);
+        self.counters.entries += u64::from(self.waiter.seen.found);
         self.counters.drains += 1;
-        self.counters.drain_max = self.counters.drain_max.max(self.seen.found);
+        self.counters.drain_max = self.counters.drain_max.max(self.waiter.seen.found);
         if let Some(wakeups) = &mut self.wakeups {
-            wakeups.took(self.seen.found);
+            wakeups.took(self.waiter.seen.found);
         }
         let now = hw::now();
         self.finish(queue, soft, now, slept);
         // What somebody else took for this queue is found as well, as far as its policy is concerned.
-        self.seen.found += from_inbox as u32;
-        self.seen.met_at = met.then_some(now);
+        self.waiter.seen.found += from_inbox as u32;
+        self.waiter.seen.met_at = met.then_some(now);
         Some(now)
     }
 
@@ -213,13 +157,13 @@ impl Looker {
     fn reap(&mut self, queue: &HwQueue, budget: u32) {
         let budget = budget.clamp(1, MOST as u32) as usize;
         let places = self.taken.get_mut(..budget).unwrap_or_default();
-        let Some(reaped) = queue.lane.try_reap(places) else {
-            self.seen.lock_busy = true;
+        let Some(reaped) = queue.try_reap(places) else {
+            self.waiter.seen.lock_busy = true;
             return;
         };
-        self.seen.found = reaped.found;
-        self.seen.budget_used_up = reaped.budget_used_up;
-        self.seen.pending = reaped.more;
+        self.waiter.seen.found = reaped.found;
+        self.waiter.seen.budget_used_up = reaped.budget_used_up;
+        self.waiter.seen.pending = reaped.more;
         if let Some(violation) = reaped.violation {
             queue.reporter.violated(violation);
         }
@@ -228,11 +172,11 @@ impl Looker {
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
-        let taken = self.taken.get(..self.seen.found as usize).unwrap_or_default();
+        let taken = self.taken.get(..self.waiter.seen.found as usize).unwrap_or_default();
         if queue.is_shared() && taken.iter().any(|c| Token(c.token).soft() != self.me) {
             queue.hand_out(Some(self.me), taken);
         }
-        let wants_done = self.policy.wants_done();
+        let wants_done = self.waiter.policy.wants_done();
         let mut book = soft.requests();
         if soft.is_impatient() {
             book.lose_patience();
@@ -248,7 +192,7 @@ impl Looker {
         if wants_done {
             let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
             let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
-            if self.policy.wants_last_alone() {
+            if self.waiter.policy.wants_last_alone() {
                 self.done.extend(records.next_back());
             } else {
                 self.done.extend(records);
@@ -262,24 +206,9 @@ impl Looker {
         drop(book);
         queue.serve_line(now);
         if wants_done {
-            self.policy.completed(&self.done);
+            self.waiter.policy.completed(&self.done);
             self.done.clear();
         }
-    }
-
-    /// Puts the vector into the poller of the thread that sleeps on it, and takes it out of any other's.
-    ///
-    /// # Errors
-    /// What `epoll_ctl` says.
-    pub(crate) fn watch(&mut self, queue: &HwQueue, place: &Place) -> io::Result<()> {
-        let Some(eventfd) = queue.lane.wait_on() else { return Ok(()) };
-        match (self.owner, self.polled) {
-            (true, false) => place.poller().add(eventfd, KEY_VECTOR)?,
-            (false, true) => place.poller().remove(eventfd)?,
-            _ => return Ok(()),
-        }
-        self.polled = self.owner;
-        Ok(())
     }
 
     /// Whether there are any of [`Looker::take_wakers`].
@@ -316,7 +245,7 @@ impl Looker {
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        self.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
+        self.waiter.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
         self.delay_seen = delay;
     }
 }

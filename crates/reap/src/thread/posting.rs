@@ -41,6 +41,11 @@ impl Posting {
         }
     }
 
+    /// Whether messages are posted.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.get()
+    }
+
     /// The queue is given back: its vector notifies by itself.
     pub(crate) fn end(&self, lane: &Lane) {
         if self.on.take() {

@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Cause, Coalesce, Decisions, LatencySlack, Mode, Policy, Tuning, Woke};
+use completion::{Batch, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -36,6 +36,8 @@ pub(crate) struct SoftQueue {
     place: Place,
     looker: RefCell<Looker>,
     posting: Posting,
+    /// The vector's eventfd is in this thread's poller.
+    watched: Cell<bool>,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
     /// The clock read of the last batch.
@@ -71,12 +73,9 @@ impl SoftQueue {
         let mut looker = Looker::new(me, policy);
         if soft.open() > 0 {
             // The last thread's entries may have come while the vector was masked: begin with a look.
-            looker.woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+            looker.waiter.woken(Woke::OTHER);
         }
-        if !queue.is_shared() {
-            looker.owner = true;
-            looker.watch(&queue, &place).map_err(system("vector"))?;
-        }
+        looker.waiter.owner = !queue.is_shared();
         let queue = SoftQueue {
             signal: Arc::new(Signal::new(soft.clone())),
             soft,
@@ -90,7 +89,9 @@ impl SoftQueue {
             uncommitted: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
+            watched: Cell::new(false),
         };
+        queue.vector().watch(!queue.queue.is_shared());
         queue.settle();
         Ok(queue)
     }
@@ -116,7 +117,9 @@ impl SoftQueue {
         self.clock.set(now);
         let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
         let mut book = self.soft.requests();
-        let submitted = self.queue.submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.controller.checker());
+        let submitted = self
+            .queue
+            .submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.controller.checker(), |batch| self.route(now, batch));
         drop(book);
         drop(inside);
         self.uncommitted.set(false);
@@ -125,6 +128,11 @@ impl SoftQueue {
             self.committed(now, &submitted.batch);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
+    }
+
+    /// The lane of a batch that is about to be posted, where there are two.
+    fn route(&self, now: Nanos, batch: &Batch) -> Route {
+        self.looker.borrow().waiter.policy.route(now, batch)
     }
 
     /// From here on the application's code may run, and find the queue in use. `None`: it does already.
@@ -140,7 +148,8 @@ impl SoftQueue {
         let checked = self.looker.borrow_mut().submitted(&self.queue, &self.soft, now, batch);
         if checked {
             self.wake_all();
-            self.tell_owner();
+            let owner = self.looker.borrow_mut().waiter.leaves_behind(&mut self.vector());
+            self.tell(owner);
         }
     }
 
@@ -208,7 +217,10 @@ impl SoftQueue {
         }
         let mut book = self.soft.requests();
         let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], self.controller.checker());
+        let submitted =
+            self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], self.controller.checker(), |batch| {
+                self.route(now, batch)
+            });
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
@@ -245,12 +257,12 @@ impl SoftQueue {
 
     /// See [`crate::Queue::set_wants_room_at`].
     pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.looker.borrow_mut().seen.wants_room_at = due;
+        self.looker.borrow_mut().waiter.seen.wants_room_at = due;
     }
 
     /// See [`crate::Queue::wants_room_at`].
     pub(crate) fn wants_room_at(&self) -> Option<Nanos> {
-        self.looker.borrow().seen.wants_room_at
+        self.looker.borrow().waiter.seen.wants_room_at
     }
 
     fn tuning(&self) -> Tuning {
@@ -259,12 +271,12 @@ impl SoftQueue {
 
     /// The completion mode in force.
     pub(crate) fn mode(&self) -> Mode {
-        self.looker.borrow().policy.mode()
+        self.looker.borrow().waiter.policy.mode()
     }
 
     /// See [`crate::Queue::looks_on_commit`].
     pub(crate) fn looks_on_commit(&self) -> bool {
-        self.looker.borrow().policy.looks_on_commit()
+        self.looker.borrow().waiter.policy.looks_on_commit()
     }
 
     /// What this queue's thread has counted.
@@ -284,7 +296,7 @@ impl SoftQueue {
 
     /// How often its policy has decided what, since the mode was adopted: in [`Mode::ADAPTIVE`] alone.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
-        self.looker.borrow().policy.decisions().copied()
+        self.looker.borrow().waiter.policy.decisions().copied()
     }
 
     /// From now on counts what wake-ups bring ([`SoftQueue::wakeups`]).
@@ -305,7 +317,7 @@ impl SoftQueue {
     /// Rings the doorbell for what [`SoftQueue::start`] has posted.
     pub(crate) fn commit(&self) {
         if self.uncommitted.replace(false) {
-            self.queue.lane.commit();
+            self.queue.commit();
         }
     }
 
@@ -328,7 +340,7 @@ impl Drop for SoftQueue {
     fn drop(&mut self) {
         self.commit();
         Driven::leave(self);
-        if self.looker.borrow().drained {
+        if self.looker.borrow().waiter.others_look {
             self.queue.drain.dismiss();
         }
         self.posting.end(&self.queue.lane);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use completion::{Cause, Mode, Placement, Plan, Woke};
+use completion::{Mode, Placement, Plan, Woke};
 use handover::SleeperId;
 use units::Nanos;
 
@@ -10,6 +10,7 @@ use super::SoftQueue;
 use crate::thread::draining;
 use crate::thread::engine::{self, Driven, KEY_VECTOR, Slept};
 use crate::thread::executor;
+use crate::thread::vector::{Vector, Watch};
 
 impl Driven for SoftQueue {
     #[inline]
@@ -26,8 +27,7 @@ impl Driven for SoftQueue {
             self.settle();
             looker = self.looker.borrow_mut();
         }
-        let plan = looker.next(&self.soft, now, goes_on_at);
-        looker.mask_if_kept(&self.queue);
+        let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
         if looker.says_what_it_holds(&self.soft, now) {
             self.controller.kick_keeper();
         }
@@ -37,7 +37,7 @@ impl Driven for SoftQueue {
     fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
         let mut looker = self.looker.borrow_mut();
         let read = looker.look(&self.queue, &self.soft, budget);
-        let (found, wake) = (looker.seen.found, looker.has_wakers());
+        let (found, wake) = (looker.waiter.seen.found, looker.has_wakers());
         drop(looker);
         if let Some(read) = read {
             self.clock.set(read);
@@ -54,9 +54,9 @@ impl Driven for SoftQueue {
 
     #[inline]
     fn look_while_spinning(&self) -> bool {
-        let found = self.queue.lane.hint() || !self.soft.inbox.is_empty();
+        let found = self.queue.hint() || !self.soft.inbox.is_empty();
         if found {
-            self.looker.borrow_mut().found_something();
+            self.looker.borrow_mut().waiter.found_something();
         }
         found
     }
@@ -65,44 +65,32 @@ impl Driven for SoftQueue {
         self.looker.borrow_mut().sample_delay(now);
     }
 
-    /// The arming half of law 1. `sleeping`: the queue's own plan is to sleep on its notification.
-    fn arm(&self, sleeping: bool) {
+    fn arm(&self) {
         self.soft.wake.arm();
-        if !sleeping {
-            // A nap is no look: somebody who sleeps may need the role meanwhile.
-            self.leave();
-            return;
+        let (mut looker, mut vector) = (self.looker.borrow_mut(), self.vector());
+        let heir = looker.waiter.register(&mut vector);
+        looker.waiter.arm(&mut vector);
+        if !self.queue.lane.is_maskable() {
+            // What cannot be masked is not read while it naps.
+            let sleeps = matches!(looker.waiter.plan, Plan::Sleep { .. });
+            vector.watch(sleeps && looker.waiter.owner && !looker.waiter.others_look);
         }
-        let mut looker = self.looker.borrow_mut();
-        if looker.drained {
-            // The drain thread rings the own bell.
-            return;
-        }
-        if self.queue.is_shared() {
-            looker.owner = self.queue.role.try_take(sleeper(self.me));
-            looker.registered = true;
-            if let Err(error) = looker.watch(&self.queue, &self.place) {
-                tracing::error!(%error, "a queue's vector cannot be watched");
-            }
-        }
-        if looker.owner && !looker.kept_armed && !self.posting.has_another_round(&self.queue.lane) {
-            self.queue.lane.arm();
-            self.posting.look(&self.queue.lane);
-        }
+        drop(looker);
+        self.tell(heir);
     }
 
-    /// The look between arming and blocking. In `interrupt` mode the vector is never masked and its messages are
-    /// sticky, so that nothing can be missed and looking would only be a free poll; unless another thread may have held
-    /// the lock when the message was followed. A vector that was kept armed has told of everything as well.
     fn look_before_sleep(&self) -> bool {
-        let looker = self.looker.borrow();
-        let needed = self.queue.is_shared() || looker.policy.masks() && !looker.kept_armed;
-        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
-        let changed = looker.seen.in_flight != self.soft.open();
-        drop(looker);
         // Asked in any case: it tells once.
-        let posted = self.posted_to();
-        posted || self.look_once_more(needed) || changed || self.soft.mode_asked()
+        let posted = self.posting.found();
+        let mut looker = self.looker.borrow_mut();
+        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
+        let changed = looker.waiter.seen.in_flight != self.soft.open();
+        let met = looker.waiter.look_once_more(&mut self.vector()).unwrap_or(false);
+        let taken = posted || !self.soft.inbox.is_empty();
+        if taken {
+            looker.waiter.found_something();
+        }
+        taken || met || changed || self.soft.mode_asked()
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
@@ -114,14 +102,16 @@ impl Driven for SoftQueue {
     fn woken(&self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
         self.soft.wake.mask();
         let mut looker = self.looker.borrow_mut();
-        looker.mask_or_keep(&self.queue, &self.soft);
-        if looker.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
+        let mut vector = self.vector();
+        looker.waiter.wakes(&vector);
+        looker.waiter.mask_or_keep(self.soft.open(), &mut vector);
+        if looker.waiter.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
             self.queue.reporter.stirred();
         }
-        looker.seen.cycle = cycle;
+        looker.waiter.seen.cycle = cycle;
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
-        if nap || looker.seen.cpu_wanted {
+        if nap || looker.waiter.seen.cpu_wanted {
             looker.sample_delay(woke_at);
         }
         if found {
@@ -134,14 +124,15 @@ impl Driven for SoftQueue {
         {
             wakeups.woken(woke_at - self.queue.lane.take_message_time().unwrap_or(woke_at));
         }
-        looker.woken(engine::cause(notified, woke_at, until));
+        looker.waiter.woken(engine::cause(notified, woke_at, until));
     }
 
     /// The thread goes back to its caller: hands on the role of looking, if others need it.
     #[inline]
     fn leave(&self) {
         if self.queue.is_shared() {
-            self.leave_shared();
+            let heir = self.looker.borrow_mut().waiter.leave(&mut self.vector());
+            self.tell(heir);
         }
     }
 }
@@ -162,12 +153,12 @@ impl SoftQueue {
         let mode = self.mode();
         self.settle_placement(mode);
         self.posting.settle(mode, &self.queue.lane);
-        self.settle_mask();
+        self.looker.borrow_mut().waiter.settle(&mut self.vector());
     }
 
     fn settle_placement(&self, mode: Mode) {
         let drained = mode.placement() == Placement::DrainThread;
-        if drained == self.looker.borrow().drained {
+        if drained == self.looker.borrow().waiter.others_look {
             return;
         }
         if !drained {
@@ -179,13 +170,11 @@ impl SoftQueue {
             return;
         }
         let mut looker = self.looker.borrow_mut();
-        looker.drained = true;
+        looker.waiter.others_look = true;
         if alone {
             // Until now nobody else could be woken by the vector.
-            looker.owner = false;
-            if let Err(error) = looker.watch(&self.queue, &self.place) {
-                tracing::error!(%error, "a queue's vector cannot be left to others");
-            }
+            looker.waiter.owner = false;
+            self.vector().watch(false);
         }
         drop(looker);
         self.leave();
@@ -193,15 +182,11 @@ impl SoftQueue {
 
     /// The mode had a drain thread, and the one adopted has none.
     fn take_back(&self) {
-        self.looker.borrow_mut().drained = false;
+        self.looker.borrow_mut().waiter.others_look = false;
         self.queue.drain.dismiss();
-        if self.queue.is_shared() {
-            return;
-        }
-        let mut looker = self.looker.borrow_mut();
-        looker.owner = true;
-        if let Err(error) = looker.watch(&self.queue, &self.place) {
-            tracing::error!(%error, "a queue's vector cannot be watched");
+        if !self.queue.is_shared() {
+            self.looker.borrow_mut().waiter.owner = true;
+            self.vector().watch(true);
         }
     }
 
@@ -214,8 +199,9 @@ impl SoftQueue {
     pub(crate) fn share_notification(&self, home: &SoftQueue) {
         if !self.queue.serves_several() && !home.queue.serves_several() {
             self.posting.set_home(home.queue.lane.vector(), &self.queue.lane);
-            self.settle_mask();
-            self.looker.borrow_mut().woken(Woke { cause: Cause::Other, late: Nanos::ZERO });
+            let waiter = &mut self.looker.borrow_mut().waiter;
+            waiter.settle(&mut self.vector());
+            waiter.woken(Woke::OTHER);
         }
     }
 
@@ -227,62 +213,17 @@ impl SoftQueue {
         self.looker.borrow_mut().keep_wakers(wakers);
     }
 
-    /// Whether arming found a posted message that no notification stood for: the policy is told.
-    fn posted_to(&self) -> bool {
-        let found = self.posting.found();
-        if found {
-            self.looker.borrow_mut().found_something();
-        }
-        found
-    }
-
-    /// Whether there is anything for this thread to take: the policy is told.
-    pub(super) fn look_once_more(&self, at_queue: bool) -> bool {
-        let mut looker = self.looker.borrow_mut();
-        let found = !self.soft.inbox.is_empty() || at_queue && looker.owner && self.queue.lane.hint();
-        if found {
-            looker.found_something();
-        }
-        found
-    }
-
-    fn leave_shared(&self) {
-        let mut looker = self.looker.borrow_mut();
-        if looker.registered {
-            looker.registered = false;
-            looker.owner = false;
-            if let Some(heir) = self.queue.role.release(sleeper(self.me)) {
-                self.queue.tell_sleeper(heir);
-                return;
-            }
-        }
-        drop(looker);
-        self.tell_owner();
-    }
-
-    /// This thread goes away from entries that it knows of: whoever sleeps on the vector may have found the lock busy.
-    pub(super) fn tell_owner(&self) {
-        if self.queue.is_shared()
-            && self.looker.borrow().seen.pending
-            && let Some(owner) = self.queue.role.owner()
-        {
-            self.queue.tell_sleeper(owner);
+    /// Wakes the heir of the look role, or the owner of it that is to look, if there is one.
+    pub(super) fn tell(&self, sleeper: Option<SleeperId>) {
+        if let Some(sleeper) = sleeper {
+            self.queue.tell_sleeper(sleeper);
         }
     }
 
-    /// In a mode that never masks, the vector is armed from now on; in any other it is masked while awake.
-    fn settle_mask(&self) {
-        let mut looker = self.looker.borrow_mut();
-        looker.kept_armed = false;
-        if !looker.policy.masks() || !self.queue.lane.is_maskable() {
-            self.queue.lane.arm();
-        } else if looker.owner {
-            self.queue.lane.mask();
-        }
+    /// The vector and the look role, as this queue's thread meets them.
+    #[inline]
+    pub(super) fn vector(&self) -> Vector<'_> {
+        let watch = Watch { place: &self.place, on: &self.watched };
+        Vector { queue: &self.queue, me: SleeperId(u32::from(self.me)), seat: Some((&self.posting, watch)) }
     }
-}
-
-/// A queue's number in its hardware queue, as the role knows it.
-fn sleeper(me: u8) -> SleeperId {
-    SleeperId(u32::from(me))
 }

@@ -28,24 +28,37 @@ impl SoftQueue {
         self.adopt();
         let (found, _) = self.look(budget.max(1));
         self.commit();
-        self.looker.borrow_mut().seen.leaving = true;
-        self.plan(hw::now(), Nanos::MAX);
-        self.arm(true);
+        self.looker.borrow_mut().waiter.seen.leaving = true;
+        if !matches!(self.plan(hw::now(), Nanos::MAX), Plan::Nap { .. }) {
+            // Nobody else takes what comes while the loop waits, whatever the plan.
+            self.looker.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
+        }
+        self.arm();
         // A mode that was asked for before the bell was armed was told to nobody.
-        let more = self.soft.done() > 0 || self.look_once_more(true) || self.soft.mode_asked();
+        let more = self.look_before_leaving() || self.soft.done() > 0 || self.soft.mode_asked();
         Turned { found, more }
+    }
+
+    /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
+    fn look_before_leaving(&self) -> bool {
+        let mut looker = self.looker.borrow_mut();
+        let found = self.posting.found() || !self.soft.inbox.is_empty() || looker.waiter.owner && self.queue.hint();
+        if found {
+            looker.waiter.found_something();
+        }
+        found
     }
 
     /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
     /// role of being woken by the queue's vector, which [`crate::Queue::turn`] took, to a thread that waits for it (law 6).
     pub(crate) fn leave_loop(&self) {
-        self.arm(false);
+        self.leave();
         self.soft.wake.mask();
     }
 
     /// For a foreign loop: when to call [`crate::Queue::turn`] at the latest even though the file descriptor is quiet.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
-        match self.looker.borrow().plan {
+        match self.looker.borrow().waiter.plan {
             Plan::Spin { until } | Plan::Nap { until } | Plan::Sleep { until, .. } => Some(until).filter(|&u| u != Nanos::MAX),
             Plan::Look { .. } | Plan::Rest => None,
         }

@@ -24,14 +24,14 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
     let lane = &queue.lanes()[0];
     let alone = || {
         let looker = lane.looker.borrow();
-        assert!(!lane.queue.is_shared() && looker.owner && looker.polled && !looker.registered && !looker.drained);
+        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get() && !looker.waiter.others_look);
         assert_eq!(lane.queue.role.owner(), None);
     };
     alone();
     for mode in Mode::ALL {
         queue.set_mode(Mode::THREADED);
         read(&queue, 20);
-        assert!(lane.queue.is_shared() && !lane.looker.borrow().polled);
+        assert!(lane.queue.is_shared() && !lane.watched.get());
         if mode.placement() == completion::Placement::DrainThread {
             continue;
         }
@@ -44,7 +44,7 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
     read(&queue, 1);
     drop(queue);
     let queue = device.queue().unwrap();
-    assert!(queue.lanes().iter().all(|lane| lane.queue.is_shared() == lane.looker.borrow().drained));
+    assert!(queue.lanes().iter().all(|lane| lane.queue.is_shared() == lane.looker.borrow().waiter.others_look));
     read(&queue, 1);
 }
 

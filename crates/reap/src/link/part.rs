@@ -20,7 +20,7 @@ pub(crate) struct Part<'a> {
     pub addr: u64,
     pub bytes: u32,
     /// The buffer that it is in.
-    pub buf: Option<&'a Lent>,
+    pub buf: &'a Option<Lent>,
 }
 
 /// A lane that is locked for posting.

@@ -37,7 +37,7 @@ impl PrpTable {
 
     /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1).
     #[inline]
-    pub(crate) fn pointers(&self, addr: u64, bytes: u32, buf: Option<&Lent>) -> (u64, u64) {
+    pub(crate) fn pointers(&self, addr: u64, bytes: u32, buf: &Option<Lent>) -> (u64, u64) {
         let offset = addr % PAGE;
         let end = offset + u64::from(bytes);
         if end <= PAGE {
@@ -84,8 +84,8 @@ fn entry_of(lists: u64, page: u64) -> u64 {
 
 /// The entry for the page at `second`, which is not in the pool: the buffer is a range of a region, or was refused.
 #[cold]
-fn region_entry(second: u64, buf: Option<&Lent>) -> u64 {
-    buf.and_then(Lent::beside).map_or(0, |table| entry_of(table.addr, (second - table.base) / PAGE))
+fn region_entry(second: u64, buf: &Option<Lent>) -> u64 {
+    buf.as_ref().and_then(Lent::beside).map_or(0, |table| entry_of(table.addr, (second - table.base) / PAGE))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ proptest! {
         let table = PrpTable::new(&pool).unwrap();
         let addr = pool.base() + page * PAGE + offset;
         prop_assume!(addr + u64::from(bytes) <= pool.base() + pool.len());
-        let (prp1, prp2) = table.pointers(addr, bytes, None);
+        let (prp1, prp2) = table.pointers(addr, bytes, &None);
         prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
     }
 
@@ -47,9 +47,10 @@ proptest! {
         let start = start * PAGE + offset;
         prop_assume!(start + u64::from(bytes) <= region.len() as u64);
         let lent = region.buffer(0..region.len()).unwrap().lend();
-        let (prp1, prp2) = table.pointers(lent.addr() + start, bytes, Some(&lent));
+        let (addr, lent) = (lent.addr() + start, Some(lent));
+        let (prp1, prp2) = table.pointers(addr, bytes, &lent);
         prop_assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(region.base() + start, bytes));
-        drop(lent.take_back());
+        drop(lent.map(Lent::take_back));
     }
 }
 

@@ -130,7 +130,7 @@ impl Slot {
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, fua, nsid, lba, blocks, addr, bytes, .. } = *self;
-        let buf = self.buf.as_ref();
+        let buf = &self.buf;
         self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes, buf })
     }
 
@@ -192,6 +192,6 @@ impl Slot {
         let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
         let addr = self.addr + (u64::from(from) << log2);
         let Slot { op, fua, nsid, .. } = *self;
-        Part { op, fua, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf: self.buf.as_ref() }
+        Part { op, fua, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf: &self.buf }
     }
 }

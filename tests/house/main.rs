@@ -41,8 +41,6 @@ fn edges() -> Edges {
 /// Crates whose files still import one another in circles, and why. It only ever gets shorter.
 const STILL_CIRCLES: &[(&str, &str)] = &[
     ("completion", "each policy takes what all share from the file that lists them"),
-    ("driver", "bring-up, recovery and stop are being laid anew for properties that answer late"),
-    ("hw", "the memory is being laid anew"),
     ("reap", "links know what stands above them; the seam lays it in floors"),
     ("sim", "hosts and queues know one another; the waiter's machine parts them"),
 ];

@@ -209,3 +209,52 @@ fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
     assert_eq!(read(&queue, 10, 1, false), 10);
     assert_eq!(queue.decisions(), None);
 }
+
+/// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends none.
+#[test]
+fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
+    for mode in Mode::ALL.into_iter().filter(|mode| mode.moderation().is_none()) {
+        let device = open("optane&masks=no", OpenOptions { mode, ..OpenOptions::default() });
+        let queue = device.queue().unwrap();
+        assert_eq!(read(&queue, 1_000, 16, false), 1_000, "{mode}");
+        let counted = queue.hardware_counters();
+        assert_eq!((counted.finished, counted.messages), (1_000, counted.vector_finished), "{mode}");
+        let polls = matches!(mode.to_string().as_str(), "poll" | "hybrid-mean" | "hybrid-min");
+        assert_eq!(counted.messages == 0, polls, "{mode}: {counted:?}");
+        nothing_was_late(&device);
+    }
+}
+
+/// New commands take the other lane, those that are out stay where they are, and none is forgotten there.
+#[test]
+fn a_switch_of_mode_drains_the_lane_that_it_leaves() {
+    let device = open("tlc&masks=no", OpenOptions::default());
+    let queue = device.queue().unwrap();
+    let ns = queue.namespaces()[0];
+    let mut out = Vec::with_capacity(64);
+    for round in 0..100 {
+        let (from, to) = if round % 2 == 0 { (Mode::POLL, Mode::INTERRUPT) } else { (Mode::INTERRUPT, Mode::POLL) };
+        let before = queue.hardware_counters();
+        for mode in [from, to] {
+            queue.set_mode(mode);
+            // It is adopted with the next plan.
+            queue.wait(usize::MAX, reap::now() + Nanos(1_000)).unwrap();
+            let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
+            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+        }
+        queue.wait(16, Nanos::MAX).unwrap();
+        queue.reap(&mut out);
+        assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 16, "round {round}");
+        let messages = queue.hardware_counters().messages - before.messages;
+        assert_eq!(messages, 8, "round {round}: those of the batch in interrupt");
+    }
+    nothing_was_late(&device);
+}
+
+#[test]
+fn too_few_queue_pairs_for_two_lanes_are_said() {
+    let events = |uri: &str| Device::open(uri).unwrap().health().events;
+    assert_eq!(events("mem:1M?profile=null&masks=no"), [""; 0]);
+    let told = events("mem:1M?profile=null&masks=no&queues=1");
+    assert!(told.iter().any(|event| event.contains("1 of 1 hardware queues have no second lane")), "{told:?}");
+}

@@ -38,9 +38,6 @@ fn edges() -> Edges {
     metadata.packages.iter().map(|p| (p.name.to_string(), normal(p))).collect()
 }
 
-/// Crates whose files still import one another in circles, and why. It only ever gets shorter.
-const STILL_CIRCLES: &[(&str, &str)] = &[];
-
 /// The circles in a crate, those of its library and of its command.
 fn circles_in(name: &str) -> Vec<String> {
     let src = root().join("crates").join(name).join("src");
@@ -51,19 +48,12 @@ fn circles_in(name: &str) -> Vec<String> {
 
 #[test]
 fn files_import_one_another_in_no_circle() {
-    let allowed = |name: &str| STILL_CIRCLES.iter().any(|(known, _)| *known == name);
-    let found = plan().into_iter().filter(|(name, _)| !allowed(name)).flat_map(|(name, _)| {
+    let found = plan().into_iter().flat_map(|(name, _)| {
         let circles = circles_in(&name).into_iter();
         circles.map(move |circle| format!("{name}: {circle}")).collect::<Vec<_>>()
     });
     let found: Vec<String> = found.collect();
     assert!(found.is_empty(), "files that import one another in circles:\n{}", found.join("\n"));
-}
-
-#[test]
-fn no_crate_is_excused_in_vain() {
-    let done: Vec<&str> = STILL_CIRCLES.iter().map(|(name, _)| *name).filter(|name| circles_in(name).is_empty()).collect();
-    assert!(done.is_empty(), "without circles by now, so no longer for STILL_CIRCLES: {}", done.join(", "));
 }
 
 /// Each crate's neighbours, by its name.

@@ -3,13 +3,15 @@
 //! controller's properties, and asks its executor for everything else.
 
 mod inventory;
+mod learning;
 mod outcome;
+mod queues;
 
 use nvme::admin::{CreateCq, CreateSq, Identify, SetFeatures, cns};
 use nvme::features::{AsyncEventConfig, NumberOfQueues, fid};
 use nvme::prp::Dptr;
 use nvme::regs::{Aqa, Cap, Cc, Csts, Version};
-use nvme::{Cqe, Nsid, QueueId, Sqe, Vector};
+use nvme::{Cqe, Nsid, QueueId, Sqe};
 use units::Nanos;
 
 use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
@@ -17,6 +19,7 @@ use crate::stop::{Patience, Stop, Stopping, ready_timeout};
 use crate::{AdminCommand, AdminReply, Answer, Limits, QueueSizes, Ticket};
 pub use inventory::{Inventory, Model, Subsystem};
 pub use outcome::{BringupCause, BringupError, BringupPhase};
+pub use queues::{QueueLayout, WantedQueues};
 
 /// What bring-up is to make of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,35 +37,6 @@ pub struct BringupConfig {
     /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. Whoever asks for one sends Keep
     /// Alive, at least twice in [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
-}
-
-/// The I/O queue pairs wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WantedQueues {
-    /// New ones, as far as the controller grants them.
-    New {
-        /// Commands in flight on each, as far as the controller allows.
-        depth: u32,
-        /// One for each queue pair: the vector that its completions raise, or `None` for a queue that is only polled.
-        vectors: Vec<Option<Vector>>,
-    },
-    /// After a reset: the ones that there were, with the same memory. If the controller now grants less, that is an error.
-    Again(Vec<QueueLayout>),
-}
-
-/// An I/O queue pair as it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueLayout {
-    /// Identifier of both queues.
-    pub id: QueueId,
-    /// Sizes.
-    pub sizes: QueueSizes,
-    /// Bus address of the submission queue.
-    pub sq: u64,
-    /// Bus address of the completion queue, zeroed.
-    pub cq: u64,
-    /// The vector that completions raise.
-    pub vector: Option<Vector>,
 }
 
 /// What bring-up asks of its executor. Each is to be carried out before the next step.
@@ -141,9 +115,6 @@ enum Command {
     CreateCq(usize),
     CreateSq(usize),
 }
-
-/// More namespaces than any controller has: a list that goes on for ever has to end somewhere.
-const MOST_NAMESPACES: usize = 16_384;
 
 impl Bringup {
     /// From the start.

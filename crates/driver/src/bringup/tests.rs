@@ -1,7 +1,7 @@
 use nvme::identify::{DescriptorList, ExtendedFormat, NamespaceList};
 use nvme::opcode::admin;
 use nvme::regs::{self, Cap, Cc, Csts};
-use nvme::{Nsid, Registers, Status};
+use nvme::{Nsid, Registers, Status, Vector};
 
 use super::*;
 use crate::testing::controller::{Controller, Script, namespace};

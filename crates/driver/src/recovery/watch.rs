@@ -3,7 +3,7 @@
 use nvme::{CqSlots, QueueId, SqSlots};
 use units::Nanos;
 
-use super::RecoveryConfig;
+use super::config::RecoveryConfig;
 use crate::{Command, Expired, Purpose, QueuePair};
 
 /// The commands past their time-out, over all the queue pairs of a controller. Kept, so that looking allocates rarely.

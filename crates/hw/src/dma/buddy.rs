@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-/// The smallest block: one logical block of the smallest LBA format.
-pub(super) const MIN_BLOCK: u64 = 512;
-/// The largest block that is split; larger ones are runs of these.
-pub(super) const CHUNK: u64 = 4 << 20;
+use super::sizes::{CHUNK, MIN_BLOCK};
+
 const ORDERS: usize = (CHUNK / MIN_BLOCK).trailing_zeros() as usize + 1;
 
 /// Free blocks by order, each by its offset: the lowest is taken first, so that what is in use stays dense.

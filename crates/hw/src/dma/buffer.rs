@@ -6,10 +6,38 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::buddy::{MIN_BLOCK, block_size};
+use super::buddy::block_size;
 use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE};
-use super::region::Registered;
-use super::{Beside, PAGE, Pool};
+use super::pool::{AllocError, DmaPool, Pool};
+use super::registered::{AnyRegion, Beside};
+use super::sizes::{MIN_BLOCK, PAGE};
+
+impl DmaPool {
+    /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is
+    /// unspecified. Takes a lock: keep buffers, do not allocate per I/O.
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn alloc(&self, len: usize) -> Result<DmaBuf, AllocError> {
+        if len == 0 {
+            // It would take a block, and nobody would give it back.
+            return Ok(self.empty());
+        }
+        let offset = self.0.take(len)?;
+        Ok(DmaBuf::new(&self.0.own, (offset, len), len >= PAGE as usize, self.0.clone(), None))
+    }
+
+    /// A buffer of no bytes, for when there is none to give back.
+    pub fn empty(&self) -> DmaBuf {
+        DmaBuf::nothing(self.0.clone())
+    }
+
+    /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
+    #[inline]
+    pub fn owns(&self, buf: &DmaBuf) -> bool {
+        Arc::ptr_eq(&self.0, &buf.0.pool)
+    }
+}
 
 /// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
 ///
@@ -32,7 +60,7 @@ struct Block {
     /// Whose device reaches it.
     pool: Arc<Pool>,
     /// The region that it is a range of, if it is not the pool's own.
-    region: Option<Arc<Registered<dyn Send>>>,
+    region: Option<Arc<AnyRegion>>,
 }
 
 // SAFETY: the block is this buffer's alone, as a `Box<[u8]>`'s would be; the marks are atomics that the extent keeps.
@@ -76,7 +104,7 @@ impl DmaBuf {
         (offset, len): (u64, usize),
         paged: bool,
         pool: Arc<Pool>,
-        region: Option<Arc<Registered<dyn Send>>>,
+        region: Option<Arc<AnyRegion>>,
     ) -> DmaBuf {
         let (unit, lent) = if paged { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
         DmaBuf(Box::new(Block {
@@ -92,7 +120,7 @@ impl DmaBuf {
     }
 
     /// A buffer of no bytes.
-    pub(super) fn nothing(pool: Arc<Pool>) -> DmaBuf {
+    fn nothing(pool: Arc<Pool>) -> DmaBuf {
         DmaBuf(Box::new(Block {
             data: NonNull::dangling(),
             len: 0,
@@ -116,12 +144,6 @@ impl DmaBuf {
     pub fn lend(self) -> Lent {
         self.0.mark(true);
         Lent(ManuallyDrop::new(self))
-    }
-
-    /// Whose device reaches it.
-    #[inline]
-    pub(super) fn pool(&self) -> &Arc<Pool> {
-        &self.0.pool
     }
 }
 
@@ -184,7 +206,7 @@ impl Lent {
 
     /// What was lent beside the region that the buffer is a range of.
     pub fn beside(&self) -> Option<Beside> {
-        self.0.0.region.as_ref()?.beside()
+        self.0.0.region.as_ref()?.beside
     }
 
     /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies

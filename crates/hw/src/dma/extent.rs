@@ -6,9 +6,18 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use zerocopy::FromZeros;
 
-use super::buddy::MIN_BLOCK;
 use super::pins::{PinError, Pins};
-use super::{OutOfPool, PAGE};
+use super::sizes::{MIN_BLOCK, PAGE};
+
+/// A bus address range that is not, as a whole, lent to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bus address {addr:#x}..+{len:#x} is not memory that is lent to the device")]
+pub struct OutOfPool {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
 
 /// What the device may do with 512 bytes. A lent block of whole pages is marked once per page, on its first 512 bytes.
 pub(super) const PRIVATE: u8 = 0;
@@ -67,11 +76,6 @@ impl Extent {
     /// The device reaches, or will reach once they are lent, `len` bytes from `offset` on.
     pub fn pin(&self, offset: u64, len: u64) -> Result<(), PinError> {
         self.pins.as_ref().map_or(Ok(()), |pins| pins.pin(offset, len))
-    }
-
-    /// The device reaches nothing of it any more.
-    pub fn unpin(&mut self) {
-        self.pins = None;
     }
 
     /// Whether all of a range is lent.

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::PAGE;
 use super::mapping::{Backing, Mapping};
+use super::sizes::PAGE;
 
 /// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Whoever drops it frees the memory.
 ///

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::buddy::CHUNK;
-use super::lock;
+use super::lock::lock;
+use super::sizes::CHUNK;
 
 /// How a link pins memory and makes it reachable at a bus address, and the reverse.
 pub trait Pinner: Debug + Send + Sync {

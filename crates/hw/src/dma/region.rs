@@ -4,18 +4,18 @@
 //! in which order region, buffers, requests, queues and the device go: the owner goes with the last of them. A range that
 //! is dropped while it is lent is never let go, and so nothing of the region ever is.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::buddy::MIN_BLOCK;
 use super::buffer::{DmaBuf, Lent};
 use super::extent::Extent;
 use super::memory::Memory;
 use super::pins::{Chunk, PinError, Pins};
-use super::{Beside, MAX_POOL, PAGE, Pool, lock};
+use super::pool::{DmaPool, Pool};
+use super::registered::{AnyRegion, Beside, Registered};
+use super::sizes::{MAX_POOL, MIN_BLOCK, PAGE};
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -70,97 +70,114 @@ pub enum RangeError {
     Pin(#[from] PinError),
 }
 
+impl DmaPool {
+    /// Registers memory that the caller owns: ranges of it become buffers that this pool's device reaches.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; the memory comes back with it.
+    pub fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        self.register_with(memory, |_, _| Ok(None))
+    }
+
+    /// The same with something beside it that describes the memory to the device. `describe` is told the region's first
+    /// bus address and its bytes; what it lends stays lent while any of the region exists.
+    ///
+    /// # Errors
+    /// As of [`DmaPool::register`], or from `describe`.
+    pub fn register_with<M: Memory>(
+        &self,
+        memory: M,
+        describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
+    ) -> Result<Region<M>, (RegisterError, M)> {
+        Region::new(&self.0, memory, describe)
+    }
+}
+
 /// Memory that its owner gave to a device: ranges of it are buffers, as the pool's own are. It is given back by
 /// [`Region::into_owner`], or dropped with the region or its last buffer.
-pub struct Region<M>(Arc<Registered<M>>);
+pub struct Region<M>(Arc<Registered<Kept<M>>>);
 
-/// What region and buffers share. Fields are dropped in this order: nobody names the memory any more when it goes.
-pub(super) struct Registered<M: ?Sized> {
-    home: Home,
+/// What a region keeps. Fields are dropped in this order, once its memory is no longer pinned.
+struct Kept<M> {
+    addresses: Addresses,
+    description: Description,
     /// Never locked: nobody reaches the owner before it is alone.
     owner: Mutex<M>,
 }
 
-/// Where a region is, and which of it is given out.
-#[derive(Debug)]
-struct Home {
-    extent: Extent,
-    /// Ranges that are given out: the first byte of each, and one past its last.
-    out: Mutex<BTreeMap<u64, u64>>,
-    beside: Option<Lent>,
+/// Bus addresses of a pool's device that are a region's.
+struct Addresses {
     pool: Arc<Pool>,
+    base: u64,
 }
 
-impl Home {
-    /// A place among the bus addresses of `pool` for the memory of `owner`.
-    fn new<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<Home, RegisterError> {
-        let memory = owner.bytes();
-        let (at, bytes) = (memory.cast::<u8>(), memory.len() as u64);
-        let addr = at.addr().get();
-        if bytes == 0 || bytes > MAX_POOL || !(bytes | addr as u64).is_multiple_of(PAGE) {
-            return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
-        }
-        let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
-        let base = pool.space.reserve(bytes).ok_or(none)?;
-        let pins = pool.pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory: at, addr: base, bytes }));
-        // SAFETY: the owner says so (`Memory`), and goes after the extent (`Registered`).
-        let extent = unsafe { Extent::new(at, bytes, base, pins) }.inspect_err(|_| pool.space.forget(base))?;
-        Ok(Home { extent, out: Mutex::default(), beside: None, pool: pool.clone() })
-    }
-}
-
-impl Drop for Home {
+impl Drop for Addresses {
     fn drop(&mut self) {
-        // Before somebody else can have its bus addresses.
-        self.extent.unpin();
-        self.pool.space.forget(self.extent.base());
+        self.pool.space.forget(self.base);
+    }
+}
+
+/// What is lent beside a region.
+struct Description(Option<Lent>);
+
+impl Drop for Description {
+    fn drop(&mut self) {
         // Nothing of the region is lent, so no command needs what describes it.
-        drop(self.beside.take().map(Lent::take_back));
+        drop(self.0.take().map(Lent::take_back));
     }
 }
 
-impl<M: ?Sized> Registered<M> {
-    /// The device's view of it.
-    #[inline]
-    pub fn extent(&self) -> &Extent {
-        &self.home.extent
+/// A place among the bus addresses of `pool` for the memory of `owner`.
+fn place<M: Memory>(pool: &Arc<Pool>, owner: &mut M) -> Result<(Addresses, Extent), RegisterError> {
+    let memory = owner.bytes();
+    let (at, bytes) = (memory.cast::<u8>(), memory.len() as u64);
+    let addr = at.addr().get();
+    if bytes == 0 || bytes > MAX_POOL || !(bytes | addr as u64).is_multiple_of(PAGE) {
+        return Err(RegisterError::Shape { at: addr, bytes: memory.len() });
     }
-
-    /// The range that begins at bus address `addr` is nobody's any more.
-    pub fn give_back(&self, addr: u64) {
-        lock(&self.home.out).remove(&(addr - self.home.extent.base()));
-    }
-
-    pub fn beside(&self) -> Option<Beside> {
-        self.home.beside.as_ref().map(|lent| Beside { base: self.home.extent.base(), addr: lent.addr() })
-    }
+    let none = RegisterError::NoAddresses { bytes, limit: pool.space.limit() };
+    let base = pool.space.reserve(bytes).ok_or(none)?;
+    let addresses = Addresses { pool: pool.clone(), base };
+    let pins = pool.pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory: at, addr: base, bytes }));
+    // SAFETY: the owner says so (`Memory`), and goes after the extent (`Registered`, `into_owner`).
+    let extent = unsafe { Extent::new(at, bytes, base, pins) }?;
+    Ok((addresses, extent))
 }
 
-impl<M: ?Sized> fmt::Debug for Registered<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.home).finish()
-    }
+/// The owner of a region that goes, which it does in the order of its fields.
+fn into_owner<M>(region: Registered<Kept<M>>) -> M {
+    let Registered { extent, keeps: Kept { addresses, description, owner }, .. } = region;
+    // Nothing is pinned any more before somebody else can have the bus addresses.
+    drop(extent);
+    drop(addresses);
+    drop(description);
+    owner.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: Memory> Region<M> {
     /// Registers `owner`'s memory. `describe`, told the first bus address and the bytes, may lend the device something
     /// that is to be there as long as any of the region may be lent.
-    pub(super) fn new(
+    fn new(
         pool: &Arc<Pool>,
         mut owner: M,
         describe: impl FnOnce(u64, u64) -> Result<Option<Lent>, RegisterError>,
     ) -> Result<Region<M>, (RegisterError, M)> {
-        let described = Home::new(pool, &mut owner).and_then(|mut home| {
-            home.beside = describe(home.extent.base(), home.extent.bytes())?;
-            Ok(home)
-        });
-        let home = match described {
-            Ok(home) => home,
+        let (addresses, extent) = match place(pool, &mut owner) {
+            Ok(placed) => placed,
             Err(why) => return Err((why, owner)),
         };
-        let region = Arc::new(Registered { home, owner: Mutex::new(owner) });
-        let known: Arc<Registered<dyn Send>> = region.clone();
-        pool.space.know(region.extent().base(), Arc::downgrade(&known));
+        let (base, bytes) = (extent.base(), extent.bytes());
+        let mut region = Registered::new(extent, Kept { addresses, description: Description(None), owner: Mutex::new(owner) });
+        match describe(base, bytes) {
+            Ok(lent) => {
+                region.beside = lent.as_ref().map(|lent| Beside { base, addr: lent.addr() });
+                region.keeps.description = Description(lent);
+            }
+            Err(why) => return Err((why, into_owner(region))),
+        }
+        let region = Arc::new(region);
+        let known: Arc<AnyRegion> = region.clone();
+        pool.space.know(base, Arc::downgrade(&known));
         Ok(Region(region))
     }
 
@@ -171,31 +188,27 @@ impl<M: Memory> Region<M> {
     /// # Errors
     /// See [`RangeError`].
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
-        let Registered { home, .. } = &*self.0;
+        let Registered { extent, keeps, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
-        if start >= end || end > home.extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
+        if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }
-        let mut out = lock(&home.out);
-        if let Some((&from, &to)) = out.range(..end).next_back().filter(|&(_, &to)| to > start) {
-            return Err(RangeError::Taken { start: from as usize, end: to as usize });
-        }
-        out.insert(start, end);
-        drop(out);
-        home.extent.pin(start, end - start).inspect_err(|_| _ = lock(&home.out).remove(&start))?;
+        let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
+        self.0.give_out(start..end).map_err(taken)?;
+        extent.pin(start, end - start).inspect_err(|_| self.0.give_back(extent.base() + start))?;
         let paged = start % PAGE == 0 && end % PAGE == 0;
-        Ok(DmaBuf::new(&home.extent, (start, range.len()), paged, home.pool.clone(), Some(self.0.clone())))
+        Ok(DmaBuf::new(extent, (start, range.len()), paged, keeps.addresses.pool.clone(), Some(self.0.clone())))
     }
 
     /// Bytes of the region.
     #[allow(clippy::len_without_is_empty)] // a region is never empty
     pub fn len(&self) -> usize {
-        self.0.extent().bytes() as usize
+        self.0.extent.bytes() as usize
     }
 
     /// Bus address of its first byte.
     pub fn base(&self) -> u64 {
-        self.0.extent().base()
+        self.0.extent.base()
     }
 
     /// The owner again, if no range is given out: from now on the device does not know its memory.
@@ -204,15 +217,13 @@ impl<M: Memory> Region<M> {
     /// The region, if a buffer of it is somewhere (held, lent, leaked), or if the device touches it at this instant, which
     /// it must not.
     pub fn into_owner(self) -> Result<M, Region<M>> {
-        let Registered { home, owner } = Arc::try_unwrap(self.0).map_err(Region)?;
-        drop(home);
-        Ok(owner.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Arc::try_unwrap(self.0).map(into_owner).map_err(Region)
     }
 }
 
 impl<M> fmt::Debug for Region<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let extent = self.0.extent();
+        let extent = &self.0.extent;
         f.debug_struct("Region").field("base", &extent.base()).field("bytes", &extent.bytes()).finish_non_exhaustive()
     }
 }

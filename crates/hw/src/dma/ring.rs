@@ -1,5 +1,5 @@
-//! Ring slots in shared memory, as atomics. Entries are 8-byte words; who may read which entry when is settled by the
-//! doorbell (submission) and by the phase tag (completion).
+//! Rings: their memory, and their slots in it, as atomics. Entries are 8-byte words; who may read which entry when is
+//! settled by the doorbell (submission) and by the phase tag (completion).
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,7 +7,68 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 
-use super::RingBlock;
+use super::lock::lock;
+use super::pool::{AllocError, DmaPool, RingBlock};
+use super::sizes::PAGE;
+
+/// Memory of submission and completion queues. The host keeps it for as long as the controller may use the queues; rings
+/// mapped over it keep it alive themselves, so neither side can be left with memory that is somebody else's by now.
+#[derive(Clone, Debug)]
+pub struct RingMemory(Arc<RingBlock>);
+
+impl RingMemory {
+    /// Bus address of the first byte, page-aligned.
+    pub fn addr(&self) -> u64 {
+        self.0.pool.own.base() + self.0.offset
+    }
+
+    /// Bytes, whole pages.
+    #[allow(clippy::len_without_is_empty)] // never empty
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+}
+
+impl DmaPool {
+    /// Memory for submission or completion queues, zeroed and page-aligned, of `len` bytes rounded up to pages.
+    /// [`DmaPool::sq`] and [`DmaPool::cq`] map it; nobody ever has it as bytes.
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn alloc_ring(&self, len: usize) -> Result<RingMemory, AllocError> {
+        let len = len.max(1).checked_next_multiple_of(PAGE as usize).ok_or(self.0.full(len))?;
+        let offset = self.0.take(len)?;
+        // SAFETY: the block is inside the mapping, and until it is registered below nobody else knows it.
+        unsafe { self.0.own.at(offset).write_bytes(0, len) };
+        let block = Arc::new(RingBlock { offset, len: len as u64, pool: self.0.clone() });
+        lock(&self.0.rings).insert(offset, Arc::downgrade(&block));
+        Ok(RingMemory(block))
+    }
+
+    /// Maps a submission queue of `entries` entries at bus address `addr`. `None` unless all of it lies in one
+    /// [`RingMemory`], 8-byte aligned.
+    pub fn sq(&self, addr: u64, entries: u32) -> Option<SqRing> {
+        self.ring_block(addr, entries, 64).map(|(block, at)| SqRing::new(block, at, entries))
+    }
+
+    /// Maps a completion queue, as [`DmaPool::sq`] does.
+    pub fn cq(&self, addr: u64, entries: u32) -> Option<CqRing> {
+        self.ring_block(addr, entries, 16).map(|(block, at)| CqRing::new(block, at, entries))
+    }
+
+    /// The ring block that holds `entries` entries of `size` bytes at `addr`, and where they begin.
+    fn ring_block(&self, addr: u64, entries: u32, size: u64) -> Option<(Arc<RingBlock>, NonNull<u8>)> {
+        let own = &self.0.own;
+        let offset = addr.checked_sub(own.base()).filter(|o| *o < own.bytes() && o % 8 == 0)?;
+        let (_, block) = lock(&self.0.rings).range(..=offset).next_back().map(|(&at, block)| (at, block.upgrade()))?;
+        let block = block?;
+        let end = offset + u64::from(entries) * size;
+        if entries == 0 || end > block.offset + block.len {
+            return None;
+        }
+        Some((block, own.at(offset)))
+    }
+}
 
 /// The slots of a submission queue.
 #[derive(Clone, Debug)]
@@ -63,14 +124,14 @@ fn out_of_ring(slot: u32, entries: u32) -> ! {
 
 impl SqRing {
     /// `at` is where `entries` entries begin inside `block`, 8-byte aligned.
-    pub(super) fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> SqRing {
+    fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> SqRing {
         SqRing(Slots { first: at.cast(), entries, _block: block })
     }
 }
 
 impl CqRing {
     /// `at` is where `entries` entries begin inside `block`, 8-byte aligned.
-    pub(super) fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> CqRing {
+    fn new(block: Arc<RingBlock>, at: NonNull<u8>, entries: u32) -> CqRing {
         CqRing(Slots { first: at.cast(), entries, _block: block })
     }
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::lock;
-use super::region::Registered;
+use super::lock::lock;
+use super::registered::{AnyRegion, Registered};
 
 /// What any device reaches.
 pub(super) const USUAL_BITS: u32 = 48;
@@ -31,7 +31,7 @@ pub(super) struct Space {
 #[derive(Debug)]
 struct Known {
     end: u64,
-    region: Weak<Registered<dyn Send>>,
+    region: Weak<AnyRegion>,
 }
 
 impl Space {
@@ -65,7 +65,7 @@ impl Space {
     }
 
     /// From now on the device finds the region.
-    pub fn know(&self, base: u64, region: Weak<Registered<dyn Send>>) {
+    pub fn know(&self, base: u64, region: Weak<AnyRegion>) {
         if let Some(known) = lock(&self.regions).get_mut(&base) {
             known.region = region;
         }
@@ -77,7 +77,7 @@ impl Space {
     }
 
     /// The region with this bus address. While the result lives its memory does.
-    pub fn find(&self, addr: u64) -> Option<Arc<Registered<dyn Send>>> {
+    pub fn find(&self, addr: u64) -> Option<Arc<AnyRegion>> {
         lock(&self.regions).range(..=addr).next_back().filter(|(_, known)| addr < known.end)?.1.region.upgrade()
     }
 }

@@ -1,10 +1,12 @@
+use std::io;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use nvme::{Consumer, CqSlots, Cqe, Producer, SqSlots, Sqe, Status};
 use proptest::prelude::*;
 
-use super::buddy::MIN_BLOCK;
+use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::*;
 
 const POOL: u64 = 2 * CHUNK;

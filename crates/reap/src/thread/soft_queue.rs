@@ -38,6 +38,8 @@ pub(crate) struct SoftQueue {
     posting: Posting,
     /// The vector's eventfd is in this thread's poller.
     watched: Cell<bool>,
+    /// A foreign loop turns the queue, and has not left it.
+    in_loop: Cell<bool>,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
     /// The clock read of the last batch.
@@ -90,6 +92,7 @@ impl SoftQueue {
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
             watched: Cell::new(false),
+            in_loop: Cell::new(false),
         };
         queue.vector().watch(!queue.queue.is_shared());
         queue.settle();
@@ -132,7 +135,8 @@ impl SoftQueue {
 
     /// The lane of a batch that is about to be posted, where there are two.
     fn route(&self, now: Nanos, batch: &Batch) -> Route {
-        self.looker.borrow().waiter.policy.route(now, batch)
+        // A foreign loop never spins: what does not notify would have to be looked for by its timer.
+        if self.in_loop.get() { Route::Notify } else { self.looker.borrow().waiter.policy.route(now, batch) }
     }
 
     /// From here on the application's code may run, and find the queue in use. `None`: it does already.

@@ -23,6 +23,7 @@ impl SoftQueue {
     /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
     /// [`crate::Queue::leave_loop`] before the loop stops watching.
     pub(crate) fn turn(&self, budget: u32) -> Turned {
+        self.in_loop.set(true);
         _ = self.drain_events();
         self.commit();
         self.adopt();
@@ -52,6 +53,7 @@ impl SoftQueue {
     /// For a foreign loop on a shared hardware queue, before it stops watching the descriptor for a while: hands on the
     /// role of being woken by the queue's vector, which [`crate::Queue::turn`] took, to a thread that waits for it (law 6).
     pub(crate) fn leave_loop(&self) {
+        self.in_loop.set(false);
         self.leave();
         self.soft.wake.mask();
     }

@@ -1,0 +1,238 @@
+//! The pool: memory made for one device, given out by blocks, and the way in which the device copies.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::buddy::{Buddy, block_size};
+use super::extent::{Extent, OutOfPool};
+use super::lock::lock;
+use super::mapping::{Backing, Mapping};
+use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
+use super::sizes::{CHUNK, MAX_POOL};
+use super::space::{Space, USUAL_BITS};
+
+/// How a pool is made. Start from `PoolOptions::default()`.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// What stands behind its memory.
+    pub backing: Backing,
+    /// Bits of a bus address that the device has: 48, unless it says otherwise. There are some with 39.
+    pub address_bits: u32,
+    /// How memory is pinned for a device that reaches it by itself. Without, nothing is pinned, and nothing counts
+    /// against RLIMIT_MEMLOCK.
+    pub pinner: Option<Arc<dyn Pinner>>,
+}
+
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions { backing: Backing::default(), address_bits: USUAL_BITS, pinner: None }
+    }
+}
+
+/// Why there is no pool.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// None is of this size.
+    #[error("a DMA pool holds 1 byte to 1 TiB, not {0} bytes")]
+    Size(u64),
+    /// The device has too few bus addresses.
+    #[error("a DMA pool of {bytes} bytes does not fit the {room} bytes that bus addresses of {bits} bits leave for it")]
+    TooWide {
+        /// Bytes of the pool.
+        bytes: u64,
+        /// Bytes that would fit.
+        room: u64,
+        /// [`PoolOptions::address_bits`].
+        bits: u32,
+    },
+    /// The system has no memory for it.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<PoolError> for io::Error {
+    fn from(error: PoolError) -> io::Error {
+        match error {
+            PoolError::System(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidInput, error),
+        }
+    }
+}
+
+/// Why a pool gave no memory.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocError {
+    /// No block of this size is free.
+    #[error("the DMA pool of {pool} bytes has no {wanted} bytes in one piece left; open it larger or keep fewer buffers")]
+    Full {
+        /// Bytes asked for.
+        wanted: usize,
+        /// Size of the pool.
+        pool: u64,
+    },
+    /// It cannot be pinned.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+}
+
+/// Memory for buffers and rings, reachable by devices. Cheap to clone; the memory goes when the last clone, buffer, region
+/// and ring are gone.
+#[derive(Clone, Debug)]
+pub struct DmaPool(pub(super) Arc<Pool>);
+
+/// Fields are dropped in this order: nothing is pinned any more when the memory goes.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub own: Extent,
+    pub space: Space,
+    pub pinning: Option<Arc<Pinning>>,
+    blocks: Mutex<Buddy>,
+    /// Live ring blocks by their offset.
+    pub rings: Mutex<BTreeMap<u64, Weak<RingBlock>>>,
+    pub leaked: AtomicU64,
+    backing: Backing,
+    mapping: Mapping,
+}
+
+/// A block that holds rings, and is never bytes.
+#[derive(Debug)]
+pub(super) struct RingBlock {
+    pub offset: u64,
+    pub len: u64,
+    pub pool: Arc<Pool>,
+}
+
+impl PoolOptions {
+    /// A pool of `bytes`, rounded up to 4 MiB. Address space only, unless huge pages are reserved for it: memory is taken
+    /// as it is first touched.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn open(&self, bytes: u64) -> Result<DmaPool, PoolError> {
+        if bytes == 0 || bytes > MAX_POOL {
+            return Err(PoolError::Size(bytes));
+        }
+        let bytes = bytes.next_multiple_of(CHUNK);
+        let bits = self.address_bits;
+        let space = Space::new(bytes, bits).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
+        let (mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
+        let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
+        let (memory, addr) = (mapping.memory(), space.pool());
+        let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }));
+        // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
+        let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
+        let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
+        Ok(DmaPool(Arc::new(Pool { own, space, pinning, blocks, rings, leaked: AtomicU64::new(0), backing, mapping })))
+    }
+}
+
+impl DmaPool {
+    /// A pool of `bytes` as [`PoolOptions::open`] makes it by default.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 0 or more than 1 TiB; what `mmap` says.
+    pub fn new(bytes: u64) -> io::Result<DmaPool> {
+        PoolOptions::default().open(bytes).map_err(io::Error::from)
+    }
+
+    /// Bytes in the pool.
+    #[allow(clippy::len_without_is_empty)] // a pool is never empty
+    pub fn len(&self) -> u64 {
+        self.0.own.bytes()
+    }
+
+    /// Bus address of the pool's first byte: page-aligned, and never the value of a pointer.
+    pub fn base(&self) -> u64 {
+        self.0.own.base()
+    }
+
+    /// What stands behind its memory: huge pages only if there were enough.
+    pub fn backing(&self) -> Backing {
+        self.0.backing
+    }
+
+    /// The file behind [`Backing::Memfd`], for another process to map. The byte at bus address [`DmaPool::base`] + *n* is the
+    /// file's byte *n*. It cannot be made shorter.
+    ///
+    /// # Safety
+    /// Nobody changes a byte of the file but where memory is lent, or in a ring. Another process is trusted as a device
+    /// without an IOMMU is.
+    pub unsafe fn memfd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.mapping.file()
+    }
+
+    /// Bytes that are pinned, the regions' included.
+    pub fn pinned(&self) -> u64 {
+        self.0.pinning.as_ref().map_or(0, |pinning| pinning.bytes())
+    }
+
+    /// Bytes that buffers dropped while lent have taken out of use for good.
+    pub fn leaked(&self) -> u64 {
+        self.0.leaked.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device may copy from and to this range now: all of it is lent.
+    ///
+    /// # Errors
+    /// [`OutOfPool`] if not.
+    #[inline]
+    pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
+        self.0.own.check(addr, len).or_else(|refused| self.0.in_region(refused, |extent| extent.check(addr, len)))
+    }
+
+    /// The device copies lent memory at bus address `addr`.
+    ///
+    /// # Errors
+    /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    #[inline]
+    pub fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
+        self.0.own.read(addr, into).or_else(|refused| self.0.in_region(refused, |extent| extent.read(addr, into)))
+    }
+
+    /// The device copies into lent memory at bus address `addr`.
+    ///
+    /// # Errors
+    /// [`OutOfPool`] if not all of it is lent; nothing is copied.
+    #[inline]
+    pub fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
+        self.0.own.write(addr, from).or_else(|refused| self.0.in_region(refused, |extent| extent.write(addr, from)))
+    }
+}
+
+impl Pool {
+    pub fn full(&self, wanted: usize) -> AllocError {
+        AllocError::Full { wanted, pool: self.own.bytes() }
+    }
+
+    /// A block for `len` bytes: its offset.
+    pub fn take(&self, len: usize) -> Result<u64, AllocError> {
+        let size = block_size(len).ok_or(self.full(len))?;
+        let offset = lock(&self.blocks).alloc(size).ok_or(self.full(len))?;
+        self.own.pin(offset, size).inspect_err(|_| self.give_back(offset, len))?;
+        Ok(offset)
+    }
+
+    /// The reverse.
+    pub fn give_back(&self, offset: u64, len: usize) {
+        if let Some(size) = block_size(len) {
+            lock(&self.blocks).free(offset, size);
+        }
+    }
+
+    /// What the pool's own memory refused may lie in a region. Its memory stays for as long as `reach` takes. Should the
+    /// host let go of it meanwhile, against the rules, its owner is dropped here.
+    #[inline(never)]
+    fn in_region(&self, refused: OutOfPool, reach: impl FnOnce(&Extent) -> Result<(), OutOfPool>) -> Result<(), OutOfPool> {
+        self.space.find(refused.addr).map_or(Err(refused), |region| reach(&region.extent))
+    }
+}
+
+impl Drop for RingBlock {
+    fn drop(&mut self) {
+        lock(&self.pool.rings).remove(&self.offset);
+        self.pool.give_back(self.offset, self.len as usize);
+    }
+}

@@ -92,6 +92,10 @@ pub(crate) struct Keeper {
     abandoned: Vec<(usize, Vec<Abandoned>)>,
     /// What could not be done because some thread posted or reaped at that moment: it is done first thing next turn.
     put_off: Option<RecoveryAsk>,
+    /// The lanes that it has not been done to yet, each with its queue's number.
+    to_do: Vec<(usize, QueueId)>,
+    /// Tags may have come back that nobody has been given.
+    unserved: bool,
     ended_aborts: Vec<(QueueId, Cid)>,
     /// Software queues without a thread.
     orphans: Vec<(Arc<HwQueue>, u8)>,
@@ -140,6 +144,8 @@ impl Keeper {
             moderation: Moderation::default(),
             abandoned: Vec::new(),
             put_off: None,
+            to_do: Vec::new(),
+            unserved: false,
             ended_aborts: Vec::new(),
             orphans: Vec::new(),
             taken: Vec::with_capacity(WEIGHT as usize),

@@ -32,7 +32,10 @@ impl Keeper {
         let taken = &mut self.taken;
         self.orphans.retain(|(queue, me)| {
             queue.take_for_owners(taken);
-            end_orphans(queue, *me)
+            let open = end_orphans(queue, *me);
+            // What cannot be posted at this moment is with the next sweep.
+            queue.try_serve_line(now);
+            open
         });
         if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }
@@ -51,11 +54,10 @@ fn end_orphans(queue: &HwQueue, me: u8) -> bool {
     if queue.is_dead() {
         book.fail_waiting(now);
     } else if book.is_waiting() {
-        queue.post_again(me, &mut book, now);
+        queue.join_line(me);
     }
     book.take_ended(&mut wakers);
     drop(book);
-    queue.serve_line(now);
     executor::wake_all(wakers);
     if found {
         // Somebody may have taken the queue meanwhile, and sleep because this was faster.

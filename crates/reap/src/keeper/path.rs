@@ -6,19 +6,18 @@ use nvme::log::lid;
 use units::Nanos;
 
 use super::{Keeper, Life};
-use crate::link::Held;
 use crate::request::How;
 
 impl Keeper {
     /// The queues are closed, a reset begins: nothing more is sent this way. A controller that has left something unanswered may
     /// not answer the reset either: it counts as lost until it has, so that reads go another way at once.
-    pub(super) fn path_resets(&mut self, cause: &ResetCause, held: Vec<(usize, Held<'_>)>) {
+    pub(super) fn path_resets(&mut self, cause: &ResetCause) {
         self.keep_alive_at = Nanos::MAX;
         if self.seat.is_none() {
             return;
         }
-        if cause.is_silence() && self.link.cut_off() {
-            self.give_back(held);
+        if cause.is_silence() && self.is_cut_off() {
+            self.give_back();
             self.tell(PathLink::Lost);
             return;
         }
@@ -27,10 +26,10 @@ impl Keeper {
 
     /// The controller does not answer. It is kept away from the host's memory, so that all requests can be given back at
     /// once; what of them it may still carry out is for those who sent them to consider.
-    pub(super) fn path_lost(&mut self, dead: &Dead, held: Vec<(usize, Held<'_>)>) {
+    pub(super) fn path_lost(&mut self, dead: &Dead) {
         tracing::warn!(why = %dead, "a path is lost");
-        if self.link.cut_off() {
-            self.give_back(held);
+        if self.is_cut_off() {
+            self.give_back();
         }
         self.tell(PathLink::Lost);
     }
@@ -40,8 +39,7 @@ impl Keeper {
         if self.seat.is_none() {
             return;
         }
-        // What was sent has been taken back when the controller stopped.
-        self.give_back(Vec::new());
+        self.give_back();
         self.link.let_in();
         self.tell(PathLink::Connecting);
     }
@@ -77,10 +75,14 @@ impl Keeper {
         self.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.tell());
     }
 
-    /// Requests that are in flight and those that wait for a tag end, and have their buffers back.
-    fn give_back(&mut self, mut held: Vec<(usize, Held<'_>)>) {
-        self.take_back(&mut held);
-        drop(held);
+    /// Whether the controller is kept from the host's memory, so that what was sent to it can be given back at once.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.seat.is_some() && self.link.cut_off()
+    }
+
+    /// Requests that were in flight, and have been taken back, and those that wait for a tag end, and have their buffers.
+    fn give_back(&mut self) {
+        self.ended_aborts.clear();
         self.return_abandoned(How::Dead);
         self.queues.iter().for_each(|queue| queue.fail());
     }

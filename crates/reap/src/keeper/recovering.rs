@@ -1,7 +1,5 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
-use std::sync::Arc;
-
 use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
 use nvme::{Cid, QueueId};
 use units::Nanos;
@@ -34,6 +32,7 @@ impl Keeper {
             announced += queue.lanes().map(Lane::try_commit).sum::<u32>();
             if queue.hint() {
                 queue.take_for_owners(&mut self.taken);
+                self.unserved = true;
             }
         }
         // Now and then: a thread that goes on posting must not keep a controller from being reset.
@@ -43,32 +42,40 @@ impl Keeper {
         self.reminded_until
     }
 
-    /// Carries out what recovery asks, or puts it off if some thread posts or reaps at this moment.
+    /// Carries out what recovery asks. What needs lanes that some thread has at this moment is put off, and gone on with.
     pub(super) fn recover(&mut self, ask: RecoveryAsk, now: Nanos) {
-        let queues = self.queues.clone();
-        // None of what follows may find a thread in the middle of a batch.
-        let Some(mut held) = hold(&queues) else {
-            self.put_off = Some(ask);
-            return;
+        let silent = matches!(&ask, RecoveryAsk::Close(cause) if cause.is_silence());
+        let verb = match &ask {
+            RecoveryAsk::Abort { .. } => return self.abort(ask, now),
+            RecoveryAsk::Close(_) if !(silent && self.is_cut_off()) => Held::close,
+            RecoveryAsk::Lost(_) if !self.is_cut_off() => return self.recovered(ask, now),
+            // What was in flight is given back.
+            RecoveryAsk::Close(_) | RecoveryAsk::Lost(_) | RecoveryAsk::Abandon(_) => Held::take_back,
+            RecoveryAsk::Restored(_) => Held::reopen,
+            _ => return self.recovered(ask, now),
         };
-        match ask {
-            RecoveryAsk::Abort { queue, command, sqe } => {
-                let Some((n, lane)) = held.iter_mut().find(|(_, lane)| lane.id() == queue) else { return };
-                let purpose = Purpose::Abort { queue, cid: command.cid };
-                let begun = lane.begin_abort(&command);
-                let posted = begun && self.admin.post(&self.link, AdminCommand { sqe, page: false }, purpose, now);
-                if posted {
-                    self.asks.health().aborts += 1;
-                } else {
-                    lane.end_abort(command.cid);
-                    if let Life::Live(recovery) = &mut self.life {
-                        recovery.abort_ended();
-                    }
-                }
-                let n = *n;
-                drop(held);
-                look_again(&queues[n], now);
+        if self.to_do.is_empty() {
+            self.to_do = self.queues.iter().enumerate().flat_map(|(n, queue)| queue.lanes().map(move |lane| (n, lane.id()))).collect();
+        }
+        let (queues, abandoned) = (&self.queues, &mut self.abandoned);
+        self.to_do.retain(|&(n, id)| {
+            let lane = queues.get(n).and_then(|queue| queue.lanes().find(|lane| lane.id() == id));
+            let Some(mut held) = lane.and_then(Lane::try_exclusive) else { return true };
+            let taken_back = verb(&mut held);
+            if !taken_back.is_empty() {
+                abandoned.push((n, taken_back));
             }
+            false
+        });
+        match self.to_do.is_empty() {
+            true => self.recovered(ask, now),
+            false => self.put_off = Some(ask),
+        }
+    }
+
+    /// The lanes are as recovery wants them: whatever else there is to do.
+    fn recovered(&mut self, ask: RecoveryAsk, now: Nanos) {
+        match ask {
             RecoveryAsk::Close(cause) => {
                 tracing::warn!(%cause, "resetting the controller");
                 let mut health = self.asks.health();
@@ -76,19 +83,35 @@ impl Keeper {
                 health.last_reset = Some(cause.to_string());
                 drop(health);
                 self.admin.pair.close();
-                held.iter_mut().for_each(|(_, lane)| lane.close());
-                self.path_resets(&cause, held);
+                self.path_resets(&cause);
             }
-            RecoveryAsk::Lost(dead) => self.path_lost(&dead, held),
-            RecoveryAsk::Abandon(buffers) => self.abandon(buffers, held),
+            RecoveryAsk::Lost(dead) => self.path_lost(&dead),
+            RecoveryAsk::Abandon(buffers) => self.abandon(buffers),
             RecoveryAsk::Admin(command) => self.post(command, now),
-            RecoveryAsk::Restored(inventory) => {
-                held.iter_mut().for_each(|(_, lane)| lane.reopen());
-                drop(held);
-                self.restore(*inventory, now);
-            }
-            RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
+            RecoveryAsk::Restored(inventory) => self.restore(*inventory, now),
+            RecoveryAsk::Abort { .. } | RecoveryAsk::Rings { .. } | RecoveryAsk::Wait { .. } | RecoveryAsk::Dead(_) => {}
         }
+    }
+
+    fn abort(&mut self, ask: RecoveryAsk, now: Nanos) {
+        let RecoveryAsk::Abort { queue, command, sqe } = &ask else { return };
+        let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
+        let Some(hardware) = self.queue(queue).cloned() else { return };
+        let Some(mut held) = hardware.lanes().find(|lane| lane.id() == queue).and_then(Lane::try_exclusive) else {
+            self.put_off = Some(ask);
+            return;
+        };
+        let begun = held.begin_abort(command);
+        if begun && self.admin.post(&self.link, AdminCommand { sqe: *sqe, page: false }, purpose, now) {
+            self.asks.health().aborts += 1;
+        } else {
+            held.end_abort(command.cid);
+            if let Life::Live(recovery) = &mut self.life {
+                recovery.abort_ended();
+            }
+        }
+        drop(held);
+        self.look_again(&hardware);
     }
 
     /// An Abort has completed, whatever it says.
@@ -99,7 +122,7 @@ impl Keeper {
         }
     }
 
-    /// Gives back the CIDs of commands whose Aborts have completed. When to come again.
+    /// Gives back the CIDs of commands whose Aborts have completed, and serves those who wait for tags. When to come again.
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
@@ -107,30 +130,24 @@ impl Keeper {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
-                    look_again(&hardware, now);
+                    self.look_again(&hardware);
                 }
                 None => self.ended_aborts.push((queue, cid)),
             }
         }
-        if self.ended_aborts.is_empty() { Nanos::MAX } else { now + AGAIN }
-    }
-
-    /// Takes all commands back. Their CIDs, aborted ones too, are free.
-    pub(super) fn take_back(&mut self, held: &mut [(usize, Held<'_>)]) {
-        self.ended_aborts.clear();
-        for (n, lane) in held {
-            self.abandoned.push((*n, lane.abandon()));
+        if std::mem::take(&mut self.unserved) {
+            self.unserved = !self.queues.iter().map(|queue| queue.try_serve_line(now)).fold(true, |all, served| all & served);
         }
+        if self.ended_aborts.is_empty() && !self.unserved { Nanos::MAX } else { now + AGAIN }
     }
 
-    fn abandon(&mut self, buffers: Buffers, mut held: Vec<(usize, Held<'_>)>) {
+    fn abandon(&mut self, buffers: Buffers) {
+        self.ended_aborts.clear();
         self.admin.pair.abandon();
         self.events.forget();
         self.returning = false;
         self.moderation.forget(&self.queues);
         self.asks.health().held_back = None;
-        self.take_back(&mut held);
-        drop(held);
         if buffers == Buffers::Returned {
             self.admin.take_page_back();
             self.admin.pair.reopen();
@@ -163,9 +180,7 @@ impl Keeper {
             self.shows(was.nsid, blocks);
         }
         self.return_abandoned(How::Requeue);
-        for queue in &self.queues {
-            queue.serve_line(now);
-        }
+        self.unserved = true;
         self.path_up(now);
     }
 
@@ -193,19 +208,13 @@ impl Keeper {
         std::mem::forget(std::mem::take(&mut self.rings));
         self.admin.leak_rings();
     }
-}
 
-/// Every lane of the queues, each with its queue's number; `None`: some thread posts or reaps at this moment.
-fn hold(queues: &[Arc<HwQueue>]) -> Option<Vec<(usize, Held<'_>)>> {
-    let lanes = queues.iter().enumerate().flat_map(|(n, queue)| queue.lanes().map(move |lane| (n, lane)));
-    lanes.map(|(n, lane)| Some((n, lane.try_exclusive()?))).collect()
-}
-
-/// A lane's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
-fn look_again(queue: &HwQueue, now: Nanos) {
-    queue.serve_line(now);
-    // Each of them, whatever the others say.
-    if queue.lanes().map(Lane::look_again).fold(false, |any, more| any | more) {
-        queue.softs.iter().for_each(|soft| soft.tell());
+    /// A lane's locks were held without posting or reaping: a thread may have found them busy, and gone to sleep.
+    fn look_again(&mut self, queue: &HwQueue) {
+        self.unserved = true;
+        // Each of them, whatever the others say.
+        if queue.lanes().map(Lane::look_again).fold(false, |any, more| any | more) {
+            queue.softs.iter().for_each(|soft| soft.tell());
+        }
     }
 }

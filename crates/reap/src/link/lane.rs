@@ -76,6 +76,11 @@ impl Lane {
         Posting { sq: self.pair.lock_sq(), lane: self }
     }
 
+    /// The submission side, if nobody has it: for a thread that must not wait for those who post.
+    pub(crate) fn try_lock(&self) -> Option<Posting<'_>> {
+        Some(Posting { sq: self.pair.try_lock_sq()?, lane: self })
+    }
+
     /// Announces what was posted. How many commands that were.
     #[inline]
     pub(crate) fn commit(&self) -> u32 {
@@ -84,7 +89,7 @@ impl Lane {
 
     /// The same, unless some thread posts at this moment, and commits by itself.
     pub(crate) fn try_commit(&self) -> u32 {
-        self.pair.try_lock_sq().map_or(0, |mut sq| sq.commit(self.link.doorbells()))
+        self.try_lock().map_or(0, |mut posting| posting.commit())
     }
 
     /// Whether a completion waits, without a lock and without a system call.
@@ -199,7 +204,7 @@ impl Lane {
 
     /// Everything about it, for the thread that looks after its controller; `None`: some thread posts or reaps at this moment.
     pub(crate) fn try_exclusive(&self) -> Option<Held<'_>> {
-        Some(Held { id: self.id(), sides: self.pair.try_exclusive()? })
+        Some(Held { sides: self.pair.try_exclusive()? })
     }
 
     /// After [`Lane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
@@ -210,16 +215,10 @@ impl Lane {
 
 /// A lane that nobody posts to and nobody reaps.
 pub(crate) struct Held<'a> {
-    id: QueueId,
     sides: Exclusive<'a, SqRing, CqRing>,
 }
 
 impl Held<'_> {
-    /// The queue that it is at the controller.
-    pub(crate) fn id(&self) -> QueueId {
-        self.id
-    }
-
     /// See [`Exclusive::begin_abort`].
     pub(crate) fn begin_abort(&mut self, command: &Command) -> bool {
         self.sides.begin_abort(command)
@@ -230,19 +229,21 @@ impl Held<'_> {
         self.sides.end_abort(cid);
     }
 
-    /// See [`Exclusive::close`].
-    pub(crate) fn close(&mut self) {
+    /// See [`Exclusive::close`]: nothing is taken back.
+    pub(crate) fn close(&mut self) -> Vec<Abandoned> {
         self.sides.close();
+        Vec::new()
     }
 
     /// See [`Exclusive::abandon`].
-    pub(crate) fn abandon(&mut self) -> Vec<Abandoned> {
+    pub(crate) fn take_back(&mut self) -> Vec<Abandoned> {
         self.sides.abandon()
     }
 
-    /// See [`Exclusive::reopen`].
-    pub(crate) fn reopen(&mut self) {
+    /// See [`Exclusive::reopen`]: nothing is taken back.
+    pub(crate) fn reopen(&mut self) -> Vec<Abandoned> {
         self.sides.reopen();
+        Vec::new()
     }
 }
 

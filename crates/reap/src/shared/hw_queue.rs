@@ -51,6 +51,13 @@ pub(crate) struct Submitted {
     pub refused: Option<Box<(Refused, Request)>>,
 }
 
+/// Whether a lock on the data path is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Waits,
+    Tries,
+}
+
 /// Most software queues of one hardware queue: what 8 bits of a token name.
 pub(crate) const MOST_SOFT: usize = 256;
 
@@ -144,8 +151,7 @@ impl HwQueue {
         now: Nanos,
         (commit, claim): (bool, Claim),
         requests: impl IntoIterator<Item = Request>,
-        check: impl Fn(&Request) -> Result<(), Refused>,
-        route: impl FnOnce(&Batch) -> Route,
+        (check, route): (impl Fn(&Request) -> Result<(), Refused>, impl FnOnce(&Batch) -> Route),
     ) -> Submitted {
         let urgent = book.urgent();
         let breaks = BreaksOff { queue: self, me, now, book };
@@ -197,7 +203,7 @@ impl HwQueue {
         } else if book.waits_for_a_tag(self.most()) {
             // No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
             self.line.join(me);
-            self.post_waiting(book, now);
+            self.post_waiting(book, now, Patience::Waits);
         }
     }
 
@@ -206,17 +212,24 @@ impl HwQueue {
     pub(crate) fn post_again(&self, me: u8, book: &mut Requests, now: Nanos) {
         let first = self.may_post(me);
         if first {
-            self.post_waiting(book, now);
+            self.post_waiting(book, now, Patience::Waits);
         }
         if book.is_waiting() {
             self.leave_waiting(me, book, now, first);
         }
     }
 
-    fn post_waiting(&self, book: &mut Requests, now: Nanos) {
-        let mut lane = self.lane_of(book).lock();
-        book.post_waiting(&mut lane, now, self.most());
-        lane.commit();
+    /// Posts what waits in a book. False: some thread posts at this moment, and that is not waited for.
+    fn post_waiting(&self, book: &mut Requests, now: Nanos, patience: Patience) -> bool {
+        let lane = self.lane_of(book);
+        let posting = match patience {
+            Patience::Waits => Some(lane.lock()),
+            Patience::Tries => lane.try_lock(),
+        };
+        let Some(mut posting) = posting else { return false };
+        book.post_waiting(&mut posting, now, self.most());
+        posting.commit();
+        true
     }
 
     /// Most parts in flight of one software queue: what its inbox holds.
@@ -229,8 +242,13 @@ impl HwQueue {
     #[inline]
     pub(crate) fn serve_line(&self, now: Nanos) {
         if self.line.rings() {
-            self.serve(now);
+            self.serve(now, Patience::Waits);
         }
+    }
+
+    /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
+    pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
+        !self.line.rings() || self.serve(now, Patience::Tries)
     }
 
     /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
@@ -239,32 +257,41 @@ impl HwQueue {
     #[inline]
     pub(crate) fn serve_own(&self, now: Nanos) {
         if self.line.is_formed() {
-            self.serve(now);
+            self.serve(now, Patience::Waits);
         }
     }
 
+    /// What waits in the book of `me` is posted when the line is served.
+    pub(crate) fn join_line(&self, me: u8) {
+        self.line.join(me);
+    }
+
+    /// False: some thread posts at this moment, and that is not waited for.
     #[cold]
-    fn serve(&self, now: Nanos) {
+    fn serve(&self, now: Nanos, patience: Patience) -> bool {
         // Either this sees the tags that another thread has returned, or that thread sees the book unlocked.
         fence(SeqCst);
         let mut place = 0;
         while let Some(me) = self.line.at(place) {
-            let Some(soft) = self.softs.get(usize::from(me)) else { return };
+            let Some(soft) = self.softs.get(usize::from(me)) else { break };
             let Some(mut book) = soft.try_requests() else {
                 // Its thread serves it afterwards; the others do not wait for that.
                 place += 1;
                 continue;
             };
-            self.post_waiting(&mut book, now);
+            if !self.post_waiting(&mut book, now, patience) {
+                return false;
+            }
             if book.waits_for_a_tag(self.most()) {
-                return;
+                break;
             }
             self.line.leave(me);
         }
+        true
     }
 
     /// Takes what there is, as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
-    /// A lock that is busy is none of its business: the holder looks once more.
+    /// A lock that is busy is none of its business: the holder looks once more. The line is to be served afterwards.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
         for lane in self.lanes() {
             loop {
@@ -275,7 +302,6 @@ impl HwQueue {
                 }
                 if !taken.is_empty() {
                     self.hand_out(None, taken);
-                    self.serve_line(hw::now());
                 }
                 if !reaped.more {
                     break;

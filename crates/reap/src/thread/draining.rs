@@ -54,6 +54,7 @@ impl Worker {
         loop {
             _ = waiter.begin_look();
             queue.take_for_owners(&mut self.taken);
+            queue.serve_line(hw::now());
             if queue.drain.is_dismissed() {
                 break;
             }

@@ -120,9 +120,14 @@ impl SoftQueue {
         self.clock.set(now);
         let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
         let mut book = self.soft.requests();
-        let submitted = self
-            .queue
-            .submit(self.me, &mut book, now, (true, Claim::Batch), requests, self.controller.checker(), |batch| self.route(now, batch));
+        let submitted = self.queue.submit(
+            self.me,
+            &mut book,
+            now,
+            (true, Claim::Batch),
+            requests,
+            (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
+        );
         drop(book);
         drop(inside);
         self.uncommitted.set(false);
@@ -221,10 +226,8 @@ impl SoftQueue {
         }
         let mut book = self.soft.requests();
         let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
-        let submitted =
-            self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], self.controller.checker(), |batch| {
-                self.route(now, batch)
-            });
+        let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
+        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], ways);
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);

@@ -61,7 +61,7 @@ fn threads_share_one_hardware_queue_in_every_mode() {
             std::thread::scope(|scope| {
                 for owner in 1..=4 {
                     let queue = device.queue().unwrap();
-                    scope.spawn(move || work(&queue, owner, 400, 8));
+                    scope.spawn(move || work(&queue, owner, 150, 8));
                 }
             });
             let counters = device.counters();
@@ -79,7 +79,7 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
             let workers: Vec<_> = (1..=3)
                 .map(|owner| {
                     let queue = device.queue().unwrap();
-                    scope.spawn(move || (0..8).for_each(|_| work(&queue, owner, 500, 16)))
+                    scope.spawn(move || (0..3).for_each(|_| work(&queue, owner, 500, 16)))
                 })
                 .collect();
             scope.spawn(|| {

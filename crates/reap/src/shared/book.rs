@@ -194,18 +194,25 @@ impl Requests {
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
     pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> (u32, Option<Class>) {
-        let room = if self.waiting.is_empty() { most.saturating_sub(self.posted) } else { 0 };
-        let (mut at, mut last, mut done) = (self.entered, NONE, 0);
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
-        while at != end && done < room {
+        let (mut at, mut last) = (self.entered, NONE);
+        let room = if self.waiting.is_empty() && at != end { most.saturating_sub(self.posted) } else { 0 };
+        let mut left = room;
+        // Which is the last is known where none is left to wait, and asked only there: the loop has no register for it.
+        while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
             let Some(part) = slot.only_part() else { break };
             if !post.post(&part, Token(tokens | u64::from(at) << 32), now) {
                 break;
             }
-            (last, at) = (at, slot.next);
-            done += 1;
+            left -= 1;
+            if slot.next == end {
+                (last, at) = (at, end);
+                break;
+            }
+            at = slot.next;
         }
+        let mut done = room - left;
         self.open += done;
         self.posted += done;
         self.entered = at;

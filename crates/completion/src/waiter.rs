@@ -133,31 +133,33 @@ impl<H: Habits> Waiter<H> {
     /// What to do next, given what [`Waiter::seen`] says. A notification that was kept armed is masked, unless it may stay so.
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
-        self.plan = self.policy.next(now, &self.seen);
+        let mut plan = self.policy.next(now, &self.seen);
         if self.silent > 0 {
-            self.stay_unnotified(now);
+            plan = self.unnotified(now, plan);
         }
         // Told once.
         (self.seen.found, self.seen.met_at, self.seen.cycle) = (0, None, None);
-        if self.kept_armed && !self.policy.stays_armed(self.plan, self.seen.in_flight) {
+        self.plan = plan;
+        if self.kept_armed && !self.policy.stays_armed(plan, self.seen.in_flight) {
             self.kept_armed = !self.habits.knows_its_mask();
             n.mask();
         }
-        self.plan
+        plan
     }
 
     /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be the last for ever otherwise.
     #[cold]
-    fn stay_unnotified(&mut self, now: Nanos) {
+    fn unnotified(&mut self, now: Nanos, plan: Plan) -> Plan {
         if self.seen.found > 0 {
             self.silent_since = None;
         }
-        let Plan::Sleep { until, .. } = self.plan else { return };
-        if self.habits.naps_in_silence() {
-            let (shortest, longest) = SILENT_NAP;
-            let waited = now - *self.silent_since.get_or_insert(now);
-            self.plan = Plan::Nap { until: until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)) };
+        let Plan::Sleep { until, .. } = plan else { return plan };
+        if !self.habits.naps_in_silence() {
+            return plan;
         }
+        let (shortest, longest) = SILENT_NAP;
+        let waited = now - *self.silent_since.get_or_insert(now);
+        Plan::Nap { until: until.min(now + waited.clamp(shortest, longest)).max(now + Nanos(1)) }
     }
 
     /// A look begins, which answers all that the policy would have been told but these. What it was that led to it.

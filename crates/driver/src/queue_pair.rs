@@ -162,7 +162,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     /// Takes as many entries as `out` has places, its budget, into the first [`Reaped::found`] of them. `None`: another thread is
     /// reaping, and looks once more after it has released the lock.
-    #[inline]
+    #[inline(never)] // One call for all of a look under the lock, and little to carry back.
     pub fn try_reap_into(&self, bells: &impl Doorbells, out: &mut [Completed]) -> Option<Reaped> {
         let Looked { found, more } = self.cq_side.try_look(|side| self.reap_locked(side, bells, out), || self.pending())?;
         Some(Reaped { more, ..found })
@@ -262,7 +262,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
     /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing and
     /// keeps what it needs in locals, because nothing behind a reference stays in a register across an acquire.
-    #[inline]
+    #[inline(always)] // Once on the data path.
     fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
         let (first, phase, commands) = (side.consumer.slot(), side.consumer.phase(), self.ledger.commands());
         let (queue, entries) = (u32::from(self.id.0) << 16, self.sizes.sq_entries);

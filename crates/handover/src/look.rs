@@ -44,7 +44,7 @@ impl<T> LookLock<T> {
     }
 
     /// [`LookLock::try_look`] without what follows the release: for the broken twins.
-    #[inline]
+    #[inline(always)] // As `try_look`.
     pub(crate) fn try_release<R>(&self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut guard = try_lock(&self.0)?;
         Some(look(&mut guard))

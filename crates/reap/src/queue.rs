@@ -82,9 +82,11 @@ impl Queue {
     /// the iterator.
     #[inline]
     pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        // Lent, because it may be large, and each floor below would move it.
+        let mut requests = requests.into_iter();
         match &self.fan {
-            None => self.lane().submit(now, requests),
-            Some(fan) => fan.submit(&self.lanes, now, requests),
+            None => self.lane().submit(now, &mut requests),
+            Some(fan) => fan.submit(&self.lanes, now, &mut requests),
         }
     }
 

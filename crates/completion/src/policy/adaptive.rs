@@ -175,7 +175,7 @@ impl Adaptive {
         &self.decisions
     }
 
-    #[inline]
+    #[inline(never)] // The others' batches pass by it.
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         if let Some(class) = batch.class {
             self.flight.sent(now, batch.commands, class);

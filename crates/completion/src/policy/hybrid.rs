@@ -70,6 +70,7 @@ impl Hybrid {
         Hybrid { estimate, times, batches: [Waiting::default(); BATCHES], used: 0, commands: 0 }
     }
 
+    #[inline(never)] // As `adaptive`.
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) {
         let Some(class) = batch.class else { return };
         if batch.commands == 0 {

@@ -194,18 +194,25 @@ impl Requests {
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
     pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> (u32, Option<Class>) {
-        let room = if self.waiting.is_empty() { most.saturating_sub(self.posted) } else { 0 };
-        let (mut at, mut last, mut done) = (self.entered, NONE, 0);
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
-        while at != end && done < room {
+        let (mut at, mut last) = (self.entered, NONE);
+        let room = if self.waiting.is_empty() && at != end { most.saturating_sub(self.posted) } else { 0 };
+        let mut left = room;
+        // Which is the last is known where none is left to wait, and asked only there: the loop has no register for it.
+        while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
             let Some(part) = slot.only_part() else { break };
             if !post.post(&part, Token(tokens | u64::from(at) << 32), now) {
                 break;
             }
-            (last, at) = (at, slot.next);
-            done += 1;
+            left -= 1;
+            if slot.next == end {
+                (last, at) = (at, end);
+                break;
+            }
+            at = slot.next;
         }
+        let mut done = room - left;
         self.open += done;
         self.posted += done;
         self.entered = at;
@@ -413,14 +420,16 @@ impl Requests {
     }
 
     /// Moves at most `most` finished requests that a batch claims to `out`, the longest finished first. How many.
-    #[inline(always)]
+    #[inline(never)] // Once in the program, so that what it extends with becomes one loop with it.
     pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
         let Requests { slots, done, reaped, free, troubled, .. } = self;
         let due = done.get(*reaped..).unwrap_or_default();
         let due = due.get(..most).unwrap_or(due);
         if *troubled == 0 {
-            // An iterator of known length: nothing is moved.
-            out.extend(due.iter().map(|finished| vacate(slots, free, finished.at).complete_well(finished.completed_at)));
+            // An iterator of known length, over what stays in registers: nothing is moved.
+            let (slots, mut first) = (slots.as_mut_slice(), *free);
+            out.extend(due.iter().map(|finished| vacate(slots, &mut first, finished.at).complete_well(finished.completed_at)));
+            *free = first;
         } else {
             for finished in due {
                 let slot = vacate(slots, free, finished.at);

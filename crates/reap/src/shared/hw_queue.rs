@@ -88,7 +88,7 @@ impl HwQueue {
     }
 
     /// Announces what was posted.
-    #[inline]
+    #[inline(never)] // On the data path only a batch of futures needs it.
     pub(crate) fn commit(&self) {
         self.lanes().for_each(|lane| _ = lane.commit());
     }
@@ -102,11 +102,11 @@ impl HwQueue {
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        let reaped = self.lane.try_reap(out);
-        match &self.polled {
-            None => reaped,
-            Some(polled) => reap_also(reaped, polled, out),
+        let mut reaped = self.lane.try_reap(out);
+        if let Some(polled) = &self.polled {
+            reaped = reap_also(reaped, polled, out);
         }
+        reaped
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.

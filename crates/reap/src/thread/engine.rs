@@ -207,6 +207,7 @@ impl Place {
     }
 
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
+    #[inline(never)] // What it needs of the stack and the registers, a wait that finds something does without.
     fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         state.events.clear();
         let (mut found, mut cycle, mut step) = (false, None, 0);

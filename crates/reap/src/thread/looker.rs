@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Batch, Before, Check, Coalesce, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
+use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -101,10 +101,9 @@ impl Looker {
         (said == Coalesce::OFF) != (holds == Coalesce::OFF)
     }
 
-    /// A batch has been committed: tells the policy, and looks if it says so. Whether it did.
+    /// A batch has been committed, and the policy says that its thread may look. Whether it did.
     #[inline]
-    pub(crate) fn submitted(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, batch: &Batch) -> bool {
-        let Check::TryLook { budget } = self.waiter.policy.submitted(now, batch) else { return false };
+    pub(crate) fn check(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> bool {
         if !queue.hint() {
             return false;
         }

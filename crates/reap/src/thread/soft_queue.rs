@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Tuning, Woke};
+use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 
@@ -150,11 +150,19 @@ impl SoftQueue {
         if self.submitting.replace(true) { None } else { Some(Submitting(&self.submitting)) }
     }
 
-    /// A batch was committed: its policy is told, and may want to look. Apart from the loop over the requests, which needs
-    /// every register.
-    #[inline(never)]
+    /// A batch was committed: its policy is told, and may want to look.
+    #[inline(always)]
     fn committed(&self, now: Nanos, batch: &Batch) {
-        let checked = self.looker.borrow_mut().submitted(&self.queue, &self.soft, now, batch);
+        let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
+        if let Check::TryLook { budget } = check {
+            self.check(budget);
+        }
+    }
+
+    /// A look as a batch is committed. Apart from the loop over the requests, which needs every register.
+    #[inline(never)]
+    fn check(&self, budget: u32) {
+        let checked = self.looker.borrow_mut().check(&self.queue, &self.soft, budget);
         if checked {
             self.wake_all();
             let owner = self.looker.borrow_mut().waiter.leaves_behind(&mut self.vector());
@@ -322,6 +330,7 @@ impl SoftQueue {
     }
 
     /// Rings the doorbell for what [`SoftQueue::start`] has posted.
+    #[inline(always)]
     pub(crate) fn commit(&self) {
         if self.uncommitted.replace(false) {
             self.queue.commit();

@@ -2,6 +2,7 @@
 //! read sees anything but what was written, and nothing hangs: a watchdog ends the process if something does.
 
 mod around;
+mod left;
 mod load;
 mod lost;
 

@@ -181,6 +181,7 @@ impl Keeper {
             Life::ShuttingDown(..) => self.shut_down(now),
             Life::Ended => return Turn::Ended,
         };
+        let until = if self.unserved { until.min(now + AGAIN) } else { until };
         match self.life {
             Life::Ended => Turn::Ended,
             _ => Turn::Until(until.min(self.link.properties().next_answer())),

@@ -31,7 +31,7 @@ use prp_table::PrpTable;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 use facts::{Facts, Mask};
-pub(crate) use lane::{Held, Lane, Pair, Rings};
+pub(crate) use lane::{Held, Lane, Pair, Posting, Rings};
 pub(crate) use part::{Part, Post};
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.

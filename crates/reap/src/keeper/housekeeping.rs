@@ -79,8 +79,23 @@ struct Worker {
     next_key: u64,
 }
 
+/// However the thread ends, nobody waits for it who has handed a controller over, and the next is opened by another.
+struct End(Arc<Housekeeper>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut current = lock(&CURRENT);
+        if current.as_ref().is_some_and(|housekeeper| Arc::ptr_eq(housekeeper, &self.0)) {
+            *current = None;
+        }
+        drop(current);
+        lock(&self.0.arrivals).clear();
+    }
+}
+
 impl Worker {
     fn run(mut self) {
+        let _end = End(self.me.clone());
         loop {
             self.me.kick.clear();
             self.adopt();
@@ -130,8 +145,8 @@ impl Worker {
     /// Whether nobody can hand over a controller any more. Decided under the lock under which the thread is found.
     fn is_forgotten(&self) -> bool {
         let mut current = lock(&CURRENT);
-        // Its own and the list's; devices that are being opened have another, and open ones have its kick.
-        let forgotten = Arc::strong_count(&self.me) == 2 && Arc::strong_count(&self.me.kick) == 1;
+        // Its own two and the list's; devices that are being opened have another, and open ones have its kick.
+        let forgotten = Arc::strong_count(&self.me) == 3 && Arc::strong_count(&self.me.kick) == 1;
         if forgotten {
             *current = None;
         }

@@ -1,5 +1,7 @@
 //! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use units::Nanos;
 
 use super::Keeper;
@@ -32,10 +34,13 @@ impl Keeper {
         let taken = &mut self.taken;
         self.orphans.retain(|(queue, me)| {
             queue.take_for_owners(taken);
-            let open = end_orphans(queue, *me);
-            // What cannot be posted at this moment is with the next sweep.
-            queue.try_serve_line(now);
-            open
+            // What nobody claims is dropped here: memory of an application's, whose end is the application's code.
+            let open = catch_unwind(AssertUnwindSafe(|| end_orphans(queue, *me)));
+            self.unserved |= !queue.try_serve_line(now);
+            open.unwrap_or_else(|_| {
+                tracing::error!("what an abandoned request owned has panicked when it was dropped");
+                true
+            })
         });
         if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }

@@ -65,6 +65,10 @@ impl Keeper {
             if !taken_back.is_empty() {
                 abandoned.push((n, taken_back));
             }
+            drop(held);
+            if lane.is_some_and(Lane::look_again) {
+                queues[n].softs.iter().for_each(|soft| soft.tell());
+            }
             false
         });
         match self.to_do.is_empty() {
@@ -138,7 +142,7 @@ impl Keeper {
         if std::mem::take(&mut self.unserved) {
             self.unserved = !self.queues.iter().map(|queue| queue.try_serve_line(now)).fold(true, |all, served| all & served);
         }
-        if self.ended_aborts.is_empty() && !self.unserved { Nanos::MAX } else { now + AGAIN }
+        if self.ended_aborts.is_empty() { Nanos::MAX } else { now + AGAIN }
     }
 
     fn abandon(&mut self, buffers: Buffers) {

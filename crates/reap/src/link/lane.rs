@@ -253,6 +253,13 @@ pub(crate) struct Posting<'a> {
     lane: &'a Lane,
 }
 
+impl Posting<'_> {
+    /// Whether there is no room for another command now, or the lane is closed.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.sq.exhausted()
+    }
+}
+
 impl Post for Posting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {

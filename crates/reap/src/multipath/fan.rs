@@ -176,19 +176,16 @@ impl Fan {
             return executor::refuse_inside(requests);
         }
         let now = self.begin(lanes, now);
-        let mut refused = Ok(());
-        let mut head = self.head.borrow_mut();
+        let mut staged = Staged { fan: self, lanes, now, head: Some(self.head.borrow_mut()) };
         for request in requests {
             if let Err(why) = self.shared.check(&request) {
-                refused = Err((why, request));
-                break;
+                return Err((why, request));
             }
-            head.enter(&self.shared, request, Claim::Batch, now);
+            if let Some(head) = &mut staged.head {
+                head.enter(&self.shared, request, Claim::Batch, now);
+            }
         }
-        head.pump(&self.shared, now);
-        self.send(lanes, &mut head, now);
-        self.wake_all(head);
-        refused
+        Ok(())
     }
 
     /// Before a batch: which paths there are, and which CPU this is.
@@ -318,6 +315,25 @@ impl Fan {
             engine::report(self.place.drive(lanes, self.clock.get(), wait_until, true, stop));
         }
         self.shared.keep_counters(self.index, || self.head.borrow().counters());
+    }
+}
+
+/// A batch that is being staged: sent when this is dropped, even where the iterator has panicked.
+struct Staged<'a> {
+    fan: &'a Fan,
+    lanes: &'a [SoftQueue],
+    now: Nanos,
+    head: Option<RefMut<'a, Head>>,
+}
+
+impl Drop for Staged<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(mut head) = self.head.take() {
+            head.pump(&self.fan.shared, self.now);
+            self.fan.send(self.lanes, &mut head, self.now);
+            self.fan.wake_all(head);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::line::Line;
 use super::reports::Reporter;
 use super::soft::Soft;
 use crate::error::Refused;
-use crate::link::{Lane, Part, Post};
+use crate::link::{Lane, Part, Post, Posting};
 use crate::request::{Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
@@ -57,6 +57,18 @@ enum Patience {
     Waits,
     Tries,
 }
+
+impl Patience {
+    fn lock(self, lane: &Lane) -> Option<Posting<'_>> {
+        match self {
+            Patience::Waits => Some(lane.lock()),
+            Patience::Tries => lane.try_lock(),
+        }
+    }
+}
+
+/// Rounds in which entries are taken for others, so that who does it comes to something else (law 2).
+const ROUNDS: usize = 4;
 
 /// Most software queues of one hardware queue: what 8 bits of a token name.
 pub(crate) const MOST_SOFT: usize = 256;
@@ -102,11 +114,10 @@ impl HwQueue {
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        let mut reaped = self.lane.try_reap(out);
-        if let Some(polled) = &self.polled {
-            reaped = reap_also(reaped, polled, out);
+        match &self.polled {
+            None => self.lane.try_reap(out),
+            Some(polled) => reap_both(&self.lane, polled, out),
         }
-        reaped
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.
@@ -221,12 +232,7 @@ impl HwQueue {
 
     /// Posts what waits in a book. False: some thread posts at this moment, and that is not waited for.
     fn post_waiting(&self, book: &mut Requests, now: Nanos, patience: Patience) -> bool {
-        let lane = self.lane_of(book);
-        let posting = match patience {
-            Patience::Waits => Some(lane.lock()),
-            Patience::Tries => lane.try_lock(),
-        };
-        let Some(mut posting) = posting else { return false };
+        let Some(mut posting) = patience.lock(self.lane_of(book)) else { return false };
         book.post_waiting(&mut posting, now, self.most());
         posting.commit();
         true
@@ -275,26 +281,39 @@ impl HwQueue {
         while let Some(me) = self.line.at(place) {
             let Some(soft) = self.softs.get(usize::from(me)) else { break };
             let Some(mut book) = soft.try_requests() else {
-                // Its thread serves it afterwards; the others do not wait for that.
+                // Its thread serves it afterwards, or another that does just that; nobody waits for either.
                 place += 1;
                 continue;
             };
+            let lane = self.lane_of(&book);
             if !self.post_waiting(&mut book, now, patience) {
                 return false;
             }
-            if book.waits_for_a_tag(self.most()) {
+            let stuck = book.waits_for_a_tag(self.most());
+            drop(book);
+            if !lane.notifies() {
+                // Its thread may sleep, and no notification tells of these.
+                soft.tell();
+            }
+            if !stuck {
+                self.line.leave(me);
+                continue;
+            }
+            // Tags may have come back meanwhile to a thread that found the book locked, and left it to this one.
+            fence(SeqCst);
+            let Some(posting) = patience.lock(lane) else { return false };
+            if posting.is_exhausted() {
                 break;
             }
-            self.line.leave(me);
         }
         true
     }
 
-    /// Takes what there is, as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
+    /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
     /// A lock that is busy is none of its business: the holder looks once more. The line is to be served afterwards.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
         for lane in self.lanes() {
-            loop {
+            for _ in 0..ROUNDS {
                 taken.clear();
                 let Some(reaped) = lane.try_reap_more(WEIGHT, taken) else { break };
                 if let Some(violation) = reaped.violation {
@@ -352,13 +371,13 @@ impl HwQueue {
     }
 }
 
-/// After a look at the one lane the other: what both have found.
-fn reap_also(first: Option<Reaped>, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
+/// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
+fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
+    let half = out.len().div_ceil(2);
+    let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
     let taken = first.map_or(0, |first| first.found as usize);
     let places = out.get_mut(taken..).filter(|places| !places.is_empty());
-    // Without a place there is no look; what is there is known of.
-    let Some(places) = places else { return first.map(|first| Reaped { more: first.more || polled.hint(), ..first }) };
-    let Some(second) = polled.try_reap(places) else { return first };
+    let Some(second) = places.and_then(|places| polled.try_reap(places)) else { return first };
     let Some(first) = first else { return Some(second) };
     Some(Reaped {
         found: first.found + second.found,

@@ -119,7 +119,8 @@ impl Looker {
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
         let Before { slept, met } = self.waiter.begin_look();
         self.counters.looks += 1;
-        if !self.waiter.others_look {
+        // A drain thread is told of the lane that notifies alone.
+        if !self.waiter.others_look || queue.polled.is_some() {
             self.reap(queue, budget);
         }
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
@@ -156,7 +157,11 @@ impl Looker {
     fn reap(&mut self, queue: &HwQueue, budget: u32) {
         let budget = budget.clamp(1, MOST as u32) as usize;
         let places = self.taken.get_mut(..budget).unwrap_or_default();
-        let Some(reaped) = queue.try_reap(places) else {
+        let reaped = match &queue.polled {
+            Some(polled) if self.waiter.others_look => polled.try_reap(places),
+            _ => queue.try_reap(places),
+        };
+        let Some(reaped) = reaped else {
             self.waiter.seen.lock_busy = true;
             return;
         };

@@ -129,9 +129,8 @@ impl SoftQueue {
             (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
         );
         drop(book);
-        drop(inside);
         self.uncommitted.set(false);
-        self.queue.serve_own(now);
+        drop(inside);
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch);
         }
@@ -147,7 +146,7 @@ impl SoftQueue {
     /// From here on the application's code may run, and find the queue in use. `None`: it does already.
     #[inline]
     fn enter(&self) -> Option<Submitting<'_>> {
-        if self.submitting.replace(true) { None } else { Some(Submitting(&self.submitting)) }
+        if self.submitting.replace(true) { None } else { Some(Submitting(self)) }
     }
 
     /// A batch was committed: its policy is told, and may want to look.
@@ -343,12 +342,14 @@ impl SoftQueue {
 }
 
 /// While this lives the application's iterator may run.
-struct Submitting<'a>(&'a Cell<bool>);
+struct Submitting<'a>(&'a SoftQueue);
 
 impl Drop for Submitting<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.submitting.set(false);
+        // Owed once the book is unlocked, which it is, even where the iterator has panicked.
+        self.0.queue.serve_own(self.0.clock.get());
     }
 }
 

@@ -54,7 +54,7 @@ impl Driven for SoftQueue {
 
     #[inline]
     fn look_while_spinning(&self) -> bool {
-        let found = self.queue.hint() || !self.soft.inbox.is_empty();
+        let found = self.queue.hint() || !self.soft.inbox.is_empty() || self.has_to_fail();
         if found {
             self.looker.borrow_mut().waiter.found_something();
         }
@@ -86,7 +86,7 @@ impl Driven for SoftQueue {
         // Another thread may have ended requests since the plan was made, and told before the bell was armed.
         let changed = looker.waiter.seen.in_flight != self.soft.open();
         let met = looker.waiter.look_once_more(&mut self.vector()).unwrap_or(false);
-        let taken = posted || !self.soft.inbox.is_empty();
+        let taken = posted || !self.soft.inbox.is_empty() || self.has_to_fail();
         if taken {
             looker.waiter.found_something();
         }
@@ -138,6 +138,12 @@ impl Driven for SoftQueue {
 }
 
 impl SoftQueue {
+    /// Whether the controller is given up, and a look has to fail what waits for a tag.
+    #[inline]
+    pub(super) fn has_to_fail(&self) -> bool {
+        self.queue.is_dead() && self.soft.open() > 0
+    }
+
     /// Another mode, if one was asked for.
     pub(super) fn adopt(&self) {
         let adopted = self.looker.borrow_mut().adopt(&self.soft, || self.tuning());

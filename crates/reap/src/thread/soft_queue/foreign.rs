@@ -23,6 +23,10 @@ impl SoftQueue {
     /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
     /// [`crate::Queue::leave_loop`] before the loop stops watching.
     pub(crate) fn turn(&self, budget: u32) -> Turned {
+        if self.is_submitting() {
+            // Inside the application's iterator: once it is over there may be something.
+            return Turned { found: 0, more: true };
+        }
         self.in_loop.set(true);
         _ = self.drain_events();
         self.commit();
@@ -43,7 +47,7 @@ impl SoftQueue {
     /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
     fn look_before_leaving(&self) -> bool {
         let mut looker = self.looker.borrow_mut();
-        let found = self.posting.found() || !self.soft.inbox.is_empty() || looker.waiter.owner && self.queue.hint();
+        let found = self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.hint();
         if found {
             looker.waiter.found_something();
         }

@@ -34,7 +34,10 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Faults)) {
                 load.ended.kept_buffers
             })
         });
-        thread::sleep(Duration::from_millis(20));
+        // Well under way: what the housekeeping thread was told of the queues' beginnings it has looked at.
+        while device.counters().sq_doorbells < 500 {
+            thread::sleep(Duration::from_millis(1));
+        }
         break_it(&faults);
         threads.into_iter().map(|thread| thread.join().expect("the thread has not panicked")).sum()
     });

@@ -183,7 +183,7 @@ impl<H: Habits> Waiter<H> {
         (self.seen.woke, self.seen.lock_busy) = (Some(woke), false);
     }
 
-    /// The thread stops looking: whoever comes first to sleep on a shared queue owns its notification, and whoever does not sleep on
+    /// The thread stops looking: the first thread to sleep on a shared queue owns its notification, and a thread that does not sleep on
     /// it hands that on. A nap is no look: somebody who sleeps may need the role meanwhile. Who is to be told, as in [`Waiter::leave`].
     #[must_use = "whoever is named has to be woken"]
     pub fn register<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {

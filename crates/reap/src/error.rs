@@ -67,6 +67,9 @@ pub enum QueueError {
         /// How many there are.
         queues: usize,
     },
+    /// The device's queues belong to one thread each.
+    #[error("each queue of this device belongs to the thread that takes it: take it there, by `Device::local_queue`")]
+    OneThread,
     /// An eventfd or epoll instance could not be had.
     #[error("cannot set up the queue's {what}: {source}")]
     System {

@@ -26,7 +26,7 @@ use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::link::{Link, Rings};
+use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control};
@@ -75,7 +75,7 @@ struct Refusal {
 
 /// Owns a controller's admin queue and carries out what its state machines ask.
 pub(crate) struct Keeper {
-    link: Arc<Link>,
+    link: Arc<RingLink>,
     /// Where it is one of several paths: who is to know of it.
     seat: Option<Seat>,
     options: OpenOptions,
@@ -115,14 +115,14 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn new(
-        link: Arc<Link>,
+        link: Arc<RingLink>,
         seat: Option<Seat>,
         options: &OpenOptions,
         control: Control,
         tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<Keeper, OpenError> {
         let admin = Admin::new(&link, options.pool_bytes)?;
-        let wanted = wanted_queues(options);
+        let wanted = wanted_queues(&link, options);
         let notifying = (0..wanted).map(|n| Some(link.vector_of(n, wanted).0));
         let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
@@ -292,6 +292,7 @@ impl Keeper {
             tracing::warn!(%violation, "protocol violation");
             recovery.violated(violation);
         }
+        self.asks.reporter.notes().drain(..).for_each(|what| self.note(what));
         let mut until = self.sweep(now).min(self.look_after_path(now)).min(self.end_aborts(now));
         let reminded = self.remind(now);
         if now < reminded {
@@ -376,8 +377,11 @@ impl Keeper {
     }
 }
 
-/// Hardware queues that the device is to have.
-fn wanted_queues(options: &OpenOptions) -> usize {
+/// Hardware queues that the device is to have: one for each software queue where each belongs to one thread.
+fn wanted_queues(link: &RingLink, options: &OpenOptions) -> usize {
+    if link.facts().reaper == Reaper::Owner {
+        return options.software_queues.max(1);
+    }
     options.hardware_queues.clamp(1, options.software_queues.max(1))
 }
 

@@ -61,7 +61,7 @@ pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;
 pub use nvme::AnaState;
 pub use options::OpenOptions;
-pub use queue::Queue;
+pub use queue::{LocalQueue, Queue};
 pub use reactor::{Reactor, Submitted};
 pub use request::{Completion, Request};
 pub use shared::controller::Description;

@@ -1,5 +1,7 @@
 //! A software queue, as callers hold it: one on a controller, or one on each path and the head above them.
 
+mod local;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::link::Reaper;
 use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
@@ -17,6 +20,7 @@ use crate::shared::future::{FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
 use crate::thread::soft_queue::{SoftQueue, Turned};
 use crate::wakeups::Wakeups;
+pub use local::LocalQueue;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
 ///
@@ -32,8 +36,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn over_one(controller: &Controller) -> Result<Queue, QueueError> {
-        Ok(Queue { lanes: vec![SoftQueue::take(controller)?], fan: None })
+    pub(crate) fn over_one(controller: &Controller, user: Reaper) -> Result<Queue, QueueError> {
+        Ok(Queue { lanes: vec![SoftQueue::take(controller, user)?], fan: None })
     }
 
     pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
@@ -303,6 +307,12 @@ impl Queue {
     /// when nothing is open.
     pub(crate) fn look_after_paths(&self) -> Nanos {
         self.fan.as_ref().map_or(Nanos::MAX, |fan| fan.look_after(&self.lanes))
+    }
+}
+
+impl AsRef<Queue> for Queue {
+    fn as_ref(&self) -> &Queue {
+        self
     }
 }
 

@@ -25,6 +25,9 @@ pub struct DeviceUri {
     pub vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
     pub masks: bool,
+    /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
+    /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
+    pub owner: bool,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -67,7 +70,8 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 11] = ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "properties", "seed", "size"];
+const KEYS: [&str; 12] =
+    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "reaper", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -116,6 +120,7 @@ impl DeviceUri {
             queues: 64,
             vectors: 65,
             masks: true,
+            owner: false,
             entries: 1024,
             alloc_limit: None,
             late_properties: false,
@@ -131,6 +136,7 @@ impl DeviceUri {
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
             "masks" => self.masks = one_of(key, value, ["yes", "no"])? == "yes",
+            "reaper" => self.owner = one_of(key, value, ["any", "owner"])? == "owner",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
             "properties" => self.late_properties = one_of(key, value, ["now", "late"])? == "late",

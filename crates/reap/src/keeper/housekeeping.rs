@@ -13,7 +13,7 @@ use units::Nanos;
 
 use super::{Keeper, Turn};
 use crate::error::OpenError;
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::control::Control;
@@ -56,7 +56,7 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(super) fn bring_up(link: Arc<Link>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
+pub(super) fn bring_up(link: Arc<RingLink>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
     let housekeeper = shared()?;
     let (tell, told) = mpsc::sync_channel(1);
     let control = Control::new(housekeeper.kick.clone());

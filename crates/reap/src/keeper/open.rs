@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::housekeeping;
 use crate::error::OpenError;
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::controller::{Controller, Description, Opened};
@@ -18,7 +18,7 @@ use crate::thread::cycle;
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(crate) fn open(link: Link, seat: Option<Seat>, uri: &str, options: &OpenOptions) -> Result<(Controller, Inventory), OpenError> {
+pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &OpenOptions) -> Result<(Controller, Inventory), OpenError> {
     if options.timeout == Nanos::ZERO {
         return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
     }

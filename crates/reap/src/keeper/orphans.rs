@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use units::Nanos;
 
 use super::Keeper;
+use crate::shared::book::Failure;
 use crate::shared::control::Change;
 use crate::shared::hw_queue::HwQueue;
 use crate::thread::executor;
@@ -57,7 +58,10 @@ fn end_orphans(queue: &HwQueue, me: u8) -> bool {
         wakers.extend(book.end(outcome.token, outcome.how, now));
     }
     if queue.is_dead() {
-        book.fail_waiting(now);
+        book.fail_waiting(Failure::DeviceLost, now);
+    } else if queue.lacks_its_owner() {
+        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
+        book.fail_waiting(Failure::TimedOut, now);
     } else if book.is_waiting() {
         queue.join_line(me);
     }

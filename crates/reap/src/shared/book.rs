@@ -17,8 +17,8 @@ use units::{Class, Nanos};
 use super::tickets::Tickets;
 use crate::link::{Part, Post};
 use crate::request::{Completion, How, Request, Token};
-pub(crate) use slot::Claim;
-use slot::{Failure, NONE, Slot, State};
+pub(crate) use slot::{Claim, Failure};
+use slot::{NONE, Slot, State};
 
 /// How often a part is posted again: Read, Write and Flush are idempotent until their caller has been answered.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
@@ -483,10 +483,10 @@ impl Requests {
         self.retry = RetryPolicy { limit: 0 };
     }
 
-    /// Fails everything that waits for a tag, for a device that is lost.
-    pub(crate) fn fail_waiting(&mut self, now: Nanos) {
+    /// Fails everything that waits for a tag.
+    pub(crate) fn fail_waiting(&mut self, why: Failure, now: Nanos) {
         while let Some(range) = self.waiting.pop_front() {
-            self.skip(range, Failure::DeviceLost, now);
+            self.skip(range, why, now);
         }
     }
 

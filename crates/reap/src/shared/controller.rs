@@ -13,7 +13,7 @@ use super::hw_queue::HwQueue;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{QueueError, Refused};
 use crate::health::Health;
-use crate::link::Link;
+use crate::link::{Reaper, RingLink};
 use crate::namespace::Namespace;
 use crate::request::Request;
 
@@ -22,7 +22,7 @@ use crate::request::Request;
 pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
-    link: Arc<Link>,
+    link: Arc<RingLink>,
     queues: Vec<Arc<HwQueue>>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
@@ -57,7 +57,7 @@ pub struct Description {
 
 /// What a controller is made of, once it is up.
 pub(crate) struct Opened {
-    pub link: Arc<Link>,
+    pub link: Arc<RingLink>,
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
     pub sizes: Sizes,
@@ -101,8 +101,11 @@ impl Controller {
     /// [`Controller::give_back`] follows.
     ///
     /// # Errors
-    /// All of them are taken.
-    pub(crate) fn take(&self) -> Result<(Arc<HwQueue>, u8), QueueError> {
+    /// All of them are taken, or each belongs to one thread and `user` does not.
+    pub(crate) fn take(&self, user: Reaper) -> Result<(Arc<HwQueue>, u8), QueueError> {
+        if self.0.link.facts().reaper == Reaper::Owner && user == Reaper::Any {
+            return Err(QueueError::OneThread);
+        }
         let queues = || self.0.queues.iter().map(|queue| queue.softs.len()).sum();
         let (hardware, me) = self.free().pop().ok_or_else(|| QueueError::AllTaken { queues: queues() })?;
         Ok((self.0.queues[hardware].clone(), me))
@@ -139,7 +142,7 @@ impl Controller {
     }
 
     /// How it is reached.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &RingLink {
         &self.0.link
     }
 

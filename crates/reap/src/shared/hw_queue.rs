@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use completion::{Batch, Route, WEIGHT};
@@ -14,21 +14,21 @@ use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
 use units::{Class, Nanos};
 
-use super::book::{Claim, Requests};
+use super::book::{Claim, Failure, Requests};
 use super::drain::Drain;
 use super::line::Line;
 use super::reports::Reporter;
 use super::soft::Soft;
 use crate::error::Refused;
-use crate::link::{Lane, Part, Post, Posting};
+use crate::link::{Owner, Part, Post, Posting, RingLane};
 use crate::request::{Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
     /// The lane that notifies: the only one where notifications can be masked.
-    pub lane: Lane,
+    pub lane: RingLane,
     /// A lane whose completions are only looked for.
-    pub polled: Option<Lane>,
+    pub polled: Option<RingLane>,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
@@ -40,6 +40,8 @@ pub(crate) struct HwQueue {
     pub idle: Bell,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
+    /// Another thread wants what only the owner may do: announce, look, serve the line.
+    errand: AtomicBool,
     line: Line,
 }
 
@@ -59,7 +61,7 @@ enum Patience {
 }
 
 impl Patience {
-    fn lock(self, lane: &Lane) -> Option<Posting<'_>> {
+    fn lock(self, lane: &RingLane) -> Option<Posting<'_>> {
         match self {
             Patience::Waits => Some(lane.lock()),
             Patience::Tries => lane.try_lock(),
@@ -78,21 +80,51 @@ impl HwQueue {
     ///
     /// # Errors
     /// The system has no eventfd left.
-    pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
+    pub(crate) fn new(lane: RingLane, polled: Option<RingLane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = LookRole::new(softs.len() + 1);
-        let (drain, idle, dead, line) = (Drain::new()?, Bell::new(), AtomicBool::new(false), Line::default());
-        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, line })
+        let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
+        let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, errand, line })
     }
 
     /// Its lanes.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &RingLane> {
         std::iter::once(&self.lane).chain(&self.polled)
+    }
+
+    /// Whether the thread that has taken it is the only one that may use its lanes.
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.lane.owner().is_some()
+    }
+
+    /// Whether one thread alone may use its lanes, and there is none.
+    pub(crate) fn lacks_its_owner(&self) -> bool {
+        self.lane.owner().is_some_and(Owner::is_nobody)
+    }
+
+    /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
+    pub(crate) fn belongs(&self, to_this_thread: bool) {
+        self.lanes().filter_map(RingLane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
+    }
+
+    /// What another thread wants and only the owner may do, which is told if it sleeps.
+    #[cold]
+    fn ask_owner(&self) {
+        self.errand.store(true, Release);
+        self.softs.iter().for_each(|soft| soft.tell());
+    }
+
+    /// The owner: whether it was asked since it last asked this.
+    #[inline]
+    pub(crate) fn take_errand(&self) -> bool {
+        self.errand.load(Acquire) && self.errand.swap(false, AcqRel)
     }
 
     /// Where parts of this book go.
     #[inline]
-    fn lane_of(&self, book: &Requests) -> &Lane {
+    fn lane_of(&self, book: &Requests) -> &RingLane {
         match &self.polled {
             Some(polled) if book.route == Route::Poll => polled,
             _ => &self.lane,
@@ -105,10 +137,19 @@ impl HwQueue {
         self.lanes().for_each(|lane| _ = lane.commit());
     }
 
+    /// The same for the housekeeping thread, which waits for nobody. How many commands that were.
+    pub(crate) fn try_commit(&self) -> u32 {
+        if self.is_owned() {
+            self.ask_owner();
+            return 0;
+        }
+        self.lanes().map(RingLane::try_commit).sum()
+    }
+
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
+        self.lane.hint() || self.polled.as_ref().is_some_and(RingLane::hint)
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -208,7 +249,7 @@ impl HwQueue {
     #[cold]
     fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
         if self.is_dead() {
-            book.fail_waiting(now);
+            book.fail_waiting(Failure::DeviceLost, now);
         } else if !tried {
             self.line.join(me);
         } else if book.waits_for_a_tag(self.most()) {
@@ -241,7 +282,7 @@ impl HwQueue {
     /// Most parts in flight of one software queue: what its inbox holds.
     #[inline]
     pub(crate) fn most(&self) -> u32 {
-        self.lane.tags() + self.polled.as_ref().map_or(0, Lane::tags)
+        self.lane.tags() + self.polled.as_ref().map_or(0, RingLane::tags)
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
@@ -254,7 +295,14 @@ impl HwQueue {
 
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
     pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
-        !self.line.rings() || self.serve(now, Patience::Tries)
+        if !self.line.rings() {
+            return true;
+        }
+        if self.is_owned() {
+            self.ask_owner();
+            return true;
+        }
+        self.serve(now, Patience::Tries)
     }
 
     /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
@@ -312,6 +360,9 @@ impl HwQueue {
     /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
     /// A lock that is busy is none of its business: the holder looks once more. The line is to be served afterwards.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
+        if self.is_owned() {
+            return self.ask_owner();
+        }
         for lane in self.lanes() {
             for _ in 0..ROUNDS {
                 taken.clear();
@@ -372,7 +423,7 @@ impl HwQueue {
 }
 
 /// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
-fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
+fn reap_both(lane: &RingLane, polled: &RingLane, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
     let taken = first.map_or(0, |first| first.found as usize);

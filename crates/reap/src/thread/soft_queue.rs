@@ -17,6 +17,7 @@ use super::looker::Looker;
 use super::posting::Posting;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::link::Reaper;
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::book::Claim;
@@ -54,10 +55,14 @@ impl SoftQueue {
     /// A software queue of `controller` for the calling thread.
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors.
-    pub(crate) fn take(controller: &Controller) -> Result<SoftQueue, QueueError> {
-        let (queue, me) = controller.take()?;
-        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| controller.give_back(&queue, me))?;
+    /// All of them are taken, or the system is out of descriptors; or each belongs to one thread, and `user` does not.
+    pub(crate) fn take(controller: &Controller, user: Reaper) -> Result<SoftQueue, QueueError> {
+        let (queue, me) = controller.take(user)?;
+        queue.belongs(true);
+        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| {
+            queue.belongs(false);
+            controller.give_back(&queue, me);
+        })?;
         controller.begun(&queue, me);
         Ok(taken)
     }
@@ -356,6 +361,9 @@ impl Drop for Submitting<'_> {
 impl Drop for SoftQueue {
     fn drop(&mut self) {
         self.commit();
+        if self.queue.is_owned() {
+            self.see_to_what_is_out();
+        }
         Driven::leave(self);
         if self.looker.borrow().waiter.others_look {
             self.queue.drain.dismiss();
@@ -363,6 +371,7 @@ impl Drop for SoftQueue {
         self.posting.end(&self.queue.lane);
         self.soft.holds.set(Coalesce::OFF);
         self.soft.requests().disown_all();
+        self.queue.belongs(false);
         self.controller.give_back(&self.queue, self.me);
     }
 }

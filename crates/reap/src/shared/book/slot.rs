@@ -34,7 +34,7 @@ pub(super) enum State {
 
 /// [`IoError`] without what only a request that was never submitted can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Status(Status),
     TimedOut,
     DeviceLost,

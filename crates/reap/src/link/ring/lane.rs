@@ -1,4 +1,4 @@
-//! A lane: where commands of a hardware queue are posted, and where their completions are found.
+//! A lane over rings in shared memory: a queue pair, with its doorbells and its vector.
 
 use std::sync::Arc;
 
@@ -10,8 +10,11 @@ use nvme::prp::Dptr;
 use nvme::{Cid, Lba, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
 
+use super::RingLink;
 use super::prp_table::PrpTable;
-use super::{Link, Part, Post};
+use crate::link::facts::Reaper;
+use crate::link::owner::Owner;
+use crate::link::part::{Part, Post};
 use crate::request::Token;
 
 /// A queue pair over rings in the link's pool.
@@ -28,7 +31,7 @@ impl Rings {
     ///
     /// # Errors
     /// The pool has no room for them.
-    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
+    pub(crate) fn new(link: &RingLink, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
         let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
         let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
         Ok(Rings { sq, cq })
@@ -40,7 +43,7 @@ impl Rings {
     }
 
     /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
-    pub(crate) fn pair(&self, link: &Link, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
+    pub(crate) fn pair(&self, link: &RingLink, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
         let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
         let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
         QueuePair::new(id, sizes, sq, cq).ok()
@@ -48,42 +51,62 @@ impl Rings {
 }
 
 /// A queue pair of the controller's, with its vector.
-pub(crate) struct Lane {
+pub(crate) struct RingLane {
     pair: Pair,
-    link: Arc<Link>,
+    link: Arc<RingLink>,
     prp: Arc<PrpTable>,
     vector: Vector,
     /// Its completions raise the vector.
     notifies: bool,
     /// The vector is this lane's alone, and has a mask.
     maskable: bool,
+    /// The thread that alone may use it, where there is such a one.
+    owner: Option<Owner>,
 }
 
-impl Lane {
+impl RingLane {
     /// A lane over a queue pair that has been created.
-    pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
-        Lane { pair, link, prp, vector, notifies: true, maskable }
+    pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
+        let owner = owner(&link);
+        RingLane { pair, link, prp, vector, notifies: true, maskable, owner }
     }
 
     /// The same where completions raise no vector: the second lane of a hardware queue.
-    pub(crate) fn polled(pair: Pair, link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
-        Lane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false }
+    pub(crate) fn polled(pair: Pair, link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
+        let owner = owner(&link);
+        RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner }
+    }
+
+    #[inline]
+    fn check(&self) {
+        if let Some(owner) = &self.owner {
+            owner.check();
+        }
+    }
+
+    /// The thread that alone may use it, where there is such a one.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
     #[inline]
     pub(crate) fn lock(&self) -> Posting<'_> {
+        self.check();
         Posting { sq: self.pair.lock_sq(), lane: self }
     }
 
     /// The submission side, if nobody has it: for a thread that must not wait for those who post.
     pub(crate) fn try_lock(&self) -> Option<Posting<'_>> {
+        self.check();
         Some(Posting { sq: self.pair.try_lock_sq()?, lane: self })
     }
 
     /// Announces what was posted. How many commands that were.
     #[inline]
     pub(crate) fn commit(&self) -> u32 {
+        self.check();
         self.pair.lock_sq().commit(self.link.doorbells())
     }
 
@@ -101,11 +124,13 @@ impl Lane {
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
+        self.check();
         self.pair.try_reap_into(self.link.doorbells(), out)
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        self.check();
         self.pair.try_reap(self.link.doorbells(), budget, out)
     }
 
@@ -123,7 +148,7 @@ impl Lane {
         }
     }
 
-    /// Whether [`Lane::mask`] is this lane's affair alone.
+    /// Whether [`RingLane::mask`] is this lane's affair alone.
     #[inline]
     pub(crate) fn is_maskable(&self) -> bool {
         self.maskable
@@ -166,7 +191,7 @@ impl Lane {
     }
 
     /// Whether the two lead to one controller.
-    pub(crate) fn is_beside(&self, other: &Lane) -> bool {
+    pub(crate) fn is_beside(&self, other: &RingLane) -> bool {
         Arc::ptr_eq(&self.link, &other.link)
     }
 
@@ -207,10 +232,14 @@ impl Lane {
         Some(Held { sides: self.pair.try_exclusive()? })
     }
 
-    /// After [`Lane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
+    /// After [`RingLane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
     pub(crate) fn look_again(&self) -> bool {
         self.pair.look_again()
     }
+}
+
+fn owner(link: &RingLink) -> Option<Owner> {
+    (link.facts().reaper == Reaper::Owner).then(Owner::default)
 }
 
 /// A lane that nobody posts to and nobody reaps.
@@ -250,7 +279,7 @@ impl Held<'_> {
 /// A lane's submission side, locked.
 pub(crate) struct Posting<'a> {
     sq: SqGuard<'a, SqRing, CqRing>,
-    lane: &'a Lane,
+    lane: &'a RingLane,
 }
 
 impl Posting<'_> {

@@ -2,7 +2,8 @@
 
 use std::mem::ManuallyDrop;
 
-use io_uring::cqueue::{self, EntryMarker};
+use io_uring::cqueue::EntryMarker;
+use io_uring::{IoUring, cqueue, squeue};
 
 use super::ring::{Ring, Rings};
 
@@ -68,17 +69,11 @@ impl Cq {
     /// # Safety
     /// It is the only one of this ring.
     pub(super) unsafe fn new(ring: Ring) -> Cq {
-        // SAFETY (both): nobody else has a queue of these rings, says the caller. The rings stay where they are, inside
-        // the `Arc`, until `ring` is dropped with this: the lifetime is longer than what it stands for, and stays private.
         let queue = match &ring.0.rings {
-            // SAFETY: see above.
-            Rings::Small(rings) => {
-                Queue::Small(unsafe { std::mem::transmute::<_, cqueue::CompletionQueue<'static, _>>(rings.completion_shared()) })
-            }
-            // SAFETY: see above.
-            Rings::Big(rings) => {
-                Queue::Big(unsafe { std::mem::transmute::<_, cqueue::CompletionQueue<'static, _>>(rings.completion_shared()) })
-            }
+            // SAFETY: the caller says that it is the only one. It lives no longer than `ring`, which keeps the rings where they are.
+            Rings::Small(rings) => Queue::Small(unsafe { queue(rings) }),
+            // SAFETY: as above.
+            Rings::Big(rings) => Queue::Big(unsafe { queue(rings) }),
         };
         Cq { queue: ManuallyDrop::new(queue), ring }
     }
@@ -125,4 +120,13 @@ fn take<E: EntryMarker + Into<Cqe>>(queue: &mut cqueue::CompletionQueue<'static,
         queue.sync();
     }
     taken
+}
+
+/// # Safety
+/// It is the only queue of these rings, and is used no longer than they live, at the same address.
+unsafe fn queue<S: squeue::EntryMarker, C: cqueue::EntryMarker>(rings: &IoUring<S, C>) -> cqueue::CompletionQueue<'static, C> {
+    // SAFETY: it is the only one.
+    let queue = unsafe { rings.completion_shared() };
+    // SAFETY: only the lifetime changes, and the caller keeps to it.
+    unsafe { std::mem::transmute::<cqueue::CompletionQueue<'_, C>, cqueue::CompletionQueue<'static, C>>(queue) }
 }

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 
-use io_uring::squeue;
+use io_uring::{IoUring, cqueue, squeue};
 
 use super::command::Command;
 use super::entry::Entry;
@@ -65,17 +65,11 @@ impl Sq {
     /// # Safety
     /// It is the only one of this ring.
     pub(super) unsafe fn new(ring: Ring) -> Sq {
-        // SAFETY (both): nobody else has a queue of these rings, says the caller. The rings stay where they are, inside
-        // the `Arc`, until `ring` is dropped with this: the lifetime is longer than what it stands for, and stays private.
         let queue = match &ring.0.rings {
-            // SAFETY: see above.
-            Rings::Small(rings) => {
-                Queue::Small(unsafe { std::mem::transmute::<_, squeue::SubmissionQueue<'static, _>>(rings.submission_shared()) })
-            }
-            // SAFETY: see above.
-            Rings::Big(rings) => {
-                Queue::Big(unsafe { std::mem::transmute::<_, squeue::SubmissionQueue<'static, _>>(rings.submission_shared()) })
-            }
+            // SAFETY: the caller says that it is the only one. It lives no longer than `ring`, which keeps the rings where they are.
+            Rings::Small(rings) => Queue::Small(unsafe { queue(rings) }),
+            // SAFETY: as above.
+            Rings::Big(rings) => Queue::Big(unsafe { queue(rings) }),
         };
         Sq { queue: ManuallyDrop::new(queue), tail: 0, ring }
     }
@@ -127,19 +121,19 @@ impl Sq {
     ///
     /// # Errors
     /// The command, and [`Why`].
-    pub fn push_command(&mut self, command: Command) -> Result<(), Refused<Command>> {
+    pub fn push_command(&mut self, command: Command) -> Result<(), Box<Refused<Command>>> {
         if let Some(why) = self.fault(command.ring) {
-            return Err(Refused { entry: command, why });
+            return Err(Box::new(Refused { entry: command, why }));
         }
         let Queue::Big(queue) = &mut *self.queue else {
-            return Err(Refused { entry: command, why: Why::Small });
+            return Err(Box::new(Refused { entry: command, why: Why::Small }));
         };
         if queue.is_full() {
             queue.sync();
         }
         // SAFETY: as in `push`.
         if unsafe { queue.push(&command.sqe) }.is_err() {
-            return Err(Refused { entry: command, why: Why::Full });
+            return Err(Box::new(Refused { entry: command, why: Why::Full }));
         }
         self.tail = self.tail.wrapping_add(1);
         Ok(())
@@ -175,4 +169,13 @@ impl Sq {
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
+}
+
+/// # Safety
+/// It is the only queue of these rings, and is used no longer than they live, at the same address.
+unsafe fn queue<S: squeue::EntryMarker, C: cqueue::EntryMarker>(rings: &IoUring<S, C>) -> squeue::SubmissionQueue<'static, S> {
+    // SAFETY: it is the only one.
+    let queue = unsafe { rings.submission_shared() };
+    // SAFETY: only the lifetime changes, and the caller keeps to it.
+    unsafe { std::mem::transmute::<squeue::SubmissionQueue<'_, S>, squeue::SubmissionQueue<'static, S>>(queue) }
 }

@@ -13,6 +13,7 @@
 
 pub(crate) mod embedded;
 mod facts;
+pub(crate) mod kernel;
 mod lane;
 mod part;
 mod prp_table;

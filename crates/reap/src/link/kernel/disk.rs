@@ -50,6 +50,11 @@ impl Disk {
         name_of(&self.dir)
     }
 
+    /// Its node. A slash within a name is an exclamation mark in sysfs.
+    pub(super) fn node(&self) -> PathBuf {
+        Path::new("/dev").join(self.name().replace('!', "/"))
+    }
+
     /// The name of the whole disk: `nvme0n1`.
     pub(super) fn whole_name(&self) -> String {
         name_of(&self.whole)
@@ -151,3 +156,6 @@ fn attribute(dir: &Path, name: &str) -> Option<String> {
     let bytes = fs::read(dir.join(name)).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

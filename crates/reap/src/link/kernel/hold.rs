@@ -44,9 +44,13 @@ fn parse_mounts(text: &[u8]) -> Vec<Mount> {
     text.split(|&b| b == b'\n').filter_map(mount).collect()
 }
 
-/// The mount through which files of this device number are seen.
-pub(super) fn mount_of(mounts: &[Mount], number: Dev) -> Option<&Mount> {
-    mounts.iter().rev().find(|mount| mount.number == number)
+/// The mount through which a file of this device number is seen. Files of btrfs and overlayfs have numbers that no mount has:
+/// the path, which is whole and without links, says where those are.
+pub(super) fn mount_of<'a>(mounts: &'a [Mount], number: Dev, path: &Path) -> Option<&'a Mount> {
+    let around = |mount: &&Mount| path.starts_with(&mount.at);
+    // Of several at one place the last hides the others.
+    let by_path = || mounts.iter().filter(around).max_by_key(|mount| mount.at.as_os_str().len());
+    mounts.iter().rev().find(|mount| mount.number == number).or_else(by_path)
 }
 
 impl Mount {
@@ -84,6 +88,9 @@ fn unescape(text: &[u8]) -> PathBuf {
     OsString::from_vec(out).into()
 }
 
+/// How many places of one device are named.
+const SHOWN: usize = 3;
+
 /// Who holds the block device, its disk or its partitions. Never empty.
 pub(super) fn device_holders(disk: &Disk) -> Vec<String> {
     let mut told = Vec::new();
@@ -91,7 +98,10 @@ pub(super) fn device_holders(disk: &Disk) -> Vec<String> {
     for member in disk.family() {
         let subject = if member.name() == disk.name() { String::new() } else { format!("{}: ", member.name()) };
         tell(&member, &subject, &mounts, &swaps, &mut told, &mut BTreeSet::new());
-        told.extend(openers(&member).into_iter().map(|opener| format!("{subject}open in {opener}")));
+    }
+    if told.is_empty() {
+        let nodes: Vec<_> = disk.family().iter().map(|member| (member.name(), member.node())).collect();
+        told.extend(openers(&nodes));
     }
     if told.is_empty() {
         told.push("the kernel or a process that cannot be seen from here holds it (try `lsblk` and `fuser`)".into());
@@ -106,7 +116,10 @@ fn tell(disk: &Disk, subject: &str, mounts: &[Mount], swaps: &[Dev], told: &mut 
     }
     if let Some(number) = disk.number() {
         let of_it = mounts.iter().filter(|mount| mount.number == number || mount.device() == Some(number));
-        told.extend(of_it.map(|mount| format!("{subject}mounted on {} ({})", mount.at.display(), mount.filesystem)));
+        let places: Vec<_> = of_it.map(|mount| format!("{subject}mounted on {} ({})", mount.at.display(), mount.filesystem)).collect();
+        // Containers mount one thing in dozens of places.
+        told.extend(places.iter().take(SHOWN).cloned());
+        told.extend(places.get(SHOWN..).filter(|rest| !rest.is_empty()).map(|rest| format!("{subject}and on {} more", rest.len())));
         told.extend(swaps.iter().filter(|&&swap| swap == number).map(|_| format!("{subject}used as swap")));
     }
     for holder in disk.holders() {
@@ -121,16 +134,16 @@ fn swap_devices() -> Vec<Dev> {
     swaps().into_iter().filter_map(number).collect()
 }
 
-/// Processes that have the device open. Links below `/proc` are read, not followed: a dead network mount answers no `stat`.
-fn openers(disk: &Disk) -> Vec<String> {
-    let node = Path::new("/dev").join(disk.name());
-    let mut found = Vec::new();
+/// Processes that have one of these nodes open: one of them may be who holds it. Links below `/proc` are read, not
+/// followed, because a dead network mount answers no `stat`.
+fn openers(nodes: &[(String, PathBuf)]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = process.file_name();
         let Some(pid) = name.to_str().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) else { continue };
-        let descriptors = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-        if descriptors.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == node)) {
-            found.push(process_name(pid));
+        for fd in fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten() {
+            let Ok(to) = fs::read_link(fd.path()) else { continue };
+            found.extend(nodes.iter().filter(|(_, node)| to == *node).map(|(name, _)| format!("{name} is open in {}", process_name(pid))));
         }
     }
     found
@@ -161,28 +174,53 @@ impl FileId {
     }
 }
 
-/// What uses a regular file without a lock, and would be damaged by writes past it.
+/// Who uses a regular file without a `flock`, and would be damaged by writes past it: swap, loop devices, and the holders
+/// of byte-range locks (databases; QEMU locks the images of its guests so).
 pub(super) fn file_users(file: FileId) -> Vec<String> {
     let swap = swaps().iter().any(|path| file.is_at(path)).then(|| "used as swap".to_owned());
     let looped = disk::loops().into_iter().filter(|(_, path)| file.is_at(path));
     let looped = looped.map(|(name, _)| format!("attached to /dev/{name} (`losetup --detach`)"));
-    swap.into_iter().chain(looped).collect()
+    let locked = locks(file).into_iter().filter(|lock| lock.kind != "FLOCK");
+    let locked = locked.map(|lock| format!("parts of it are locked by {}", lock.holder()));
+    let users: BTreeSet<String> = swap.into_iter().chain(looped).chain(locked).collect();
+    users.into_iter().collect()
 }
 
-/// Who has locked the file by `flock` (proc_locks(5)).
+/// Who has locked the file by `flock`, as far as this process may see.
 pub(super) fn lockers(file: FileId) -> Vec<String> {
-    let pids = parse_locks(&fs::read_to_string("/proc/locks").unwrap_or_default(), file);
-    pids.iter().map(|pid| process_name(pid)).collect()
+    locks(file).iter().filter(|lock| lock.kind == "FLOCK").map(Lock::holder).collect()
 }
 
-fn parse_locks(text: &str, file: FileId) -> Vec<String> {
-    let id = format!("{:02x}:{:02x}:{}", major(file.device), minor(file.device), file.inode);
-    let holder = |line: &str| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        // A second field `->` marks one that waits.
-        let of_it = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&id.as_str());
-        // No process of this namespace: 0 or -1.
-        fields.get(4).filter(|pid| of_it && pid.parse().is_ok_and(|pid: i64| pid > 0)).map(|&pid| pid.to_owned())
-    };
-    text.lines().filter_map(holder).collect()
+/// One lock of a file (proc_locks(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lock {
+    /// FLOCK, POSIX or OFDLCK.
+    kind: String,
+    /// `None`: it belongs to an open file, or to a process that this one cannot see.
+    pid: Option<String>,
 }
+
+impl Lock {
+    fn holder(&self) -> String {
+        self.pid.as_deref().map_or_else(|| "another process".to_owned(), process_name)
+    }
+}
+
+fn locks(file: FileId) -> Vec<Lock> {
+    parse_locks(&fs::read_to_string("/proc/locks").unwrap_or_default(), file)
+}
+
+fn parse_locks(text: &str, file: FileId) -> Vec<Lock> {
+    let id = format!("{:02x}:{:02x}:{}", major(file.device), minor(file.device), file.inode);
+    let lock = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        // One that waits has `->` as its second field, and one more than these.
+        let [_, kind @ ("FLOCK" | "POSIX" | "OFDLCK"), _, _, pid, of, ..] = fields[..] else { return None };
+        let seen = pid.parse().is_ok_and(|pid: i64| pid > 0);
+        (of == id).then(|| Lock { kind: kind.to_owned(), pid: seen.then(|| pid.to_owned()) })
+    };
+    text.lines().filter_map(lock).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -46,12 +46,15 @@ impl<'a> NewFile<'a> {
     /// # Errors
     /// There is no room, a limit forbids it, or writing fails. The file is then gone, or empty again.
     pub(super) fn lay_out(mut self, bytes: u64) -> Result<(), TargetFault> {
-        self.check_limit(bytes)?;
+        check_limit(bytes, getrlimit(Resource::Fsize).current)?;
         // Asked for at once, so that a lack of room shows before anything was written, and in one piece if there is one. The
         // size grows with what is written: a file that was left half laid out has not the size that was asked for.
-        // Not every file system can reserve: writing serves as well.
-        if let Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = fallocate(self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
-            return Err(self.failed(bytes, e.into()));
+        match fallocate(self.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+            Ok(()) => {}
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(bytes, e.into())),
+            // Not every file system can reserve. Writing serves as well, and is not begun where it cannot end.
+            Err(_) if free(self.path).is_some_and(|free| free < bytes) => return Err(self.failed(bytes, Errno::NOSPC.into())),
+            Err(_) => {}
         }
         self.fill(bytes).and_then(|()| self.file.sync_all()).map_err(|e| self.failed(bytes, e))?;
         // What was written would stay in memory for nothing, and a buffered reader would find it there.
@@ -59,16 +62,6 @@ impl<'a> NewFile<'a> {
         sync_parent(self.path).map_err(|source| TargetFault::System { what: "make the new file's name durable", source })?;
         self.done = true;
         Ok(())
-    }
-
-    /// A write beyond RLIMIT_FSIZE is a signal, which ends the process.
-    fn check_limit(&self, bytes: u64) -> Result<(), TargetFault> {
-        match getrlimit(Resource::Fsize).current {
-            Some(limit) if limit < bytes => {
-                Err(TargetFault::TooLarge { asked: bytes, limit: format!("this process may write files of {limit} bytes (`ulimit -f`)") })
-            }
-            _ => Ok(()),
-        }
     }
 
     fn fill(&self, bytes: u64) -> io::Result<()> {
@@ -85,7 +78,7 @@ impl<'a> NewFile<'a> {
     fn failed(&mut self, asked: u64, source: io::Error) -> TargetFault {
         self.undo();
         match Errno::from_io_error(&source) {
-            Some(Errno::NOSPC | Errno::DQUOT) => TargetFault::NoSpace { asked, free: free(self.path), source },
+            Some(Errno::NOSPC | Errno::DQUOT) => TargetFault::NoSpace { asked, free: free(self.path).unwrap_or(0), source },
             Some(Errno::FBIG) => TargetFault::TooLarge { asked, limit: "the file system's limit is lower".into() },
             _ => TargetFault::System { what: "lay it out", source },
         }
@@ -109,10 +102,20 @@ impl Drop for NewFile<'_> {
     }
 }
 
-/// Bytes that this user may still write where the file lies.
-fn free(path: &Path) -> u64 {
-    let of = |dir: File| fstatvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    File::open(parent(path)).ok().and_then(of).unwrap_or(0)
+/// A write beyond RLIMIT_FSIZE is a signal, which ends the process.
+fn check_limit(asked: u64, limit: Option<u64>) -> Result<(), TargetFault> {
+    match limit {
+        Some(limit) if limit < asked => {
+            Err(TargetFault::TooLarge { asked, limit: format!("this process may write files of {limit} bytes (`ulimit -f`)") })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that this user may still write where the file lies; `None`: the file system does not say.
+fn free(path: &Path) -> Option<u64> {
+    let stat = File::open(parent(path)).ok().and_then(|dir| fstatvfs(dir).ok())?;
+    (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
@@ -130,3 +133,6 @@ pub(super) fn parent(path: &Path) -> PathBuf {
         _ => PathBuf::from("."),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -265,7 +265,8 @@ impl Opening<'_> {
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
         let meta = file.metadata().map_err(stat_failed)?;
         let mounts = hold::mounts();
-        let mount = hold::mount_of(&mounts, meta.dev());
+        let whole = fs::canonicalize(&self.uri.path).unwrap_or_default();
+        let mount = hold::mount_of(&mounts, meta.dev(), &whole);
         let disk = Disk::of(meta.dev()).or_else(|| Disk::of(mount?.device()?));
         let filesystem = mount.map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
         let identity = Identity { model: Some(format!("{filesystem} file {}", self.uri.path.display())), ..Identity::default() };

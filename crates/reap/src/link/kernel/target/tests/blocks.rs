@@ -113,18 +113,18 @@ fn blocks_of_4096_bytes_are_the_devices_own() {
 fn one_writer_holds_the_disk_and_its_partitions() {
     let Some(looped) = Loop::made(&[]) else { return };
     let whole = opened(&looped.node, "");
-    assert!(held(&looped.node).contains("open in this process"));
+    assert!(held(&looped.node).contains("is open in this process"));
     // Readers may look on.
     assert!(opened(&looped.node, "readonly=yes").facts().read_only);
     let Some(partition) = looped.partition() else { return };
     let told = held(&partition);
-    assert!(told.contains(&format!("{}: open in this process", looped.name())), "{told}");
+    assert!(told.contains(&format!("{} is open in this process", looped.name())), "{told}");
     drop(whole);
     let part = opened(&partition, "");
     assert_eq!(part.facts().kind, Kind::Block { partition: true, disk: looped.name().to_owned() });
     assert_eq!(part.facts().bytes, 8 << 20);
     let told = held(&looped.node);
-    assert!(told.contains(&format!("{}p1: open in this process", looped.name())), "{told}");
+    assert!(told.contains(&format!("{}p1 is open in this process", looped.name())), "{told}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Why `kernel:PATH` could not be opened.
@@ -56,12 +57,20 @@ pub enum TargetFault {
     #[error("the device node is there, but no device is behind it: {0}")]
     NoDevice(io::Error),
     /// The system does not allow it.
-    #[error("no permission to open it for {} ({source}); {}", access(*writing), remedy(*writing, *device))]
+    #[error("no permission to open it for {} ({source}); {}", access(*writing), remedy(*writing, *device, source))]
     Permission {
         /// For reading and writing; otherwise only for reading.
         writing: bool,
         /// It is a block device.
         device: bool,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// No file can be made in the directory.
+    #[error("no permission to make a file in {} ({source}); name another directory, or change its mode or owner", dir.display())]
+    MayNotMake {
+        /// The directory.
+        dir: PathBuf,
         /// The system's error.
         source: io::Error,
     },
@@ -162,13 +171,16 @@ fn access(writing: bool) -> &'static str {
     if writing { "reading and writing" } else { "reading" }
 }
 
-fn remedy(writing: bool, device: bool) -> &'static str {
-    match (writing, device) {
-        (true, true) => "run as a member of the device's group (often `disk`) or as root, or read it with `readonly=yes`",
-        (false, true) => "run as a member of the device's group (often `disk`) or as root",
-        (true, false) => "change the file's mode or owner, or read it with `readonly=yes`",
-        (false, false) => "change the file's mode or owner",
-    }
+fn remedy(writing: bool, device: bool, source: &io::Error) -> String {
+    // EACCES is about modes. EPERM is not: root gets it as well.
+    let by_mode = source.raw_os_error() != Some(Errno::PERM.raw_os_error());
+    let allow = match (device, by_mode) {
+        (true, true) => "run as a member of the device's group (often `disk`) or as root",
+        (false, true) => "change the file's mode or owner",
+        (true, false) => "device rules of the container or a security module forbid it: have the device allowed there",
+        (false, false) => "it may be immutable or append-only (`lsattr`), or a security module forbids it",
+    };
+    if writing { format!("{allow}, or read it with `readonly=yes`") } else { allow.to_owned() }
 }
 
 fn lockers(by: &[String]) -> impl fmt::Display {
@@ -181,5 +193,6 @@ fn fit(bytes: u64, block: u32, least: u32) -> String {
         return format!("`lba={least}` would fit");
     }
     let whole = bytes / u64::from(block) * u64::from(block);
-    format!("make it {whole} or {} bytes long (`truncate --size`)", whole + u64::from(block))
+    let or_less = if whole > 0 { format!("{whole} or ") } else { String::new() };
+    format!("make it {or_less}{} bytes long (`truncate --size`)", whole + u64::from(block))
 }

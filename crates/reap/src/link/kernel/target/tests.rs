@@ -117,6 +117,14 @@ fn a_new_file_is_laid_out_without_holes() {
 }
 
 #[test]
+fn a_file_in_memory_is_told() {
+    let Ok(dir) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
+    let target = opened(&dir.path().join("new"), "size=64K");
+    let in_memory = matches!(&target.facts().kind, Kind::File { filesystem } if filesystem == "tmpfs");
+    assert_eq!(in_memory, target.notes().iter().any(|note| note.contains("in memory")), "{:?}", target.facts());
+}
+
+#[test]
 fn an_empty_file_is_laid_out_and_a_sparse_one_is_told() {
     let dir = dir();
     let path = of_size(&dir, "empty", 0);
@@ -163,6 +171,8 @@ fn sizes_that_are_no_whole_blocks_are_refused_with_both_numbers() {
     let odd = of_size(&dir, "odd", 10_000);
     let refused = refusal(&odd, "");
     assert!(matches!(refused, TargetFault::NotWhole { bytes: 10_000, .. }) && refused.to_string().contains("truncate"), "{refused}");
+    let refused = refusal(&of_size(&dir, "tiny", 100), "").to_string();
+    assert!(refused.contains("make it 512 bytes long") || !refused.contains("of 512 bytes"), "{refused}");
     let halves = of_size(&dir, "halves", 4096 + 512);
     let refused = refusal(&halves, "buffered=yes&lba=4096").to_string();
     assert!(refused.contains("4608") && refused.contains("4096") && refused.contains("`lba=512` would fit"), "{refused}");
@@ -230,6 +240,9 @@ fn no_permission_is_told_with_what_to_do() {
         assert!(told.contains(words) && told.contains("readonly=yes"), "{told}");
     }
     assert!(matches!(opening.refused(Errno::MFILE.into(), false), TargetFault::System { what: "open it", .. }));
+    // EPERM is not about modes: an immutable file, or a device that a container may not have.
+    let told = [false, true].map(|device| opening.refused(Errno::PERM.into(), device).to_string());
+    assert!(told[0].contains("lsattr") && told[1].contains("device rules"), "{told:?}");
 }
 
 #[test]

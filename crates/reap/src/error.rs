@@ -1,5 +1,7 @@
 //! What can go wrong, by what a caller can do about it.
 
+mod target;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -7,6 +9,8 @@ use nvme::Status;
 use thiserror::Error;
 
 use crate::uri::UriError;
+
+pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
 #[derive(Debug, Error)]
@@ -25,6 +29,9 @@ pub enum OpenError {
         #[source]
         source: Option<io::Error>,
     },
+    /// The file or block device behind `kernel:` cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
     /// `profile=` names neither a built-in profile nor a file that describes one.
     #[error("profile `{name}`: {what}")]
     Profile {

@@ -10,6 +10,7 @@
 
 pub(crate) mod embedded;
 mod facts;
+pub(crate) mod kernel;
 mod number;
 mod owner;
 mod part;

@@ -104,8 +104,8 @@ pub struct Entered {
     pub ended: Ended,
 }
 
-/// How a wait ended. The kernel says it only if nothing was submitted: else it is [`Ended::Done`], and the ring shows what
-/// there is.
+/// How a wait ended. The kernel says it only if nothing was submitted and there is nothing to take: else it is
+/// [`Ended::Done`], and the ring shows how many completions there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// With what was waited for, or nothing was.
@@ -237,7 +237,8 @@ fn without_entries(error: io::Error) -> Result<Entered, EnterError> {
     }
 }
 
-/// Readable while completions can be taken or wait in the task: for epoll, and to copy for [`Ring::keep`].
+/// Readable while completions can be taken or wait in the task: to copy for [`Ring::keep`], and for epoll, unless the ring has
+/// an owner: see [`Ring::notify`].
 impl AsFd for Ring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.rings.fd()

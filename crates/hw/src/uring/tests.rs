@@ -1,6 +1,7 @@
 //! On the running kernel. Where it has no io_uring, each test says why and passes: a sandbox may switch it off.
 
 mod io;
+mod limits;
 mod waits;
 
 use std::fs::File as StdFile;

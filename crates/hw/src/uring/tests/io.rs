@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 /// Each of: registered or kept file, registered or plain memory.
@@ -95,5 +97,58 @@ fn places_that_are_empty_or_not_there_are_errors_of_the_entry() {
         assert!(matches!(whole.ring.register_file(FileSlot(4), &fd), Err(RegistrationError::System(_))));
         assert!(matches!(whole.ring.register_buffer(4, &lent), Err(RegistrationError::System(_))));
         drop(lent.take_back());
+    }
+}
+
+/// Batches of reads and writes of whole blocks, no two of a batch of the same block.
+fn batches() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>, bool)>>> {
+    let one = (0..16_usize, proptest::option::of(1..=255_u8), any::<bool>());
+    let batch = proptest::collection::vec(one, 1..8).prop_map(|mut batch| {
+        let mut seen = std::collections::HashSet::new();
+        batch.retain(|(block, ..)| seen.insert(*block));
+        batch
+    });
+    proptest::collection::vec(batch, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn a_file_is_what_was_written_to_it(batches in batches()) {
+        for options in kinds() {
+            let mut whole = Whole::new(&options);
+            let (pool, mut model) = (DmaPool::new(4 << 20).unwrap(), [0_u8; 16]);
+            let (_path, fd) = file(16 * BLOCK as u64);
+            let mut lent = filled(&pool, 16 * BLOCK, 0);
+            let ways = ways(&whole.ring, fd, &lent);
+            for batch in &batches {
+                let mut buf = lent.take_back();
+                for &(block, write, _) in batch {
+                    buf[block * BLOCK..][..BLOCK].fill(write.unwrap_or(0xee));
+                }
+                lent = buf.lend();
+                for &(block, write, plain) in batch {
+                    let (at, fixed) = ways[usize::from(plain) * 3];
+                    let (span, offset) = (span(&lent, block * BLOCK..(block + 1) * BLOCK, fixed), (block * BLOCK) as u64);
+                    let entry = match write {
+                        Some(byte) => {
+                            model[block] = byte;
+                            Entry::write(at, offset, span, RwFlags::NONE)
+                        }
+                        None => Entry::read(at, offset, span, RwFlags::NONE),
+                    };
+                    whole.push(entry.user_data(block as u64));
+                }
+                let mut all: Vec<(u64, i32)> = batch.iter().map(|&(block, ..)| (block as u64, BLOCK as i32)).collect();
+                all.sort_unstable();
+                prop_assert_eq!(whole.results(batch.len() as u32), all);
+                let buf = lent.take_back();
+                for &(block, ..) in batch {
+                    prop_assert!(buf[block * BLOCK..][..BLOCK].iter().all(|byte| *byte == model[block]));
+                }
+                lent = buf.lend();
+            }
+            drop(lent.take_back());
+        }
     }
 }

@@ -74,6 +74,9 @@ pub enum QueueError {
         /// How many there are.
         queues: usize,
     },
+    /// The kernel refuses an io_uring.
+    #[error("cannot make a queue: {0}")]
+    Ring(String),
     /// The device's queues belong to one thread each.
     #[error("each queue of this device belongs to the thread that takes it: take it there, by `Device::local_queue`")]
     OneThread,
@@ -137,6 +140,9 @@ pub enum IoError {
     /// The controller failed and did not come back. Buffers it may still write to are leaked, on purpose.
     #[error("the controller failed and could not be brought back")]
     DeviceLost,
+    /// The system said so: an errno (errno(3)).
+    #[error("the system answered: {}", std::io::Error::from_raw_os_error(*.0))]
+    System(i32),
     /// Several paths, and none that could be taken, or one that was lost at a bad moment.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
@@ -151,6 +157,7 @@ impl IoError {
         match self {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
             IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
+            IoError::System(errno) => *errno,
             IoError::TimedOut => 110,
             IoError::Refused(_) => 22,
         }

@@ -301,7 +301,7 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
-            for lane in self.queues.iter().flat_map(|queue| queue.lanes()) {
+            for lane in self.queues.iter().flat_map(|queue| queue.ring_lanes()) {
                 self.watch.look(lane.pair(), now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };

@@ -5,27 +5,83 @@
 //! | what is asked of a link? | `part.rs` |
 //! | what can the link do, and what not? | `facts.rs` |
 //! | which thread has a lane to itself? | `owner.rs` |
+//! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
+//! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
 
 pub(crate) mod embedded;
 mod facts;
 pub(crate) mod kernel;
+mod lane;
 mod number;
 mod owner;
 mod part;
 mod ring;
 
-use hw::DmaPool;
+use std::sync::Arc;
+
+use hw::{DmaPool, Memory, Region, RegisterError};
 
 use crate::error::OpenError;
+use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub(crate) use facts::Reaper;
+pub(crate) use kernel::{KernelLink, SCHEME as KERNEL};
+pub(crate) use lane::{Lane, Posting, on_lane};
 pub(crate) use number::next_number;
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
-pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Posting, RingLane, RingLink, Rings};
+pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings};
+
+/// What a device is reached by.
+#[derive(Clone)]
+pub(crate) enum Link {
+    /// A controller, through rings in shared memory.
+    Ring(Arc<RingLink>),
+    /// A file or a block device, through the kernel.
+    Kernel(Arc<KernelLink>),
+}
+
+impl Link {
+    /// A number that no other link of the process has.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Link::Ring(link) => link.number(),
+            Link::Kernel(link) => link.number(),
+        }
+    }
+
+    /// Memory that it reaches.
+    #[inline]
+    pub(crate) fn pool(&self) -> &DmaPool {
+        match self {
+            Link::Ring(link) => link.pool(),
+            Link::Kernel(link) => link.pool(),
+        }
+    }
+
+    /// The controller's end, where it is in this process.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match self {
+            Link::Ring(link) => link.end(),
+            Link::Kernel(_) => None,
+        }
+    }
+
+    /// Memory of the caller's that it reaches from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        match self {
+            Link::Ring(link) => link.register(memory),
+            Link::Kernel(link) => link.pool().register(memory),
+        }
+    }
+}
 
 /// Memory for buffers and rings.
 ///

@@ -66,6 +66,14 @@ impl Span {
         self.len
     }
 
+    /// What is left of it after `bytes` bytes; `None`: nothing.
+    #[inline]
+    pub fn after(self, bytes: u32) -> Option<Span> {
+        let len = self.len.checked_sub(bytes).filter(|&len| len > 0)?;
+        // SAFETY: fewer bytes than the span has were added, so that it is inside the same buffer.
+        Some(Span { at: unsafe { self.at.add(bytes as usize) }, len, slot: self.slot })
+    }
+
     /// Whether the kernel finds the memory in the ring's table.
     pub fn is_fixed(self) -> bool {
         self.slot.is_some()

@@ -20,6 +20,9 @@ pub struct TargetError {
 /// What is wrong with a file or a block device.
 #[derive(Debug, Error)]
 pub enum TargetFault {
+    /// The running kernel lacks what the link needs.
+    #[error("it cannot be driven through this kernel: {0}")]
+    Kernel(String),
     /// Nothing has this name.
     #[error("there is no such file{}", if *tilde { "; `~` is the shell's: write the path out" } else { "; `size=` lays one out" })]
     NotFound {

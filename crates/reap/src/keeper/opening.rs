@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::{Keeper, Life, Refusal, wanted_queues};
 use crate::error::OpenError;
-use crate::link::{MAX_TRANSFER, Reaper, RingLane, Rings};
+use crate::link::{Lane, MAX_TRANSFER, Reaper, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
 use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
@@ -100,7 +100,7 @@ impl Keeper {
             let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);
             let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
             let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let queue = HwQueue::new(lane, polled, softs, self.asks.reporter.clone());
+            let queue = HwQueue::new(Lane::Ring(lane), polled.map(Lane::Ring), softs, self.asks.reporter.clone());
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;

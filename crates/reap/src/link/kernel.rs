@@ -1,4 +1,4 @@
-//! The kernel's files and block devices as a device: what is known of one before its first request.
+//! The kernel's files and block devices as a device, through io_uring.
 //!
 //! | question | file |
 //! | --- | --- |
@@ -8,15 +8,24 @@
 //! | what does the system say of the disk? | `disk.rs` |
 //! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
 //! | how does a new file come about? | `layout.rs` |
-#![allow(dead_code, unused_imports, reason = "the link that does I/O on a target takes it up")]
+//! | what do the queues of one share? | `link.rs` |
+//! | how does one queue post and take? | `lane.rs` |
+//! | what is one request to the kernel? | `command.rs` |
+//! | which memory does a ring know already? | `buffers.rs` |
 
+mod buffers;
+mod command;
 mod direct;
 mod disk;
 mod hold;
+mod lane;
 mod layout;
+mod link;
 mod target;
 mod uri;
 
-pub(crate) use target::{Facts, Kind, Target};
+pub(crate) use lane::{UringLane, UringPosting};
+pub(crate) use link::KernelLink;
+pub(crate) use target::Kind;
 pub(crate) use uri::SCHEME;
 pub use uri::{Buffered, KernelUri};

@@ -22,7 +22,7 @@ use crate::error::OpenError;
 use crate::uri::DeviceUri;
 use prp_table::PrpTable;
 
-pub(crate) use lane::{Held, Pair, Posting, RingLane, Rings};
+pub(crate) use lane::{Held, Pair, RingLane, RingPosting, Rings};
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;

@@ -318,7 +318,7 @@ impl Requests {
             self.open -= well.len() as u32;
             let Some((odd, rest)) = rest.split_first() else { return };
             if Token(odd.token).soft() == self.soft {
-                wakers.extend(self.end(Token(odd.token), How::Answered(odd.status), now));
+                wakers.extend(self.end(Token(odd.token), How::of(odd), now));
             }
             taken = rest;
         }
@@ -338,6 +338,7 @@ impl Requests {
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
+            How::Errno(errno) => Err(Failure::System(errno)),
             How::Requeue if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
                 self.again(at, from);
                 return None;

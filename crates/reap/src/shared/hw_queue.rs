@@ -20,15 +20,15 @@ use super::line::Line;
 use super::reports::Reporter;
 use super::soft::Soft;
 use crate::error::Refused;
-use crate::link::{Owner, Part, Post, Posting, RingLane};
-use crate::request::{Outcome, Request, Token};
+use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, on_lane};
+use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
     /// The lane that notifies: the only one where notifications can be masked.
-    pub lane: RingLane,
+    pub lane: Lane,
     /// A lane whose completions are only looked for.
-    pub polled: Option<RingLane>,
+    pub polled: Option<Lane>,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
@@ -61,7 +61,7 @@ enum Patience {
 }
 
 impl Patience {
-    fn lock(self, lane: &RingLane) -> Option<Posting<'_>> {
+    fn lock(self, lane: &Lane) -> Option<Posting<'_>> {
         match self {
             Patience::Waits => Some(lane.lock()),
             Patience::Tries => lane.try_lock(),
@@ -80,7 +80,7 @@ impl HwQueue {
     ///
     /// # Errors
     /// The system has no eventfd left.
-    pub(crate) fn new(lane: RingLane, polled: Option<RingLane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
+    pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = LookRole::new(softs.len() + 1);
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
@@ -89,8 +89,13 @@ impl HwQueue {
     }
 
     /// Its lanes.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = &RingLane> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         std::iter::once(&self.lane).chain(&self.polled)
+    }
+
+    /// Its lanes over rings that a controller shares.
+    pub(crate) fn ring_lanes(&self) -> impl Iterator<Item = &RingLane> {
+        self.lanes().filter_map(Lane::ring)
     }
 
     /// Whether the thread that has taken it is the only one that may use its lanes.
@@ -106,7 +111,7 @@ impl HwQueue {
 
     /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
     pub(crate) fn belongs(&self, to_this_thread: bool) {
-        self.lanes().filter_map(RingLane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
+        self.lanes().filter_map(Lane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
     }
 
     /// What another thread wants and only the owner may do, which is told if it sleeps.
@@ -124,7 +129,7 @@ impl HwQueue {
 
     /// Where parts of this book go.
     #[inline]
-    fn lane_of(&self, book: &Requests) -> &RingLane {
+    fn lane_of(&self, book: &Requests) -> &Lane {
         match &self.polled {
             Some(polled) if book.route == Route::Poll => polled,
             _ => &self.lane,
@@ -143,13 +148,13 @@ impl HwQueue {
             self.ask_owner();
             return 0;
         }
-        self.lanes().map(RingLane::try_commit).sum()
+        self.lanes().map(Lane::try_commit).sum()
     }
 
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.lane.hint() || self.polled.as_ref().is_some_and(RingLane::hint)
+        self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -224,12 +229,14 @@ impl HwQueue {
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
         let posted = if first {
-            let mut lane = self.lane_of(book).lock();
-            let posted = book.post_entered(&mut lane, plain, now, self.most());
-            if commit {
-                lane.commit();
-            }
-            posted
+            on_lane!(self.lane_of(book), lane => {
+                let mut posting = lane.lock();
+                let posted = book.post_entered(&mut posting, plain, now, self.most());
+                if commit {
+                    posting.commit();
+                }
+                posted
+            })
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
         };
@@ -282,7 +289,7 @@ impl HwQueue {
     /// Most parts in flight of one software queue: what its inbox holds.
     #[inline]
     pub(crate) fn most(&self) -> u32 {
-        self.lane.tags() + self.polled.as_ref().map_or(0, RingLane::tags)
+        self.lane.tags() + self.polled.as_ref().map_or(0, Lane::tags)
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
@@ -423,7 +430,7 @@ impl HwQueue {
 }
 
 /// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
-fn reap_both(lane: &RingLane, polled: &RingLane, out: &mut [Completed]) -> Option<Reaped> {
+fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
     let taken = first.map_or(0, |first| first.found as usize);
@@ -500,7 +507,6 @@ fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
 impl Outcome {
     #[inline]
     pub(crate) fn answered(completed: &Completed) -> Outcome {
-        use crate::request::How;
-        Outcome { token: Token(completed.token), posted_at: completed.posted_at, how: How::Answered(completed.status) }
+        Outcome { token: Token(completed.token), posted_at: completed.posted_at, how: How::of(completed) }
     }
 }

@@ -92,15 +92,15 @@ impl RingLane {
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
     #[inline]
-    pub(crate) fn lock(&self) -> Posting<'_> {
+    pub(crate) fn lock(&self) -> RingPosting<'_> {
         self.check();
-        Posting { sq: self.pair.lock_sq(), lane: self }
+        RingPosting { sq: self.pair.lock_sq(), lane: self }
     }
 
     /// The submission side, if nobody has it: for a thread that must not wait for those who post.
-    pub(crate) fn try_lock(&self) -> Option<Posting<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<RingPosting<'_>> {
         self.check();
-        Some(Posting { sq: self.pair.try_lock_sq()?, lane: self })
+        Some(RingPosting { sq: self.pair.try_lock_sq()?, lane: self })
     }
 
     /// Announces what was posted. How many commands that were.
@@ -190,6 +190,11 @@ impl RingLane {
         self.link.messages(self.vector)
     }
 
+    /// Notifications that came of messages, and were signalled by its vector's eventfd.
+    pub(crate) fn notifications(&self) -> u64 {
+        self.link.notifications(self.vector)
+    }
+
     /// Whether the two lead to one controller.
     pub(crate) fn is_beside(&self, other: &RingLane) -> bool {
         Arc::ptr_eq(&self.link, &other.link)
@@ -277,19 +282,19 @@ impl Held<'_> {
 }
 
 /// A lane's submission side, locked.
-pub(crate) struct Posting<'a> {
+pub(crate) struct RingPosting<'a> {
     sq: SqGuard<'a, SqRing, CqRing>,
     lane: &'a RingLane,
 }
 
-impl Posting<'_> {
+impl RingPosting<'_> {
     /// Whether there is no room for another command now, or the lane is closed.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sq.exhausted()
     }
 }
 
-impl Post for Posting<'_> {
+impl Post for RingPosting<'_> {
     #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()

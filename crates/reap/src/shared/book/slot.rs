@@ -36,6 +36,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Status(Status),
+    System(i32),
     TimedOut,
     DeviceLost,
 }
@@ -45,6 +46,7 @@ impl From<Failure> for IoError {
     fn from(failure: Failure) -> IoError {
         match failure {
             Failure::Status(status) => IoError::Status(status),
+            Failure::System(errno) => IoError::System(errno),
             Failure::TimedOut => IoError::TimedOut,
             Failure::DeviceLost => IoError::DeviceLost,
         }

@@ -57,7 +57,7 @@ pub enum TargetFault {
     #[error("there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone")]
     NoSuchDevice,
     /// The node stands for no device.
-    #[error("the device node is there, but no device is behind it: {0}")]
+    #[error("the device node is there, but no device is behind it ({0}); attach it, or check the name")]
     NoDevice(io::Error),
     /// The system does not allow it.
     #[error("no permission to open it for {} ({source}); {}", access(*writing), remedy(*writing, *device, source))]
@@ -70,7 +70,7 @@ pub enum TargetFault {
         source: io::Error,
     },
     /// No file can be made in the directory.
-    #[error("no permission to make a file in {} ({source}); name another directory, or change its mode or owner", dir.display())]
+    #[error("no file can be made in {} ({source}); name another directory, or have this one made writable", dir.display())]
     MayNotMake {
         /// The directory.
         dir: PathBuf,
@@ -122,7 +122,7 @@ pub enum TargetFault {
     #[error("`size=` lays out regular files, and a block device has the size that it has; leave `size=` out")]
     SizeOfDevice,
     /// The file system has too little room for a new file.
-    #[error("the file system has no room for {asked} bytes ({source}); {free} bytes are free to this user")]
+    #[error("the file system has no room for {asked} bytes ({source}); {free} bytes are free to this user: make room, or ask for less")]
     NoSpace {
         /// What `size=` says.
         asked: u64,
@@ -132,7 +132,7 @@ pub enum TargetFault {
         source: io::Error,
     },
     /// The file system, or the limit of the process, allows no file of this size.
-    #[error("no file may have {asked} bytes here: {limit}")]
+    #[error("no file may have {asked} bytes here: {limit}; ask for less")]
     TooLarge {
         /// What `size=` says.
         asked: u64,

@@ -20,7 +20,7 @@ pub(super) struct Disk {
 /// What kind of disk it is, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Model, with the maker's name where that is a field of its own. Of a virtual disk: what it stands on.
+    /// Model, with the maker's name where that is a field of its own. Of a virtual disk: what it stands on, or its name.
     pub(crate) model: Option<String>,
     /// Serial number.
     pub(crate) serial: Option<String>,
@@ -123,10 +123,10 @@ impl Disk {
             let looped = || self.backing_file().map(|file| format!("loop device over {}", file.display()));
             let raid = || said("md/level").map(|level| format!("md {level}"));
             let driver = || driver_of(&self.whole).map(|driver| format!("{driver} disk"));
-            mapped.or_else(looped).or_else(raid).or_else(driver)
+            mapped.or_else(looped).or_else(raid).or_else(driver).unwrap_or_else(|| format!("disk {}", self.whole_name()))
         };
         Identity {
-            model: model.or_else(stands_on),
+            model: Some(model.unwrap_or_else(stands_on)),
             serial: said("device/serial").or_else(|| said("serial")),
             firmware: said("device/firmware_rev").or_else(|| said("device/rev")),
         }

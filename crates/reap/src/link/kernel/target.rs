@@ -196,7 +196,7 @@ impl Opening<'_> {
             ErrorKind::NotFound => TargetFault::NoParent(layout::parent(path)),
             // Somebody else has just made it: whatever it is, it is not ours to lay out.
             ErrorKind::AlreadyExists => TargetFault::Replaced,
-            ErrorKind::PermissionDenied => TargetFault::MayNotMake { dir: layout::parent(path), source: e },
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TargetFault::MayNotMake { dir: layout::parent(path), source: e },
             _ => self.refused(e, false),
         })?;
         let new = NewFile::new(path, &file, true);
@@ -271,7 +271,7 @@ impl Opening<'_> {
         let disk = Disk::of(meta.dev()).or_else(|| Disk::of(mount?.device()?));
         let filesystem = mount.map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
         let identity = Identity { model: Some(format!("{filesystem} file {}", self.uri.path.display())), ..Identity::default() };
-        if matches!(&*filesystem, "tmpfs" | "ramfs") {
+        if matches!(&*filesystem, "tmpfs" | "ramfs" | "rootfs") {
             notes.push(format!("the file lies in memory ({filesystem}): no disk takes part"));
         }
         if let Some(note) = holes(&file, meta.len()) {

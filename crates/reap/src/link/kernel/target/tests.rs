@@ -2,17 +2,34 @@ mod blocks;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 
 use super::*;
 
-/// A directory on a real file system, if the build has one.
-fn dir() -> TempDir {
+/// A directory on a real file system, if the build has one, and the turn of one test.
+///
+/// A child that another test starts has every descriptor of this process until it runs its own program. For so long a file
+/// that was closed stays locked, a device held and a mount busy. So tests that close and open again run one after the other.
+struct Dir {
+    dir: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Dir {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn dir() -> Dir {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("target/tmp");
     let made = fs::create_dir_all(&built).and_then(|()| TempDir::new_in(&built));
-    made.or_else(|_| TempDir::new()).unwrap()
+    Dir { dir: made.or_else(|_| TempDir::new()).unwrap(), _turn: turn }
 }
 
 fn uri(path: &Path, query: &str) -> KernelUri {
@@ -31,7 +48,7 @@ fn refusal(path: &Path, query: &str) -> TargetFault {
     error.fault
 }
 
-fn of_size(dir: &TempDir, name: &str, bytes: usize) -> PathBuf {
+fn of_size(dir: &Dir, name: &str, bytes: usize) -> PathBuf {
     let path = dir.path().join(name);
     fs::write(&path, vec![7; bytes]).unwrap();
     path
@@ -118,8 +135,8 @@ fn a_new_file_is_laid_out_without_holes() {
 
 #[test]
 fn a_file_in_memory_is_told() {
-    let Ok(dir) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
-    let target = opened(&dir.path().join("new"), "size=64K");
+    let Ok(memory) = TempDir::new_in("/dev/shm") else { return println!("skipped: no /dev/shm here") };
+    let target = opened(&memory.path().join("new"), "size=64K");
     let in_memory = matches!(&target.facts().kind, Kind::File { filesystem } if filesystem == "tmpfs");
     assert_eq!(in_memory, target.notes().iter().any(|note| note.contains("in memory")), "{:?}", target.facts());
 }

@@ -9,7 +9,7 @@ use super::*;
 struct Loop {
     node: PathBuf,
     mounted: Option<PathBuf>,
-    _dir: TempDir,
+    dir: Dir,
     file: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Loop {
         fs::write(&file, image).unwrap();
         let arguments = [&["--find", "--show", "--partscan"], options, &[file.to_str().unwrap()]].concat();
         let node = PathBuf::from(run("losetup", &arguments)?);
-        Ok(Loop { node, mounted: None, _dir: dir, file })
+        Ok(Loop { node, mounted: None, dir, file })
     }
 
     fn made(options: &[&str]) -> Option<Loop> {
@@ -57,7 +57,7 @@ impl Loop {
 
     /// Makes a file system on a node of this device, and mounts it.
     fn mount(&mut self, node: &Path) -> Result<PathBuf, String> {
-        let at = self._dir.path().join("a mount");
+        let at = self.dir.path().join("a mount");
         fs::create_dir_all(&at).unwrap();
         run("mkfs.ext4", &["-q", "-F", node.to_str().unwrap()])?;
         run("mount", &[node.to_str().unwrap(), at.to_str().unwrap()])?;
@@ -66,9 +66,10 @@ impl Loop {
     }
 
     fn unmount(&mut self) {
-        if let Some(at) = self.mounted.take() {
-            let _ = run("umount", &[at.to_str().unwrap()]).inspect_err(|e| println!("{e}"));
-        }
+        let Some(at) = self.mounted.take() else { return };
+        let at = at.to_str().unwrap();
+        // Whatever else looks around on this machine (`df`, an indexer) makes it busy for a moment; nothing is left behind.
+        let _ = run("umount", &[at]).or_else(|_| run("umount", &["--lazy", at])).inspect_err(|e| println!("{e}"));
     }
 }
 
@@ -200,4 +201,19 @@ fn a_full_file_system_is_told_and_left_as_it_was() {
     assert!(matches!(refusal(&at.join("empty"), "size=64M"), TargetFault::NoSpace { .. }));
     assert_eq!(fs::metadata(at.join("empty")).unwrap().len(), 0);
     drop(opened(&at.join("disk"), "size=1M"));
+}
+
+#[test]
+fn a_file_system_mounted_for_reading_takes_no_writer_and_no_new_file() {
+    let Some(mut looped) = Loop::made(&[]) else { return };
+    let node = looped.node.clone();
+    let at = match looped.mount(&node) {
+        Ok(at) => at,
+        Err(why) => return println!("skipped: nothing can be mounted here ({why})"),
+    };
+    fs::write(at.join("disk"), [7; 4096]).unwrap();
+    run("mount", &["-o", "remount,ro", at.to_str().unwrap()]).unwrap();
+    assert!(matches!(refusal(&at.join("disk"), ""), TargetFault::ReadOnly("the file system")));
+    assert!(matches!(refusal(&at.join("new"), "size=64K"), TargetFault::MayNotMake { dir, .. } if dir == at));
+    assert_eq!(opened(&at.join("disk"), "readonly=yes").facts().bytes, 4096);
 }

@@ -52,7 +52,7 @@ impl Device {
             return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
         }
         if uri.starts_with(link::KERNEL) {
-            let file = KernelLink::open(&uri.parse()?, link::new_pool(options.pool_bytes)?)?;
+            let file = KernelLink::open(&uri.parse()?, options.pool_bytes)?;
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;

@@ -19,7 +19,7 @@ pub(crate) enum Lane {
     /// A queue pair in memory that the controller shares.
     Ring(RingLane),
     /// An io_uring.
-    Uring(Box<UringLane>),
+    Uring(UringLane),
 }
 
 /// `$body` with `$lane` as the lane that it is.
@@ -132,7 +132,7 @@ impl Lane {
 
     /// Whether its completions notify.
     pub(crate) fn notifies(&self) -> bool {
-        self.ring().is_none_or(RingLane::notifies)
+        on_lane!(self, lane => lane.notifies())
     }
 
     /// The vector that its completions raise, or a number that stands for it.

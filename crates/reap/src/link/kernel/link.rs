@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
-use hw::DmaPool;
 use hw::uring::{Features, Operation};
+use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 
 use super::target::Target;
@@ -28,11 +28,11 @@ pub(crate) struct KernelLink {
 }
 
 impl KernelLink {
-    /// Opens what `uri` names, for requests with buffers of `pool`.
+    /// Opens what `uri` names, for requests with buffers of a pool of `pool_bytes` bytes.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(crate) fn open(uri: &KernelUri, pool: DmaPool) -> Result<KernelLink, OpenError> {
+    pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelLink, OpenError> {
         let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
         let missing = [Operation::Read, Operation::Write, Operation::Fsync, Operation::Poll, Operation::Cancel];
@@ -45,6 +45,8 @@ impl KernelLink {
             );
         }
         let target = Target::open(uri, true)?;
+        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
+        let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
         Ok(KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) })
     }
 
@@ -85,6 +87,12 @@ impl KernelLink {
     pub(crate) fn blocks_now(&self) -> u64 {
         let facts = self.target.facts();
         self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
+    }
+
+    /// Whether the kernel may be able to poll its device: direct I/O on a disk that has poll queues.
+    pub(crate) fn may_poll(&self) -> bool {
+        let facts = self.target.facts();
+        self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
     }
 
     /// Whether buffers are still worth registering.

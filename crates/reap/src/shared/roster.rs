@@ -62,6 +62,11 @@ impl Roster {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether queues are made as they are taken.
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
+    }
+
     /// Those that there are now.
     pub(crate) fn all(&self) -> Vec<Arc<HwQueue>> {
         self.inner().queues.clone()

@@ -20,8 +20,12 @@ use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
-use crate::request::Token;
+use crate::request::{ERRNO, Token};
 use crate::wake::Wake;
+
+/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+const EBADF: u32 = 9;
+const EROFS: u32 = 30;
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.
 const BELL: u64 = 1 << 32;
@@ -155,6 +159,12 @@ impl UringLane {
         lock(&self.state)
     }
 
+    /// Whether this process made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.ring.is_here()
+    }
+
     /// The thread that alone may use it, where there is such a one.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Owner> {
@@ -225,7 +235,7 @@ impl UringLane {
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
                 if let Some(completed) = state.end(cqe) {
-                    out[found] = completed;
+                    out[found] = self.explained(completed);
                     found += 1;
                 }
             }
@@ -248,6 +258,13 @@ impl UringLane {
             more: if brings { self.hint() } else { self.shows() },
             violation: None,
         }
+    }
+
+    /// A file that is open for reading alone says that its descriptor is bad.
+    #[inline]
+    fn explained(&self, completed: Completed) -> Completed {
+        let refused = completed.status == ERRNO && completed.result == EBADF && self.link.target().facts().read_only;
+        if refused { Completed { result: EROFS, ..completed } } else { completed }
     }
 
     /// Requests that go on, or that the kernel had no room for.
@@ -326,7 +343,8 @@ impl UringLane {
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
     /// were. Where the ring has an owner, its next commit asks.
     pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
-        let Some(mut state) = try_lock(&self.state) else { return 0 };
+        // What is polled for cannot be cancelled, and is never late for long.
+        let Some(mut state) = try_lock(&self.state).filter(|_| !self.polls) else { return 0 };
         let mut cancelled = 0;
         for at in 0..state.commands.len() {
             let command = &mut state.commands[at];

@@ -104,7 +104,8 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
         Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
     };
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
-        let message = format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
+        let message =
+            format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
         remarks.warnings.push(message);
     }
     if verify.after_write && !verify.only {

@@ -196,8 +196,7 @@ fn verification() {
         assert_eq!((verify.kind, verify.pattern.unwrap().offsets), (kind, vec![0]));
     }
     let later = job("rw=write\nverify=md5\nverify_only\nverify_offset=64\nverify_header_seed=0\nverify_write_sequence=0\nverify_dump=0");
-    let wanted =
-        Verify { kind: VerifyKind::Md5, only: true, offset: 64, header_seed: Some(false), sequence: false, ..Verify::default() };
+    let wanted = Verify { kind: VerifyKind::Md5, only: true, offset: 64, header_seed: Some(false), sequence: false, ..Verify::default() };
     assert_eq!(later.verify, Some(wanted));
     // A pattern alone is a way to verify, unless verify says something else.
     assert_eq!(job("verify_pattern=0xff").verify.unwrap().kind, VerifyKind::PatternHeader);

@@ -86,7 +86,8 @@ impl Generator {
 
     /// A write of this run.
     fn replayed_write(&mut self) -> Option<(Place, u64, u64)> {
-        let Some((pass, replay)) = self.goal.pass.as_mut().and_then(|pass| Some((pass.first_sequence + pass.writes, pass.replay.as_mut()?)))
+        let Some((pass, replay)) =
+            self.goal.pass.as_mut().and_then(|pass| Some((pass.first_sequence + pass.writes, pass.replay.as_mut()?)))
         else {
             self.checks.left = 0;
             return None;

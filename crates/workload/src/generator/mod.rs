@@ -238,7 +238,7 @@ impl Generator {
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
         if job.verify.is_some() {
-            stream.follow(Mirror::new(job, seat.number, seat.entropy));
+            stream.follow(Mirror::new(job, seat.number, seat.subjob, seat.entropy));
         }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };

@@ -30,8 +30,8 @@ pub(in crate::generator) struct Mirror {
 }
 
 impl Mirror {
-    /// Thread `number` of all; `entropy` seeds a job without `randrepeat`.
-    pub fn new(job: &Job, number: u32, entropy: u64) -> Mirror {
+    /// Thread `number` of all, `subjob` of its job; `entropy` seeds a job without `randrepeat`.
+    pub fn new(job: &Job, number: u32, subjob: u32, entropy: u64) -> Mirror {
         let seeding = match (job.seed, job.repeatable, job.all_repeatable) {
             (Some(seed), _, false) => Seeding::Given(seed),
             (_, _, true) => Seeding::AllRepeatable,
@@ -40,7 +40,9 @@ impl Mirror {
         };
         let wide = job.random_generator == RandomGenerator::Tausworthe64;
         let dice = |purpose, wide| Tausworthe::new(seeding.seed(purpose, number), wide);
-        let offset_seed = if job.repeatable { repeatable_offsets(number) } else { seeding.seed(Purpose::Offsets, number) };
+        // fio lets randseed switch randrepeat off only after it has seeded the first thread of a job.
+        let repeats = job.repeatable && (job.seed.is_none() || subjob == 0);
+        let offset_seed = if repeats { repeatable_offsets(number) } else { seeding.seed(Purpose::Offsets, number) };
         Mirror {
             seeding,
             starts_over: job.repeatable && job.seed.is_none(),
@@ -111,11 +113,7 @@ impl Mirror {
         }
         let (dice, split) = (self.sizes.get_mut(op), self.splits.get(op));
         loop {
-            let wanted = if split.is_empty() {
-                sizes.min + (sizes.max as f64 * dice.fraction()) as u64
-            } else {
-                share(split, dice, room)
-            };
+            let wanted = if split.is_empty() { sizes.min + (sizes.max as f64 * dice.fraction()) as u64 } else { share(split, dice, room) };
             let bytes = (wanted - wanted % sizes.min).min(sizes.max);
             if bytes <= room {
                 return bytes;

@@ -34,7 +34,11 @@ pub(super) fn fill_pattern(buf: &mut [u8], pattern: &[u8]) {
 /// and the pattern's.
 pub(super) fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8, u8)> {
     let wanted = pattern.iter().cycle().skip(at % pattern.len().max(1));
-    data.iter().zip(wanted).enumerate().find(|(_, (found, wanted))| found != wanted).map(|(index, (found, wanted))| (index, *found, *wanted))
+    data.iter()
+        .zip(wanted)
+        .enumerate()
+        .find(|(_, (found, wanted))| found != wanted)
+        .map(|(index, (found, wanted))| (index, *found, *wanted))
 }
 
 /// The same for what `data` should be, where all but a few bytes are: what is wholly different was not written from this seed.

@@ -89,8 +89,7 @@ pub(super) fn digest(kind: VerifyKind, data: &[u8]) -> Sum {
 }
 
 /// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
-const SHA256_START: [u32; 8] =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+const SHA256_START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// fio's SHA-256 is not the standard's. It appends the length in bits little-endian; and what it stores are the last padded
 /// block's 64 bytes, the first eight of them replaced by the lowest byte of each word of the state.

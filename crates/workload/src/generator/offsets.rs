@@ -242,7 +242,9 @@ impl Stream {
 
     /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
     pub fn touches_once(&self, ios: u64, bytes: u64) -> bool {
-        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_));
+        // fio's map of a mixed job is in blocks of two sizes.
+        let odd = self.mirror.is_some() && self.direction == Direction::Mixed && self.block.read.min != self.block.write.min;
+        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)) && !odd;
         let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
         let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
         ordered
@@ -293,7 +295,9 @@ impl Stream {
 
     #[inline(never)]
     fn next_of_many(&mut self) -> Place {
-        if let Some(place) = self.next_mirrored() {
+        if self.mirror.is_some()
+            && let Some(place) = self.next_mirrored()
+        {
             return place;
         }
         let op = match self.direction {
@@ -422,8 +426,12 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     });
     let block = u64::from(target.block.max(1));
     let len = size.min(room) / block * block;
-    if len < unit {
-        return Err(Misfit::NoRoom { job: job.name.clone(), offset: start, room: len, device: target.bytes, block: unit });
+    let block = match job.pattern.direction {
+        Direction::Mixed => job.block.read.min.max(job.block.write.min),
+        Direction::Read | Direction::Write => unit,
+    };
+    if len < block {
+        return Err(Misfit::NoRoom { job: job.name.clone(), offset: start, room: len, device: target.bytes, block });
     }
     if !job.pattern.random && job.pattern.step != 0 {
         aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;

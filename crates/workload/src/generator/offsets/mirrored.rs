@@ -1,4 +1,9 @@
 //! The stream of a job that verifies: fio's offsets and lengths, wherever they can be had.
+//!
+//! They are fio's in order, and at random with a map or with `norandommap`, for each seed, generator and mix; runs
+//! (`randrw:8`) included. They are Reap's own with `random_distribution=zipf`, with `random_generator=lfsr`, with a step in
+//! order (`write:4k`) that meets the end of the region, and in mixed jobs with two rates or whose reads and writes have different
+//! smallest lengths. fio then still accepts what covers its whole region once.
 
 use super::*;
 
@@ -33,6 +38,7 @@ impl Stream {
         self.walks.iter().fold(0, |sum: u64, walk| sum.saturating_add(walk.region.len / self.unit * self.unit))
     }
 
+    #[inline(never)] // It would only make other jobs' way longer.
     pub(super) fn next_mirrored(&mut self) -> Option<Place> {
         let mirror = self.mirror.as_deref_mut()?;
         let op = match self.direction {
@@ -73,20 +79,38 @@ impl Stream {
 impl Walk {
     /// A random place, by fio's dice where the choice is one of fio's.
     fn mirrored(&mut self, op: Op, sizes: &BlockSizes, unit: u64, mirror: &mut Mirror, rng: &mut Xoshiro256PlusPlus) -> (u64, u64) {
+        let (blocks, len) = (*self.blocks.get(op), self.region.len);
         match &mut self.choice {
             Choice::Bitmap(map) => {
-                let block = map.free_near(mirror.block(map.len()));
-                let wanted = mirror.size(op, sizes, self.region.len - block * unit);
-                (block * unit, map.visit(block, wanted / unit) * unit)
+                let block = free_block(map, mirror.block(blocks), blocks);
+                let wanted = mirror.size(op, sizes, len - block * sizes.min);
+                (block * sizes.min, map.visit(block, wanted / sizes.min) * sizes.min)
             }
             Choice::Any => {
-                let offset = mirror.block(*self.blocks.get(op)) * sizes.min;
-                (offset, mirror.size(op, sizes, self.region.len - offset))
+                let offset = mirror.block(blocks) * sizes.min;
+                (offset, mirror.size(op, sizes, len - offset))
             }
             Choice::Shuffle(_) | Choice::Zipf(..) => {
-                let wanted = mirror.size(op, sizes, u64::MAX);
-                self.random(op, wanted, sizes.min, unit, rng)
+                let wanted = mirror.size(op, sizes, len);
+                let (offset, bytes) = self.random(op, wanted, sizes.min, unit, rng);
+                // Whole blocks, because each has a header.
+                let offset = offset.min((blocks - 1) * sizes.min);
+                (offset, (bytes - bytes % sizes.min).max(sizes.min))
             }
         }
     }
+}
+
+/// The next of `blocks` blocks that is free in `map`. fio counts reads and writes in one map, each in blocks of their own size.
+fn free_block(map: &mut Bitmap, hint: u64, blocks: u64) -> u64 {
+    let near = map.free_near(hint);
+    if near < blocks {
+        return near;
+    }
+    let first = map.free_near(0);
+    if first < blocks {
+        return first;
+    }
+    map.start_pass();
+    map.free_near(hint)
 }

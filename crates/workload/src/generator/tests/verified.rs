@@ -179,3 +179,17 @@ fn null_reads_back_and_looks_at_nothing() {
     let (generator, log) = run(&Job { verify, ..writer(true) });
     assert_eq!((log.len(), generator.error(), generator.verifies()), (512, 0, false));
 }
+
+#[test]
+fn reads_and_writes_of_different_lengths_keep_whole_blocks() {
+    let block = PerOp { read: BlockSizes::fixed(512), write: BlockSizes::fixed(4096) };
+    for (random, distribution) in [(false, Distribution::Uniform), (true, Distribution::Uniform), (true, Distribution::Zipf { theta: 1.1 })]
+    {
+        let job = Job { block: block.clone(), distribution, pattern: pattern(Direction::Mixed, random), ..writer(random) };
+        let (generator, log) = run(&Job { size: Some(Amount::Bytes(100 << 10)), ..job.clone() });
+        assert_eq!((generator.error(), generator.bad_blocks()), (0, [].as_slice()));
+        assert!(log.iter().all(|io| io.offset + u64::from(io.len) <= 100 << 10 && io.offset.is_multiple_of(512)));
+        let small = Job { size: Some(Amount::Bytes(2048)), ..job };
+        assert!(matches!(Generator::new(&small, Seat::default(), &[TARGET]), Err(Misfit::NoRoom { block: 4096, .. })));
+    }
+}

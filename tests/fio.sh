@@ -39,18 +39,22 @@ run_fio() {
 
 fresh() { rm -f "$disk" && truncate -s 16M "$disk"; }
 
-# job NAME OPTIONS…: the writing job and the one that only verifies, each with two threads at offsets, in order and at random, and
-# mixed jobs, of which fio compares the seeds in the headers.
-job() {
-    local name=$1 common
-    shift
-    common=$(printf '%s\n' '[global]' 'size=512k' 'bs=4k' "$@")
-    for what in do_verify=0 verify_only=1; do
-        printf '%s\n%s\n' "$common" "$what"
-        printf '%s\n' '[ordered]' rw=write numjobs=2 offset_increment=1m '[random]' rw=randwrite offset=4m numjobs=2 offset_increment=1m \
-            '[mixed]' rw=rw offset=8m '[mixed-random]' rw=randrw offset=9m rwmixread=30
-    done >"$place/$name.both"
-    awk -v base="$place/$name" '/^\[global\]/ { n++ } { print > (base (n == 1 ? ".write" : ".check")) }' "$place/$name.both"
+# sections FILE BASE NAME OPTIONS…: from BASE MiB on, in 3 MiB, jobs of two threads at offsets, in order and at random, and mixed
+# jobs, of which fio compares the seeds in the headers. FILE.write writes, FILE.check only verifies.
+sections() {
+    local file=$1 base=$(($2 * 1024)) name=$3
+    shift 3
+    local places=("ordered-$name" "rw=write" "numjobs=2" "offset=${base}k"
+        "random-$name" "rw=randwrite" "numjobs=2" "offset=$((base + 1024))k"
+        "mixed-$name" "rw=rw" "rwmixread=50" "offset=$((base + 2048))k"
+        "mixed-random-$name" "rw=randrw" "rwmixread=30" "offset=$((base + 2560))k")
+    for ((at = 0; at < ${#places[@]}; at += 4)); do
+        # Without a map, and with a shift register, fio itself goes through mixed writes in another order than it wrote them.
+        [[ ${places[at]} == mixed-* && "$*" =~ norandommap|lfsr ]] && continue
+        for part in write:do_verify=0 check:verify_only=1; do
+            printf '%s\n' "[${places[at]}]" size=256k bs=4k offset_increment=512k "${places[@]:at+1:3}" "$@" "${part#*:}" >>"$place/$file.${part%%:*}"
+        done
+    done
 }
 
 # Both directions.
@@ -62,43 +66,33 @@ agree() {
         "run_$writer" "$place/$name.write" || fail "$name: $writer does not write"
         "run_$checker" "$place/$name.check" || fail "$name: $checker refuses what $writer wrote"
     done
-    echo "agreed: $name"
+    echo "agreed: $(sed -n 's/^\[ordered-\(.*\)\]/\1/p' "$place/$name.write" | paste -sd ' ')"
 }
 
-for kind in crc32c crc32 md5 sha256 xxhash meta; do
-    job "$kind" "verify=$kind"
-    agree "$kind"
+base=0
+for kind in crc32c crc32 md5 sha256 xxhash; do
+    sections kinds $base $kind "verify=$kind"
+    base=$((base + 3))
 done
-job pattern verify=pattern 'verify_pattern=0xdeadface%o"text"-7'
-agree pattern
-job pattern-and-header 'verify_pattern=%o0x01020304'
-agree pattern-and-header
-job pattern-and-checksum verify=md5 verify_pattern=0xcafe
-agree pattern-and-checksum
-job intervals verify=crc32c verify_interval=512 verify_offset=64
-agree intervals
-job lengths verify=xxhash bsrange=512-8k
-agree lengths
-job shares verify=crc32c bssplit=512/20:4k/50:8k/30
-agree shares
-job wide verify=crc32c random_generator=tausworthe64
-agree wide
-job seeded verify=crc32c randseed=4711
-agree seeded
-job all-repeated verify=crc32c allrandrepeat=1
-agree all-repeated
+agree kinds
 
-# unmixed FILE: the job without its mixed sections.
-unmixed() { awk '/^\[/ { keep = $0 !~ /^\[mixed/ } keep' "$1" >"$1.kept" && mv "$1.kept" "$1"; }
+sections patterns 0 meta verify=meta
+sections patterns 3 pattern verify=pattern 'verify_pattern=0xdeadface%o"text"-7'
+sections patterns 6 pattern-and-header 'verify_pattern=%o0x01020304'
+sections patterns 9 pattern-and-checksum verify=md5 verify_pattern=0xcafe
+sections patterns 12 intervals verify=crc32c verify_interval=512 verify_offset=64
+agree patterns
 
-# Without a map, and with a shift register, fio itself goes through mixed writes in another order than it wrote them.
-for option in norandommap=1 random_generator=lfsr; do
-    name=${option%%=*}
-    job "$name" verify=crc32c "$option"
-    unmixed "$place/$name.write"
-    unmixed "$place/$name.check"
-    agree "$name"
-done
+sections dice 0 lengths verify=xxhash bsrange=512-8k
+sections dice 3 shares verify=crc32c bssplit=512/20:4k/50:8k/30
+sections dice 6 wide verify=crc32c random_generator=tausworthe64
+sections dice 9 seeded verify=crc32c randseed=4711
+sections dice 12 all-repeated verify=crc32c allrandrepeat=1
+agree dice
+
+sections maps 0 norandommap verify=crc32c norandommap=1
+sections maps 3 lfsr verify=crc32c random_generator=lfsr
+agree maps
 
 # refused CHECKER JOB WORDS…: the checker fails, and says all the words.
 refused() {
@@ -110,18 +104,17 @@ refused() {
     done
 }
 
-# Another seed of the data: the offsets stay, the headers' seeds do not.
-sed 's/^\[global\]/[global]\nrandseed=5/' "$place/crc32c.check" >"$place/reseeded"
+# Another seed of the data: the offsets of a first thread stay, the headers' seeds do not.
+sections one 0 crc32c verify=crc32c
+sections other 0 crc32c verify=crc32c randseed=5
 fresh
-run_reap "$place/crc32c.write" || fail "reap does not write"
-refused fio reseeded "bad header rand_seed"
-refused reap reseeded "the header's seed is" "wanted" "on file:disk"
+run_reap "$place/one.write" || fail "reap does not write"
+refused fio other.check "bad header rand_seed"
+refused reap other.check "the header's seed is" "wanted" "on file:disk"
 fresh
-run_fio "$place/crc32c.write" || fail "fio does not write"
-refused reap reseeded "the header's seed is" "another job's"
-# A mixed job with another seed writes elsewhere, too.
-sed 's/^\[global\]/[global]\nverify_header_seed=0/' "$place/reseeded" >"$place/unseeded"
-unmixed "$place/unseeded"
+run_fio "$place/one.write" || fail "fio does not write"
+refused reap other.check "the header's seed is" "another job's"
+printf '%s\n' '[ordered]' rw=write size=256k bs=4k verify=crc32c randseed=5 verify_only verify_header_seed=0 >"$place/unseeded"
 run_reap "$place/unseeded" || fail "reap compares seeds although it should not"
 
 # flip AT: the byte there becomes another one.
@@ -132,31 +125,33 @@ flip() {
     printf "$(printf '\\%03o' $((byte ^ 0x10)))" | dd of="$disk" bs=1 seek="$1" conv=notrunc status=none
 }
 
-# A byte of the data, of the header and of the magic, in what either of them wrote; 4194304 is the first random job's.
-printf '%s\n' '[reader]' rw=read bs=4k offset=4m size=512k verify=crc32c >"$place/reader"
+# A byte of the data, of the header and of the magic, in what either of them wrote at random from 1 MiB on.
+printf '%s\n' '[reader]' rw=read bs=4k offset=1m size=256k verify=crc32c >"$place/reader"
+at() { echo $((1048576 + $1 * 4096 + $2)); }
 for writer in reap fio; do
     fresh
-    "run_$writer" "$place/crc32c.write" || fail "$writer does not write"
+    "run_$writer" "$place/one.write" || fail "$writer does not write"
     for checker in reap fio; do "run_$checker" "$place/reader" || fail "$checker does not read what $writer wrote"; done
-    flip $((4194304 + 7 * 4096 + 1234))
-    for job in crc32c.check reader; do
-        refused fio "$job" "verify failed at file $disk offset 4222976, length 4096"
-        refused reap "$job" "on file:disk" "at offset 4222976, length 4096: crc32c is 0x" "byte 1234 is 0x" "err=84"
+    flip "$(at 7 1234)"
+    for job in one.check reader; do
+        refused fio $job "verify failed at file $disk offset $(at 7 0), length 4096"
+        refused reap $job "on file:disk" "at offset $(at 7 0), length 4096: crc32c is 0x" "byte 1234 is 0x" "err=84"
     done
-    flip $((4194304 + 7 * 4096 + 1234))
-    flip $((4194304 + 9 * 4096 + 16))
-    refused fio crc32c.check "bad header"
-    refused reap crc32c.check "at offset 4231168, length 4096: the verify header's own checksum is wrong"
-    flip $((4194304 + 9 * 4096 + 16))
-    flip $((4194304 + 5 * 4096))
-    refused fio crc32c.check "bad magic header"
-    refused reap crc32c.check "at offset 4214784, length 4096: no verify header (bad magic 0x"
+    flip "$(at 7 1234)"
+    flip "$(at 9 16)"
+    refused fio one.check "bad header"
+    refused reap one.check "at offset $(at 9 0), length 4096: the verify header's own checksum is wrong"
+    flip "$(at 9 16)"
+    flip "$(at 5 0)"
+    refused fio one.check "bad magic header"
+    refused reap one.check "at offset $(at 5 0), length 4096: no verify header (bad magic 0x"
     echo "found: flipped bytes in what $writer wrote"
 done
 
 fresh
-run_reap "$place/pattern.write" || fail "reap does not write"
+run_reap "$place/patterns.write" || fail "reap does not write"
+# The first random write of the pattern without a header.
 flip $((4194304 + 100))
-refused fio pattern.check "bad pattern block offset 100"
-refused reap pattern.check "at offset 4194304, length 4096: the pattern is interrupted: byte 100 is 0x"
+refused fio patterns.check "bad pattern block offset 100"
+refused reap patterns.check "at offset 4194304, length 4096: the pattern is interrupted: byte 100 is 0x"
 echo "found: a flipped byte in a pattern"

@@ -207,12 +207,27 @@ impl UringLane {
 
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
-        self.reap_locked(&mut self.state(), out, true)
+        let reaped = self.reap_locked(&mut self.state(), out, true);
+        self.reap_plain(reaped, out, UringLane::reap_always)
+    }
+
+    fn reap_always(&self, out: &mut [Completed]) -> Option<Reaped> {
+        Some(self.reap(out))
+    }
+
+    /// And what the ring beside one that is polled has.
+    #[inline]
+    fn reap_plain(&self, own: Reaped, out: &mut [Completed], reap: fn(&UringLane, &mut [Completed]) -> Option<Reaped>) -> Reaped {
+        let waits = |plain: &&UringLane| plain.in_flight() > 0 && !own.budget_used_up;
+        let Some(plain) = self.plain.as_deref().filter(waits) else { return own };
+        let Some(theirs) = reap(plain, &mut out[own.found as usize..]) else { return own };
+        Reaped { found: own.found + theirs.found, budget_used_up: theirs.budget_used_up, more: own.more || theirs.more, violation: None }
     }
 
     /// The same for a thread that has not submitted, if nobody else has the ring.
     fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        Some(self.reap_locked(&mut *try_lock(&self.state)?, out, false))
+        let own = self.reap_locked(&mut *try_lock(&self.state)?, out, false);
+        Some(self.reap_plain(own, out, UringLane::try_reap))
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
@@ -225,7 +240,9 @@ impl UringLane {
     }
 
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
-        if brings && (self.polls && self.in_flight() > 0 || self.ring.hint() == Hint::TaskWork) {
+        // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
+        let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
+        if polls || brings && self.ring.hint() == Hint::TaskWork {
             // Completions wait in this task, or for room: the only way to them is the kernel's.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
@@ -343,8 +360,11 @@ impl UringLane {
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
     /// were. Where the ring has an owner, its next commit asks.
     pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
-        // What is polled for cannot be cancelled, and is never late for long.
-        let Some(mut state) = try_lock(&self.state).filter(|_| !self.polls) else { return 0 };
+        if self.polls {
+            // What is polled for cannot be cancelled, and is never late for long.
+            return self.plain.as_ref().map_or(0, |plain| plain.try_cancel(now, timeout));
+        }
+        let Some(mut state) = try_lock(&self.state) else { return 0 };
         let mut cancelled = 0;
         for at in 0..state.commands.len() {
             let command = &mut state.commands[at];
@@ -391,18 +411,19 @@ impl UringLane {
 
     /// What has been counted.
     pub(crate) fn counters(&self) -> Counters {
+        let beside = self.plain.as_ref().map_or_else(Counters::default, |plain| plain.counters());
         Counters {
-            announced: self.announced.load(Relaxed),
-            finished: self.finished.load(Relaxed),
-            sq_doorbells: self.submits.load(Relaxed),
-            cq_doorbells: self.takes.load(Relaxed),
-            empty_looks: self.empty_looks.load(Relaxed),
+            announced: self.announced.load(Relaxed) + beside.announced,
+            finished: self.finished.load(Relaxed) + beside.finished,
+            sq_doorbells: self.submits.load(Relaxed) + beside.sq_doorbells,
+            cq_doorbells: self.takes.load(Relaxed) + beside.cq_doorbells,
+            empty_looks: self.empty_looks.load(Relaxed) + beside.empty_looks,
         }
     }
 
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
-        self.ring.enters()
+        self.ring.enters() + self.plain.as_ref().map_or(0, |plain| plain.enters())
     }
 }
 

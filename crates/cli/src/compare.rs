@@ -28,13 +28,13 @@ use anyhow::{Result, anyhow, bail};
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reap::{DeviceUri, Nanos};
+use reap::Nanos;
 use workload::Job;
 use workload::fio::{self, Input};
 use workload::plan::Plan;
 
 use crate::args::CompareArgs;
-use crate::bench::{Rig, Setup};
+use crate::bench::{Meant, Named, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
@@ -59,25 +59,26 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
     args.slack.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
     let jobs = scenes::deepest(args, &jobs(args)?);
-    let machine = Machine::here()?;
+    let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
+    let machine = run::machine(&meant)?;
     machine.keep_clear();
-    let plan = run::plan(&jobs, &machine, &args.device.device, args.queues);
+    let plan = run::plan(&jobs, &machine, &meant, args.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
     let mut devices = Vec::new();
-    for uri in scenes::uris(args)? {
-        let settings = scenes::settings(args, &jobs, &plan, &DeviceUri::behind(&uri)?.profile)?;
-        devices.push((uri, settings));
+    for meant in scenes::profiles(args, &meant)? {
+        let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
+        devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
     let stop = stop::on_signal()?;
-    let read = args.device.files();
+    let read: Vec<PathBuf> = devices.iter().flat_map(|(named, _)| named).flat_map(Named::files).collect();
     output::apart(
         args.file.iter().chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
-    let comparison = Comparison { args, labels, jobs, plan, machine, stop };
+    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, stop };
     let (results, ended) = comparison.run(&devices)?;
     output::all([
         output::print(&table::show(&results, table::width())),
@@ -99,6 +100,15 @@ fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
+/// What a comparison's title calls the devices.
+fn title(meant: &Meant, devices: &[(Vec<Named>, Vec<Setting>)]) -> String {
+    match (meant, devices) {
+        (Meant::Path(_), [(named, _), ..]) => named.iter().map(|one| one.uri.as_str()).collect::<Vec<_>>().join(" and "),
+        (Meant::Path(shared), []) => shared.to_string(),
+        (Meant::Name(uri), _) => uri.clone(),
+    }
+}
+
 /// Fills all that the jobs use: writes to blocks that were never written are slower, reads of them faster.
 fn fill(jobs: &[Job], plan: &Plan, rig: &Rig, stop: &AtomicBool) -> Result<()> {
     let generators = run::generators(jobs, plan, rig, 0)?;
@@ -112,13 +122,15 @@ struct Comparison<'a> {
     labels: Labels,
     jobs: Vec<Job>,
     plan: Plan,
+    /// What it is compared on, in words.
+    device: String,
     machine: Machine,
     stop: Arc<AtomicBool>,
 }
 
 impl Comparison<'_> {
-    /// One device after the other: URI, and the scenes on it. What was measured until one failed comes with what happened to that.
-    fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
+    /// One set of devices after the other, and the scenes on them. What was measured until one failed comes with what happened to that.
+    fn run(&self, devices: &[(Vec<Named>, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let efforts: Vec<Effort> =
@@ -127,10 +139,10 @@ impl Comparison<'_> {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
         let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
-        let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
+        let mut results = Results { device: self.device.clone(), ..Results::default() };
         let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
-        for (uri, settings) in devices {
-            match self.on_device(uri, settings, &mut results, &mut rng, &bar) {
+        for (named, settings) in devices {
+            match self.on_device(named, settings, &mut results, &mut rng, &bar) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
                     ended = how;
@@ -167,14 +179,14 @@ impl Comparison<'_> {
     /// It cannot be opened, or not be filled.
     fn on_device(
         &self,
-        uri: &str,
+        named: &[Named],
         settings: &[Setting],
         results: &mut Results,
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let slack = self.args.slack.or_default();
-        let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
+        let setup = Setup { devices: named, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
         let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
@@ -218,7 +230,7 @@ impl Comparison<'_> {
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
-            device: self.args.device.device.clone(),
+            device: self.device.clone(),
             job: threads().next().map_or(String::new(), |job| notes::describe(job, self.plan.threads.len())),
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,

@@ -32,7 +32,7 @@ impl Counted {
         self.ios += other.ios;
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
-        self.host = super::lanes::add(self.host, other.host);
+        self.host = self.host.and(other.host);
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }

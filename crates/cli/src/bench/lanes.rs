@@ -4,20 +4,20 @@ use std::io;
 
 use anyhow::Result;
 use completion::{LatencySlack, Mode};
-use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
+use reap::{Completion, Counters, Group, LocalQueue, Nanos, Queue, Refused, Request, WouldDeadlock};
 
 /// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
 /// once per batch, and whoever counts instructions can tell it from the load generator.
 pub enum Lanes {
     /// The usual case: the queue drives itself.
-    One(Queue),
+    One(LocalQueue),
     /// They take turns.
-    Many(Group),
+    Many(Group<LocalQueue>),
 }
 
 impl Lanes {
     /// Joins `queues`, of which there is at least one.
-    pub fn new(mut queues: Vec<Queue>) -> io::Result<Lanes> {
+    pub fn new(mut queues: Vec<LocalQueue>) -> io::Result<Lanes> {
         match queues.pop() {
             Some(only) if queues.is_empty() => Ok(Lanes::One(only)),
             Some(last) => {
@@ -28,11 +28,16 @@ impl Lanes {
         }
     }
 
-    pub fn queues(&self) -> &[Queue] {
+    fn all(&self) -> &[LocalQueue] {
         match self {
             Lanes::One(queue) => std::slice::from_ref(queue),
             Lanes::Many(group) => group.queues(),
         }
+    }
+
+    /// In the order of the job's targets.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.all().iter().map(AsRef::as_ref)
     }
 
     /// Posts `requests` on the queue of `target` and rings its doorbell. What is refused is left out, and told to
@@ -45,7 +50,7 @@ impl Lanes {
         mut requests: impl Iterator<Item = Request>,
         mut refused: impl FnMut(Refused, Request),
     ) {
-        let Some(queue) = self.queues().get(target) else { return };
+        let Some(queue) = self.all().get(target) else { return };
         while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
             refused(why, request);
         }
@@ -53,7 +58,7 @@ impl Lanes {
 
     /// Whether completions may be found during a commit.
     pub fn looks_on_commit(&self) -> bool {
-        self.queues().iter().any(Queue::looks_on_commit)
+        self.queues().any(Queue::looks_on_commit)
     }
 
     /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
@@ -70,7 +75,7 @@ impl Lanes {
 
     /// Tells the policies since when an I/O has waited for room.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.queues().iter().for_each(|queue| queue.set_wants_room_at(due));
+        self.queues().for_each(|queue| queue.set_wants_room_at(due));
     }
 
     /// Moves what is finished to `found`.
@@ -84,30 +89,15 @@ impl Lanes {
     }
 
     pub fn set_mode(&self, mode: Mode) {
-        self.queues().iter().for_each(|queue| queue.set_mode(mode));
+        self.queues().for_each(|queue| queue.set_mode(mode));
     }
 
     pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.queues().iter().for_each(|queue| queue.set_latency_slack(slack));
+        self.queues().for_each(|queue| queue.set_latency_slack(slack));
     }
 
     /// What the queues have counted since the last call, added up.
     pub fn take_counters(&self) -> Counters {
-        self.queues().iter().map(Queue::take_counters).reduce(add).unwrap_or_default()
-    }
-}
-
-pub(super) fn add(a: Counters, b: Counters) -> Counters {
-    Counters {
-        looks: a.looks + b.looks,
-        empty_looks: a.empty_looks + b.empty_looks,
-        entries: a.entries + b.entries,
-        drains: a.drains + b.drains,
-        drain_max: a.drain_max.max(b.drain_max),
-        sleeps: a.sleeps + b.sleeps,
-        wakeups: a.wakeups + b.wakeups,
-        naps: a.naps + b.naps,
-        spins: a.spins + b.spins,
-        submit_checks: a.submit_checks + b.submit_checks,
+        self.queues().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default()
     }
 }

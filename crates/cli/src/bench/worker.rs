@@ -22,8 +22,8 @@ const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
 /// EINVAL: what a request that the library refuses counts as.
 const REFUSED: ErrorCode = ErrorCode(22);
 
-/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once; runs any number of
-/// generators, one after the other.
+/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once, on the thread that it is for; runs any
+/// number of generators, one after the other.
 pub struct Worker {
     lanes: Lanes,
     ways: Vec<Way>,
@@ -111,7 +111,7 @@ pub struct Run {
 }
 
 impl Worker {
-    /// A thread of `job` on `devices`, one for each of its targets.
+    /// The calling thread's, for `job` on `devices`, one for each of its targets.
     ///
     /// # Errors
     /// No software queue left, or no room for the buffers.
@@ -130,7 +130,7 @@ impl Worker {
                 scribble(&mut buf, places.len() as u64);
                 places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
-            queues.push(device.queue()?);
+            queues.push(device.local_queue()?);
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
@@ -153,7 +153,7 @@ impl Worker {
 
     /// Counts what wake-ups bring, from now on.
     pub fn count_wakeups(&self) {
-        self.lanes.queues().iter().for_each(Queue::count_wakeups);
+        self.lanes.queues().for_each(Queue::count_wakeups);
     }
 
     /// Notes down what it does, from now on.
@@ -271,7 +271,7 @@ impl Worker {
         let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
         let mut wakeups = Box::<Wakeups>::default();
-        self.lanes.queues().iter().for_each(|queue| wakeups.merge(&queue.wakeups()));
+        self.lanes.queues().for_each(|queue| wakeups.merge(&queue.wakeups()));
         Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
     }
 
@@ -395,7 +395,7 @@ impl Progress {
 
 fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
     let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ended: way.ended };
-    lanes.queues().iter().zip(ways).map(line)
+    lanes.queues().zip(ways).map(line)
 }
 
 /// How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it

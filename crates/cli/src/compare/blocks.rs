@@ -12,7 +12,7 @@ use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, PathMark, Progress, Ran, Rig, Snapshot, Worker, over_all};
+use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
 use crate::machine::{self, Machine};
 
 /// What one block measured, over all host threads.
@@ -100,13 +100,14 @@ impl Field {
         let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let mut threads = Vec::new();
         for (thread, cpu) in plan.threads.iter().zip(machine.place(&wishes)) {
-            let worker = rig.worker(jobs, thread, host_work)?;
-            let ((orders, take), (answer, answers)) = (channel(), channel());
+            let hired = rig.hire(jobs, thread, host_work);
+            let ((orders, take), (answer, answers), (settled, settles)) = (channel(), channel(), channel());
             let stop = stop.clone();
             thread::Builder::new()
                 .name(format!("reap-job-{}", thread.number))
-                .spawn(move || serve(worker, cpu, &stop, &take, &answer))
+                .spawn(move || serve(hired, cpu, &stop, (&settled, &take, &answer)))
                 .context("cannot start a job thread")?;
+            settles.recv().map_err(|_| gone())??;
             threads.push(Seat { orders, answers });
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
@@ -133,7 +134,6 @@ impl Field {
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
         let gaps = self.gaps();
-        let gone = || anyhow!("a job thread has ended");
         for (seat, generator) in self.threads.iter().zip(generators) {
             let order = Order { mode: block.mode, slack: block.slack.unwrap_or(self.slack), generator, watch: block.watch };
             seat.orders.send(order).map_err(|_| gone())?;
@@ -188,9 +188,20 @@ impl Sample {
     }
 }
 
+fn gone() -> anyhow::Error {
+    anyhow!("a job thread has ended")
+}
+
 /// A thread's life: block after block.
-fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Order>, answers: &Sender<(Generator, Result<Ran>)>) {
+fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
     machine::settle(cpu);
+    let mut worker = match hired.settle() {
+        Ok(worker) => worker,
+        Err(error) => return _ = settled.send(Err(error)),
+    };
+    if settled.send(Ok(())).is_err() {
+        return;
+    }
     let progress = Progress::default();
     while let Ok(Order { mode, slack, mut generator, watch }) = orders.recv() {
         worker.set_mode(mode);
@@ -202,3 +213,6 @@ fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Or
         }
     }
 }
+
+/// Where a thread says that it has what it needs, takes orders, and answers.
+type Desk<'a> = (&'a Sender<Result<()>>, &'a Receiver<Order>, &'a Sender<(Generator, Result<Ran>)>);

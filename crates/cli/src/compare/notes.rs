@@ -11,7 +11,7 @@ use crate::rows::table::{digits, ratio};
 use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 
 /// What a sweep is going to do, and how long that takes.
-pub fn planned(devices: &[(String, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
+pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
     let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
     let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));

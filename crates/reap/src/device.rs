@@ -13,7 +13,7 @@ use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::keeper::open as keeper;
-use crate::link::{self, Reaper, RingLink};
+use crate::link::{self, KernelLink, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -42,7 +42,7 @@ impl Device {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Opens the device of `uri`: a [`crate::DeviceUri`], or a [`crate::MultipathUri`].
+    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], or a [`crate::MultipathUri`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -50,6 +50,10 @@ impl Device {
         if uri.starts_with(MULTIPATH) {
             let paths = multipath::open(uri, options)?;
             return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
+        }
+        if uri.starts_with(link::KERNEL) {
+            let file = KernelLink::open(&uri.parse()?, link::new_pool(options.pool_bytes)?)?;
+            return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;
         let link = RingLink::embedded(&parsed, &options.embedded, link::new_pool(options.pool_bytes)?, None)?;

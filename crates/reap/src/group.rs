@@ -29,6 +29,7 @@ impl<Q: AsRef<Queue>> Group<Q> {
         for (key, lane) in (0..).zip(lanes(&queues)) {
             place.poller().add(lane, key)?;
         }
+        lanes(&queues).for_each(SoftQueue::sleeps_elsewhere);
         for lane in lanes(&queues) {
             let first = lanes(&queues).find(|first| first.is_beside(lane));
             first.into_iter().for_each(|first| lane.share_notification(first));

@@ -2,6 +2,7 @@
 //! be done, in this order; here it is done.
 
 mod admin;
+mod files;
 pub(crate) mod housekeeping;
 mod moderating;
 mod moderation;
@@ -34,6 +35,7 @@ use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
 use moderation::{MODERATION, Moderation};
+use orphans::Orphans;
 use power::Power;
 
 /// Between two looks at CSTS of a controller that does nothing.
@@ -57,6 +59,18 @@ pub(crate) enum Turn {
     Until(Nanos),
     /// The controller has been shut down, or was never up.
     Ended,
+}
+
+/// What the housekeeping thread looks after: a controller, or a file.
+pub(crate) trait Charge: Send {
+    /// What tells of it, beside the thread's own wake-up.
+    fn vector(&self) -> Option<&EventFd>;
+
+    /// It cannot be looked after.
+    fn refuse(&mut self, error: OpenError);
+
+    /// Does what is due.
+    fn turn(&mut self, now: Nanos) -> Turn;
 }
 
 enum Life {
@@ -98,7 +112,7 @@ pub(crate) struct Keeper {
     unserved: bool,
     ended_aborts: Vec<(QueueId, Cid)>,
     /// Software queues without a thread.
-    orphans: Vec<(Arc<HwQueue>, u8)>,
+    orphans: Orphans,
     taken: Vec<Completed>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
@@ -111,6 +125,38 @@ pub(crate) struct Keeper {
     /// Its path has been up before; and it is back, though not yet in use.
     has_been_up: bool,
     returning: bool,
+}
+
+impl Charge for Keeper {
+    /// What the admin vector's messages signal.
+    fn vector(&self) -> Option<&EventFd> {
+        self.link.eventfd(Vector(0))
+    }
+
+    /// The controller cannot be looked after.
+    fn refuse(&mut self, error: OpenError) {
+        if let Life::BringingUp(_, tell, _) = &self.life {
+            _ = tell.send(Err(error));
+        }
+        self.life = Life::Ended;
+    }
+
+    /// Takes what the admin queue has and steps the state machine at work.
+    fn turn(&mut self, now: Nanos) -> Turn {
+        self.take_replies();
+        self.take_answers(now);
+        let until = match self.life {
+            Life::BringingUp(..) => self.bring_up(now),
+            Life::Live(_) => self.live(now),
+            Life::ShuttingDown(..) => self.shut_down(now),
+            Life::Ended => return Turn::Ended,
+        };
+        let until = if self.unserved { until.min(now + AGAIN) } else { until };
+        match self.life {
+            Life::Ended => Turn::Ended,
+            _ => Turn::Until(until.min(self.link.properties().next_answer())),
+        }
+    }
 }
 
 impl Keeper {
@@ -147,7 +193,7 @@ impl Keeper {
             to_do: Vec::new(),
             unserved: false,
             ended_aborts: Vec::new(),
-            orphans: Vec::new(),
+            orphans: Orphans::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
             sizes: Sizes::default(),
@@ -156,36 +202,6 @@ impl Keeper {
             has_been_up: false,
             returning: false,
         })
-    }
-
-    /// What the admin vector's messages signal.
-    pub(crate) fn vector(&self) -> Option<&EventFd> {
-        self.link.eventfd(Vector(0))
-    }
-
-    /// The controller cannot be looked after.
-    pub(crate) fn refuse(&mut self, error: OpenError) {
-        if let Life::BringingUp(_, tell, _) = &self.life {
-            _ = tell.send(Err(error));
-        }
-        self.life = Life::Ended;
-    }
-
-    /// Takes what the admin queue has and steps the state machine at work.
-    pub(crate) fn turn(&mut self, now: Nanos) -> Turn {
-        self.take_replies();
-        self.take_answers(now);
-        let until = match self.life {
-            Life::BringingUp(..) => self.bring_up(now),
-            Life::Live(_) => self.live(now),
-            Life::ShuttingDown(..) => self.shut_down(now),
-            Life::Ended => return Turn::Ended,
-        };
-        let until = if self.unserved { until.min(now + AGAIN) } else { until };
-        match self.life {
-            Life::Ended => Turn::Ended,
-            _ => Turn::Until(until.min(self.link.properties().next_answer())),
-        }
     }
 
     fn take_replies(&mut self) {
@@ -293,7 +309,8 @@ impl Keeper {
             recovery.violated(violation);
         }
         self.asks.reporter.notes().drain(..).for_each(|what| self.note(what));
-        let mut until = self.sweep(now).min(self.look_after_path(now)).min(self.end_aborts(now));
+        let swept = self.orphans.sweep(&self.asks, &self.queues, now, &mut self.unserved);
+        let mut until = swept.min(self.look_after_path(now)).min(self.end_aborts(now));
         let reminded = self.remind(now);
         if now < reminded {
             return until.min(reminded);

@@ -28,7 +28,7 @@ use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
 pub(crate) use facts::Reaper;
-pub(crate) use kernel::{KernelLink, SCHEME as KERNEL};
+pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting, on_lane};
 pub(crate) use number::next_number;
 pub(crate) use owner::Owner;
@@ -61,6 +61,11 @@ impl Link {
             Link::Ring(link) => link.pool(),
             Link::Kernel(link) => link.pool(),
         }
+    }
+
+    /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
+    pub(crate) fn belongs_to_one_thread(&self) -> bool {
+        matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
     }
 
     /// The controller's end, where it is in this process.

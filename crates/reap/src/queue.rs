@@ -94,6 +94,20 @@ impl Queue {
         }
     }
 
+    /// Submits requests, all of them or as [`Queue::submit`] says, for a caller that is about to wait: where submitting and sleeping can
+    /// be one system call, as on `kernel:`, the next [`Queue::wait`] makes it. [`Queue::commit`] announces them without waiting.
+    ///
+    /// # Errors
+    /// As of [`Queue::submit`].
+    #[inline]
+    pub fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let mut requests = requests.into_iter();
+        match &self.fan {
+            None => self.lane().post(now, &mut requests),
+            Some(fan) => fan.submit(&self.lanes, now, &mut requests),
+        }
+    }
+
     /// Moves finished requests of [`Queue::submit`] to `out`, as many as fit into its capacity (at least one). Only
     /// what has been found already: [`Queue::wait`] and [`Queue::turn`] look. Returns how many.
     #[inline]

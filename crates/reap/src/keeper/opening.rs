@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::{Keeper, Life, Refusal, wanted_queues};
 use crate::error::OpenError;
-use crate::link::{Lane, MAX_TRANSFER, Reaper, RingLane, Rings};
+use crate::link::{Lane, Link, MAX_TRANSFER, Reaper, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
 use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
@@ -65,7 +65,7 @@ impl Keeper {
         self.path_up(now);
         if let Some(control) = control {
             let (description, inventory) = (self.description(), self.inventory.clone());
-            let (link, queues, sizes) = (self.link.clone(), self.queues.clone(), self.sizes.clone());
+            let (link, queues, sizes) = (Link::Ring(self.link.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { link, queues, namespaces, sizes, control, description };
             // If nobody waits any more the control is dropped, which closes the device.
             _ = tell.send(Ok((opened, inventory)));

@@ -26,6 +26,5 @@ mod uri;
 
 pub(crate) use lane::{UringLane, UringPosting};
 pub(crate) use link::KernelLink;
-pub(crate) use target::Kind;
 pub(crate) use uri::SCHEME;
 pub use uri::{Buffered, KernelUri};

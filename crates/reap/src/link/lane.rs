@@ -11,6 +11,7 @@ use super::kernel::{UringLane, UringPosting};
 use super::owner::Owner;
 use super::part::{Part, Post};
 use super::ring::{RingLane, RingPosting};
+use crate::counters::DeviceCounters;
 use crate::request::Token;
 
 /// A lane of any link.
@@ -75,6 +76,14 @@ impl Lane {
     #[inline]
     pub(crate) fn hint(&self) -> bool {
         on_lane!(self, lane => lane.hint())
+    }
+
+    /// The same for a thread that has not submitted: of an io_uring it finds only what the submitter's thread has brought.
+    pub(crate) fn shows(&self) -> bool {
+        match self {
+            Lane::Ring(lane) => lane.hint(),
+            Lane::Uring(lane) => lane.shows(),
+        }
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -187,6 +196,20 @@ impl Lane {
     /// What has been counted.
     pub(crate) fn counters(&self) -> Counters {
         on_lane!(self, lane => lane.counters())
+    }
+
+    /// What has been counted, as a part of its device; the messages of its vector only if asked for, because lanes may share one.
+    pub(crate) fn device_counters(&self, with_messages: bool) -> DeviceCounters {
+        let counters = self.counters();
+        let of_vector = |count: u64| if with_messages { count } else { 0 };
+        DeviceCounters {
+            sq_doorbells: counters.sq_doorbells,
+            cq_doorbells: counters.cq_doorbells,
+            messages: of_vector(self.messages()),
+            notifications: of_vector(self.notifications()),
+            system_calls: self.uring().map(UringLane::enters),
+            ..DeviceCounters::default()
+        }
     }
 
     /// The thread that alone may use it, where there is such a one.

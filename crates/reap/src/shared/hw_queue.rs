@@ -12,6 +12,7 @@ use std::sync::atomic::fence;
 use completion::{Batch, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
+use nvme::Vector;
 use units::{Class, Nanos};
 
 use super::book::{Claim, Failure, Requests};
@@ -19,6 +20,7 @@ use super::drain::Drain;
 use super::line::Line;
 use super::reports::Reporter;
 use super::soft::Soft;
+use crate::counters::DeviceCounters;
 use crate::error::Refused;
 use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, on_lane};
 use crate::request::{How, Outcome, Request, Token};
@@ -151,10 +153,25 @@ impl HwQueue {
         self.lanes().map(Lane::try_commit).sum()
     }
 
+    /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
+    /// How many requests those are. Where the owner alone may enter the kernel, it is asked to.
+    pub(crate) fn cancel_late(&self, now: Nanos, timeout: Nanos) -> u32 {
+        let late = self.lane.uring().map_or(0, |lane| lane.try_cancel(now, timeout));
+        if late > 0 && self.is_owned() {
+            self.ask_owner();
+        }
+        late
+    }
+
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
         self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
+    }
+
+    /// The same for a thread that submits nothing.
+    pub(crate) fn shows(&self) -> bool {
+        self.lanes().any(Lane::shows)
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -164,6 +181,12 @@ impl HwQueue {
             None => self.lane.try_reap(out),
             Some(polled) => reap_both(&self.lane, polled, out),
         }
+    }
+
+    /// What has been counted of it, as a part of its device. `is_counted`: the messages of a vector are, by another queue.
+    pub(crate) fn counted(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
+        let each = |lane: &Lane| lane.device_counters(lane.notifies() && !is_counted(lane.vector()));
+        self.lanes().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Kept, Options, Poll, Refused, Ring, Sq};
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, Sq};
 use nvme::{Cid, QueueId, Vector};
 use units::Nanos;
 
@@ -109,11 +109,6 @@ impl UringLane {
         lock(&self.state)
     }
 
-    /// What it leads to.
-    pub(crate) fn link(&self) -> &Arc<KernelLink> {
-        &self.link
-    }
-
     /// The thread that alone may use it, where there is such a one.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Owner> {
@@ -139,17 +134,23 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.ring.hint() != hw::uring::Hint::None
+        self.ring.hint() != Hint::None
+    }
+
+    /// Whether there are completions to take, for a thread that has not submitted: what waits in the submitter's task that task alone
+    /// brings.
+    pub(crate) fn shows(&self) -> bool {
+        self.ring.hint() == Hint::Entries
     }
 
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
-        self.reap_locked(&mut self.state(), out)
+        self.reap_locked(&mut self.state(), out, true)
     }
 
-    /// The same, if nobody else has the ring.
-    pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        Some(self.reap_locked(&mut *try_lock(&self.state)?, out))
+    /// The same for a thread that has not submitted, if nobody else has the ring.
+    fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
+        Some(self.reap_locked(&mut *try_lock(&self.state)?, out, false))
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
@@ -161,8 +162,8 @@ impl UringLane {
         reaped
     }
 
-    fn reap_locked(&self, state: &mut State, out: &mut [Completed]) -> Reaped {
-        if self.ring.hint() == hw::uring::Hint::TaskWork {
+    fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
+        if brings && self.ring.hint() == Hint::TaskWork {
             // Completions wait in this task, or for room: the only way to them is the kernel's.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
@@ -189,7 +190,12 @@ impl UringLane {
         if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
             self.settle(state);
         }
-        Reaped { found: found as u32, budget_used_up: found == out.len(), more: self.hint(), violation: None }
+        Reaped {
+            found: found as u32,
+            budget_used_up: found == out.len(),
+            more: if brings { self.hint() } else { self.shows() },
+            violation: None,
+        }
     }
 
     /// Requests that go on, or that the kernel had no room for.
@@ -266,7 +272,7 @@ impl UringLane {
     }
 
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
-    /// were.
+    /// were. Where the ring has an owner, its next commit asks.
     pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
         let Some(mut state) = try_lock(&self.state) else { return 0 };
         let mut cancelled = 0;
@@ -278,7 +284,7 @@ impl UringLane {
                 state.left.push(CANCEL | at as u64);
             }
         }
-        if cancelled > 0 {
+        if cancelled > 0 && self.owner.is_none() {
             self.settle(&mut state);
         }
         cancelled
@@ -326,6 +332,15 @@ impl UringLane {
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
         self.ring.enters()
+    }
+}
+
+impl Drop for UringLane {
+    fn drop(&mut self) {
+        // The kernel closes a ring some time after its descriptor; the file is to be free at once.
+        if let Err(error) = self.ring.unregister_file(TARGET) {
+            tracing::debug!(%error, "a file stays open until its ring has gone");
+        }
     }
 }
 

@@ -110,11 +110,6 @@ impl RingLane {
         self.pair.lock_sq().commit(self.link.doorbells())
     }
 
-    /// The same, unless some thread posts at this moment, and commits by itself.
-    pub(crate) fn try_commit(&self) -> u32 {
-        self.try_lock().map_or(0, |mut posting| posting.commit())
-    }
-
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {

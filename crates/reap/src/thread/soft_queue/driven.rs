@@ -20,7 +20,10 @@ impl Driven for SoftQueue {
 
     #[inline(always)]
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        self.commit();
+        let held = self.uncommitted.get() && self.alone.get();
+        if !held {
+            self.commit();
+        }
         let mut looker = self.looker.borrow_mut();
         if looker.adopt(&self.soft, || self.tuning()).is_some() {
             drop(looker);
@@ -30,6 +33,10 @@ impl Driven for SoftQueue {
         let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
         if looker.says_what_it_holds(&self.soft, now) {
             self.controller.kick_keeper();
+        }
+        if held && !matches!(plan, Plan::Sleep { .. }) {
+            drop(looker);
+            self.commit();
         }
         plan
     }
@@ -92,6 +99,18 @@ impl Driven for SoftQueue {
         }
         drop(looker);
         taken || met || changed || self.soft.mode_asked() || self.runs_errand()
+    }
+
+    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
+        let lane = self.queue.lane.uring()?;
+        let looker = self.looker.borrow();
+        let Plan::Sleep { at_least, .. } = looker.waiter.plan else { return None };
+        if looker.waiter.others_look || lane.in_flight() == 0 {
+            return None;
+        }
+        drop(looker);
+        self.uncommitted.set(false);
+        Some(lane.wait(at_least, timeout))
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
@@ -230,6 +249,13 @@ impl SoftQueue {
         if !self.queue.is_shared() {
             self.looker.borrow_mut().waiter.owner = true;
             self.vector().watch(true);
+        }
+    }
+
+    /// From now on its thread may sleep elsewhere than in the link: with other queues, or in a loop of its own.
+    pub(crate) fn sleeps_elsewhere(&self) {
+        if let Some(lane) = self.queue.lane.uring() {
+            lane.tell_by_event();
         }
     }
 

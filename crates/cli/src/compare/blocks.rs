@@ -197,7 +197,10 @@ fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers)
     machine::settle(cpu);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
-        Err(error) => return _ = settled.send(Err(error)),
+        Err(error) => {
+            _ = settled.send(Err(error));
+            return;
+        }
     };
     if settled.send(Ok(())).is_err() {
         return;

@@ -124,7 +124,10 @@ fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool
     machine::settle(cpu);
     let mut worker = match hired.settle() {
         Ok(worker) => worker,
-        Err(error) => return _ = tell.send(Told::Settled(Err(error))),
+        Err(error) => {
+            _ = tell.send(Told::Settled(Err(error)));
+            return;
+        }
     };
     if let Some(tap) = tap {
         worker.record(tap);

@@ -10,6 +10,8 @@ mod blocks;
 mod contender;
 mod design;
 mod experiment;
+mod host;
+mod noise;
 mod notes;
 mod results;
 mod scenes;

@@ -105,3 +105,30 @@ fn a_file_that_shrinks_is_an_error_and_not_a_hang() {
     result.unwrap();
     queue.block_on(queue.flush(&ns)).unwrap().unwrap();
 }
+
+#[test]
+fn what_the_kernel_decides_is_interrupt_and_said() {
+    let file = Scratch::new("refused");
+    let device = file.open(1, Mode::DIM);
+    let queue = device.queue().unwrap();
+    work(&queue, 1, 50, 8, true);
+    while queue.mode() != Mode::INTERRUPT {
+        work(&queue, 1, 1, 1, true);
+    }
+    assert!(device.health().coalescing_refused);
+    assert!(device.mode_note(Mode::DIM).unwrap().contains("interrupt"));
+    assert_eq!(device.mode_note(Mode::INTERRUPT), None);
+}
+
+#[test]
+fn a_file_that_is_only_read_is_not_written() {
+    let file = Scratch::new("readonly");
+    work(&file.open(1, Mode::POLL).local_queue().unwrap(), 1, 4, 4, true);
+    let device = Device::open(&format!("kernel:{}?readonly=yes&lba=4096", file.0.display())).unwrap();
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    let (result, buf) = queue.block_on(queue.write(&ns, 512, device.buffer(BLOCK).unwrap())).unwrap();
+    assert_eq!(result, Err(IoError::System(30)));
+    let (result, buf) = queue.block_on(queue.read(&ns, 512, buf)).unwrap();
+    result.unwrap();
+    assert!(buf.iter().all(|&byte| byte == 1));
+}

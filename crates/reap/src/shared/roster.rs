@@ -62,6 +62,11 @@ impl Roster {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether queues are made as they are taken.
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
+    }
+
     /// Those that there are now.
     pub(crate) fn all(&self) -> Vec<Arc<HwQueue>> {
         self.inner().queues.clone()
@@ -153,9 +158,10 @@ impl Inner {
 impl Maker {
     fn make(&self, id: QueueId, user: Reaper, mode: Mode) -> Result<HwQueue, QueueError> {
         let system = |what| move |source| QueueError::System { what, source };
-        let soft = Soft::new(0, self.depth, mode).map_err(system("wake-up descriptor"))?;
+        let soft = Soft::new(0, 2 * self.depth, mode).map_err(system("wake-up descriptor"))?;
         let lane = UringLane::new(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner)?;
+        let polled = UringLane::polled(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner);
         let softs = Box::new([Arc::new(soft)]);
-        HwQueue::new(Lane::Uring(Box::new(lane)), None, softs, self.reporter.clone()).map_err(system("drain descriptor"))
+        HwQueue::new(Lane::Uring(lane), polled.map(Lane::Uring), softs, self.reporter.clone()).map_err(system("drain descriptor"))
     }
 }

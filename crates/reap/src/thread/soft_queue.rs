@@ -141,7 +141,10 @@ impl SoftQueue {
     #[inline(always)]
     fn submit_or_hold(&self, now: Nanos, requests: impl IntoIterator<Item = Request>, hold: bool) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
-        let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
+        if !self.queue.lane.is_here() {
+            return executor::refuse(Refused::Forked, requests);
+        }
+        let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
         let submitted = self.queue.submit(
             self.me,
@@ -255,6 +258,9 @@ impl SoftQueue {
         if self.submitting.get() {
             return Pending::refused(Refused::InsideSubmit, request);
         }
+        if !self.queue.lane.is_here() {
+            return Pending::refused(Refused::Forked, request);
+        }
         let mut book = self.soft.requests();
         let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
         let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
@@ -280,6 +286,10 @@ impl SoftQueue {
     #[inline(always)]
     fn drive_alone(&self, now: Nanos, until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
         let fuses = self.queue.lane.uring().is_some();
+        if !self.queue.lane.is_here() {
+            // Nothing comes any more in this process.
+            return;
+        }
         if fuses {
             self.alone.set(true);
         } else {

@@ -20,10 +20,8 @@ use crate::error::{TargetError, TargetFault};
 #[derive(Debug)]
 pub(crate) struct Target {
     file: File,
-    path: PathBuf,
     facts: Facts,
     notes: Vec<String>,
-    pid: u32,
 }
 
 /// What is known of a target.
@@ -98,11 +96,6 @@ impl Target {
         &self.file
     }
 
-    /// The path as given.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// What is known of it.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
@@ -111,11 +104,6 @@ impl Target {
     /// What is otherwise than one would expect: a sentence each.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// The process that opened it. A child has the descriptor too, but no ring of its parent's.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
     }
 
     /// Bytes that it has now, whole blocks or not: it may have grown, shrunk, or gone away since it was opened.
@@ -305,7 +293,7 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, path: self.uri.path.clone(), facts, notes, pid: std::process::id() })
+        Ok(Target { file, facts, notes })
     }
 
     fn open_with(&self, flags: OFlags) -> io::Result<File> {

@@ -27,10 +27,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
+use completion::Mode;
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::Nanos;
+use serde_json::Value;
 use workload::Job;
 use workload::fio::{self, Input};
 use workload::plan::Plan;
@@ -142,9 +144,9 @@ impl Comparison<'_> {
         }
         let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
         let mut results = Results { device: self.device.clone(), ..Results::default() };
-        let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
+        let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
         for (named, settings) in devices {
-            match self.on_device(named, settings, &mut results, &mut rng, &bar) {
+            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &bar) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
                     ended = how;
@@ -172,6 +174,8 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
+        // After the machine, before what was measured.
+        results.notes.splice(1..1, remarks);
         Ok((results, ended))
     }
 
@@ -181,22 +185,23 @@ impl Comparison<'_> {
     /// It cannot be opened, or not be filled.
     fn on_device(
         &self,
-        named: &[Named],
-        settings: &[Setting],
+        (named, settings): (&[Named], &[Setting]),
         results: &mut Results,
+        remarks: &mut Vec<String>,
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let slack = self.args.slack.or_default();
         let setup = Setup { devices: named, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
+        let labels = self.labels_on(&rig, named, results, remarks);
         let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);
         let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
         let background = self.args.background.map(|percent| Background::start(&self.cpus(), percent.into())).transpose()?;
         let experiment = Experiment {
-            labels: &self.labels,
+            labels: &labels,
             settings,
             plan: &self.plan,
             machine: &self.machine,
@@ -210,12 +215,33 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            outcomes.extend(Outcome::new(&self.labels, record, setting.scene.clone(), offered, rng));
-            for (mode, blocks) in self.labels.modes().iter().zip(&record.watched) {
+            outcomes.extend(Outcome::new(&labels, record, setting.scene.clone(), offered, rng));
+            for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }
         }
         Ok((outcomes, ended))
+    }
+
+    /// What there is to compare on these devices, each once. What has to be known of them and of the modes there goes to `remarks`.
+    fn labels_on(&self, rig: &Rig, named: &[Named], results: &mut Results, remarks: &mut Vec<String>) -> Labels {
+        let (devices, of) = (rig.devices(), run::devices::json(named, rig.devices(), &self.plan));
+        match (results.extra.get_mut("devices").and_then(Value::as_array_mut), of) {
+            (Some(all), Value::Array(mut of)) => all.append(&mut of),
+            (_, of) => drop(results.extra.insert("devices".into(), of)),
+        }
+        let told = |named: &Named| self.machine.outside || named.words != format!("{} (embedded)", named.uri);
+        if named.iter().any(told) {
+            remarks.extend(run::devices::lines(named, devices).lines().map(|line| format!("{line}.")));
+        }
+        let note = |mode: Mode| devices.iter().find_map(|device| device.mode_note(mode));
+        let (labels, same) = self.labels.apart(|mode| contender::stands_for(mode, note(mode).is_some()));
+        remarks.extend(same.iter().map(|(left_out, kept)| {
+            let why = note(left_out.mode).or_else(|| note(kept.mode)).unwrap_or_default();
+            format!("{left_out} is left out, because it is {kept} here: {why}.")
+        }));
+        remarks.extend(labels.modes().iter().filter_map(|contender| Some(format!("{contender}: {}.", note(contender.mode)?))));
+        labels
     }
 
     /// The CPUs of the job threads.

@@ -64,6 +64,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
         output.write(&devices::lines(&devices, rig.devices()))?;
     }
+    if let Some(note) = rig.devices().first().and_then(|device| device.mode_note(args.completion)) {
+        say(format_args!("note: {note}"));
+    }
     let reach = stop::reach(&stop, rig.devices())?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
     let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());

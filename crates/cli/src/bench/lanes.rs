@@ -3,21 +3,51 @@
 use std::io;
 
 use anyhow::Result;
-use completion::{LatencySlack, Mode};
-use reap::{Completion, Counters, Group, LocalQueue, Nanos, Queue, Refused, Request, WouldDeadlock};
+use completion::{LatencySlack, Mode, Placement};
+use reap::{Completion, Counters, Device, Group, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
+
+/// One queue of a thread.
+pub enum Held {
+    /// The thread's own: the cheapest there is.
+    Own(LocalQueue),
+    /// One that other threads may drain.
+    Any(Queue),
+}
+
+impl Held {
+    /// The calling thread's queue of `device`, for `mode`.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn take(device: &Device, mode: Mode) -> Result<Held, QueueError> {
+        // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
+        let drained = mode.placement() == Placement::DrainThread && device.embedded().is_none();
+        if drained { device.queue().map(Held::Any) } else { device.local_queue().map(Held::Own) }
+    }
+}
+
+impl AsRef<Queue> for Held {
+    #[inline]
+    fn as_ref(&self) -> &Queue {
+        match self {
+            Held::Own(queue) => queue,
+            Held::Any(queue) => queue,
+        }
+    }
+}
 
 /// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
 /// once per batch, and whoever counts instructions can tell it from the load generator.
 pub enum Lanes {
     /// The usual case: the queue drives itself.
-    One(LocalQueue),
+    One(Held),
     /// They take turns.
-    Many(Group<LocalQueue>),
+    Many(Group<Held>),
 }
 
 impl Lanes {
     /// Joins `queues`, of which there is at least one.
-    pub fn new(mut queues: Vec<LocalQueue>) -> io::Result<Lanes> {
+    pub fn new(mut queues: Vec<Held>) -> io::Result<Lanes> {
         match queues.pop() {
             Some(only) if queues.is_empty() => Ok(Lanes::One(only)),
             Some(last) => {
@@ -28,7 +58,7 @@ impl Lanes {
         }
     }
 
-    fn all(&self) -> &[LocalQueue] {
+    fn all(&self) -> &[Held] {
         match self {
             Lanes::One(queue) => std::slice::from_ref(queue),
             Lanes::Many(group) => group.queues(),
@@ -50,7 +80,7 @@ impl Lanes {
         mut requests: impl Iterator<Item = Request>,
         mut refused: impl FnMut(Refused, Request),
     ) {
-        let Some(queue) = self.all().get(target) else { return };
+        let Some(queue) = self.all().get(target).map(AsRef::<Queue>::as_ref) else { return };
         while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
             refused(why, request);
         }
@@ -66,8 +96,8 @@ impl Lanes {
     #[inline(never)]
     pub fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
         match self {
-            Lanes::One(queue) if until == Nanos::MAX => queue.wait(min, until),
-            Lanes::One(queue) => queue.wait_until(min, until),
+            Lanes::One(queue) if until == Nanos::MAX => queue.as_ref().wait(min, until),
+            Lanes::One(queue) => queue.as_ref().wait_until(min, until),
             Lanes::Many(group) => group.wait(min, until),
         }
         .map(drop)

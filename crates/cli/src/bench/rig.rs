@@ -40,6 +40,7 @@ pub struct Setup<'a> {
 /// Open devices, in the order of the plan's targets.
 pub struct Rig {
     devices: Vec<Device>,
+    mode: Mode,
     slack: LatencySlack,
     histograms: bool,
 }
@@ -99,7 +100,7 @@ impl Rig {
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, slack: setup.slack, histograms: setup.histograms })
+        Ok(Rig { devices, mode: setup.mode, slack: setup.slack, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -127,7 +128,7 @@ impl Rig {
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.
     pub fn hire(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Hired {
         let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        Hired { job: jobs[thread.job].clone(), devices, host_work, histograms: self.histograms }
+        Hired { job: jobs[thread.job].clone(), devices, mode: self.mode, host_work, histograms: self.histograms }
     }
 
     /// Writes over what `readers` are going to read, where that matters.
@@ -160,6 +161,7 @@ impl Rig {
 pub struct Hired {
     job: Job,
     devices: Vec<Device>,
+    mode: Mode,
     host_work: Nanos,
     histograms: bool,
 }
@@ -170,7 +172,7 @@ impl Hired {
     /// # Errors
     /// As [`Worker::new`].
     pub fn settle(self) -> Result<Worker> {
-        let worker = Worker::new(&self.job, self.devices, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
+        let worker = Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
         if self.histograms {
             worker.count_wakeups();
         }

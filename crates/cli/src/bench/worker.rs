@@ -11,7 +11,7 @@ use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
 use super::counted::{Counted, Ended, Line, Mark};
-use super::lanes::Lanes;
+use super::lanes::{Held, Lanes};
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
 
@@ -111,11 +111,11 @@ pub struct Run {
 }
 
 impl Worker {
-    /// The calling thread's, for `job` on `devices`, one for each of its targets.
+    /// The calling thread's, for `job` on `devices`, one for each of its targets, which are open in `mode`.
     ///
     /// # Errors
     /// No software queue left, or no room for the buffers.
-    pub fn new(job: &Job, devices: Vec<Device>, host_work: Nanos) -> Result<Worker> {
+    pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
         let mut places = Vec::with_capacity(depth * devices.len());
@@ -130,7 +130,7 @@ impl Worker {
                 scribble(&mut buf, places.len() as u64);
                 places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
-            queues.push(device.local_queue()?);
+            queues.push(Held::take(&device, mode)?);
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }

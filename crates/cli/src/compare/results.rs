@@ -42,6 +42,20 @@ impl Labels {
         Ok(Labels(modes))
     }
 
+    /// Only those for which `stands_for` tells nothing else than one before them does; and the others, each with the mode that it is the
+    /// same as.
+    pub fn apart(&self, stands_for: impl Fn(Mode) -> Mode) -> (Labels, Vec<(Contender, Contender)>) {
+        let (mut kept, mut same) = (Vec::<Contender>::new(), Vec::new());
+        for &contender in &self.0 {
+            let is = |other: &&Contender| other.slack == contender.slack && stands_for(other.mode) == stands_for(contender.mode);
+            match kept.iter().find(is) {
+                Some(&other) => same.push((contender, other)),
+                None => kept.push(contender),
+            }
+        }
+        (Labels(kept), same)
+    }
+
     /// The modes without the A/A label; never empty.
     pub fn modes(&self) -> &[Contender] {
         &self.0

@@ -13,7 +13,7 @@ use workload::{Generator, Job};
 use super::ended::Ended;
 use super::progress::{self, Bar};
 use super::record::Recording;
-use crate::bench::{Control, Hired, Progress, Ran, Rig, Tap, Worker};
+use crate::bench::{Control, Hired, Progress, Ran, Rig, Tap};
 use crate::machine::{self, Machine};
 
 /// No application work in a run: only `compare` saturates hosts on purpose.

@@ -17,7 +17,7 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
         .map(|device| first_namespace(device).unwrap())
         .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
         .collect();
-    let mut worker = Worker::new(job, devices, Nanos(100)).unwrap();
+    let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     [1, 2].map(|entropy| {
         let mut generator = Generator::new(job, Seat { entropy, ..Seat::default() }, &targets).unwrap();
@@ -99,7 +99,7 @@ fn a_job_with_a_rate_says_when_it_waits_for_room() {
     let namespace = first_namespace(&device).unwrap();
     let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes() }];
     let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
-    let mut worker = Worker::new(&paced, vec![device], Nanos::ZERO).unwrap();
+    let mut worker = Worker::new(&paced, vec![device], Mode::INTERRUPT, Nanos::ZERO).unwrap();
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };

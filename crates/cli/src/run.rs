@@ -99,7 +99,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output.write(&text).and_then(|()| output.finish()),
         recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
     ]);
-    let failed = results::failures(&parsed.jobs, &plan, &ended);
+    let failed = results::failures(&parsed.jobs, &plan, &ended, &args.device.device);
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results are of the time until then");

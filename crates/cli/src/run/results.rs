@@ -68,8 +68,8 @@ fn usage(usage: &hw::Usage) -> Usage {
     }
 }
 
-/// A line for each thread that failed: what, where, and what the device said.
-pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Vec<String> {
+/// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
+pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
         let job = &jobs[thread.job].name;
@@ -82,7 +82,9 @@ pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Vec<String> {
             lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.target)));
         }
         let bad = end.generator.bad_blocks();
-        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, on(bad.target))));
+        // Data that are wrong are somewhere, even if there is only one device.
+        let held_by = |target| Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"));
+        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))));
         let more = end.generator.bad_count() - bad.len() as u64;
         if more > 0 {
             lines.push(format!("job '{job}', thread {}: {more} more bad blocks", thread.number));

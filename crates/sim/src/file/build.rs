@@ -396,7 +396,7 @@ impl Jobs<'_> {
 
     /// What to say of a job whose ioengine is none of those that are simulated.
     fn other_engine(&self, job: &Job, at: usize) -> Option<String> {
-        let other = job.ioengine.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
+        let other = job.engine.name.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
         let (line, column) = self.source.place(at);
         let (file, name) = (self.source.name, &job.name);
         Some(format!(

@@ -134,9 +134,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
-    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive
-    #[arg(long, value_name = "MODE", default_value_t = Mode::ADAPTIVE)]
-    pub completion: Mode,
+    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive [default: adaptive; on kernel: devices poll, if all jobs say hipri]
+    #[arg(long, value_name = "MODE")]
+    pub completion: Option<Mode>,
     #[command(flatten)]
     pub slack: SlackArgs,
     /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why

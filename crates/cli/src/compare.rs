@@ -98,6 +98,9 @@ fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
         Some(file) => jobs::load(std::slice::from_ref(file))?.jobs,
         None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
     };
+    if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only)) {
+        bail!("job '{}': verify_only: comparisons verify nothing, and would write over what it checks; leave the option out", job.name);
+    }
     if jobs.iter().any(|job| job.verify.is_some()) {
         say("note: verify= is left out of comparisons");
     }

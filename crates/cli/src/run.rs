@@ -2,6 +2,7 @@
 
 pub mod devices;
 mod ended;
+mod engines;
 mod explain;
 mod histograms;
 mod progress;
@@ -40,15 +41,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    args.slack.note(args.completion == Mode::ADAPTIVE).into_iter().for_each(say);
+    let mode = engines::mode(args.completion, &parsed.jobs, meant.is_kernel());
+    args.slack.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let setup = Setup {
-        devices: &devices,
-        mode: args.completion,
-        slack: args.slack.or_default(),
-        queues: args.queues,
-        histograms: args.histograms,
-    };
+    let setup = Setup { devices: &devices, mode, slack: args.slack.or_default(), queues: args.queues, histograms: args.histograms };
     let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
     output::apart(
         args.files.iter().chain(&read).map(PathBuf::as_path),
@@ -64,12 +60,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
         output.write(&devices::lines(&devices, rig.devices()))?;
     }
-    if let Some(note) = rig.devices().first().and_then(|device| device.mode_note(args.completion)) {
+    if let Some(note) = rig.devices().first().and_then(|device| device.mode_note(mode)) {
         say(format_args!("note: {note}"));
     }
     let reach = stop::reach(&stop, rig.devices())?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
-    let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
+    let header = || record::header(&parsed.jobs, &plan, &rig, mode, &machine, unix_ms());
     let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
     let mark = PathMark::new(rig.devices());
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
@@ -78,7 +74,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let used = devices::json(&devices, rig.devices(), &plan);
     // The last stamps come when the devices are closed.
     drop(rig);
-    let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms(), args.explain);
+    let results = results::report(&parsed, &plan, &ended, mode, unix_ms(), args.explain);
     let results = Report { paths, ..results };
     let mut text = match args.output_format {
         OutputFormat::Normal => report::normal(&results),
@@ -99,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output.write(&text).and_then(|()| output.finish()),
         recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
     ]);
-    let failed = results::failures(&parsed.jobs, &plan, &ended, &args.device.device);
+    let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results are of the time until then");

@@ -18,7 +18,7 @@ pub enum Allowed {
 
 /// Whether `job` writes.
 pub fn to(job: &Job) -> bool {
-    job.pattern.writes()
+    job.pattern.writes() && job.verify.as_ref().is_none_or(|verify| !verify.only)
 }
 
 /// Refuses what `users` would write to `path`, unless that is a regular file of the user's own or all is `allowed`.

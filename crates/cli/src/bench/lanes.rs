@@ -86,6 +86,20 @@ impl Lanes {
         }
     }
 
+    /// The same on the queue of the only target, then waits until `min` requests are finished, or nothing is in flight: in one system
+    /// call, where the link can.
+    #[inline(never)]
+    pub fn submit_and_wait(
+        &self,
+        now: Nanos,
+        requests: impl Iterator<Item = Request>,
+        min: usize,
+        refused: impl FnMut(Refused, Request),
+    ) -> Result<(), WouldDeadlock> {
+        self.submit(0, now, requests, refused);
+        self.wait(min, Nanos::MAX)
+    }
+
     /// Whether completions may be found during a commit.
     pub fn looks_on_commit(&self) -> bool {
         self.queues().any(Queue::looks_on_commit)

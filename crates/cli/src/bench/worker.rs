@@ -37,6 +37,8 @@ pub struct Worker {
     /// Completions may be found during a commit: their latencies count from before it. As the policies answer after each wait:
     /// until the next it may become false, but not true.
     looks_on_commit: bool,
+    /// Submitting and waiting can be one system call: a commit is put off until it is known whether a wait follows.
+    fuses: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
     host_work: Nanos,
@@ -135,6 +137,7 @@ impl Worker {
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
+        let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
         Ok(Worker {
             looks_on_commit: lanes.looks_on_commit(),
             lanes,
@@ -143,6 +146,7 @@ impl Worker {
             places,
             found: Vec::with_capacity(taken_at_once(job)),
             timed: job.measure.slat || job.measure.clat,
+            fuses,
             urgent: job.urgent,
             host_work,
             first_error: None,
@@ -224,15 +228,10 @@ impl Worker {
                     run.mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
                     now = hw::now();
                 }
-                now = self.commit(generator, now);
+                now = if self.fuses { self.commit_and_reap(generator, now)? } else { self.commit(generator, now) };
             }
             Next::Reap { min, .. } => {
-                if let Some(tap) = &mut self.tap {
-                    tap.waits(min);
-                }
-                if generator.is_paced() {
-                    self.lanes.set_wants_room_at(generator.next_due());
-                }
+                self.will_wait(generator, min);
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
             Next::Wait { until } => {
@@ -295,11 +294,60 @@ impl Worker {
         generator.issued(&io, now);
     }
 
+    /// What the notebook and the policies are told before a wait for `min` completions.
+    #[inline]
+    fn will_wait(&mut self, generator: &Generator, min: u32) {
+        if let Some(tap) = &mut self.tap {
+            tap.waits(min);
+        }
+        if generator.is_paced() {
+            self.lanes.set_wants_room_at(generator.next_due());
+        }
+    }
+
+    /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
+    /// wait there would be none that is the batch's.
+    fn commit_and_reap(&mut self, generator: &mut Generator, now: Nanos) -> Result<Nanos> {
+        let now = if self.timed { hw::now() } else { now };
+        generator.committed(now);
+        let follows = generator.granted(now).map_or_else(|| generator.next(now), Next::Issue);
+        let Next::Reap { min, .. } = follows else {
+            self.submit(generator, now, None)?;
+            return match follows {
+                Next::Issue(io) => {
+                    self.post(generator, io, now);
+                    Ok(now)
+                }
+                // Whatever it is, it is said again at the next turn.
+                _ => Ok(now),
+            };
+        };
+        self.will_wait(generator, min);
+        let refused = self.submit(generator, now, Some(min))?;
+        self.looks_on_commit = self.lanes.looks_on_commit();
+        self.lanes.reap(&mut self.found);
+        // Those that were refused have ended, and nothing else may have.
+        if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
+    }
+
     /// Rings the doorbells. The clock read is the batch's: after the doorbell, as fio has it, unless completions may
     /// be found before the commit returns.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
+        // Only waiting fails.
+        _ = self.submit(generator, now, None);
+        if self.timed && !self.looks_on_commit {
+            now = hw::now();
+        }
+        generator.committed(now);
+        now
+    }
+
+    /// Submits the batches; with `min` waits for so many completions as well, where there is one target. Whether any was refused.
+    #[inline]
+    fn submit(&mut self, generator: &mut Generator, now: Nanos, min: Option<u32>) -> Result<bool> {
+        let mut any = false;
         let Worker { lanes, ways, places, first_error, tap, urgent, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
@@ -323,11 +371,16 @@ impl Worker {
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
             });
-            lanes.submit(target, now, requests, |why, request| refused.push((why, request)));
+            let refuse = |why, request| refused.push((why, request));
+            match min {
+                Some(min) => lanes.submit_and_wait(now, requests, min as usize, refuse)?,
+                None => lanes.submit(target, now, requests, refuse),
+            }
             if let Some(tap) = tap {
                 tap.returned();
             }
             for (why, request) in refused {
+                any = true;
                 first_error.get_or_insert(why.into());
                 if let Some(place) = places.get_mut(request.number() as usize) {
                     place.buf = request.into_buffer();
@@ -335,11 +388,7 @@ impl Worker {
                 }
             }
         }
-        if self.timed && !self.looks_on_commit {
-            now = hw::now();
-        }
-        generator.committed(now);
-        now
+        Ok(any)
     }
 
     /// Waits for `min` completions, or until `until`, and hands on whatever there is.
@@ -348,6 +397,12 @@ impl Worker {
         self.lanes.wait(min as usize, until)?;
         self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
+        self.take(generator, until, now)
+    }
+
+    /// Hands on what was found, waiting until `until`.
+    #[inline]
+    fn take(&mut self, generator: &mut Generator, until: Nanos, now: Nanos) -> Result<Nanos> {
         if let Some(tap) = &mut self.tap {
             tap.found(&self.found);
         }

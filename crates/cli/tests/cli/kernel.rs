@@ -35,7 +35,9 @@ fn which_of_the_two_a_name_is_stands_in_the_output() {
     assert!(!path.stderr.contains("no more than a name"), "{}", path.stderr);
     let name = place.reap("run read.fio --device mem:8M").ok();
     assert!(name.stdout.contains("\nDevice: mem:8M (embedded; filename=disk is its name, and no path)\n"), "{}", name.stdout);
-    for (device, link) in [("", "kernel"), ("--device kernel:", "kernel"), ("--device kernel:disk", "kernel"), ("--device mem:8M", "embedded")] {
+    for (device, link) in
+        [("", "kernel"), ("--device kernel:", "kernel"), ("--device kernel:disk", "kernel"), ("--device mem:8M", "embedded")]
+    {
         let json = place.reap(&format!("run read.fio {device} --output-format json")).ok().json();
         assert_eq!((&json["devices"][0]["link"], &json["devices"][0]["filename"]), (&link.into(), &"disk".into()), "{device}");
         let calls = &json["jobs"][0]["reap"]["system_calls_per_io"];

@@ -44,6 +44,29 @@ fn every_io_is_done_and_counted_in_every_mode() {
     }
 }
 
+/// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that was not submitted.
+#[test]
+fn every_io_of_a_file_is_done_however_it_is_batched() {
+    let place = tempfile::tempdir().unwrap();
+    let uri = format!("kernel:{}?size=4M", place.path().join("disk").display());
+    if let Err(error) = Device::open(&uri) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    for mode in [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::THREADED, Mode::POLL, Mode::ADAPTIVE] {
+        for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n", "rate_iops=20k\n", "iodepth=1\ngtod_reduce=1\n"] {
+            let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=300\nverify=crc32c\nsize=4m\n{batch}"));
+            for (generator, ran) in run(&job, &uri, 1, mode) {
+                assert_eq!((generator.error(), generator.in_flight()), (0, 0), "{mode} {batch}");
+                let stats = generator.stats();
+                assert_eq!((stats.read.ios, ran.counted.ios), (300, stats.read.ios + stats.write.ios), "{mode} {batch}");
+                let calls = ran.counted.system_calls.unwrap();
+                assert!(calls > 0.0 && calls < 10.0 * ran.counted.ios as f64 || mode == Mode::POLL, "{mode} {batch}: {calls}");
+            }
+        }
+    }
+}
+
 /// However many have completed, a job that names a batch takes no more at once, and issues before it takes the next.
 #[test]
 fn completions_are_taken_in_the_batches_that_the_job_names() {

@@ -76,7 +76,7 @@ enum Told {
     /// It has its queues and buffers, or has not got them, and waits.
     Settled(Result<()>),
     /// It has ended.
-    Ended(Outcome),
+    Ended(Box<Outcome>),
 }
 
 type Outcome = (usize, Generator, Result<Ran>);
@@ -106,7 +106,8 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
         let mut outcomes = Vec::with_capacity(count);
         while outcomes.len() < count {
             match told.recv_timeout(progress::EVERY) {
-                Ok(Told::Ended((index, generator, ran))) => {
+                Ok(Told::Ended(ended)) => {
+                    let (index, generator, ran) = *ended;
                     outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?));
                 }
                 Ok(Told::Settled(_)) => {}
@@ -141,7 +142,7 @@ fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool
     }
     // Its queues are closed before anybody opens those of the next stage.
     drop(worker);
-    _ = tell.send(Told::Ended((index, generator, ran)));
+    _ = tell.send(Told::Ended(Box::new((index, generator, ran))));
 }
 
 fn distinct(cpus: &[usize]) -> usize {

@@ -46,6 +46,7 @@ fn every_io_is_done_and_counted_in_every_mode() {
 
 /// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that was not submitted.
 #[test]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 fn every_io_of_a_file_is_done_however_it_is_batched() {
     let place = tempfile::tempdir().unwrap();
     let uri = format!("kernel:{}?size=4M", place.path().join("disk").display());

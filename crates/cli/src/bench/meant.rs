@@ -43,6 +43,10 @@ pub struct Named {
 /// # Errors
 /// What is wrong with it.
 pub fn check(text: &str) -> Result<(), UriError> {
+    if text.contains('/') && !text.contains(':') {
+        let what = format!("a file or a block device is written `{KERNEL}{text}`, and `file:{text}` is one behind the embedded controller");
+        return Err(UriError { uri: text.to_owned(), column: 1, what });
+    }
     match bare(text)? {
         Some(_) => Ok(()),
         None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
-use completion::Mode;
+use completion::{Mode, Placement};
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -238,7 +238,15 @@ impl Comparison<'_> {
             remarks.extend(run::devices::lines(named, devices).lines().map(|line| format!("{line}.")));
         }
         let note = |mode: Mode| devices.iter().find_map(|device| device.mode_note(mode));
-        let (labels, same) = self.labels.apart(|mode| contender::stands_for(mode, note(mode).is_some()));
+        // The queues are taken as the first mode wants them: then `threaded` is what it says.
+        let drained = |mode: Mode| self.machine.outside && mode.placement() == Placement::DrainThread;
+        let first = drained(self.labels.mode(0).mode);
+        let otherwise = |mode: Mode| note(mode).is_some() && !(first && drained(mode));
+        let (labels, same) = self.labels.apart(|mode| contender::stands_for(mode, otherwise(mode)));
+        if first {
+            remarks
+                .push("All modes have queues that any thread may drain, because threaded is named first; others are cheaper.".to_owned());
+        }
         remarks.extend(same.iter().map(|(left_out, kept)| {
             let why = note(left_out.mode).or_else(|| note(kept.mode)).unwrap_or_default();
             format!("{left_out} is left out, because it is {kept} here: {why}.")

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencySlack, Mode};
-use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenError, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -96,7 +96,11 @@ impl Rig {
                 embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
                 ..OpenOptions::default()
             };
-            Device::open_with(uri, &options).with_context(|| format!("device {uri}"))
+            Device::open_with(uri, &options).map_err(|error| match error {
+                // It names the path itself.
+                OpenError::Target(_) => error.into(),
+                _ => anyhow::Error::from(error).context(format!("device {uri}")),
+            })
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;

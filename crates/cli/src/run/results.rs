@@ -30,6 +30,9 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
         entry.reap = figures(mode, counted, entry.reap.oversubscribed);
+        if let Some(calls) = entry.reap.system_calls_per_io {
+            entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
+        }
         if explain {
             entry.lines.extend(explain::lines(mode, counted));
         }
@@ -53,6 +56,7 @@ fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
         empty_looks: counted.host.empty_looks,
         sq_doorbells: counted.sq_doorbells.round() as u64,
         cq_doorbells: counted.cq_doorbells.round() as u64,
+        system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),
         decisions: counted.decisions.map(|decisions| decisions.named().into()).unwrap_or_default(),
         oversubscribed,
     }

@@ -40,6 +40,7 @@ fn report(text: &str) -> (Report, String) {
             empty_looks: 12,
             sq_doorbells: 5000,
             cq_doorbells: 4000,
+            system_calls_per_io: None,
             oversubscribed: thread.cpus.len() > 1,
         };
     }

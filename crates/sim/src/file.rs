@@ -3,6 +3,7 @@
 mod build;
 mod error;
 mod raw;
+mod shared;
 mod words;
 
 use workload::fio::Outside;

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use crate::{Costs, SimError};
+use crate::{Costs, InterruptPath, SimError};
 
 /// CPUs, how they hang together, and what things cost on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Machine {
     pub scheduler: Scheduler,
     /// The poller that runs as a softirq.
     pub softirq: Softirq,
+    /// What interrupts share on their way to the CPUs.
+    pub interrupts: InterruptPath,
     /// Device vectors post into a bitmap per CPU and share one notification, whatever the mode: the hardware of posted
     /// MSI, switched on at boot. A mode whose delivery is posted asks for the same.
     pub posted: bool,
@@ -71,6 +73,7 @@ impl Default for Machine {
             costs: Costs::BARE_METAL,
             scheduler: Scheduler::default(),
             softirq: Softirq::default(),
+            interrupts: InterruptPath::default(),
             posted: false,
             hogs: Vec::new(),
         }
@@ -118,6 +121,7 @@ impl Machine {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
         }
         self.check_slice()?;
+        self.interrupts.check()?;
         if self.softirq.weight == 0 || self.softirq.budget == 0 {
             return unfit("a softirq with a weight or a budget of 0: it would never look".into());
         }

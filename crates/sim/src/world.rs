@@ -6,6 +6,7 @@ mod cpus;
 mod interrupts;
 mod keeper;
 mod keeping;
+mod messages;
 mod outcome;
 mod paths;
 mod placing;
@@ -32,6 +33,7 @@ use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
+use crate::path::Way;
 use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
@@ -160,6 +162,8 @@ pub(crate) struct World<'a, P: Bus> {
     /// On their way to a CPU, oldest first: all take the same time.
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
+    /// What messages share on their way.
+    way: Option<Way>,
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     placing: Option<Placing>,
@@ -291,21 +295,7 @@ impl<P: Bus> World<'_, P> {
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
-        let mut raised = std::mem::take(&mut self.raised);
-        let tells = self.scenario.tells(n, self.mode);
-        for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
-            let busy = if tells { self.signal_cost() } else { self.delivery(n, usize::from(vector.0)) };
-            let free_at = self.devices[n].way_free_at.max(self.now) + busy;
-            self.devices[n].way_free_at = free_at;
-            // A signal takes effect when most of its system call is over.
-            let arrives = if tells { free_at } else { self.now + self.scenario.machine.costs.interrupt.message_delay };
-            let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
-            self.messages.insert(place, (arrives, n as u32, vector));
-        }
-        self.raised = raised;
-        if let Some(&(first, ..)) = self.messages.front() {
-            self.calendar.set_by(self.sources.messages, first);
-        }
+        self.send_messages(n);
         let called = self.devices[n].keeper.is_called();
         self.end_spins(n);
         if called { self.keep(n) } else { Ok(()) }
@@ -328,22 +318,6 @@ impl<P: Bus> World<'_, P> {
     fn sees_writes(&mut self, n: usize) {
         let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
         self.calendar.set_by(self.sources.devices + n, sees);
-    }
-
-    fn messages_arrive(&mut self) {
-        while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
-            let (device, vector) = (device as usize, usize::from(vector.0));
-            if self.scenario.tells(device, self.mode) {
-                let more = self.tell(device, vector);
-                let free_at = self.devices[device].way_free_at.max(self.now) + more;
-                self.devices[device].way_free_at = free_at;
-            } else {
-                self.message(device, vector);
-            }
-        }
-        if let Some(&(first, ..)) = self.messages.front() {
-            self.calendar.set(self.sources.messages, first);
-        }
     }
 
     fn set_switch(&mut self) {

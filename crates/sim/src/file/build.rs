@@ -17,6 +17,7 @@ use workload::{Generator, Job, Target, plan};
 
 use super::error::{FileError, Source};
 use super::raw::{self, Where};
+use super::shared;
 use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario};
 
 /// Bytes of a device if the file does not say.
@@ -209,6 +210,7 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
     softirq.budget = raw.softirq.budget.map_or(softirq.budget, NonZeroU32::get);
     softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
+    machine.interrupts = shared::interrupts(source, raw.interrupts.as_ref())?;
     let at = raw.scheduler.slice.as_ref().map(Spanned::span);
     machine.check_slice().map_err(|error| source.error(at, error.to_string()))?;
     Ok(machine)

@@ -62,6 +62,7 @@ pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
     #[serde(default)]
     pub(super) softirq: Softirq,
+    pub(super) interrupts: Option<Spanned<super::shared::InterruptPath>>,
 }
 
 #[derive(Default, serde::Deserialize)]

@@ -150,6 +150,7 @@ impl<'a, P: Bus> World<'a, P> {
             written,
             messages: VecDeque::new(),
             raised: Vec::new(),
+            way: Way::new(machine.interrupts, machine.nodes),
             switches,
             placing: None,
             effects: Vec::new(),
@@ -487,7 +488,7 @@ fn bring_up_device<P: Bus>(
 ) -> Result<Ready<P>, SimError> {
     let memory = &host.memory;
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
-    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || device.in_process {
+    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }

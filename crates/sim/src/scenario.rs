@@ -13,7 +13,7 @@ use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Machine, SimError};
+use crate::{Costs, Inside, Machine, SharedLink, SimError, Spin};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Scenario {
     pub host: Host,
     /// The devices, 1 to [`Scenario::MOST_DEVICES`].
     pub devices: Vec<DeviceSpec>,
+    /// Links that devices share.
+    pub links: Vec<SharedLink>,
     /// The jobs, each with `numjobs` threads.
     pub jobs: Vec<JobSpec>,
     /// How completions are found, to begin with.
@@ -39,7 +41,9 @@ pub struct Scenario {
     /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
     /// [`Scenario::recovery`], as nobody would notice else.
     pub script: Script,
-    /// Seeds every die: the devices' and the jobs'.
+    /// What spinning means where others want the CPU.
+    pub spin: Spin,
+    /// Seeds every die: the devices' and the jobs', and that of timers.
     pub seed: u64,
     /// Virtual time after which the run is given up.
     pub limit: Nanos,
@@ -83,6 +87,10 @@ pub struct DeviceSpec {
     /// whose completions send messages, always, and one whose completions send none. A mode says where a batch goes
     /// (`completion::Policy::route`), and a command stays there. To mask is to leave messages unread. User host only.
     pub masks: bool,
+    /// What its commands share beyond its profile.
+    pub inside: Inside,
+    /// Which of [`Scenario::links`] it hangs from.
+    pub link: Option<usize>,
     /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
     pub node: usize,
     /// What goes wrong on its bus.
@@ -221,6 +229,8 @@ impl DeviceSpec {
             affinity: Affinity::Managed,
             in_process: false,
             masks: true,
+            inside: Inside::default(),
+            link: None,
             node: 0,
             faults: FaultPlan::new(),
         }
@@ -296,6 +306,7 @@ impl Scenario {
             machine: Machine::default(),
             host: Host::User,
             devices: vec![DeviceSpec::new("device", profile)],
+            links: Vec::new(),
             jobs: vec![JobSpec::new(job)],
             mode,
             latency_slack: LatencySlack::default(),
@@ -303,6 +314,7 @@ impl Scenario {
             group: Group::default(),
             recovery: None,
             script: Script::default(),
+            spin: Spin::default(),
             seed: 1,
             limit: Nanos::from_secs(3_600),
             ticks: None,
@@ -324,6 +336,11 @@ impl Scenario {
     /// What policies are told of the user, and of the machine: its price list.
     pub(crate) fn tuning(&self) -> Tuning {
         Tuning { slack: self.latency_slack, machine: self.machine.costs.cycle() }
+    }
+
+    /// Whether a thread that looks by itself under a mode is told that others want its CPU. Rules that weigh it are told in any case.
+    pub(crate) fn tells_wanted(&self, mode: Mode) -> bool {
+        self.spin == Spin::Naps || !Spin::matters(mode)
     }
 
     /// Whether device vectors are posted under a mode.
@@ -445,6 +462,10 @@ impl DeviceSpec {
         }
         if self.bytes > DeviceSpec::MOST_BYTES {
             return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
+        }
+        self.inside.check(name)?;
+        if let Some(link) = self.link.filter(|&link| link >= scenario.links.len()) {
+            return unfit(format!("device '{name}': link {link} of {}", scenario.links.len()));
         }
         if self.node >= scenario.machine.nodes {
             return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));

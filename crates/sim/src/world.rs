@@ -11,6 +11,7 @@ mod outcome;
 mod paths;
 mod placing;
 mod seat;
+mod setup;
 mod softirqs;
 mod task;
 mod tasks;
@@ -33,6 +34,7 @@ use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
+use crate::limits::{Limits, Link};
 use crate::path::Way;
 use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::sched::TaskId;
@@ -56,6 +58,8 @@ struct Attached<P: Bus> {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
+    /// What its commands share, which has to know the time.
+    limits: Option<Rc<Limits>>,
     /// Its messages are on their way to CPUs until then, or its thread is busy: what it writes waits.
     way_free_at: Nanos,
 }
@@ -164,6 +168,11 @@ pub(crate) struct World<'a, P: Bus> {
     raised: Vec<Vector>,
     /// What messages share on their way.
     way: Option<Way>,
+    /// How late timers are, and the die that says it.
+    lateness: device::Service,
+    dice: rand_xoshiro::Xoshiro256PlusPlus,
+    /// A thread that looks by itself is told that others want its CPU.
+    tells_wanted: bool,
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     placing: Option<Placing>,
@@ -282,6 +291,9 @@ impl<P: Bus> World<'_, P> {
             self.calendar.set_by(self.sources.devices + n, device.way_free_at);
             return Ok(());
         }
+        if let Some(limits) = &device.limits {
+            limits.clock.set(self.now);
+        }
         device.controller.port().advance(self.now);
         let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
@@ -337,6 +349,7 @@ impl<P: Bus> World<'_, P> {
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
     fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
+        self.tells_wanted = self.scenario.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             drain.switch(mode);
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.

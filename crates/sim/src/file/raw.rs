@@ -34,12 +34,16 @@ pub(super) struct File {
     /// As `--latency-slack` has it.
     pub(super) latency_slack: Option<Word<LatencySlack>>,
     pub(super) host: Option<Word<HostName>>,
+    /// What spinning means where others want the CPU: one way, or several to compare.
+    pub(super) poll: Option<super::shared::Spins>,
     #[serde(default)]
     pub(super) machine: Machine,
     #[serde(default)]
     pub(super) group: Group,
     #[serde(default, rename = "device")]
     pub(super) devices: Vec<Spanned<Device>>,
+    #[serde(default, rename = "link")]
+    pub(super) links: Vec<Spanned<super::shared::Link>>,
     #[serde(default, rename = "job")]
     pub(super) jobs: Vec<Spanned<Job>>,
     #[serde(default, rename = "switch")]
@@ -70,6 +74,9 @@ pub(super) struct Machine {
 pub(super) struct Scheduler {
     pub(super) slice: Option<Spanned<Word<Lasting>>>,
     pub(super) wakeup_granularity: Option<Time>,
+    pub(super) tick: Option<Time>,
+    pub(super) rt_runtime: Option<Time>,
+    pub(super) rt_period: Option<Spanned<Word<Lasting>>>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -79,6 +86,7 @@ pub(super) struct Softirq {
     pub(super) budget: Option<NonZeroU32>,
     pub(super) time_limit: Option<Time>,
     pub(super) restarts: Option<u32>,
+    pub(super) beside_ksoftirqd: Option<bool>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -223,6 +231,8 @@ pub(super) struct Device {
     /// Vectors can be masked.
     pub(super) masks: Option<Spanned<bool>>,
     pub(super) node: Option<Spanned<usize>>,
+    pub(super) inside: Option<Spanned<super::shared::Inside>>,
+    pub(super) link: Option<Spanned<String>>,
 }
 
 /// The name of a profile, or the profile itself.

@@ -50,7 +50,9 @@ fn more_vectors_than_the_cache_has_entries_miss_and_fewer_do_not() {
     let misses = |vectors: u32| {
         let path = InterruptPath { remap: Nanos(10), miss: Nanos(200), cache: 8, ..InterruptPath::default() };
         let mut way = way(path, 1);
-        (0..100).for_each(|n| drop(way.send(Nanos(n * 1_000), message(n as u32 % vectors, 0, 0))));
+        for n in 0..100u32 {
+            way.send(Nanos(u64::from(n) * 1_000), message(n % vectors, 0, 0));
+        }
         way.counts.misses
     };
     assert_eq!(misses(8), 8, "each once");

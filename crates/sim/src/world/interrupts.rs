@@ -115,7 +115,9 @@ impl<P: Bus> World<'_, P> {
                 Stage::Next => self.next_vector(cpu, active)?,
                 Stage::Queue { device, vector, n } => self.vector_step(cpu, device, vector, n)?,
                 Stage::Leave => {
-                    self.cpus[cpu].active = None;
+                    let this = &mut self.cpus[cpu];
+                    this.active = None;
+                    this.pollers.interrupt_ends();
                     let costs = &self.scenario.machine.costs.interrupt;
                     return Ok(Some(spent + costs.end + costs.exit));
                 }

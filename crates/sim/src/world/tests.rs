@@ -5,6 +5,7 @@ use units::Nanos;
 
 use crate::*;
 
+mod contexts;
 mod faults;
 mod figures;
 mod laws;

@@ -28,6 +28,8 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
+    /// What a ring of Reap's own costs, by which it drives files and block devices: its link `kernel:`.
+    pub kernel: RingCosts,
 }
 
 /// Hard interrupts and softirqs.
@@ -285,6 +287,40 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
+/// A ring of io_uring's that a thread of Reap's has to itself (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): a completion
+/// is only queued where it is found, and its thread puts the event into the ring when it enters the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingCosts {
+    /// `io_uring_enter` on top of the system call, whatever it is for: finding the ring, its lock.
+    #[serde(with = "nanos")]
+    pub enter: Nanos,
+    /// Each I/O that it submits, above the block layer.
+    #[serde(with = "nanos")]
+    pub submit: Nanos,
+    /// Waiting in the call that submits, on top of `enter`.
+    #[serde(with = "nanos")]
+    pub fused: Nanos,
+    /// Waiting in a call of its own, on top of the system call and `enter`.
+    #[serde(with = "nanos")]
+    pub wait: Nanos,
+    /// Each completion where it is found: its task work queued.
+    #[serde(with = "nanos")]
+    pub queue: Nanos,
+    /// Running what has been queued, once.
+    #[serde(with = "nanos")]
+    pub run: Nanos,
+    /// Each completion of it: its event in the ring.
+    #[serde(with = "nanos")]
+    pub event: Nanos,
+    /// Each event that the library takes from the ring.
+    #[serde(with = "nanos")]
+    pub take: Nanos,
+    /// With IOPOLL, going once over what is polled for, on top of the look at the device's queue.
+    #[serde(with = "nanos")]
+    pub iopoll: Nanos,
+}
+
 /// Prices in percent of themselves.
 macro_rules! scale {
     ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
@@ -310,6 +346,8 @@ impl Costs {
         for engine in [&mut self.libaio, &mut self.io_uring] {
             scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);
         }
+        let k = &mut self.kernel;
+        scale!(percent, k.enter, k.submit, k.fused, k.wait, k.queue, k.run, k.event, k.take, k.iopoll);
         self
     }
 

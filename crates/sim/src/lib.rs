@@ -36,7 +36,7 @@ mod spin;
 pub mod sweep;
 mod world;
 
-pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, ThreadCosts};
+pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, RingCosts, ThreadCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
 pub use limits::{Inside, SharedLink};

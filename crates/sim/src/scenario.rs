@@ -210,6 +210,8 @@ pub enum Engine {
     /// One call does both.
     #[default]
     IoUring,
+    /// Reap itself, by its link `kernel:`: a ring of its thread's own.
+    Reap,
 }
 
 impl DeviceSpec {
@@ -378,6 +380,7 @@ impl Scenario {
     /// Whether a job fits, and can be done in the time that there is.
     pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
         job.check()?;
+        self.check_pace(job)?;
         let (least, name) = (job.least_time(), &job.job.name);
         if least > self.limit {
             return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));
@@ -422,6 +425,30 @@ impl Scenario {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether each of its devices can do one of its I/Os in the time that there is.
+    fn check_pace(&self, job: &JobSpec) -> Result<(), SimError> {
+        let block = &job.job.block;
+        let least = block.read.min.min(block.write.min);
+        for device in self.plain_devices(job).into_iter().filter_map(|n| self.devices.get(n)) {
+            let (profile, name) = (&device.config.profile, &device.name);
+            let takes = (u128::from(least) * 1_000_000_000).checked_div(profile.bandwidth.into()).unwrap_or(0);
+            if takes > u128::from(self.limit.0) {
+                return unfit(format!(
+                    "device '{name}': at {} bytes per second an I/O of {least} bytes of job '{}' takes longer than the run is given ({}, `limit`)",
+                    profile.bandwidth, job.job.name, self.limit
+                ));
+            }
+            let service = profile.read.base.min(profile.write.base);
+            if service > self.limit {
+                return unfit(format!(
+                    "device '{name}': a command takes {service}, and the run is given up after {} (`limit`)",
+                    self.limit
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The devices of a job that are not paths.

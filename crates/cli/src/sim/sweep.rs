@@ -11,10 +11,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::sim::SimError;
+use ::sim::file;
 use ::sim::sweep::{self, Cell, GOAL, Grid, Halves, MOST_SEEDS, PHASED, REFINEMENTS, SEEDS, SLACKS, Seed};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
+use device::Profile;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
@@ -24,6 +26,7 @@ use self::journal::Journal;
 use self::ran::Ran;
 use super::{files, pool, scenario};
 use crate::args::{SimArgs, once};
+use crate::jobs;
 use crate::output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
@@ -164,9 +167,22 @@ fn grid(args: &SimArgs, seed: u64) -> Result<Grid> {
         // The last one is the drawn one, under whatever name.
         let all = std::mem::take(&mut grid.profiles);
         for wanted in &args.profiles {
+            if wanted.ends_with(".toml") {
+                grid.profiles.push(own_profile(wanted)?);
+                continue;
+            }
             let found = all.iter().find(|profile| profile.name == *wanted || wanted == "drawn" && profile.name.starts_with("drawn"));
             let names = || known(all.iter().map(|profile| profile.name.as_str()).collect());
-            grid.profiles.push(found.with_context(|| format!("the sweep has no profile '{wanted}', but {} (or: drawn)", names()))?.clone());
+            grid.profiles.push(
+                found
+                    .with_context(|| {
+                        format!(
+                            "the sweep has no profile '{wanted}', but {} (or: drawn); one of your own is a file that ends in .toml",
+                            names()
+                        )
+                    })?
+                    .clone(),
+            );
         }
     }
     // By the names that they have there: the drawn one has two.
@@ -205,7 +221,8 @@ fn most_seeds(args: &SimArgs) -> Result<u64> {
 /// # Errors
 /// The program cannot read itself.
 fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64, most_seeds: u64) -> Result<Map<String, Value>> {
-    let profiles: Vec<&str> = grid.profiles.iter().map(|profile| profile.name.as_str()).collect();
+    // A file may say something else the next time.
+    let profiles: Vec<String> = grid.profiles.iter().map(|profile| format!("{profile:?}")).collect();
     let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
     let described = [
         ("seed", json!(seed)),
@@ -219,6 +236,21 @@ fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64, most_seeds: u64) -
         ("program", json!(journal::program()?)),
     ];
     Ok(described.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
+}
+
+/// A profile of the user's own, from its file.
+///
+/// # Errors
+/// It cannot be read, or describes none; it is called as one that the sweep has.
+fn own_profile(path: &str) -> Result<Profile> {
+    let text = jobs::text(Path::new(path)).with_context(|| format!("profile {path}"))?;
+    let profile = file::read_profile(path, &String::from_utf8_lossy(&text))?;
+    ensure!(
+        !Profile::NAMES.contains(&profile.name.as_str()),
+        "profile {path}: it would be called '{}', as one that ships: give the file another name",
+        profile.name
+    );
+    Ok(profile)
 }
 
 /// The journal beside the results; pipes and devices have none.

@@ -29,6 +29,9 @@ const MOST_SEEDS: u32 = 10_000;
 
 type Built<T> = Result<T, FileError>;
 
+/// Of a thread: some hours of simulating.
+const MOST_IOS: u64 = 10_000_000_000;
+
 /// No scenario is this long.
 const MOST_BYTES: usize = 1 << 20;
 
@@ -75,8 +78,15 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
             .error(None, "there is no job")
             .help("add a table [[job]] with fio = \"\"\"…\"\"\", file = \"…\" or options = {…}"));
     }
+    let ios = match &file.ios {
+        Some(ios) if ios.get_ref().get() > MOST_IOS => {
+            let error = source.error(Some(ios.span()), format!("{} I/Os of each thread: a run has at most {MOST_IOS}", ios.get_ref()));
+            return Err(error.help("`duration` ends a run after a time"));
+        }
+        ios => ios.as_ref().map(|ios| ios.get_ref().get()),
+    };
     for spec in &mut jobs {
-        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), file.ios.map(NonZeroU64::get));
+        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), ios);
     }
     let mut modes: Vec<Mode> = Vec::new();
     for word in file.modes {

@@ -29,7 +29,7 @@ pub(super) struct File {
     /// In place of each job's `ramp_time`.
     pub(super) ramp: Option<Time>,
     /// I/Os of each job thread, in place of `number_ios`.
-    pub(super) ios: Option<NonZeroU64>,
+    pub(super) ios: Option<Spanned<NonZeroU64>>,
     pub(super) limit: Option<Time>,
     /// As `--latency-slack` has it.
     pub(super) latency_slack: Option<Word<LatencySlack>>,
@@ -123,6 +123,7 @@ pub(super) struct CostTable {
     block: Option<Prices>,
     libaio: Option<Prices>,
     io_uring: Option<Prices>,
+    kernel: Option<Prices>,
 }
 
 struct CostName(Costs);
@@ -177,6 +178,7 @@ impl From<CostTable> for CostList {
             ("block", table.block),
             ("libaio", table.libaio),
             ("io_uring", table.io_uring),
+            ("kernel", table.kernel),
         ];
         let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
         CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), percent: table.percent, groups }
@@ -198,7 +200,7 @@ impl std::str::FromStr for HostName {
     }
 }
 
-/// `libaio` or `io_uring`.
+/// `libaio`, `io_uring` or `reap`.
 pub(super) struct EngineName(pub(super) Engine);
 
 impl std::str::FromStr for EngineName {
@@ -208,7 +210,8 @@ impl std::str::FromStr for EngineName {
         match name {
             "libaio" => Ok(EngineName(Engine::Libaio)),
             "io_uring" => Ok(EngineName(Engine::IoUring)),
-            _ => Err(unknown("interface", name, &["libaio", "io_uring"])),
+            "reap" => Ok(EngineName(Engine::Reap)),
+            _ => Err(unknown("interface", name, &["libaio", "io_uring", "reap"])),
         }
     }
 }

@@ -11,6 +11,7 @@ mod figures;
 mod laws;
 mod masks;
 mod paths;
+mod ring;
 mod urgent;
 
 /// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.

@@ -24,7 +24,7 @@ impl Thread {
             _ => None,
         });
         if self.sees_an_entry(g.queues) {
-            Progress::Busy(cost + g.costs.library.look)
+            Progress::Busy(cost + g.costs.library.look + self.pass(g))
         } else {
             Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
         }
@@ -40,7 +40,7 @@ impl Thread {
             lane.slept = false;
         }
         self.at = At::Decide;
-        Progress::Private(g.costs.library.look)
+        Progress::Private(g.costs.library.look + self.pass(g))
     }
 
     #[inline(never)]

@@ -49,8 +49,6 @@ pub(crate) struct Cpu {
     pub(crate) irqs: VecDeque<Irq>,
     pub(crate) active: Option<Active>,
     pub(crate) descriptor: Descriptor,
-    /// Messages on their way that will set bits of it. Counted only where they share that way with others.
-    pub(crate) posting: u32,
     /// Device and vector of each bit of the descriptor.
     pub(crate) bits: Vec<(usize, usize)>,
     /// Completions that other CPUs have sent here, and whether their interrupt is on its way.
@@ -90,7 +88,6 @@ impl Cpu {
             irqs: VecDeque::new(),
             active: None,
             descriptor: Descriptor::default(),
-            posting: 0,
             bits: Vec::new(),
             remote: Vec::new(),
             remote_begun: 0,

@@ -21,9 +21,9 @@ pub struct InterruptPath {
     pub miss: Nanos,
     /// Entries that the cache of a node's unit holds, the least recently used making room. 0: as many as there are vectors.
     pub cache: u32,
-    /// On top of that, where a CPU is told: the message crosses the node to the CPU's interrupt controller.
+    /// On top of that, telling a CPU: the message crosses the node to the CPU's interrupt controller.
     pub notify: Nanos,
-    /// On top of that, where a bit of a descriptor is set instead, with or without a notification.
+    /// Instead, where vectors are posted: setting a bit of a descriptor. If no notification is outstanding, one follows, for `notify`.
     pub post: Nanos,
     /// Messages that the unit holds before the writes of the device behind the last of them wait. 0: they wait until the
     /// message has been delivered.
@@ -80,10 +80,8 @@ pub(crate) struct Message {
     /// The device's node, and the CPU's.
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// It sets a bit in a descriptor.
+    /// It sets a bit in a descriptor, and tells nobody.
     pub(crate) posted: bool,
-    /// A CPU is told.
-    pub(crate) notifies: bool,
 }
 
 /// When a message is where.
@@ -155,30 +153,45 @@ impl Way {
 
     /// A device sends a message.
     pub(crate) fn send(&mut self, now: Nanos, message: Message) -> Sent {
-        let Way { path, units, links, injectors, counts } = self;
-        let nodes = units.len();
-        let Some(unit) = units.get_mut(message.from) else { return Sent { accepted: now, arrives: now } };
+        let path = self.path;
+        let Some(unit) = self.units.get_mut(message.from) else { return Sent { accepted: now, arrives: now } };
         let missed = unit.misses(message.entry, path.cache as usize);
-        let mut takes = path.remap;
-        takes += if missed { path.miss } else { Nanos::ZERO };
-        takes += if message.posted { path.post } else { Nanos::ZERO };
-        takes += if message.notifies { path.notify } else { Nanos::ZERO };
-        let (begins, served, accepted) = unit.serve(now, takes, path.buffer as usize);
-        let mut arrives = served;
-        if message.notifies && message.from != message.to {
-            arrives = occupy(links.get_mut(message.from * nodes + message.to), arrives, path.cross_link) + path.cross;
+        let takes = path.remap + if missed { path.miss } else { Nanos::ZERO } + if message.posted { path.post } else { path.notify };
+        self.counts.messages += 1;
+        self.counts.misses += u64::from(missed);
+        let sent = self.serve(now, message.from, takes);
+        if message.posted { sent } else { Sent { arrives: self.carry(sent.arrives, message.from, message.to), ..sent } }
+    }
+
+    /// The unit that has set a bit tells the CPU.
+    pub(crate) fn notify(&mut self, now: Nanos, from: usize, to: usize) -> Sent {
+        let sent = self.serve(now, from, self.path.notify);
+        Sent { arrives: self.carry(sent.arrives, from, to), ..sent }
+    }
+
+    /// A node's unit is busy for so long, when its turn comes.
+    fn serve(&mut self, now: Nanos, node: usize, takes: Nanos) -> Sent {
+        let Some(unit) = self.units.get_mut(node) else { return Sent { accepted: now, arrives: now } };
+        let (begins, served, accepted) = unit.serve(now, takes, self.path.buffer as usize);
+        self.counts.waited += begins - now;
+        self.counts.held += accepted - now;
+        Sent { accepted, arrives: served }
+    }
+
+    /// From a node's unit to a CPU: over the link to its node, and past the hypervisor. When it is there.
+    fn carry(&mut self, at: Nanos, from: usize, to: usize) -> Nanos {
+        let Way { path, units, links, injectors, .. } = self;
+        let mut arrives = at;
+        if from != to {
+            arrives = occupy(links.get_mut(from * units.len() + to), arrives, path.cross_link) + path.cross;
         }
-        if message.notifies && path.inject > Nanos::ZERO {
-            arrives = match injectors.iter_mut().min() {
-                Some(first) => occupy(Some(first), arrives, path.inject),
-                None => arrives + path.inject,
-            };
+        if path.inject == Nanos::ZERO {
+            return arrives;
         }
-        counts.messages += 1;
-        counts.misses += u64::from(missed);
-        counts.waited += begins - now;
-        counts.held += accepted - now;
-        Sent { accepted, arrives }
+        match injectors.iter_mut().min() {
+            Some(first) => occupy(Some(first), arrives, path.inject),
+            None => arrives + path.inject,
+        }
     }
 }
 

@@ -92,3 +92,6 @@ impl Pollers {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

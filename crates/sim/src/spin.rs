@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use completion::{Mode, Preset};
+use completion::Mode;
 
 /// What a thread that spins for its completions does about other threads that are ready on its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Spin {
 
     /// Whether it makes a difference to a mode: whether that spins as a rule, rather than by a choice of its own.
     pub fn matters(mode: Mode) -> bool {
-        matches!(mode.preset(), Preset::Poll | Preset::HybridMean | Preset::HybridMin)
+        mode.preset().spins()
     }
 }
 

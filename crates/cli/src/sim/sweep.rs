@@ -16,7 +16,6 @@ use ::sim::sweep::{self, Cell, GOAL, Grid, Halves, MOST_SEEDS, PHASED, REFINEMEN
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::{LatencySlack, Mode};
-use device::Profile;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Serialize;
@@ -168,7 +167,14 @@ fn grid(args: &SimArgs, seed: u64) -> Result<Grid> {
         let all = std::mem::take(&mut grid.profiles);
         for wanted in &args.profiles {
             if wanted.ends_with(".toml") {
-                grid.profiles.push(own_profile(wanted)?);
+                let text = jobs::text(Path::new(wanted)).with_context(|| format!("profile {wanted}"))?;
+                let profile = file::read_profile(wanted, &String::from_utf8_lossy(&text))?;
+                let name = &profile.name;
+                ensure!(
+                    !sweep::ships(name),
+                    "profile {wanted}: it would be called '{name}', as one that ships: give the file another name"
+                );
+                grid.profiles.push(profile);
                 continue;
             }
             let found = all.iter().find(|profile| profile.name == *wanted || wanted == "drawn" && profile.name.starts_with("drawn"));
@@ -236,21 +242,6 @@ fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64, most_seeds: u64) -
         ("program", json!(journal::program()?)),
     ];
     Ok(described.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
-}
-
-/// A profile of the user's own, from its file.
-///
-/// # Errors
-/// It cannot be read, or describes none; it is called as one that the sweep has.
-fn own_profile(path: &str) -> Result<Profile> {
-    let text = jobs::text(Path::new(path)).with_context(|| format!("profile {path}"))?;
-    let profile = file::read_profile(path, &String::from_utf8_lossy(&text))?;
-    ensure!(
-        !Profile::NAMES.contains(&profile.name.as_str()),
-        "profile {path}: it would be called '{}', as one that ships: give the file another name",
-        profile.name
-    );
-    Ok(profile)
 }
 
 /// The journal beside the results; pipes and devices have none.

@@ -1,7 +1,7 @@
 //! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
 
 use std::collections::BTreeSet;
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
 use blkmq::paths::PathSet;

@@ -7,7 +7,7 @@ fn way(path: InterruptPath, nodes: usize) -> Way {
 }
 
 fn message(entry: u32, from: usize, to: usize) -> Message {
-    Message { entry, from, to, posted: false, notifies: true }
+    Message { entry, from, to, posted: false }
 }
 
 #[test]
@@ -40,9 +40,11 @@ fn a_device_waits_for_its_own_message_and_a_buffer_spares_it_that() {
 fn what_is_posted_without_telling_a_cpu_spares_the_telling() {
     let path = InterruptPath { remap: Nanos(10), notify: Nanos(100), post: Nanos(5), ..InterruptPath::default() };
     let mut way = way(path, 1);
-    let posted = |notifies| Message { posted: true, notifies, ..message(0, 0, 0) };
-    assert_eq!(way.send(Nanos(0), posted(true)).arrives, Nanos(115));
-    assert_eq!(way.send(Nanos(0), posted(false)).arrives, Nanos(130));
+    let posted = Message { posted: true, ..message(0, 0, 0) };
+    assert_eq!(way.send(Nanos(0), posted).arrives, Nanos(15));
+    assert_eq!(way.notify(Nanos(15), 0, 0).arrives, Nanos(115));
+    assert_eq!(way.send(Nanos(20), posted).arrives, Nanos(130), "behind the notification");
+    assert_eq!(way.send(Nanos(200), message(0, 0, 0)).arrives, Nanos(310));
 }
 
 #[test]

@@ -178,8 +178,11 @@ impl ThreadCosts {
 
     /// What a thread pays for the caches when others had its CPU for so long.
     pub(crate) fn refill_after(&self, others: Nanos) -> Nanos {
+        if self.refill == Nanos::ZERO {
+            return Nanos::ZERO;
+        }
         let full = self.refill_after.0.max(1);
-        Nanos((u128::from(self.refill.0) * u128::from(others.0.min(full)) / u128::from(full)) as u64)
+        Nanos(self.refill.0.saturating_mul(others.0.min(full)) / full)
     }
 }
 

@@ -44,6 +44,7 @@ pub const SWITCHES: &str = "context_switches_per_s";
 pub const SPLIT: &str = "cpu_pct";
 pub const AWAY: &str = "longest_away_ns";
 pub const DECISIONS: &str = "decisions";
+pub const WAY: &str = "interrupt_path";
 pub const FAILOVER: &str = "failover";
 
 /// The results of `rounds`: by seed, and of each by mode.
@@ -173,6 +174,11 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
     extra.insert(AWAY.into(), away.0.into());
     if let Some(decisions) = decisions(runs) {
         extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
+    }
+    let ways: Vec<[f64; 3]> = runs.iter().filter_map(|run| run.way).collect();
+    if !ways.is_empty() {
+        let of = |at: usize| statistics::median(&ways.iter().map(|way| way[at]).collect::<Vec<f64>>());
+        extra.insert(WAY.into(), json!({ "wait_ns": of(0), "held_ns": of(1), "miss_pct": of(2) }));
     }
     if let Some(failover) = failover(runs) {
         extra.insert(FAILOVER.into(), failover);

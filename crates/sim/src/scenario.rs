@@ -80,8 +80,8 @@ pub struct DeviceSpec {
     /// Where its interrupts go.
     pub affinity: Affinity,
     /// The controller is a thread of this machine's, with a CPU of its own, as an embedded device's is: a message is a system
-    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. User
-    /// host only, and not where vectors are posted.
+    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. A posted
+    /// one is a bit, and a call only where no notification is outstanding. User host only, and not on hardware that posts.
     pub in_process: bool,
     /// Its vectors can be masked. Where not, as under VFIO without access to the table, each hardware queue is two queue pairs: one
     /// whose completions send messages, always, and one whose completions send none. A mode says where a batch goes
@@ -351,8 +351,8 @@ impl Scenario {
     }
 
     /// Whether a device sends its messages itself, without an interrupt.
-    pub(crate) fn tells(&self, device: usize, mode: Mode) -> bool {
-        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.posts(mode)
+    pub(crate) fn tells(&self, device: usize) -> bool {
+        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
     }
 
     /// Whether they ever are.

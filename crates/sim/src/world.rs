@@ -352,6 +352,7 @@ impl<P: Bus> World<'_, P> {
         self.tells_wanted = self.scenario.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             drain.switch(mode);
+            queue.allow();
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
             if self.context != Context::Waiter {
                 queue.arm();

@@ -20,12 +20,12 @@ impl<P: Bus> World<'_, P> {
     }
 
     fn send_all(&mut self, n: usize) {
-        let tells = self.scenario.tells(n, self.mode);
+        let tells = self.scenario.tells(n);
         let mut raised = std::mem::take(&mut self.raised);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             let now = self.now;
             let (busy, arrives) = if tells {
-                (self.signal_cost(), now)
+                (self.telling_cost(n, usize::from(vector.0)), now)
             } else {
                 (self.delivery(n, usize::from(vector.0)), self.now + self.scenario.machine.costs.interrupt.message_delay)
             };
@@ -80,7 +80,7 @@ impl<P: Bus> World<'_, P> {
             let (device, vector) = (device as usize, usize::from(vector.0));
             if device == NOTIFICATION as usize {
                 self.interrupt(vector, Irq::Posted);
-            } else if self.scenario.tells(device, self.mode) {
+            } else if self.scenario.tells(device) {
                 let more = self.tell(device, vector);
                 let free_at = self.devices[device].way_free_at.max(self.now) + more;
                 self.devices[device].way_free_at = free_at;

@@ -180,7 +180,7 @@ impl Way {
 
     /// From a node's unit to a CPU: over the link to its node, and past the hypervisor. When it is there.
     fn carry(&mut self, at: Nanos, from: usize, to: usize) -> Nanos {
-        let Way { path, units, links, injectors, .. } = self;
+        let Way { path, units, links, injectors, counts } = self;
         let mut arrives = at;
         if from != to {
             arrives = occupy(links.get_mut(from * units.len() + to), arrives, path.cross_link) + path.cross;
@@ -189,7 +189,10 @@ impl Way {
             return arrives;
         }
         match injectors.iter_mut().min() {
-            Some(first) => occupy(Some(first), arrives, path.inject),
+            Some(first) => {
+                counts.waited += *first - arrives;
+                occupy(Some(first), arrives, path.inject)
+            }
             None => arrives + path.inject,
         }
     }

@@ -63,17 +63,18 @@ def reaches(row, at, simulated):
 
 off = {}
 for name, profile, text in cells:
+    threads = 4 if "4 threads" in name else 1
     with open(f"{directory}/job.fio", "w") as file:
         file.write(text)
     # Sleeps are as long as the device takes, at a depth of 1; at high depths a CPU hardly goes to sleep.
     run("calibrate", "--sleep-us", "1" if "depth 128" in name else "15", "--output", f"{directory}/here.toml")
     run("compare", f"{directory}/job.fio", "--device", f"mem:64M?profile={profile}", "--modes", MODES, "--repeat", repeat, "--json", f"{directory}/live.json")
     with open(f"{directory}/scenario.toml", "w") as file:
-        # The threads of the live run share the CPU that the controller's thread has not; here that one has its own.
+        # Each thread has a queue of its own. The threads of the live run share the CPU that the controller's thread has not; here that one has its own.
         file.write(
             f'title = "{name}"\nmodes = {json.dumps(MODES.split(","))}\npoll = "naps"\n'
             f'[machine]\ncpus = {max(1, (os.cpu_count() or 2) - 1)}\ncosts = "here.toml"\n'
-            f'[[device]]\nname = "mem"\nprofile = "{profile}"\nin_process = true\n'
+            f'[[device]]\nname = "mem"\nprofile = "{profile}"\nin_process = true\nqueues = {threads}\n'
             f'[[job]]\nfile = "job.fio"\ndevices = ["mem"]\n'
         )
     run("sim", f"{directory}/scenario.toml", "--json", f"{directory}/simulated.json")

@@ -288,7 +288,7 @@ pub struct SimArgs {
     /// With --sweep: these queue depths only
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
     pub qd: Vec<u32>,
-    /// With --sweep: these profiles only; `drawn` is the one that --seed draws
+    /// With --sweep: these profiles only; `drawn` is the one that --seed draws, and FILE.toml one of your own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP)]
     pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?

@@ -24,12 +24,7 @@ for tenth in $(seq 100); do [ -e /dev/nvme0n1 ] && [ -e /dev/nvme1n1 ] && break;
 suite "kernel:/dev/nvme0n1" kernel:/dev/nvme0n1
 polled 2
 suite "kernel:/dev/nvme0n1 with poll queues" kernel:/dev/nvme0n1
-# Once it is served it says no longer that it is not.
-if [ -e /dev/ng0n1 ] && ! REAP_TEST_DEVICE=kernel:/dev/ng0n1 links --exact data::a_request_may_take_less_than_its_buffer 2>&1 | grep -q 'is not served'; then
-    suite "kernel:/dev/ng0n1" kernel:/dev/ng0n1
-else
-    echo "SKIPPED: /dev/ng0n1: there is none, or Reap does not serve it"
-fi
+suite "kernel:/dev/ng0n1 with poll queues" kernel:/dev/ng0n1
 mount -t configfs none /sys/kernel/config
 null=/sys/kernel/config/nullb/nullb1
 if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/power && [ -b /dev/nullb1 ]; then

@@ -16,6 +16,7 @@ mod cpu;
 mod dma;
 mod eventfd;
 mod nodes;
+pub mod passthrough;
 mod poller;
 pub mod uring;
 mod vectors;

@@ -65,18 +65,25 @@ impl Command {
     /// Fewer bytes than asked for, or an error.
     #[cold]
     fn odd(&mut self, result: i32) -> Answer {
-        let error = |errno: i32| Answer::Over(ERRNO, errno.unsigned_abs());
         match (self.rest, result) {
-            (_, errno) if errno < 0 && AGAIN.contains(&-errno) && !self.cancelled => Answer::Again,
-            (_, errno) if errno < 0 => error(errno),
+            (_, errno) if errno < 0 => self.failed(errno),
             // The file has become shorter than it was when it was opened.
-            (_, 0) => error(EIO),
+            (_, 0) => Answer::Over(ERRNO, EIO.unsigned_abs()),
             (Some(span), moved) => {
                 self.offset += u64::from(moved.unsigned_abs());
                 self.rest = span.after(moved.unsigned_abs());
                 Answer::Again
             }
             (None, _) => Answer::Over(Status::SUCCESS, 0),
+        }
+    }
+
+    /// What a negative errno means.
+    #[cold]
+    pub(super) fn failed(&self, errno: i32) -> Answer {
+        match AGAIN.contains(&-errno) && !self.cancelled {
+            true => Answer::Again,
+            false => Answer::Over(ERRNO, errno.unsigned_abs()),
         }
     }
 }

@@ -10,6 +10,7 @@ use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 
 use super::target::Target;
+use super::trial;
 use super::uri::KernelUri;
 use crate::error::{OpenError, TargetError, TargetFault};
 use crate::link::number::next_number;
@@ -48,7 +49,11 @@ impl KernelLink {
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
         let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
-        Ok(KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) })
+        let link = KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) };
+        if let Some(passthrough) = link.target.passthrough() {
+            trial::of(&link, &passthrough).map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+        }
+        Ok(link)
     }
 
     /// What is open.
@@ -80,8 +85,12 @@ impl KernelLink {
     pub(crate) fn namespace(&self) -> Result<Namespace, OpenError> {
         let facts = self.target.facts();
         let log2 = facts.lba_bytes.trailing_zeros() as u8;
-        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(|e| OpenError::Options(e.to_string()))?;
-        Ok(Namespace::new(Nsid(1), splitter, facts.bytes >> log2, self.number))
+        let (nsid, most, boundary) = match self.target.passthrough() {
+            None => (Nsid(1), MOST_BYTES, 0),
+            Some(through) => (through.nsid, through.most_bytes.into(), through.boundary_in(log2)),
+        };
+        let splitter = Splitter::new(log2, most, boundary).map_err(|e| OpenError::Options(e.to_string()))?;
+        Ok(Namespace::new(nsid, splitter, facts.bytes >> log2, self.number))
     }
 
     /// Logical blocks that it has now; those at open, if the system does not say.

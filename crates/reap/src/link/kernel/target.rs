@@ -1,9 +1,11 @@
 //! A file or a block device, opened and held, and what is known of it before the first request.
 
+mod namespace;
+
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use super::direct::{self, Alignment, Way};
 use super::disk::{Disk, Identity};
 use super::hold::{self, FileId};
 use super::layout::{self, NewFile};
+use super::passthrough::Passthrough;
 use super::uri::KernelUri;
 use crate::error::{TargetError, TargetFault};
 
@@ -28,6 +31,8 @@ pub(crate) struct Target {
     file: File,
     facts: Facts,
     notes: Vec<String>,
+    /// Of a namespace that is written by its character device, its block device: nobody mounts it meanwhile.
+    _held: Option<File>,
     /// The process that has opened it.
     pid: u32,
 }
@@ -35,7 +40,7 @@ pub(crate) struct Target {
 /// What is known of a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// File or block device.
+    /// File, block device or namespace.
     pub(crate) kind: Kind,
     /// Bytes at open: whole blocks, at least one.
     pub(crate) bytes: u64,
@@ -68,6 +73,8 @@ pub(crate) enum Kind {
         /// The kernel's name of the whole disk: `nvme0n1`.
         disk: String,
     },
+    /// An NVMe namespace by its character device, which passes commands through.
+    Namespace(Passthrough),
 }
 
 /// What the disk's queue says of itself (Documentation/ABI/stable/sysfs-block).
@@ -122,7 +129,18 @@ impl Target {
         match self.facts.kind {
             Kind::File { .. } => Ok(self.file.metadata()?.len()),
             Kind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
+            Kind::Namespace(passthrough) => namespace::current_bytes(&self.file, passthrough.nsid),
         }
+    }
+
+    /// Whether a device that was there when it was opened has gone since, as far as the system tells: of its disk it shows no size.
+    pub(crate) fn is_gone(&self) -> bool {
+        !matches!(self.facts.kind, Kind::File { .. }) && !self.current_bytes().is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// How commands pass through it, if they do.
+    pub(crate) fn passthrough(&self) -> Option<Passthrough> {
+        if let Kind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
     }
 }
 
@@ -148,6 +166,8 @@ enum Found {
     Nothing,
     Regular,
     Block(Metadata),
+    /// With its block device.
+    Namespace(Metadata, Option<Disk>),
 }
 
 impl Opening<'_> {
@@ -156,8 +176,9 @@ impl Opening<'_> {
             (Found::Nothing, Some(bytes)) => self.create(bytes),
             (Found::Nothing, None) => Err(self.absent()),
             (Found::Regular, _) => self.regular(),
-            (Found::Block(_), Some(_)) => Err(TargetFault::SizeOfDevice),
+            (Found::Block(_) | Found::Namespace(..), Some(_)) => Err(TargetFault::SizeOfDevice),
             (Found::Block(meta), None) => self.block(&meta),
+            (Found::Namespace(meta, disk), None) => self.namespace(&meta, disk),
         }
     }
 
@@ -178,7 +199,10 @@ impl Opening<'_> {
             _ if kind.is_dir() => Err(TargetFault::Directory),
             _ if kind.is_fifo() => Err(TargetFault::NoStorage("a FIFO")),
             _ if kind.is_socket() => Err(TargetFault::NoStorage("a socket")),
-            _ => Err(nvme_block(path).map_or(TargetFault::NoStorage("a character device"), |block| TargetFault::NvmeCharacter { block })),
+            _ => match Disk::of_character(meta.rdev()) {
+                Some(disk) => Ok(Found::Namespace(meta, disk)),
+                None => Err(TargetFault::NoStorage("a character device")),
+            },
         }
     }
 
@@ -215,7 +239,7 @@ impl Opening<'_> {
     fn regular(&self) -> Result<Target, TargetFault> {
         // Should a FIFO have taken its place just now, opening does not wait for a peer.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = self.open_with(flags).map_err(|e| self.refused(e, false))?;
+        let file = self.open_with(&self.uri.path, flags).map_err(|e| self.refused(e, false))?;
         let meta = file.metadata().map_err(stat_failed)?;
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
@@ -248,26 +272,32 @@ impl Opening<'_> {
 
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
         let disk = Disk::of(meta.rdev());
-        let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = self.open_once_free(flags).map_err(|e| match Errno::from_io_error(&e) {
-            Some(Errno::BUSY) => TargetFault::Held { by: disk.as_ref().map_or_else(Vec::new, hold::device_holders) },
-            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
-            Some(_) if self.writing && disk.as_ref().is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
-            _ => self.refused(e, true),
-        })?;
-        let opened = file.metadata().map_err(stat_failed)?;
-        if !opened.file_type().is_block_device() || opened.rdev() != meta.rdev() {
-            return Err(TargetFault::Replaced);
-        }
-        // Some drivers open for writing what they then do not write.
-        if self.writing && disk.as_ref().is_some_and(Disk::read_only) {
-            return Err(TargetFault::ReadOnly("the device"));
-        }
+        let file = self.hold(&self.uri.path, meta.rdev(), disk.as_ref())?;
         let name = disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
         let kind = Kind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
         let identity = disk.as_ref().map(Disk::identity).unwrap_or_default();
         let bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| TargetFault::System { what: "ask its size", source })?;
         self.target(file, Asked { kind, identity, bytes, disk, notes: Vec::new() })
+    }
+
+    /// Opens the block device of this number, and keeps others from writing if this one is to.
+    fn hold(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
+        let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
+        let file = self.open_once_free(path, flags).map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, hold::device_holders) },
+            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
+            Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
+            _ => self.refused(e, true),
+        })?;
+        let opened = file.metadata().map_err(stat_failed)?;
+        if !opened.file_type().is_block_device() || opened.rdev() != number {
+            return Err(TargetFault::Replaced);
+        }
+        // Some drivers open for writing what they then do not write.
+        if self.writing && disk.is_some_and(Disk::read_only) {
+            return Err(TargetFault::ReadOnly("the device"));
+        }
+        Ok(file)
     }
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
@@ -312,18 +342,18 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, facts, notes, pid: std::process::id() })
+        Ok(Target { file, facts, notes, _held: None, pid: std::process::id() })
     }
 
-    fn open_with(&self, flags: OFlags) -> io::Result<File> {
-        OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(&self.uri.path)
+    fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(path)
     }
 
     /// The same for a block device, which may be held for a moment by what was closed just now.
-    fn open_once_free(&self, flags: OFlags) -> io::Result<File> {
+    fn open_once_free(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         let since = Instant::now();
         loop {
-            match self.open_with(flags) {
+            match self.open_with(path, flags) {
                 Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
                 opened => return opened,
             }
@@ -367,14 +397,6 @@ impl DiskFacts {
 
 fn stat_failed(source: io::Error) -> TargetFault {
     TargetFault::System { what: "examine it", source }
-}
-
-/// The block device of the namespace that an NVMe character device (`/dev/ng0n1`) stands for; `None`: it is none.
-fn nvme_block(path: &Path) -> Option<Option<PathBuf>> {
-    let name = path.file_name()?.to_str()?;
-    let rest = name.strip_prefix("ng").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
-    let block = path.with_file_name(format!("nvme{rest}"));
-    Some(block.exists().then_some(block))
 }
 
 /// Reads of a hole never reach the disk.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# In the guest: the conformance suite on each of its devices, then what takes devices away.
+# In the guest: the conformance suite on each of its devices, what others count meanwhile, then what takes devices away.
 set -u
 failures=0
 suite() { # suite WHAT DEVICE ARGUMENTS: all that does not make its own files
@@ -25,6 +25,33 @@ suite "kernel:/dev/nvme0n1" kernel:/dev/nvme0n1
 polled 2
 suite "kernel:/dev/nvme0n1 with poll queues" kernel:/dev/nvme0n1
 suite "kernel:/dev/ng0n1 with poll queues" kernel:/dev/ng0n1
+
+# QEMU's own witness is its trace, which tests/links.sh reads by the numbers that `polled_requests_take_no_interrupt` leaves there.
+counted() { # counted DEVICE TEST
+    REAP_TEST_DEVICE=kernel:/dev/$1 links --test-threads=1 --nocapture --ignored --exact "witnesses::$2" >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
+    grep -oE '^(test result|counted: ).*' /tmp/out
+}
+echo "== what others count"
+counted nvme0n1 polled_requests_take_no_interrupt
+counted ng0n1 polled_requests_take_no_interrupt
+if command -v trace >/dev/null; then
+    trace completions -d nvme0n1 600 >/tmp/traced 2>&1 &
+    for tenth in $(seq 200); do grep -qs '^Tracing' /tmp/traced && break; sleep 0.1; done
+fi
+counted nvme0n1 requests_and_sleeps_are_as_many_as_the_kernel_counts
+if command -v trace >/dev/null; then
+    kill -INT $! && wait $!
+    ours=$(sed -n 's/^counted: all: //p' /tmp/out) theirs=$(sed -n 's/^total:.*, \([0-9]*\) completions.*/\1/p' /tmp/traced)
+    echo "counted: requests: $ours here, $theirs by reap trace"
+    # Those with which a device is opened are traced too.
+    if [ "${ours:-0}" = 0 ] || [ $((theirs - ours)) -lt 0 ] || [ $(((theirs - ours) * 50)) -gt "$theirs" ]; then
+        failures=$((failures + 1))
+        cat /tmp/traced
+    fi
+else
+    echo "SKIPPED: reap trace as a witness: it is not built"
+fi
+
 mount -t configfs none /sys/kernel/config
 null=/sys/kernel/config/nullb/nullb1
 if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/power && [ -b /dev/nullb1 ]; then
@@ -35,6 +62,7 @@ else
 fi
 
 echo "== devices that are taken away"
-REAP_TEST_DISK=nvme1n1 links --test-threads=1 --ignored faults::guest >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
+bad=$(grep -lx 'BAD *' /sys/class/nvme/nvme*/serial | head -1 | grep -oE 'nvme[0-9]+')
+REAP_TEST_DISK=nvme1n1 REAP_TEST_BAD=ng${bad#nvme}n1 links --test-threads=1 --ignored faults::guest >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
 grep -E '^(test )' /tmp/out
 [ $failures = 0 ]

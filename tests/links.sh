@@ -30,13 +30,14 @@ if need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf
     strip -o target/links/trace target/debug/examples/trace && trace=(--bin target/links/trace)
 fi
 
-# A third controller has a block that cannot be read.
+# A third controller has a block that cannot be read, a fourth takes five milliseconds for each request.
 truncate -s 16M target/links/bad.img
 printf '[inject-error]\nevent = "none"\niotype = "read"\nerrno = "5"\nsector = "2048"\n' >target/links/bad.conf
 rm -f target/links/qemu.trace
 tests/guest/run.sh --timeout 280 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
     --bin "$(command -v setpriv)" ${trace[@]+"${trace[@]}"} \
     --qemu -drive --qemu if=none,id=bad,format=raw,file=blkdebug:target/links/bad.conf:target/links/bad.img --qemu -device --qemu nvme,serial=BAD,drive=bad \
+    --qemu -drive --qemu if=none,id=slow,driver=null-co,size=64M,latency-ns=5000000,read-zeroes=on --qemu -device --qemu nvme,serial=SLOW,drive=slow \
     --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns --qemu -D --qemu target/links/qemu.trace \
     --file tests/guest/links.sh:/links.sh -- "sh /links.sh" || exit
 

@@ -27,8 +27,8 @@ use crate::wake::Wake;
 /// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
 const EBADF: u32 = 9;
 const EROFS: u32 = 30;
-/// What it says of a device that has gone, as it goes (EIO, ENXIO, ENOSPC beyond a size of 0), and what is meant.
-const GOING: [u32; 3] = [5, 6, 28];
+/// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
+const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.

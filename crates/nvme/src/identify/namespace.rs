@@ -36,7 +36,8 @@ pub struct Namespace {
     pub rescap: u8,
     /// FPI, 32. Format progress.
     pub fpi: u8,
-    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones.
+    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones; bit 3: Write Zeroes
+    /// deallocates where it is asked to.
     pub dlfeat: u8,
     /// NAWUN, 35:34. Atomic write unit in normal operation, 0's based.
     pub nawun: u16,
@@ -133,6 +134,8 @@ impl Namespace {
     pub const FLBAS_EXTENDED: u8 = 1 << 4;
     /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
     pub const DLFEAT_ZEROES: u8 = 1;
+    /// DLFEAT bit 3: Write Zeroes takes the Deallocate bit (DEAC).
+    pub const DLFEAT_WRITE_ZEROES: u8 = 1 << 3;
 
     /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16 formats.
     pub fn format_index(&self) -> usize {
@@ -218,6 +221,13 @@ impl ExtendedFormat {
             (2, _) | (ExtendedFormat::PIF_QUALIFIED, 2) => "64b Guard",
             _ => "a format of guard that is reserved",
         }
+    }
+}
+
+impl Namespace {
+    /// Whether deallocated blocks read as zeroes (DLFEAT bits 2:0).
+    pub fn deallocated_is_zero(&self) -> bool {
+        self.dlfeat & 7 == Namespace::DLFEAT_ZEROES
     }
 }
 

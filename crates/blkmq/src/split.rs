@@ -1,11 +1,14 @@
 //! Splitting: a request that is larger than the controller takes, or that crosses a boundary which the namespace would
 //! rather not have crossed, goes out as several commands.
 
+use units::Op;
+
 /// How requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
-    /// log2 of a block; bits 31:24 nothing; bits 63:32 the boundary in blocks, 0 if there is none.
+    /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
+    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none.
     u64,
 );
 
@@ -85,6 +88,42 @@ impl Splitter {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
             max_blocks => Ok(Splitter(u64::from(boundary) << 32 | u64::from(block_log2) << 16 | u64::from(max_blocks - 1))),
         }
+    }
+
+    /// The same of a namespace with these commands, which name at most so many blocks each; `None`: there is no such command. What
+    /// is left of the limit is a power of two for a Write Zeroes, at most 2^15, and of four for a Deallocate, at most 2^30; with
+    /// less than 2 or 4 it is as if there were none.
+    pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
+        let log2 = |most: Option<u64>| most.and_then(u64::checked_ilog2).unwrap_or(0).into();
+        let (zeroes, deallocate): (u64, u64) = (log2(zeroes), log2(deallocate));
+        Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
+    }
+
+    /// The most blocks of one command that moves no data; `None`: the namespace does not have it, or it names no blocks.
+    pub fn most_blocks(&self, op: Op) -> Option<u32> {
+        let log2 = match op {
+            Op::WriteZeroes => self.0 >> 24 & 15,
+            Op::Deallocate => 2 * (self.0 >> 28 & 15),
+            Op::Read | Op::Write | Op::Flush => 0,
+        };
+        (log2 > 0).then(|| 1 << log2)
+    }
+
+    /// How requests of this kind are split: without regard to the boundary, where they move no data. Parts of more than 65,536
+    /// blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
+    #[must_use]
+    pub fn of(self, op: Op) -> Splitter {
+        match self.most_blocks(op) {
+            Some(most) => Splitter(self.0 & 0xffff_0000 | u64::from(most.min(65_536) - 1)),
+            None => self,
+        }
+    }
+
+    /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
+    #[must_use]
+    pub fn and_dataless(self, other: Splitter) -> Splitter {
+        let least = |shift: u32| (self.0 >> shift & 15).min(other.0 >> shift & 15) << shift;
+        Splitter(self.0 & !(0xff << 24) | least(24) | least(28))
     }
 
     /// Bytes of a logical block, as a power of two.

@@ -240,7 +240,7 @@ impl NvmNamespace {
 
 /// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands other than Read and
 /// Write; 0 is "not said".
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmController {
     /// VSL, 0. Verify: 2^VSL pages of CAP.MPSMIN.

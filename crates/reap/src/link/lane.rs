@@ -5,7 +5,7 @@ use std::sync::Arc;
 use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
 use handover::Posted;
 use hw::{CqRing, EventFd, RingMemory, SqRing};
-use nvme::io::Flags;
+use nvme::io::{Flags, Range};
 use nvme::prp::Dptr;
 use nvme::{Cid, Lba, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
@@ -274,11 +274,31 @@ impl Post for Posting<'_> {
 
 #[inline(always)]
 fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    if !part.op.moves_data() {
+        return dataless(part, prp);
+    }
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
     match part.op {
-        Op::Read => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
-        Op::Flush => nvme::io::flush(part.nsid),
+        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
+    }
+}
+
+/// Apart from the commands that most parts are.
+#[cold]
+#[inline(never)]
+fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    match part.op {
+        Op::WriteZeroes => {
+            let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
+            let flags = flag(part.fua, Flags::FUA) | flag(!part.keep, Flags::DEALLOCATE);
+            nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, flags)
+        }
+        Op::Deallocate => {
+            let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
+            nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
+        }
+        Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
     }
 }

@@ -10,13 +10,15 @@ use crate::request::Token;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub op: Op,
-    /// Of a Write: durable when it completes.
+    /// Of a Write or a Write Zeroes: durable when it completes.
     pub fua: bool,
+    /// Of a Write Zeroes: the blocks keep the room that they have.
+    pub keep: bool,
     pub nsid: Nsid,
     /// First logical block, and how many there are; 0 of a Flush.
     pub lba: u64,
     pub blocks: u32,
-    /// Where the data is: bus address and bytes.
+    /// Of a Read or a Write, where the data is: bus address and bytes. Of a Deallocate, the address of its one range.
     pub addr: u64,
     pub bytes: u32,
     /// The buffer that it is in.

@@ -99,8 +99,8 @@ impl Fan {
     }
 
     /// See [`crate::Queue::start`].
-    pub(crate) fn start(&self, lanes: &[SoftQueue], request: Request) -> Pending {
-        if let Err(why) = self.shared.check(&request) {
+    pub(crate) fn start(&self, lanes: &[SoftQueue], mut request: Request) -> Pending {
+        if let Err(why) = self.shared.check(&mut request) {
             return Pending::refused(why, request);
         }
         if self.is_submitting() {
@@ -177,8 +177,8 @@ impl Fan {
         }
         let now = self.begin(lanes, now);
         let mut staged = Staged { fan: self, lanes, now, head: Some(self.head.borrow_mut()) };
-        for request in requests {
-            if let Err(why) = self.shared.check(&request) {
+        for mut request in requests {
+            if let Err(why) = self.shared.check(&mut request) {
                 return Err((why, request));
             }
             if let Some(head) = &mut staged.head {

@@ -138,8 +138,8 @@ impl Multipath {
 
     /// Whether a request can be carried out on this device.
     #[inline]
-    pub(super) fn check(&self, request: &Request) -> Result<(), Refused> {
-        request.check()?;
+    pub(super) fn check(&self, request: &mut Request) -> Result<(), Refused> {
+        request.check(&self.pool)?;
         if request.namespace.device() != self.number {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }

@@ -20,7 +20,7 @@ use crate::request::{Completion, How, Request, Token};
 pub(crate) use slot::Claim;
 use slot::{Failure, NONE, Slot, State};
 
-/// How often a part is posted again: Read, Write and Flush are idempotent until their caller has been answered.
+/// How often a part is posted again: every operation is idempotent until its caller has been answered.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
 /// Most requests of one software queue that are open or not reaped: what 24 bits of a token can name.

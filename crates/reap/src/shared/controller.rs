@@ -225,12 +225,12 @@ impl Controller {
         }
     }
 
-    /// Says whether a request can be carried out on this controller.
+    /// Says whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
-    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
+    pub(crate) fn checker(&self) -> impl Fn(&mut Request) -> Result<(), Refused> {
         let (number, pool) = (self.0.link.number(), self.pool());
         move |request| {
-            request.check()?;
+            request.check(pool)?;
             if request.namespace.device() != number {
                 return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }

@@ -2,12 +2,13 @@
 
 use blkmq::Splitter;
 use hw::Lent;
+use nvme::io::Range;
 use nvme::{Nsid, Status};
 use units::{Class, Nanos, Op};
 
 use crate::error::IoError;
 use crate::link::Part;
-use crate::request::{Completion, Request};
+use crate::request::{Completion, Modifiers, Request};
 
 /// The end of a list of slots.
 pub(super) const NONE: u32 = u32::MAX;
@@ -69,7 +70,7 @@ pub(super) struct Slot {
     /// Of a free slot: the next free one.
     pub next: u32,
     op: Op,
-    fua: bool,
+    modifiers: Modifiers,
     pub urgent: bool,
     nsid: Nsid,
     splitter: Splitter,
@@ -94,7 +95,7 @@ impl Slot {
             state: State::Free,
             next,
             op: Op::Flush,
-            fua: false,
+            modifiers: Modifiers::default(),
             urgent: false,
             nsid: Nsid(0),
             splitter: Splitter::default(),
@@ -112,13 +113,14 @@ impl Slot {
     /// Takes in a checked request, as one part until it turns out to be several.
     #[inline(always)]
     pub fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
-        let Request { op, namespace, lba, bytes, buf, fua, urgent, tag } = request;
+        let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = request;
         let (nsid, splitter) = (namespace.nsid(), namespace.splitter());
-        (self.op, self.fua, self.urgent) = (op, fua, urgent);
+        (self.op, self.modifiers, self.urgent) = (op, modifiers, urgent);
         (self.nsid, self.splitter) = (nsid, splitter);
         let buf = buf.map(hw::DmaBuf::lend);
         self.addr = buf.as_ref().map_or(0, Lent::addr);
-        // A pool, and so a buffer, has fewer than 2^32 blocks; a request that is one part has fewer bytes.
+        // A pool, and so a buffer, has fewer than 2^32 blocks, as many as a request without data may name; a request that is one
+        // part has fewer bytes.
         (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
         // A free slot has no buffer: nothing to drop.
@@ -129,9 +131,9 @@ impl Slot {
     /// All of it, if that is one part.
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part<'_>> {
-        let Slot { op, fua, nsid, lba, blocks, addr, bytes, .. } = *self;
-        let buf = &self.buf;
-        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes, buf })
+        let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
+        let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
+        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
     }
 
     /// What has gone wrong, to be added to.
@@ -183,15 +185,28 @@ impl Slot {
 
     /// How many parts the `blocks` blocks from block `from` on are; 1 for a Flush.
     pub fn parts(&self, from: u32, blocks: u32) -> u32 {
+        if let Some(most) = self.most_of_range() {
+            return blocks.div_ceil(most).max(1);
+        }
         self.splitter.split(self.lba + u64::from(from), blocks).parts().max(1)
+    }
+
+    /// Of a Deallocate: the most blocks of a part, which has one range of its list.
+    fn most_of_range(&self) -> Option<u32> {
+        if self.op == Op::Deallocate { self.splitter.most_blocks(self.op) } else { None }
     }
 
     /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
     pub fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
+        let Slot { op, modifiers, nsid, .. } = *self;
+        let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
+        if let Some(most) = self.most_of_range() {
+            let addr = self.addr + u64::from(from / most) * Range::LEN as u64;
+            return Part { op, fua, keep, nsid, lba: first, blocks: left.min(most), addr, bytes: Range::LEN as u32, buf };
+        }
         let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
         let addr = self.addr + (u64::from(from) << log2);
-        let Slot { op, fua, nsid, .. } = *self;
-        Part { op, fua, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf: &self.buf }
+        Part { op, fua, keep, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf }
     }
 }

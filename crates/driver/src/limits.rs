@@ -125,7 +125,8 @@ impl Limits {
     /// The same with what the NVM command set adds (NVM 4.1.5.4); of a command that there is not, nothing.
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
-        let zeroes = said(page.wzsl.into()).map(|wzsl| cap.min_page_size().checked_shl(wzsl as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
+        let zeroes =
+            said(page.wzsl.into()).map(|wzsl| cap.min_page_size().checked_shl(wzsl as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
         let unsaid = DeallocateLimits::UNSAID;
         let deallocate = DeallocateLimits {
             ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),

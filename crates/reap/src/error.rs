@@ -121,7 +121,9 @@ pub enum Refused {
         most: u32,
     },
     /// The pool has no memory for the list of a Deallocate.
-    #[error("the buffer pool has no room for a list of {bytes} bytes; open the device with a larger one (`pool_bytes`), give buffers back, or name fewer blocks at a time")]
+    #[error(
+        "the buffer pool has no room for a list of {bytes} bytes; open the device with a larger one (`pool_bytes`), give buffers back, or name fewer blocks at a time"
+    )]
     NoRoom {
         /// Bytes of the list.
         bytes: usize,

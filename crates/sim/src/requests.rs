@@ -153,7 +153,9 @@ impl Requests {
             Op::WriteZeroes | Op::Deallocate => {
                 return Err(SimError::Unfit(format!("{:?}: the simulated host sends Read, Write and Flush only", io.op)));
             }
-            Op::Read | Op::Write => splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?.parts(),
+            Op::Read | Op::Write => {
+                splitter.split_bytes(io.offset, io.len.into(), blocks).map_err(|error| SimError::Unfit(error.to_string()))?.parts()
+            }
         };
         let slot = io.slot as u16;
         if !(1..=64).contains(&parts) {

@@ -63,4 +63,3 @@ fn a_deallocate_has_a_range_for_each_part() {
         assert_eq!(request.buf.unwrap().addr() == addr, used);
     }
 }
-

@@ -90,7 +90,8 @@ impl Media for FileMedia {
         // Where neither is to be had, zeroes are data like any other.
         if !self.fallocate(how, at, len)? {
             let file = &self.file;
-            let write = |at, zeroes: &[u8]| file.write_all_at(zeroes, at).map_err(|source| MediaError::Io { what: Access::Zero, at, source });
+            let write =
+                |at, zeroes: &[u8]| file.write_all_at(zeroes, at).map_err(|source| MediaError::Io { what: Access::Zero, at, source });
             write_zeroes(len, |done, zeroes| write(at + done, zeroes))?;
         }
         if fua { self.flush() } else { Ok(()) }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
 use handover::Posted;
-use hw::{CqRing, EventFd, RingMemory, SqRing};
+use hw::{CqRing, EventFd, Lent, RingMemory, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::prp::Dptr;
-use nvme::{Cid, Lba, QueueId, Sqe, Vector};
+use nvme::{Cid, Lba, Nsid, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
 
 use super::prp_table::PrpTable;
@@ -275,7 +275,10 @@ impl Post for Posting<'_> {
 #[inline(always)]
 fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     if !part.op.moves_data() {
-        return dataless(part, prp);
+        // By value, so that the part may stay in registers.
+        let Part { op, fua, keep, nsid, lba, blocks, addr, buf, .. } = *part;
+        let modifiers = if fua { Flags::FUA } else { Flags::NONE } | if keep { Flags::NONE } else { Flags::DEALLOCATE };
+        return dataless(op, nsid, Lba(lba), blocks, (modifiers, addr), buf, prp);
     }
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
@@ -288,17 +291,13 @@ fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
 /// Apart from the commands that most parts are.
 #[cold]
 #[inline(never)]
-fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
-    match part.op {
-        Op::WriteZeroes => {
-            let flag = |set: bool, flag: Flags| if set { flag } else { Flags::NONE };
-            let flags = flag(part.fua, Flags::FUA) | flag(!part.keep, Flags::DEALLOCATE);
-            nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, flags)
-        }
+fn dataless(op: Op, nsid: Nsid, lba: Lba, blocks: u32, (flags, range): (Flags, u64), buf: &Option<Lent>, prp: &PrpTable) -> Sqe {
+    match op {
+        Op::WriteZeroes => nvme::io::write_zeroes(nsid, lba, blocks, flags),
         Op::Deallocate => {
-            let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
-            nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
+            let (prp1, prp2) = prp.pointers(range, Range::LEN as u32, buf);
+            nvme::io::deallocate(nsid, 1, Dptr { prp1, prp2 })
         }
-        Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
+        Op::Read | Op::Write | Op::Flush => nvme::io::flush(nsid),
     }
 }

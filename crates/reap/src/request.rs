@@ -139,14 +139,18 @@ impl Request {
 
     /// Whether the request can be carried out at all; a Deallocate is given its list, of memory of the device's `pool`.
     #[inline(always)]
-    pub(crate) fn check(&mut self, pool: &DmaPool) -> Result<(), Refused> {
-        if !self.op.moves_data() {
-            // What it needs by value, so that the request may stay in registers.
-            let Request { op, namespace, lba, bytes, .. } = *self;
-            let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(self.buf.take(), pool);
-            self.buf = buf;
-            return checked;
+    pub(crate) fn check(self, pool: &DmaPool) -> (Result<(), Refused>, Request) {
+        if self.op.moves_data() {
+            return (self.check_data(), self);
         }
+        // Taken apart, so that any other request may stay in registers.
+        let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
+        let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
+        (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
+    }
+
+    #[inline(always)]
+    fn check_data(&self) -> Result<(), Refused> {
         let log2 = self.namespace.splitter().block_log2();
         let buffer = self.buf.as_ref().map_or(0, |b| b.len());
         let count = self.bytes >> log2;

@@ -278,7 +278,10 @@ fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
         // By value, so that the part may stay in registers.
         let Part { op, fua, keep, nsid, lba, blocks, addr, buf, .. } = *part;
         let modifiers = if fua { Flags::FUA } else { Flags::NONE } | if keep { Flags::NONE } else { Flags::DEALLOCATE };
-        return dataless(op, nsid, Lba(lba), blocks, (modifiers, addr), buf, prp);
+        // Field by field, so that no other command has to be laid down where this one is returned.
+        let built = dataless(op, nsid, Lba(lba), blocks, (modifiers, addr), buf, prp);
+        let Sqe { opcode, nsid, prp1, prp2, cdw10, cdw11, cdw12, .. } = built;
+        return Sqe { opcode, nsid, prp1, prp2, cdw10, cdw11, cdw12, ..Sqe::default() };
     }
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };

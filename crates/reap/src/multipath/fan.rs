@@ -99,8 +99,9 @@ impl Fan {
     }
 
     /// See [`crate::Queue::start`].
-    pub(crate) fn start(&self, lanes: &[SoftQueue], mut request: Request) -> Pending {
-        if let Err(why) = self.shared.check(&mut request) {
+    pub(crate) fn start(&self, lanes: &[SoftQueue], request: Request) -> Pending {
+        let (checked, request) = self.shared.check(request);
+        if let Err(why) = checked {
             return Pending::refused(why, request);
         }
         if self.is_submitting() {
@@ -177,8 +178,9 @@ impl Fan {
         }
         let now = self.begin(lanes, now);
         let mut staged = Staged { fan: self, lanes, now, head: Some(self.head.borrow_mut()) };
-        for mut request in requests {
-            if let Err(why) = self.shared.check(&mut request) {
+        for request in requests {
+            let (checked, request) = self.shared.check(request);
+            if let Err(why) = checked {
                 return Err((why, request));
             }
             if let Some(head) = &mut staged.head {

@@ -227,10 +227,9 @@ impl Controller {
 
     /// Says whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
-    pub(crate) fn checker(&self) -> impl Fn(&mut Request) -> Result<(), Refused> {
+    pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         let (number, pool) = (self.0.link.number(), self.pool());
-        move |request| {
-            request.check(pool)?;
+        let reaches = move |request: &Request| {
             if request.namespace.device() != number {
                 return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }
@@ -238,6 +237,10 @@ impl Controller {
                 Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
                 _ => Ok(()),
             }
+        };
+        move |request| {
+            let (checked, request) = Request::check(request, pool);
+            (checked.and_then(|()| reaches(&request)), request)
         }
     }
 }

@@ -162,7 +162,7 @@ impl HwQueue {
         now: Nanos,
         (commit, claim): (bool, Claim),
         requests: impl IntoIterator<Item = Request>,
-        (check, route): (impl Fn(&mut Request) -> Result<(), Refused>, impl FnOnce(&Batch) -> Route),
+        (check, route): (impl Fn(Request) -> (Result<(), Refused>, Request), impl FnOnce(&Batch) -> Route),
     ) -> Submitted {
         let urgent = book.urgent();
         let breaks = BreaksOff { queue: self, me, now, book };
@@ -395,11 +395,12 @@ fn enter(
     now: Nanos,
     claim: Claim,
     requests: impl IntoIterator<Item = Request>,
-    check: impl Fn(&mut Request) -> Result<(), Refused>,
+    check: impl Fn(Request) -> (Result<(), Refused>, Request),
 ) -> Option<Box<(Refused, Request)>> {
     book.begin();
-    for mut request in requests {
-        if let Err(why) = check(&mut request) {
+    for request in requests {
+        let (checked, request) = check(request);
+        if let Err(why) = checked {
             return Some(refusal(why, request));
         }
         // A request is taken apart on its way into the book, and laid down only where that has to grow.

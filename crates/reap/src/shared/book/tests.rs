@@ -58,7 +58,9 @@ impl Bench {
 
     /// The same of any request.
     fn enter_request(&mut self, mut request: Request) {
-        request.check(&self.pool).unwrap();
+        let (checked, checked_request) = request.check(&self.pool);
+        checked.unwrap();
+        request = checked_request;
         if let Err(request) = self.book.enter(request, Claim::Batch, Nanos(1)) {
             assert!(self.book.enter_growing(request, Claim::Batch, Nanos(1)).is_none());
         }

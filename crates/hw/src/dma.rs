@@ -37,8 +37,10 @@ mod ring;
 mod sizes;
 mod space;
 
+pub(crate) use buffer::Owner;
 pub use buffer::{DmaBuf, Lent};
-pub use extent::OutOfPool;
+pub use extent::{OutOfPool, Piece};
+pub(crate) use lock::lock;
 pub use mapping::Backing;
 pub use memory::{Memory, Pages, RawMemory};
 pub use pins::{Chunk, PinError, Pinner};

@@ -17,14 +17,15 @@ mod dma;
 mod eventfd;
 mod nodes;
 mod poller;
+pub mod uring;
 mod vectors;
 
 pub use bar::Bar;
 pub use clock::{ThreadCpuClock, Usage, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
 pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle};
 pub use dma::{
-    AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, PinError, Pinner, PoolError, PoolOptions,
-    RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+    AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, Piece, PinError, Pinner, PoolError,
+    PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::EventFd;
 pub use nodes::Nodes;

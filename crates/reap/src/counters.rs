@@ -59,6 +59,8 @@ pub struct DeviceCounters {
     pub sq_doorbells: u64,
     /// Writes to completion queue doorbells.
     pub cq_doorbells: u64,
+    /// System calls of its queues, where they reach the device by these: `kernel:` devices.
+    pub system_calls: Option<u64>,
     /// Bytes of buffers that a lost controller may still write to.
     pub leaked_bytes: u64,
 }
@@ -72,6 +74,7 @@ impl DeviceCounters {
             notify: self.notify + other.notify,
             sq_doorbells: self.sq_doorbells + other.sq_doorbells,
             cq_doorbells: self.cq_doorbells + other.cq_doorbells,
+            system_calls: self.system_calls.map_or(other.system_calls, |calls| Some(calls + other.system_calls.unwrap_or(0))),
             // Paths share their pool.
             leaked_bytes: self.leaked_bytes.max(other.leaked_bytes),
         }

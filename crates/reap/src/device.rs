@@ -13,11 +13,11 @@ use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::keeper::open as keeper;
-use crate::link::Link;
+use crate::link::{self, KernelLink, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
-use crate::queue::Queue;
+use crate::queue::{LocalQueue, Queue};
 use crate::shared::controller::{Controller, Description};
 use crate::thread::cycle;
 use crate::uri::MULTIPATH;
@@ -42,7 +42,7 @@ impl Device {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Opens the device of `uri`: a [`crate::DeviceUri`], or a [`crate::MultipathUri`].
+    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], or a [`crate::MultipathUri`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -51,8 +51,12 @@ impl Device {
             let paths = multipath::open(uri, options)?;
             return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
         }
+        if uri.starts_with(link::KERNEL) {
+            let file = KernelLink::open(&uri.parse()?, options.pool_bytes)?;
+            return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
+        }
         let parsed = uri.parse()?;
-        let link = Link::embedded(&parsed, &options.embedded, Link::new_pool(options.pool_bytes)?, None)?;
+        let link = RingLink::embedded(&parsed, &options.embedded, link::new_pool(options.pool_bytes)?, None)?;
         let (controller, _) = keeper::open(link, None, uri, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }
@@ -63,9 +67,22 @@ impl Device {
     /// All of them are taken, or the system is out of descriptors.
     pub fn queue(&self) -> Result<Queue, QueueError> {
         match &self.paths {
-            None => Queue::over_one(self.first()),
+            None => Queue::over_one(self.first(), Reaper::Any),
             Some(paths) => Queue::over_paths(paths),
         }
+    }
+
+    /// A software queue that the calling thread keeps, and that no other thread drives. Where completions are cheaper to take by
+    /// the thread that has submitted, as on `kernel:`, this is the cheaper queue.
+    ///
+    /// # Errors
+    /// As of [`Device::queue`].
+    pub fn local_queue(&self) -> Result<LocalQueue, QueueError> {
+        match &self.paths {
+            None => Queue::over_one(self.first(), Reaper::Owner),
+            Some(paths) => Queue::over_paths(paths),
+        }
+        .map(LocalQueue::new)
     }
 
     /// The first controller: there is always one.

@@ -1,5 +1,7 @@
 //! What can go wrong, by what a caller can do about it.
 
+mod target;
+
 use std::io;
 use std::path::PathBuf;
 
@@ -7,6 +9,8 @@ use nvme::Status;
 use thiserror::Error;
 
 use crate::uri::UriError;
+
+pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
 #[derive(Debug, Error)]
@@ -25,6 +29,9 @@ pub enum OpenError {
         #[source]
         source: Option<io::Error>,
     },
+    /// The file or block device behind `kernel:` cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
     /// `profile=` names neither a built-in profile nor a file that describes one.
     #[error("profile `{name}`: {what}")]
     Profile {
@@ -67,6 +74,12 @@ pub enum QueueError {
         /// How many there are.
         queues: usize,
     },
+    /// The kernel refuses an io_uring.
+    #[error("cannot make a queue: {0}")]
+    Ring(String),
+    /// The device's queues belong to one thread each.
+    #[error("each queue of this device belongs to the thread that takes it: take it there, by `Device::local_queue`")]
+    OneThread,
     /// An eventfd or epoll instance could not be had.
     #[error("cannot set up the queue's {what}: {source}")]
     System {
@@ -165,6 +178,9 @@ pub enum IoError {
     /// The controller failed and did not come back. Buffers it may still write to are leaked, on purpose.
     #[error("the controller failed and could not be brought back")]
     DeviceLost,
+    /// The system said so: an errno (errno(3)).
+    #[error("the system answered: {}", std::io::Error::from_raw_os_error(*.0))]
+    System(i32),
     /// Several paths, and none that could be taken, or one that was lost at a bad moment.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
@@ -179,6 +195,7 @@ impl IoError {
         match self {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
             IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
+            IoError::System(errno) => *errno,
             IoError::TimedOut => 110,
             IoError::Refused(Refused::Unsupported { .. }) => 95,
             IoError::Refused(Refused::NoRoom { .. }) => 12,

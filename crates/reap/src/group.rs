@@ -8,33 +8,37 @@ use crate::error::WouldDeadlock;
 use crate::queue::Queue;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
+use crate::thread::soft_queue::SoftQueue;
 
 /// The queues of one thread, of one device or of several. It looks at them round-robin, none for longer than its weight,
 /// and sleeps until any of them has something.
-pub struct Group {
+///
+/// `Q` is [`Queue`], or [`crate::LocalQueue`] of the thread's own.
+pub struct Group<Q = Queue> {
     place: Place,
-    queues: Vec<Queue>,
+    queues: Vec<Q>,
 }
 
-impl Group {
+impl<Q: AsRef<Queue>> Group<Q> {
     /// Joins `queues`.
     ///
     /// # Errors
     /// The system has no epoll instance left.
-    pub fn new(queues: Vec<Queue>) -> io::Result<Group> {
+    pub fn new(queues: Vec<Q>) -> io::Result<Group<Q>> {
         let place = Place::new()?;
-        for (key, lane) in (0..).zip(queues.iter().flat_map(Queue::lanes)) {
+        for (key, lane) in (0..).zip(lanes(&queues)) {
             place.poller().add(lane, key)?;
         }
-        for lane in queues.iter().flat_map(Queue::lanes) {
-            let first = queues.iter().flat_map(Queue::lanes).find(|first| first.is_beside(lane));
+        lanes(&queues).for_each(SoftQueue::sleeps_elsewhere);
+        for lane in lanes(&queues) {
+            let first = lanes(&queues).find(|first| first.is_beside(lane));
             first.into_iter().for_each(|first| lane.share_notification(first));
         }
         Ok(Group { place, queues })
     }
 
     /// The queues, in the order in which they were joined.
-    pub fn queues(&self) -> &[Queue] {
+    pub fn queues(&self) -> &[Q] {
         &self.queues
     }
 
@@ -44,24 +48,33 @@ impl Group {
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`.
     pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
-        if self.queues.iter().any(Queue::is_submitting) {
+        if self.each().any(Queue::is_submitting) {
             return Err(WouldDeadlock);
         }
         let _inside = executor::enter()?;
-        let finished = || self.queues.iter().map(Queue::finished).sum();
+        let finished = || self.each().map(Queue::finished).sum();
         loop {
             // Queues over several paths may hold requests for which there is no path, and look after them in time.
-            let deadline = self.queues.iter().map(Queue::look_after_paths).fold(Nanos::MAX, Nanos::min);
+            let deadline = self.each().map(Queue::look_after_paths).fold(Nanos::MAX, Nanos::min);
             let held = deadline < Nanos::MAX;
             let for_others = until != Nanos::MAX || held;
-            let enough = || finished() >= min || held && self.queues.iter().all(|queue| queue.in_flight() == 0);
-            engine::together(self.queues.iter().flat_map(Queue::lanes), |lanes| {
+            let enough = || finished() >= min || held && self.each().all(|queue| queue.in_flight() == 0);
+            engine::together(lanes(&self.queues), |lanes| {
                 engine::report(self.place.drive(lanes, hw::now(), until.min(deadline), for_others, enough));
             });
             let over = finished() >= min || hw::now() >= until;
-            if over || !held || until == Nanos::MAX && self.queues.iter().all(|queue| queue.in_flight() == 0) {
+            if over || !held || until == Nanos::MAX && self.each().all(|queue| queue.in_flight() == 0) {
                 return Ok(finished());
             }
         }
     }
+
+    fn each(&self) -> impl Iterator<Item = &Queue> + Clone {
+        self.queues.iter().map(AsRef::as_ref)
+    }
+}
+
+/// The queues below, one for each path of each.
+fn lanes<Q: AsRef<Queue>>(queues: &[Q]) -> impl Iterator<Item = &SoftQueue> + Clone {
+    queues.iter().flat_map(|queue| queue.as_ref().lanes())
 }

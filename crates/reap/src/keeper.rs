@@ -2,6 +2,7 @@
 //! be done, in this order; here it is done.
 
 mod admin;
+mod files;
 pub(crate) mod housekeeping;
 mod moderating;
 mod moderation;
@@ -26,7 +27,7 @@ use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::link::{Link, Rings};
+use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control};
@@ -34,6 +35,7 @@ use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
 use moderation::{MODERATION, Moderation};
+use orphans::Orphans;
 use power::Power;
 
 /// Between two looks at CSTS of a controller that does nothing.
@@ -59,6 +61,18 @@ pub(crate) enum Turn {
     Ended,
 }
 
+/// What the housekeeping thread looks after: a controller, or a file.
+pub(crate) trait Charge: Send {
+    /// What tells of it, beside the thread's own wake-up.
+    fn vector(&self) -> Option<&EventFd>;
+
+    /// It cannot be looked after.
+    fn refuse(&mut self, error: OpenError);
+
+    /// Does what is due.
+    fn turn(&mut self, now: Nanos) -> Turn;
+}
+
 enum Life {
     BringingUp(Box<Bringup>, SyncSender<Result<(Opened, Inventory), OpenError>>, Option<Control>),
     Live(Box<Recovery>),
@@ -75,7 +89,7 @@ struct Refusal {
 
 /// Owns a controller's admin queue and carries out what its state machines ask.
 pub(crate) struct Keeper {
-    link: Arc<Link>,
+    link: Arc<RingLink>,
     /// Where it is one of several paths: who is to know of it.
     seat: Option<Seat>,
     options: OpenOptions,
@@ -98,7 +112,7 @@ pub(crate) struct Keeper {
     unserved: bool,
     ended_aborts: Vec<(QueueId, Cid)>,
     /// Software queues without a thread.
-    orphans: Vec<(Arc<HwQueue>, u8)>,
+    orphans: Orphans,
     taken: Vec<Completed>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
@@ -113,16 +127,48 @@ pub(crate) struct Keeper {
     returning: bool,
 }
 
+impl Charge for Keeper {
+    /// What the admin vector's messages signal.
+    fn vector(&self) -> Option<&EventFd> {
+        self.link.eventfd(Vector(0))
+    }
+
+    /// The controller cannot be looked after.
+    fn refuse(&mut self, error: OpenError) {
+        if let Life::BringingUp(_, tell, _) = &self.life {
+            _ = tell.send(Err(error));
+        }
+        self.life = Life::Ended;
+    }
+
+    /// Takes what the admin queue has and steps the state machine at work.
+    fn turn(&mut self, now: Nanos) -> Turn {
+        self.take_replies();
+        self.take_answers(now);
+        let until = match self.life {
+            Life::BringingUp(..) => self.bring_up(now),
+            Life::Live(_) => self.live(now),
+            Life::ShuttingDown(..) => self.shut_down(now),
+            Life::Ended => return Turn::Ended,
+        };
+        let until = if self.unserved { until.min(now + AGAIN) } else { until };
+        match self.life {
+            Life::Ended => Turn::Ended,
+            _ => Turn::Until(until.min(self.link.properties().next_answer())),
+        }
+    }
+}
+
 impl Keeper {
     pub(crate) fn new(
-        link: Arc<Link>,
+        link: Arc<RingLink>,
         seat: Option<Seat>,
         options: &OpenOptions,
         control: Control,
         tell: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<Keeper, OpenError> {
         let admin = Admin::new(&link, options.pool_bytes)?;
-        let wanted = wanted_queues(options);
+        let wanted = wanted_queues(&link, options);
         let notifying = (0..wanted).map(|n| Some(link.vector_of(n, wanted).0));
         let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
@@ -147,7 +193,7 @@ impl Keeper {
             to_do: Vec::new(),
             unserved: false,
             ended_aborts: Vec::new(),
-            orphans: Vec::new(),
+            orphans: Orphans::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
             sizes: Sizes::default(),
@@ -156,36 +202,6 @@ impl Keeper {
             has_been_up: false,
             returning: false,
         })
-    }
-
-    /// What the admin vector's messages signal.
-    pub(crate) fn vector(&self) -> Option<&EventFd> {
-        self.link.eventfd(Vector(0))
-    }
-
-    /// The controller cannot be looked after.
-    pub(crate) fn refuse(&mut self, error: OpenError) {
-        if let Life::BringingUp(_, tell, _) = &self.life {
-            _ = tell.send(Err(error));
-        }
-        self.life = Life::Ended;
-    }
-
-    /// Takes what the admin queue has and steps the state machine at work.
-    pub(crate) fn turn(&mut self, now: Nanos) -> Turn {
-        self.take_replies();
-        self.take_answers(now);
-        let until = match self.life {
-            Life::BringingUp(..) => self.bring_up(now),
-            Life::Live(_) => self.live(now),
-            Life::ShuttingDown(..) => self.shut_down(now),
-            Life::Ended => return Turn::Ended,
-        };
-        let until = if self.unserved { until.min(now + AGAIN) } else { until };
-        match self.life {
-            Life::Ended => Turn::Ended,
-            _ => Turn::Until(until.min(self.link.properties().next_answer())),
-        }
     }
 
     fn take_replies(&mut self) {
@@ -292,7 +308,9 @@ impl Keeper {
             tracing::warn!(%violation, "protocol violation");
             recovery.violated(violation);
         }
-        let mut until = self.sweep(now).min(self.look_after_path(now)).min(self.end_aborts(now));
+        self.asks.reporter.notes().drain(..).for_each(|what| self.note(what));
+        let swept = self.orphans.sweep(&self.asks, &self.queues, now, &mut self.unserved);
+        let mut until = swept.min(self.look_after_path(now)).min(self.end_aborts(now));
         let reminded = self.remind(now);
         if now < reminded {
             return until.min(reminded);
@@ -300,7 +318,7 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
-            for lane in self.queues.iter().flat_map(|queue| queue.lanes()) {
+            for lane in self.queues.iter().flat_map(|queue| queue.ring_lanes()) {
                 self.watch.look(lane.pair(), now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };
@@ -376,8 +394,11 @@ impl Keeper {
     }
 }
 
-/// Hardware queues that the device is to have.
-fn wanted_queues(options: &OpenOptions) -> usize {
+/// Hardware queues that the device is to have: one for each software queue where each belongs to one thread.
+fn wanted_queues(link: &RingLink, options: &OpenOptions) -> usize {
+    if link.facts().reaper == Reaper::Owner {
+        return options.software_queues.max(1);
+    }
     options.hardware_queues.clamp(1, options.software_queues.max(1))
 }
 

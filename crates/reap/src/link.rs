@@ -3,177 +3,95 @@
 //! | question | file |
 //! | --- | --- |
 //! | what is asked of a link? | `part.rs` |
-//! | where are commands posted and completions found? | `lane.rs` |
 //! | what can the link do, and what not? | `facts.rs` |
-//! | where are the lists of long transfers? | `prp_table.rs` |
+//! | which thread has a lane to itself? | `owner.rs` |
+//! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
+//! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
+//! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
-//!
-//! There is one link so far, the embedded one: `device`'s controller in this process, over memory that both sides share,
-//! with eventfds for vectors, as VFIO gives them. The driver above cannot tell it from a PCIe device.
 
 pub(crate) mod embedded;
 mod facts;
+pub(crate) mod kernel;
 mod lane;
+mod number;
+mod owner;
 mod part;
-mod prp_table;
+mod ring;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
 
-use hw::{AllocError, DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
-use nvme::{Doorbells, Vector};
+use hw::{DmaPool, Memory, Region, RegisterError};
 
 use crate::error::OpenError;
-use crate::uri::DeviceUri;
-use embedded::{Bells, End, Host, HostProperties, Member};
-use prp_table::PrpTable;
+use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
-use facts::{Facts, Mask};
-pub(crate) use lane::{Held, Lane, Pair, Posting, Rings};
+pub(crate) use facts::Reaper;
+pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
+pub(crate) use lane::{Lane, Posting, on_lane};
+pub(crate) use number::next_number;
+pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
+pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings};
 
-/// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
-pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
-
-/// A controller within reach: its memory, its registers and doorbells, its vectors.
-pub(crate) struct Link {
-    pool: DmaPool,
-    vectors: Arc<Vectors>,
-    facts: Facts,
-    bells: Bells,
-    properties: HostProperties,
-    end: End,
-    number: u32,
+/// What a device is reached by.
+#[derive(Clone)]
+pub(crate) enum Link {
+    /// A controller, through rings in shared memory.
+    Ring(Arc<RingLink>),
+    /// A file or a block device, through the kernel.
+    Kernel(Arc<KernelLink>),
 }
 
 impl Link {
-    /// Builds the controller that `uri` describes and sets it going. It reaches `pool`. Where it is one of several paths, it is a
-    /// `member` of a subsystem.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub(crate) fn embedded(
-        uri: &DeviceUri,
-        options: &EmbeddedOptions,
-        pool: DmaPool,
-        member: Option<Member<'_>>,
-    ) -> Result<Link, OpenError> {
-        let facts = Facts { mask: if uri.masks { Mask::Bit } else { Mask::Unread } };
-        let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
-        let vectors = Arc::new(vectors);
-        let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;
-        let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
-        Ok(Link { pool, vectors, facts, bells, properties, end, number: Link::next_number() })
-    }
-
-    /// Memory for buffers and rings.
-    ///
-    /// # Errors
-    /// The system has no such range of addresses.
-    pub(crate) fn new_pool(bytes: u64) -> Result<DmaPool, OpenError> {
-        DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
-    }
-
-    /// A number that nothing else that has namespaces has.
-    pub(crate) fn next_number() -> u32 {
-        static NUMBERS: AtomicU32 = AtomicU32::new(0);
-        NUMBERS.fetch_add(1, Relaxed)
-    }
-
-    /// The PRP lists of every buffer of the pool.
-    ///
-    /// # Errors
-    /// The pool has no room for them.
-    pub(crate) fn prp_table(&self) -> Result<Arc<PrpTable>, AllocError> {
-        PrpTable::new(&self.pool).map(Arc::new)
-    }
-
-    /// Memory of the caller's that the controller can reach from now on.
-    ///
-    /// # Errors
-    /// See [`RegisterError`].
-    pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-        prp_table::register(&self.pool, memory)
-    }
-
-    /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
-    pub(crate) fn cut_off(&self) -> bool {
-        self.end.cut_off()
-    }
-
-    /// The controller has stopped, and forgotten what it was to do.
-    pub(crate) fn let_in(&self) {
-        self.end.let_in();
-    }
-
     /// A number that no other link of the process has.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
-        self.number
+        match self {
+            Link::Ring(link) => link.number(),
+            Link::Kernel(link) => link.number(),
+        }
     }
 
-    /// The buffer pool that the controller reaches.
+    /// Memory that it reaches.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
-        &self.pool
+        match self {
+            Link::Ring(link) => link.pool(),
+            Link::Kernel(link) => link.pool(),
+        }
+    }
+
+    /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
+    pub(crate) fn belongs_to_one_thread(&self) -> bool {
+        matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
     }
 
     /// The controller's end, where it is in this process.
     pub(crate) fn end(&self) -> Option<&End> {
-        Some(&self.end)
-    }
-
-    /// Whether a hardware queue is to have a second lane, which does not notify: where notifications cannot be masked.
-    pub(crate) fn has_two_lanes(&self) -> bool {
-        self.facts.mask == Mask::Unread
-    }
-
-    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
-    /// Vector 0 is the admin queue's, and shared only if there is no other.
-    pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
-        let masks = self.facts.mask == Mask::Bit;
-        match usize::from(self.vectors.len()).saturating_sub(1) {
-            0 => (Vector(0), false),
-            io => (Vector((1 + n % io) as u16), masks && n < io && n + io >= queues),
+        match self {
+            Link::Ring(link) => link.end(),
+            Link::Kernel(_) => None,
         }
     }
 
-    /// What a vector's messages signal; `None`: there is no such vector.
-    pub(crate) fn eventfd(&self, vector: Vector) -> Option<&EventFd> {
-        self.vectors.eventfd(vector)
-    }
-
-    /// Allows the messages of a vector.
-    pub(crate) fn arm(&self, vector: Vector) {
-        self.vectors.arm(vector);
-    }
-
-    /// Doorbells, for the host.
-    #[inline]
-    pub(crate) fn doorbells(&self) -> &impl Doorbells {
-        &self.bells
-    }
-
-    /// Properties, for the thread that looks after the controller.
-    pub(crate) fn properties(&self) -> &HostProperties {
-        &self.properties
-    }
-
-    /// Messages of one vector so far.
-    pub(crate) fn messages(&self, vector: Vector) -> u64 {
-        self.vectors.messages(vector)
-    }
-
-    /// Notifications that came of messages, and were signalled by this vector's eventfd.
-    pub(crate) fn notifications(&self, vector: Vector) -> u64 {
-        self.vectors.notifications(vector)
+    /// Memory of the caller's that it reaches from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
+        match self {
+            Link::Ring(link) => link.register(memory),
+            Link::Kernel(link) => link.pool().register(memory),
+        }
     }
 }
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.end.detach();
-    }
+/// Memory for buffers and rings.
+///
+/// # Errors
+/// The system has no such range of addresses.
+pub(crate) fn new_pool(bytes: u64) -> Result<DmaPool, OpenError> {
+    DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
 }

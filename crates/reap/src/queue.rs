@@ -1,5 +1,7 @@
 //! A software queue, as callers hold it: one on a controller, or one on each path and the head above them.
 
+mod local;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::link::Reaper;
 use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
@@ -17,6 +20,7 @@ use crate::shared::future::{FlushFuture, IoFuture, Pending};
 use crate::thread::executor::{self, Signal};
 use crate::thread::soft_queue::{SoftQueue, Turned};
 use crate::wakeups::Wakeups;
+pub use local::LocalQueue;
 
 /// A software queue. It can be sent to another thread, and used by one at a time.
 ///
@@ -32,8 +36,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn over_one(controller: &Controller) -> Result<Queue, QueueError> {
-        Ok(Queue { lanes: vec![SoftQueue::take(controller)?], fan: None })
+    pub(crate) fn over_one(controller: &Controller, user: Reaper) -> Result<Queue, QueueError> {
+        Ok(Queue { lanes: vec![SoftQueue::take(controller, user)?], fan: None })
     }
 
     pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
@@ -86,6 +90,20 @@ impl Queue {
         let mut requests = requests.into_iter();
         match &self.fan {
             None => self.lane().submit(now, &mut requests),
+            Some(fan) => fan.submit(&self.lanes, now, &mut requests),
+        }
+    }
+
+    /// Submits requests, all of them or as [`Queue::submit`] says, for a caller that is about to wait: where submitting and sleeping can
+    /// be one system call, as on `kernel:`, the next [`Queue::wait`] makes it. [`Queue::commit`] announces them without waiting.
+    ///
+    /// # Errors
+    /// As of [`Queue::submit`].
+    #[inline]
+    pub fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let mut requests = requests.into_iter();
+        match &self.fan {
+            None => self.lane().post(now, &mut requests),
             Some(fan) => fan.submit(&self.lanes, now, &mut requests),
         }
     }
@@ -313,6 +331,12 @@ impl Queue {
     /// when nothing is open.
     pub(crate) fn look_after_paths(&self) -> Nanos {
         self.fan.as_ref().map_or(Nanos::MAX, |fan| fan.look_after(&self.lanes))
+    }
+}
+
+impl AsRef<Queue> for Queue {
+    fn as_ref(&self) -> &Queue {
+        self
     }
 }
 

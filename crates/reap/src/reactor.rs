@@ -4,12 +4,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use units::Nanos;
 
+use crate::device::Device;
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{Completion, Request};
@@ -47,18 +48,32 @@ impl Reactor {
     /// # Errors
     /// The system has no thread left.
     pub fn start(queue: Queue, cpu: Option<usize>) -> Result<Reactor, QueueError> {
-        let signal = queue.signal().clone();
-        let shared = Arc::new(Shared { arrivals: Mutex::default(), signal, closed: AtomicBool::new(false) });
+        let shared = Arc::new(Shared::new(&queue));
         let worker = shared.clone();
-        let spawned = std::thread::Builder::new().name("reap-reactor".into()).spawn(move || {
-            if let Some(cpu) = cpu
-                && let Err(error) = hw::pin(cpu)
-            {
-                tracing::warn!(cpu, %error, "the reactor is not pinned");
+        let thread = spawn(cpu, move || worker.run(&queue))?;
+        Ok(Reactor(Arc::new(Handle { shared, thread: Some(thread) })))
+    }
+
+    /// Starts a thread, pinned to `cpu` if given, that drives a queue of its own ([`Device::local_queue`]).
+    ///
+    /// # Errors
+    /// The system has no thread left, or as of [`Device::local_queue`].
+    pub fn start_local(device: &Device, cpu: Option<usize>) -> Result<Reactor, QueueError> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let device = device.clone();
+        let thread = spawn(cpu, move || match device.local_queue() {
+            Ok(queue) => {
+                // The queue keeps the device open for as long as it has to be.
+                drop(device);
+                let shared = Arc::new(Shared::new(&queue));
+                if tell.send(Ok(shared.clone())).is_ok() {
+                    shared.run(&queue);
+                }
             }
-            worker.run(&queue);
-        });
-        let thread = spawned.map_err(|source: io::Error| QueueError::System { what: "reactor thread", source })?;
+            Err(error) => _ = tell.send(Err(error)),
+        })?;
+        let ended = || QueueError::System { what: "reactor thread", source: io::Error::other("it ended before it had a queue") };
+        let shared = told.recv().map_err(|_| ended())??;
         Ok(Reactor(Arc::new(Handle { shared, thread: Some(thread) })))
     }
 
@@ -72,11 +87,28 @@ impl Reactor {
     }
 }
 
+fn spawn(cpu: Option<usize>, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, QueueError> {
+    let pinned = move || {
+        if let Some(cpu) = cpu
+            && let Err(error) = hw::pin(cpu)
+        {
+            tracing::warn!(cpu, %error, "the reactor is not pinned");
+        }
+        run();
+    };
+    let spawned = std::thread::Builder::new().name("reap-reactor".into()).spawn(pinned);
+    spawned.map_err(|source| QueueError::System { what: "reactor thread", source })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
+    fn new(queue: &Queue) -> Shared {
+        Shared { arrivals: Mutex::default(), signal: queue.signal().clone(), closed: AtomicBool::new(false) }
+    }
+
     fn run(&self, queue: &Queue) {
         let mut taken = Vec::new();
         loop {

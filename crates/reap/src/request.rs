@@ -1,5 +1,6 @@
 //! Requests: what a caller asks for and gets back, and what its parts are called on their way.
 
+use driver::Completed;
 use hw::{DmaBuf, DmaPool};
 use nvme::Status;
 use units::{Nanos, Op};
@@ -203,9 +204,15 @@ pub(crate) struct Outcome {
     pub how: How,
 }
 
+/// In place of a status: the system has answered with an errno, which is the result. A Status Code Type that the specification
+/// reserves (Base 4.2.3), so that no controller means anything by it.
+pub(crate) const ERRNO: Status = Status::new(5, 0).with_dnr();
+
 /// How a part of a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
+    /// The system answered with an errno.
+    Errno(i32),
     /// The controller answered.
     Answered(Status),
     /// A reset took the answer; the controller is known to have stopped, so the part can be posted again.
@@ -214,6 +221,17 @@ pub(crate) enum How {
     Dead,
     /// The controller is lost: it may still write to the buffer.
     Lost,
+}
+
+impl How {
+    /// What a completion says.
+    #[inline]
+    pub(crate) fn of(completed: &Completed) -> How {
+        match completed.status {
+            ERRNO => How::Errno(completed.result as i32),
+            status => How::Answered(status),
+        }
+    }
 }
 
 /// Names a part of a request: software queue (bits 63:56), place in its book (55:32), first block of the part within

@@ -7,7 +7,7 @@
 //! | what do futures wait on? | `tickets.rs`, `future.rs` |
 //! | what do the threads of one hardware queue share? | `hw_queue.rs`, `line.rs`, `drain.rs` |
 //! | how is the thread reached that looks after the controller? | `control.rs`, `reports.rs` |
-//! | what is an open controller? | `controller.rs` |
+//! | what is an open controller? which queues has it? | `controller.rs`, `roster.rs` |
 //! | who is told of a path that comes or goes? | `board.rs` |
 
 pub(crate) mod board;
@@ -20,5 +20,6 @@ pub(crate) mod held;
 pub(crate) mod hw_queue;
 mod line;
 pub(crate) mod reports;
+pub(crate) mod roster;
 pub(crate) mod soft;
 pub(crate) mod tickets;

@@ -2,11 +2,15 @@
 //!
 //! A URI names one subsystem of the embedded link: what stores the data, and how the controller behaves.
 
+pub(crate) mod values;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
+
+use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, show_size, whole_blocks, within};
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,9 @@ pub struct DeviceUri {
     pub vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
     pub masks: bool,
+    /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
+    /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
+    pub owner: bool,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -67,7 +74,8 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 11] = ["profile", "lba", "namespaces", "queues", "vectors", "masks", "entries", "alloc", "properties", "seed", "size"];
+const KEYS: [&str; 12] =
+    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "reaper", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -90,17 +98,8 @@ impl FromStr for DeviceUri {
                 return Err(fail(0, what));
             }
         });
-        let mut at = body_at + body.len() + 1;
-        let mut seen = Vec::new();
-        for pair in query.into_iter().flat_map(|q| q.split('&')) {
-            let (key, value) = pair.split_once('=').ok_or_else(|| fail(at, format!("`{pair}` needs a value, as in `profile=optane`")))?;
-            parsed.set(key, value).map_err(|e| fail(at, e))?;
-            if seen.contains(&key) {
-                return Err(fail(at, format!("`{key}` is given twice")));
-            }
-            seen.push(key);
-            at += pair.len() + 1;
-        }
+        let query_at = body_at + body.len() + 1;
+        each_parameter(query, query_at, "profile=optane", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
         parsed.check().map_err(|e| fail(body_at, e))?;
         Ok(parsed)
     }
@@ -116,6 +115,7 @@ impl DeviceUri {
             queues: 64,
             vectors: 65,
             masks: true,
+            owner: false,
             entries: 1024,
             alloc_limit: None,
             late_properties: false,
@@ -130,20 +130,17 @@ impl DeviceUri {
             "namespaces" => self.namespaces = within(key, value, 1, 16)? as u32,
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
-            "masks" => self.masks = one_of(key, value, ["yes", "no"])? == "yes",
+            "masks" => self.masks = one_of(key, value, &["yes", "no"])? == "yes",
+            "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
-            "properties" => self.late_properties = one_of(key, value, ["now", "late"])? == "late",
+            "properties" => self.late_properties = one_of(key, value, &["now", "late"])? == "late",
             "seed" => self.seed = within(key, value, 0, u64::MAX)?,
             "size" => match &mut self.backing {
                 Backing::File { bytes, .. } => *bytes = Some(parse_size(value)?),
                 Backing::Mem { .. } => return Err("the size of `mem:` stands before the `?`".into()),
             },
-            _ => {
-                let hint =
-                    units::nearest(key, KEYS).map_or_else(|| format!("known are {}", KEYS.join(", ")), |k| format!("did you mean `{k}`?"));
-                return Err(format!("there is no parameter `{key}`; {hint}"));
-            }
+            _ => return Err(no_parameter(key, &KEYS)),
         }
         Ok(())
     }
@@ -173,11 +170,7 @@ impl DeviceUri {
             Backing::Mem { bytes } => Some(bytes),
             Backing::File { bytes, .. } => bytes,
         };
-        match bytes {
-            Some(b) if b < u64::from(self.lba_bytes) => Err(format!("{b} bytes are less than one block of {} bytes", self.lba_bytes)),
-            Some(b) if b % u64::from(self.lba_bytes) != 0 => Err(format!("{b} bytes are not whole blocks of {} bytes", self.lba_bytes)),
-            _ => Ok(()),
-        }
+        bytes.map_or(Ok(()), |bytes| whole_blocks(bytes, self.lba_bytes))
     }
 }
 
@@ -189,52 +182,6 @@ impl fmt::Display for DeviceUri {
         }
         write!(f, "?profile={}", self.profile)
     }
-}
-
-/// Bytes with an optional binary suffix: `4096`, `64K`, `1G`, `2TiB`.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let no_size = || format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes");
-    if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(no_size());
-    }
-    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        other => return Err(format!("`{other}` is no unit of size; use K, M, G or T (powers of 1024)")),
-    };
-    let n: u64 = digits.parse().map_err(|_| no_size())?;
-    n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
-}
-
-/// The shortest exact form that [`parse_size`] reads.
-fn show_size(bytes: u64) -> String {
-    let unit = (bytes.trailing_zeros() / 10).min(4) as usize;
-    format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
-}
-
-fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
-    value
-        .parse()
-        .ok()
-        .filter(|n| (low..=high).contains(n))
-        .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
-}
-
-fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
-    value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
-}
-
-fn one_of<'a>(key: &str, value: &'a str, [a, b]: [&str; 2]) -> Result<&'a str, String> {
-    if [a, b].contains(&value) { Ok(value) } else { Err(format!("`{key}={value}`: expected `{a}` or `{b}`")) }
-}
-
-/// Undoes percent-encoding, so that a path may contain `?` and `&`.
-fn decode(text: &str) -> Result<String, String> {
-    percent_encoding::percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::buddy::block_size;
-use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE};
+use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::registered::{AnyRegion, Beside};
 use super::sizes::{MIN_BLOCK, PAGE};
@@ -209,6 +209,37 @@ impl Lent {
         self.0.0.region.as_ref()?.beside
     }
 
+    /// Where its memory is in this process: for a kernel that copies by itself.
+    #[inline]
+    pub(crate) fn memory(&self) -> NonNull<u8> {
+        self.0.0.data
+    }
+
+    /// The chunk of memory that all of it lies in, if it is one.
+    #[inline]
+    pub fn piece(&self) -> Option<Piece> {
+        self.extent().piece(self.addr(), self.len() as u64)
+    }
+
+    /// Where that chunk is, and its bytes.
+    pub(crate) fn chunk(&self) -> Option<(Piece, NonNull<u8>, usize)> {
+        let piece = self.piece()?;
+        let (at, bytes) = self.extent().chunk(piece.index);
+        Some((piece, at, bytes))
+    }
+
+    /// What is told once the memory behind it has gone.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(match &self.0.0.region {
+            Some(region) => OneOf::Region(Arc::downgrade(region)),
+            None => OneOf::Pool(Arc::downgrade(&self.0.0.pool)),
+        })
+    }
+
+    fn extent(&self) -> &Extent {
+        self.0.0.region.as_ref().map_or(&self.0.0.pool.own, |region| &region.extent)
+    }
+
     /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies
     /// that it begins later are refused.
     #[inline]
@@ -218,6 +249,26 @@ impl Lent {
         std::mem::forget(self);
         buf.0.mark(false);
         buf
+    }
+}
+
+/// Whose memory a buffer is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner(OneOf);
+
+#[derive(Clone, Debug)]
+enum OneOf {
+    Pool(Weak<Pool>),
+    Region(Weak<AnyRegion>),
+}
+
+impl Owner {
+    /// Nobody has any of the memory any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        match &self.0 {
+            OneOf::Pool(pool) => pool.strong_count() == 0,
+            OneOf::Region(region) => region.strong_count() == 0,
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use zerocopy::FromZeros;
 
 use super::pins::{PinError, Pins};
-use super::sizes::{MIN_BLOCK, PAGE};
+use super::sizes::{CHUNK, MIN_BLOCK, PAGE};
 
 /// A bus address range that is not, as a whole, lent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,15 @@ pub(super) const PRIVATE: u8 = 0;
 pub(super) const LENT: u8 = 1;
 pub(super) const LENT_PAGE: u8 = 2;
 
+/// A chunk of memory: 4 MiB, or less at the end of a region. No two in the life of a process are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Piece {
+    /// The pool's own memory, or the region's: a number that no other ever has.
+    pub memory: u64,
+    /// Which of its chunks, counted from its first byte.
+    pub index: u32,
+}
+
 /// The memory itself belongs to whoever has the extent.
 #[derive(Debug)]
 pub(super) struct Extent {
@@ -33,6 +42,7 @@ pub(super) struct Extent {
     /// One mark per 512 bytes: `PRIVATE`, `LENT`, `LENT_PAGE`.
     marks: Box<[AtomicU8]>,
     pins: Option<Pins>,
+    id: u64,
 }
 
 // SAFETY: pointers into the memory may be used from any thread: blocks are disjoint (each is given out once), a block is
@@ -46,9 +56,11 @@ impl Extent {
     /// `memory` is `bytes` initialised bytes, which stay where they are until the extent is dropped, and which nobody reaches
     /// but through it.
     pub unsafe fn new(memory: NonNull<u8>, bytes: u64, base: u64, pins: Option<Pins>) -> io::Result<Extent> {
+        static EXTENTS: AtomicU64 = AtomicU64::new(0);
+        let id = EXTENTS.fetch_add(1, Ordering::Relaxed);
         let marks = <[AtomicU8]>::new_box_zeroed_with_elems(bytes.div_ceil(MIN_BLOCK) as usize)
             .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Extent { memory, bytes, base, marks, pins })
+        Ok(Extent { memory, bytes, base, marks, pins, id })
     }
 
     /// Bytes.
@@ -66,6 +78,20 @@ impl Extent {
         assert!(offset <= self.bytes, "{offset} is not in an extent of {} bytes", self.bytes);
         // SAFETY: `offset` is at most the size of the memory.
         unsafe { self.memory.add(offset as usize) }
+    }
+
+    /// The chunk that holds all of the `len` bytes at bus address `addr`, if one does.
+    #[inline]
+    pub fn piece(&self, addr: u64, len: u64) -> Option<Piece> {
+        let offset = addr.checked_sub(self.base).filter(|offset| len > 0 && offset + len <= self.bytes)?;
+        let index = offset / CHUNK;
+        ((offset + len - 1) / CHUNK == index).then_some(Piece { memory: self.id, index: index as u32 })
+    }
+
+    /// Where chunk `index` is, and its bytes.
+    pub fn chunk(&self, index: u32) -> (NonNull<u8>, usize) {
+        let offset = u64::from(index) * CHUNK;
+        (self.at(offset), CHUNK.min(self.bytes - offset) as usize)
     }
 
     /// The marks of `len` bytes from `offset` on.

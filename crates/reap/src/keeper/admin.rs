@@ -6,7 +6,7 @@ use nvme::QueueId;
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::link::{Link, Pair, Rings};
+use crate::link::{Pair, RingLink, Rings};
 
 /// Bytes that an Identify or Get Log Page command returns.
 const PAGE: usize = 4096;
@@ -32,7 +32,7 @@ impl Admin {
     /// Commands in flight on the admin queue: Aborts, event requests, keep-alive, and the sequence at work.
     pub(crate) const SIZES: QueueSizes = QueueSizes { sq_entries: 64, cq_entries: 64, tags: 63 };
 
-    pub(crate) fn new(link: &Link, pool_bytes: u64) -> Result<Admin, OpenError> {
+    pub(crate) fn new(link: &RingLink, pool_bytes: u64) -> Result<Admin, OpenError> {
         let small = |_| OpenError::PoolTooSmall { bytes: pool_bytes, queues: 0 };
         let rings = Rings::new(link, Admin::SIZES).map_err(small)?;
         let page = link.pool().alloc(PAGE).map_err(small)?;
@@ -41,7 +41,7 @@ impl Admin {
     }
 
     /// Posts a command and rings the doorbell. False: there is no tag, or the page is in use; ask again later.
-    pub(crate) fn post(&mut self, link: &Link, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
+    pub(crate) fn post(&mut self, link: &RingLink, command: AdminCommand, purpose: Purpose, now: Nanos) -> bool {
         let mut sqe = command.sqe;
         if command.page {
             match std::mem::replace(&mut self.page, Page::Gone) {
@@ -67,7 +67,7 @@ impl Admin {
     }
 
     /// What has completed. Valid until the next call.
-    pub(crate) fn reap(&mut self, link: &Link) -> Option<driver::ProtocolViolation> {
+    pub(crate) fn reap(&mut self, link: &RingLink) -> Option<driver::ProtocolViolation> {
         self.taken.clear();
         self.pair.reap(link.doorbells(), 64, &mut self.taken).violation
     }

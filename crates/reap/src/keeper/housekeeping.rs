@@ -11,9 +11,9 @@ use driver::Inventory;
 use hw::Poller;
 use units::Nanos;
 
-use super::{Keeper, Turn};
+use super::{Charge, Keeper, Turn};
 use crate::error::OpenError;
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
 use crate::shared::control::Control;
@@ -22,7 +22,7 @@ use crate::shared::reports::Kick;
 
 /// The housekeeping thread, as those find it who open a device. It runs as long as others have a [`Kick`] of its.
 struct Housekeeper {
-    arrivals: Mutex<Vec<Keeper>>,
+    arrivals: Mutex<Vec<Box<dyn Charge>>>,
     kick: Arc<Kick>,
 }
 
@@ -46,7 +46,7 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
     let poller = Poller::new().map_err(system)?;
     poller.add(&*kick, KEY_WAKE).map_err(system)?;
     let housekeeper = Arc::new(Housekeeper { arrivals: Mutex::default(), kick });
-    let worker = Worker { me: housekeeper.clone(), keepers: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
+    let worker = Worker { me: housekeeper.clone(), charges: Vec::new(), poller, events: Vec::new(), next_key: KEY_WAKE + 1 };
     thread::Builder::new().name("reap-housekeep".into()).spawn(move || worker.run()).map_err(system)?;
     *current = Some(housekeeper.clone());
     Ok(housekeeper)
@@ -56,13 +56,12 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(super) fn bring_up(link: Arc<Link>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
+pub(super) fn bring_up(link: Arc<RingLink>, seat: Option<Seat>, options: &OpenOptions) -> Result<(Opened, Inventory), OpenError> {
     let housekeeper = shared()?;
     let (tell, told) = mpsc::sync_channel(1);
     let control = Control::new(housekeeper.kick.clone());
     let keeper = Keeper::new(link, seat, options, control, tell)?;
-    lock(&housekeeper.arrivals).push(keeper);
-    housekeeper.kick.kick();
+    housekeeper.adopts(Box::new(keeper));
     // From here on the keeper alone keeps the thread.
     drop(housekeeper);
     told.recv().unwrap_or_else(|_| {
@@ -71,9 +70,27 @@ pub(super) fn bring_up(link: Arc<Link>, seat: Option<Seat>, options: &OpenOption
     })
 }
 
+/// Has a file looked after from now on: `keeper` makes what does, and what others ask it through is handed back.
+///
+/// # Errors
+/// The system has no thread left.
+pub(super) fn look_after(keeper: impl FnOnce(&Control) -> Box<dyn Charge>) -> Result<Control, OpenError> {
+    let housekeeper = shared()?;
+    let control = Control::new(housekeeper.kick.clone());
+    housekeeper.adopts(keeper(&control));
+    Ok(control)
+}
+
+impl Housekeeper {
+    fn adopts(&self, charge: Box<dyn Charge>) {
+        lock(&self.arrivals).push(charge);
+        self.kick.kick();
+    }
+}
+
 struct Worker {
     me: Arc<Housekeeper>,
-    keepers: Vec<(u64, Keeper)>,
+    charges: Vec<(u64, Box<dyn Charge>)>,
     poller: Poller,
     events: Vec<u64>,
     next_key: u64,
@@ -100,7 +117,7 @@ impl Worker {
             self.me.kick.clear();
             self.adopt();
             let until = self.turn();
-            if self.keepers.is_empty() && self.is_forgotten() {
+            if self.charges.is_empty() && self.is_forgotten() {
                 return;
             }
             if !self.me.kick.arm() {
@@ -114,16 +131,16 @@ impl Worker {
     }
 
     fn adopt(&mut self) {
-        for mut keeper in lock(&self.me.arrivals).drain(..) {
+        for mut charge in lock(&self.me.arrivals).drain(..) {
             let key = self.next_key;
             self.next_key += 1;
-            if let Some(eventfd) = keeper.vector()
+            if let Some(eventfd) = charge.vector()
                 && let Err(source) = self.poller.add(eventfd, key)
             {
-                keeper.refuse(OpenError::System { what: "admin vector", source });
+                charge.refuse(OpenError::System { what: "admin vector", source });
                 continue;
             }
-            self.keepers.push((key, keeper));
+            self.charges.push((key, charge));
         }
     }
 
@@ -131,7 +148,7 @@ impl Worker {
     fn turn(&mut self) -> Nanos {
         let mut until = Nanos::MAX;
         // Each by a clock of its own: what one turn took must not make the next controller look late.
-        self.keepers.retain_mut(|(_, keeper)| match keeper.turn(hw::now()) {
+        self.charges.retain_mut(|(_, charge)| match charge.turn(hw::now()) {
             Turn::Until(instant) => {
                 until = until.min(instant);
                 true

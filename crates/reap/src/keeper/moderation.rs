@@ -13,7 +13,7 @@ use nvme::features::{InterruptCoalescing, VectorConfig, fid};
 use nvme::{Status, Vector};
 use units::Nanos;
 
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::shared::hw_queue::HwQueue;
 
 /// Ticks without a completion after which nobody ticks, until somebody has been woken by a moderated queue.
@@ -54,7 +54,7 @@ impl Moderation {
     }
 
     /// The next command, if there is something to change. [`Moderation::answered`] or [`Moderation::not_posted`] follows.
-    pub(crate) fn next(&mut self, now: Nanos, link: &Link, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
+    pub(crate) fn next(&mut self, now: Nanos, link: &RingLink, queues: &[Arc<HwQueue>]) -> Option<AdminCommand> {
         if self.out.is_some() {
             return None;
         }
@@ -102,7 +102,7 @@ impl Moderation {
         })
     }
 
-    fn setting(&mut self, now: Nanos, link: &Link, queues: &[Arc<HwQueue>]) -> Option<Out> {
+    fn setting(&mut self, now: Nanos, link: &RingLink, queues: &[Arc<HwQueue>]) -> Option<Out> {
         let Some((_, moderator)) = &mut self.moderator else {
             let held = self.in_force.is_some_and(|setting| setting != Coalesce::OFF);
             return held.then_some(Out::Coalesce(Coalesce::OFF));

@@ -6,22 +6,25 @@ use blkmq::QueueMap;
 use driver::Inventory;
 use units::Nanos;
 
+use super::files::FileKeeper;
 use super::housekeeping;
 use crate::error::OpenError;
-use crate::link::Link;
+use crate::link::{KernelLink, Link, RingLink};
 use crate::options::OpenOptions;
 use crate::shared::board::Seat;
-use crate::shared::controller::{Controller, Description, Opened};
+use crate::shared::controller::{Controller, Description, Opened, Sizes};
+use crate::shared::roster::{Maker, Roster};
 use crate::thread::cycle;
+
+/// Most requests in flight on a ring: its completions have to fit in twice as many entries.
+const MOST_DEPTH: u32 = 8192;
 
 /// Brings up the controller of `link`, which was opened as `uri`.
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(crate) fn open(link: Link, seat: Option<Seat>, uri: &str, options: &OpenOptions) -> Result<(Controller, Inventory), OpenError> {
-    if options.timeout == Nanos::ZERO {
-        return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
-    }
+pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &OpenOptions) -> Result<(Controller, Inventory), OpenError> {
+    has_time(options)?;
     cycle::prepare(options.mode);
     let (opened, inventory) = housekeeping::bring_up(Arc::new(link), seat, options)?;
     let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
@@ -31,5 +34,50 @@ pub(crate) fn open(link: Link, seat: Option<Seat>, uri: &str, options: &OpenOpti
     };
     let description = Description { uri: uri.to_owned(), ..opened.description };
     let free = (0..options.software_queues).rev().map(place).collect();
-    Ok((Controller::new(Opened { description, ..opened }, free, options.mode, options.latency_slack), inventory))
+    let roster = Arc::new(Roster::fixed(opened.queues.clone(), free));
+    Ok((Controller::new(Opened { description, ..opened }, roster, options.mode, options.latency_slack), inventory))
+}
+
+/// Opens the file or block device of `link`, which was opened as `uri`. Its queues are made as they are taken.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> Result<Controller, OpenError> {
+    has_time(options)?;
+    cycle::prepare(options.mode);
+    let link = Arc::new(link);
+    let (namespace, queues) = (link.namespace()?, options.software_queues);
+    if queues == 0 || queues > usize::from(u16::MAX) {
+        return Err(OpenError::Options(format!("{queues} software queues: there can be 1 to {}", u16::MAX)));
+    }
+    let mut made = None;
+    let control = housekeeping::look_after(|control| {
+        let maker = Maker { link: link.clone(), depth: options.depth.clamp(1, MOST_DEPTH), reporter: control.reporter() };
+        let roster = made.insert(Arc::new(Roster::growing(maker, queues))).clone();
+        Box::new(FileKeeper::new(roster, control.asks(), options.timeout))
+    })?;
+    let identity = &link.target().facts().identity;
+    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let description = Description {
+        uri: uri.to_owned(),
+        model: said(&identity.model),
+        serial: said(&identity.serial),
+        firmware: said(&identity.firmware),
+        version: "io_uring".to_owned(),
+        hardware_queues: queues,
+        depth: options.depth.clamp(1, MOST_DEPTH),
+        refused: Vec::new(),
+    };
+    link.target().notes().iter().for_each(|note| control.asks().health().note(note.clone()));
+    let namespaces = vec![namespace];
+    let Some(roster) = made else { return Err(OpenError::Options("the file has no keeper".into())) };
+    let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes: Sizes::default(), control, description };
+    Ok(Controller::new(opened, roster, options.mode, options.latency_slack))
+}
+
+fn has_time(options: &OpenOptions) -> Result<(), OpenError> {
+    if options.timeout == Nanos::ZERO {
+        return Err(OpenError::Options("with a time-out of 0 every command would be late at once; give `timeout` some seconds".into()));
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::{Keeper, Life, Refusal, wanted_queues};
 use crate::error::OpenError;
-use crate::link::{Lane, MAX_TRANSFER, Rings};
+use crate::link::{Lane, Link, MAX_TRANSFER, Reaper, RingLane, Rings};
 use crate::namespace::Namespace;
 use crate::shared::controller::{Description, Opened, Sizes};
 use crate::shared::hw_queue::{HwQueue, MOST_SOFT};
@@ -65,7 +65,7 @@ impl Keeper {
         self.path_up(now);
         if let Some(control) = control {
             let (description, inventory) = (self.description(), self.inventory.clone());
-            let (link, queues, sizes) = (self.link.clone(), self.queues.clone(), self.sizes.clone());
+            let (link, queues, sizes) = (Link::Ring(self.link.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { link, queues, namespaces, sizes, control, description };
             // If nobody waits any more the control is dropped, which closes the device.
             _ = tell.send(Ok((opened, inventory)));
@@ -79,6 +79,10 @@ impl Keeper {
         let count = self.inventory.queues.len().min(self.wanted_queues());
         let map = QueueMap::new(self.options.software_queues, count).map_err(|e| options(&e))?;
         let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
+        if self.link.facts().reaper == Reaper::Owner && count < self.options.software_queues {
+            let wanted = self.options.software_queues;
+            return Err(options(&format!("each of {wanted} threads needs a hardware queue of its own, and the controller grants {count}")));
+        }
         let prp = self.link.prp_table().map_err(|_| too_small())?;
         let pair = |n: usize| {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
@@ -90,13 +94,13 @@ impl Keeper {
             if sharing > MOST_SOFT {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
-            let lane = Lane::new(pair(n).ok_or_else(too_small)??, self.link.vector_of(n, count), self.link.clone(), prp.clone());
-            let polled = pair(count + n).transpose()?.map(|pair| Lane::polled(pair, self.link.clone(), prp.clone()));
-            let parts = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
+            let lane = RingLane::new(pair(n).ok_or_else(too_small)??, self.link.vector_of(n, count), self.link.clone(), prp.clone());
+            let polled = pair(count + n).transpose()?.map(|pair| RingLane::polled(pair, self.link.clone(), prp.clone()));
+            let parts = lane.tags() + polled.as_ref().map_or(0, RingLane::tags);
             let soft = |me| Soft::new(me as u8, parts, self.options.mode).map(Arc::new);
             let softs = (0..sharing).map(soft).collect::<Result<_, _>>();
             let softs = softs.map_err(|source| OpenError::System { what: "software queues", source })?;
-            let queue = HwQueue::new(lane, polled, softs, self.asks.reporter.clone());
+            let queue = HwQueue::new(Lane::Ring(lane), polled.map(Lane::Ring), softs, self.asks.reporter.clone());
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;
@@ -110,7 +114,7 @@ impl Keeper {
     }
 
     fn wanted_queues(&self) -> usize {
-        wanted_queues(&self.options)
+        wanted_queues(&self.link, &self.options)
     }
 
     fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {

@@ -1,48 +1,72 @@
 //! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use completion::WEIGHT;
+use driver::Completed;
 use units::Nanos;
 
-use super::Keeper;
-use crate::shared::control::Change;
+use crate::shared::book::Failure;
+use crate::shared::control::{Asks, Change};
 use crate::shared::hw_queue::HwQueue;
 use crate::thread::executor;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(1);
 
-impl Keeper {
-    /// Reaps for software queues that have no thread. When to come again.
-    pub(super) fn sweep(&mut self, now: Nanos) -> Nanos {
-        for change in self.asks.changes().drain(..) {
+/// Software queues without a thread.
+pub(super) struct Orphans {
+    list: Vec<(Arc<HwQueue>, u8)>,
+    taken: Vec<Completed>,
+}
+
+impl Orphans {
+    pub(super) fn new() -> Orphans {
+        Orphans { list: Vec::new(), taken: Vec::with_capacity(WEIGHT as usize) }
+    }
+
+    /// Whether every open request has a thread that drives its queue.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Reaps for software queues of `queues` that have no thread. When to come again. `unserved`: tags have come back to a line
+    /// that could not be served.
+    pub(super) fn sweep(&mut self, asks: &Asks, queues: &[Arc<HwQueue>], now: Nanos, unserved: &mut bool) -> Nanos {
+        for change in asks.changes().drain(..) {
             match change {
-                Change::Orphaned(queue, me) => self.orphans.push((queue, me)),
+                Change::Orphaned(queue, me) => self.list.push((queue, me)),
                 Change::Taken(queue, me) => {
-                    self.orphans.retain(|(orphan, other)| *other != me || !std::sync::Arc::ptr_eq(orphan, &queue));
+                    self.list.retain(|(orphan, other)| *other != me || !Arc::ptr_eq(orphan, &queue));
                 }
             }
         }
-        if self.asks.is_closing() && self.orphans.is_empty() {
+        if asks.is_closing() && self.list.is_empty() {
             // Futures may have outlived every queue.
-            for queue in &self.queues {
+            for queue in queues {
                 for me in (0..queue.softs.len()).filter(|&me| queue.softs[me].open() > 0) {
-                    self.orphans.push((queue.clone(), me as u8));
+                    self.list.push((queue.clone(), me as u8));
                 }
             }
         }
         let taken = &mut self.taken;
-        self.orphans.retain(|(queue, me)| {
+        self.list.retain(|(queue, me)| {
             queue.take_for_owners(taken);
             // What nobody claims is dropped here: memory of an application's, whose end is the application's code.
             let open = catch_unwind(AssertUnwindSafe(|| end_orphans(queue, *me)));
-            self.unserved |= !queue.try_serve_line(now);
+            *unserved |= !queue.try_serve_line(now);
             open.unwrap_or_else(|_| {
                 tracing::error!("what an abandoned request owned has panicked when it was dropped");
                 true
             })
         });
-        if self.orphans.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
+        if self.list.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
+    }
+
+    /// What is left of `queue` is nobody's affair any more.
+    pub(super) fn forget(&mut self, queue: &Arc<HwQueue>) {
+        self.list.retain(|(orphan, _)| !Arc::ptr_eq(orphan, queue));
     }
 }
 
@@ -57,7 +81,10 @@ fn end_orphans(queue: &HwQueue, me: u8) -> bool {
         wakers.extend(book.end(outcome.token, outcome.how, now));
     }
     if queue.is_dead() {
-        book.fail_waiting(now);
+        book.fail_waiting(Failure::DeviceLost, now);
+    } else if queue.lacks_its_owner() {
+        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
+        book.fail_waiting(Failure::TimedOut, now);
     } else if book.is_waiting() {
         queue.join_line(me);
     }

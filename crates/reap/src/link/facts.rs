@@ -5,6 +5,8 @@
 pub(crate) struct Facts {
     /// How its notifications are held off.
     pub mask: Mask,
+    /// Who may post to its lanes, and take completions.
+    pub reaper: Reaper,
 }
 
 /// How a thread that is awake is spared notifications.
@@ -15,4 +17,14 @@ pub(crate) enum Mask {
     /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
     /// have a second lane then, whose completions send none.
     Unread,
+}
+
+/// Which threads may post to a lane, announce, and take its completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaper {
+    /// Any, one at a time.
+    Any,
+    /// The thread that has taken the queue, and no other, as an io_uring ring with `IORING_SETUP_DEFER_TASKRUN` has it. Others
+    /// ask it.
+    Owner,
 }

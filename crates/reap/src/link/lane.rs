@@ -1,90 +1,70 @@
-//! A lane: where commands of a hardware queue are posted, and where their completions are found.
+//! A lane: where parts of a hardware queue's requests are posted, and where their completions are found. Which link it belongs to is
+//! asked once for each batch.
 
-use std::sync::Arc;
-
-use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
+use driver::{Completed, Counters, Reaped};
 use handover::Posted;
-use hw::{CqRing, EventFd, Lent, RingMemory, SqRing};
-use nvme::io::{Flags, Range};
-use nvme::prp::Dptr;
-use nvme::{Cid, Lba, Nsid, QueueId, Sqe, Vector};
-use units::{Nanos, Op};
+use hw::EventFd;
+use nvme::{QueueId, Vector};
+use units::Nanos;
 
-use super::prp_table::PrpTable;
-use super::{Link, Part, Post};
+use super::kernel::{UringLane, UringPosting};
+use super::owner::Owner;
+use super::part::{Part, Post};
+use super::ring::{RingLane, RingPosting};
+use crate::counters::DeviceCounters;
 use crate::request::Token;
 
-/// A queue pair over rings in the link's pool.
-pub(crate) type Pair = QueuePair<SqRing, CqRing>;
-
-/// Ring memory of a queue pair. The controller may use it for as long as this lives.
-pub(crate) struct Rings {
-    sq: RingMemory,
-    cq: RingMemory,
+/// A lane of any link.
+pub(crate) enum Lane {
+    /// A queue pair in memory that the controller shares.
+    Ring(RingLane),
+    /// An io_uring.
+    Uring(UringLane),
 }
 
-impl Rings {
-    /// Memory for rings of these sizes.
-    ///
-    /// # Errors
-    /// The pool has no room for them.
-    pub(crate) fn new(link: &Link, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
-        let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
-        let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
-        Ok(Rings { sq, cq })
-    }
-
-    /// Bus addresses of submission and completion queue.
-    pub(crate) fn addrs(&self) -> (u64, u64) {
-        (self.sq.addr(), self.cq.addr())
-    }
-
-    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
-    pub(crate) fn pair(&self, link: &Link, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
-        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
-        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
-        QueuePair::new(id, sizes, sq, cq).ok()
-    }
+/// `$body` with `$lane` as the lane that it is.
+macro_rules! on_lane {
+    ($self:expr, $lane:ident => $body:expr) => {
+        match $self {
+            Lane::Ring($lane) => $body,
+            Lane::Uring($lane) => $body,
+        }
+    };
 }
-
-/// A queue pair of the controller's, with its vector.
-pub(crate) struct Lane {
-    pair: Pair,
-    link: Arc<Link>,
-    prp: Arc<PrpTable>,
-    vector: Vector,
-    /// Its completions raise the vector.
-    notifies: bool,
-    /// The vector is this lane's alone, and has a mask.
-    maskable: bool,
-}
+pub(crate) use on_lane;
 
 impl Lane {
-    /// A lane over a queue pair that has been created.
-    pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
-        Lane { pair, link, prp, vector, notifies: true, maskable }
+    /// The queue pair, where it is one.
+    pub(crate) fn ring(&self) -> Option<&RingLane> {
+        if let Lane::Ring(lane) = self { Some(lane) } else { None }
     }
 
-    /// The same where completions raise no vector: the second lane of a hardware queue.
-    pub(crate) fn polled(pair: Pair, link: Arc<Link>, prp: Arc<PrpTable>) -> Lane {
-        Lane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false }
+    /// The io_uring, where it is one.
+    #[inline]
+    pub(crate) fn uring(&self) -> Option<&UringLane> {
+        if let Lane::Uring(lane) = self { Some(lane) } else { None }
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
-    #[inline]
     pub(crate) fn lock(&self) -> Posting<'_> {
-        Posting { sq: self.pair.lock_sq(), lane: self }
+        match self {
+            Lane::Ring(lane) => Posting::Ring(lane.lock()),
+            Lane::Uring(lane) => Posting::Uring(lane.lock()),
+        }
     }
 
     /// The submission side, if nobody has it: for a thread that must not wait for those who post.
     pub(crate) fn try_lock(&self) -> Option<Posting<'_>> {
-        Some(Posting { sq: self.pair.try_lock_sq()?, lane: self })
+        Some(match self {
+            Lane::Ring(lane) => Posting::Ring(lane.try_lock()?),
+            Lane::Uring(lane) => Posting::Uring(lane.try_lock()?),
+        })
     }
 
     /// Announces what was posted. How many commands that were.
     #[inline]
     pub(crate) fn commit(&self) -> u32 {
-        self.pair.lock_sq().commit(self.link.doorbells())
+        on_lane!(self, lane => lane.commit())
     }
 
     /// The same, unless some thread posts at this moment, and commits by itself.
@@ -95,212 +75,185 @@ impl Lane {
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.pair.pending()
+        on_lane!(self, lane => lane.hint())
+    }
+
+    /// The same for a thread that has not submitted: of an io_uring it finds only what the submitter's thread has brought.
+    pub(crate) fn shows(&self) -> bool {
+        match self {
+            Lane::Ring(lane) => lane.hint(),
+            Lane::Uring(lane) => lane.shows(),
+        }
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
     #[inline]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        self.pair.try_reap_into(self.link.doorbells(), out)
+        match self {
+            Lane::Ring(lane) => lane.try_reap(out),
+            Lane::Uring(lane) => Some(lane.reap(out)),
+        }
     }
 
-    /// The same, for at most `budget` completions, appended to `out` as far as it has room.
+    /// The same, for at most `budget` completions, appended to `out` as far as it has room, for a thread that waits for nobody.
     pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
-        self.pair.try_reap(self.link.doorbells(), budget, out)
+        match self {
+            Lane::Ring(lane) => lane.try_reap_more(budget, out),
+            Lane::Uring(lane) => lane.try_reap_more(budget, out),
+        }
     }
 
-    /// Allows its notifications; where they are posted, the next one. A look is owed.
+    /// Allows its notifications; where they are posted, the next one. A look is owed. A ring of the kernel's notifies whoever waits.
     #[inline]
     pub(crate) fn arm(&self) {
-        self.link.vectors.arm(self.vector);
+        if let Lane::Ring(lane) = self {
+            lane.arm();
+        }
     }
 
-    /// Forbids its notifications.
+    /// Forbids its notifications, where that can be.
     #[inline]
     pub(crate) fn mask(&self) {
-        if let Some(bell) = self.link.vectors.bell(self.vector) {
-            bell.mask();
+        if let Lane::Ring(lane) = self {
+            lane.mask();
         }
     }
 
     /// Whether [`Lane::mask`] is this lane's affair alone.
     #[inline]
     pub(crate) fn is_maskable(&self) -> bool {
-        self.maskable
+        self.ring().is_some_and(RingLane::is_maskable)
     }
 
     /// What a thread that sleeps on it waits for.
     pub(crate) fn wait_on(&self) -> Option<&EventFd> {
-        self.link.vectors.eventfd(self.vector)
+        on_lane!(self, lane => lane.wait_on())
     }
 
-    /// Whether its completions raise a vector.
+    /// Whether its completions notify.
     pub(crate) fn notifies(&self) -> bool {
-        self.notifies
+        on_lane!(self, lane => lane.notifies())
     }
 
-    /// The vector that its completions raise.
+    /// The vector that its completions raise, or a number that stands for it.
     pub(crate) fn vector(&self) -> Vector {
-        self.vector
+        on_lane!(self, lane => lane.vector())
     }
 
     /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
     /// follow.
     pub(crate) fn route(&self, home: Option<Vector>) {
-        self.link.vectors.route(self.vector, home);
+        if let Lane::Ring(lane) = self {
+            lane.route(home);
+        }
     }
 
     /// The descriptor of `home`, into which messages are posted.
     pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
-        self.link.vectors.posted(home)
+        self.ring()?.posted(home)
     }
 
     /// When the first message was sent that nobody has asked after yet, where the controller is in this process.
     pub(crate) fn take_message_time(&self) -> Option<Nanos> {
-        self.link.end()?.take_message_time(self.vector)
+        self.ring()?.take_message_time()
     }
 
-    /// Messages of its vector so far.
+    /// Messages of its vector so far; of a ring of the kernel's, waits that ended with something.
     pub(crate) fn messages(&self) -> u64 {
-        self.link.messages(self.vector)
+        on_lane!(self, lane => lane.messages())
     }
 
-    /// Whether the two lead to one controller.
+    /// Notifications that came of messages.
+    pub(crate) fn notifications(&self) -> u64 {
+        match self {
+            Lane::Ring(lane) => lane.notifications(),
+            Lane::Uring(lane) => lane.messages(),
+        }
+    }
+
+    /// Whether the two lead to one controller, whose notifications can be shared.
     pub(crate) fn is_beside(&self, other: &Lane) -> bool {
-        Arc::ptr_eq(&self.link, &other.link)
+        self.ring().zip(other.ring()).is_some_and(|(one, other)| one.is_beside(other))
     }
 
     /// The queue that it is at the controller.
     pub(crate) fn id(&self) -> QueueId {
-        self.pair.id()
+        on_lane!(self, lane => lane.id())
     }
 
     /// Commands that it has room for.
     #[inline]
     pub(crate) fn tags(&self) -> u32 {
-        self.pair.sizes().tags
+        on_lane!(self, lane => lane.tags())
     }
 
     /// Commands announced and not yet taken.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.pair.in_flight()
+        on_lane!(self, lane => lane.in_flight())
     }
 
     /// What has been counted.
     pub(crate) fn counters(&self) -> Counters {
-        self.pair.counters()
+        on_lane!(self, lane => lane.counters())
     }
 
-    /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
-    pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
-        self.pair.expired(now, timeout, out);
+    /// What has been counted, as a part of its device; the messages of its vector only if asked for, because lanes may share one.
+    pub(crate) fn device_counters(&self, with_messages: bool) -> DeviceCounters {
+        let counters = self.counters();
+        let of_vector = |count: u64| if with_messages { count } else { 0 };
+        DeviceCounters {
+            sq_doorbells: counters.sq_doorbells,
+            cq_doorbells: counters.cq_doorbells,
+            messages: of_vector(self.messages()),
+            notifications: of_vector(self.notifications()),
+            system_calls: self.uring().map(UringLane::enters),
+            ..DeviceCounters::default()
+        }
     }
 
-    /// The queue pair, for the state machines that watch over it.
-    pub(crate) fn pair(&self) -> &Pair {
-        &self.pair
-    }
-
-    /// Everything about it, for the thread that looks after its controller; `None`: some thread posts or reaps at this moment.
-    pub(crate) fn try_exclusive(&self) -> Option<Held<'_>> {
-        Some(Held { sides: self.pair.try_exclusive()? })
-    }
-
-    /// After [`Lane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
-    pub(crate) fn look_again(&self) -> bool {
-        self.pair.look_again()
-    }
-}
-
-/// A lane that nobody posts to and nobody reaps.
-pub(crate) struct Held<'a> {
-    sides: Exclusive<'a, SqRing, CqRing>,
-}
-
-impl Held<'_> {
-    /// See [`Exclusive::begin_abort`].
-    pub(crate) fn begin_abort(&mut self, command: &Command) -> bool {
-        self.sides.begin_abort(command)
-    }
-
-    /// See [`Exclusive::end_abort`].
-    pub(crate) fn end_abort(&mut self, cid: Cid) {
-        self.sides.end_abort(cid);
-    }
-
-    /// See [`Exclusive::close`]: nothing is taken back.
-    pub(crate) fn close(&mut self) -> Vec<Abandoned> {
-        self.sides.close();
-        Vec::new()
-    }
-
-    /// See [`Exclusive::abandon`].
-    pub(crate) fn take_back(&mut self) -> Vec<Abandoned> {
-        self.sides.abandon()
-    }
-
-    /// See [`Exclusive::reopen`]: nothing is taken back.
-    pub(crate) fn reopen(&mut self) -> Vec<Abandoned> {
-        self.sides.reopen();
-        Vec::new()
+    /// The thread that alone may use it, where there is such a one.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        on_lane!(self, lane => lane.owner())
     }
 }
 
 /// A lane's submission side, locked.
-pub(crate) struct Posting<'a> {
-    sq: SqGuard<'a, SqRing, CqRing>,
-    lane: &'a Lane,
+pub(crate) enum Posting<'a> {
+    Ring(RingPosting<'a>),
+    Uring(UringPosting<'a>),
 }
 
 impl Posting<'_> {
     /// Whether there is no room for another command now, or the lane is closed.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.sq.exhausted()
+        match self {
+            Posting::Ring(posting) => posting.is_exhausted(),
+            Posting::Uring(posting) => posting.is_exhausted(),
+        }
     }
 }
 
 impl Post for Posting<'_> {
-    #[inline(always)]
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
-    }
-
-    #[inline]
-    fn commit(&mut self) -> u32 {
-        self.sq.commit(self.lane.link.doorbells())
-    }
-}
-
-#[inline(always)]
-fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
-    if !part.op.moves_data() {
-        // By value, so that the part may stay in registers.
-        let Part { op, fua, keep, nsid, lba, blocks, addr, buf, .. } = *part;
-        let modifiers = if fua { Flags::FUA } else { Flags::NONE } | if keep { Flags::NONE } else { Flags::DEALLOCATE };
-        // Field by field, so that no other command has to be laid down where this one is returned.
-        let built = dataless(op, nsid, Lba(lba), blocks, (modifiers, addr), buf, prp);
-        let Sqe { opcode, nsid, prp1, prp2, cdw10, cdw11, cdw12, .. } = built;
-        return Sqe { opcode, nsid, prp1, prp2, cdw10, cdw11, cdw12, ..Sqe::default() };
-    }
-    let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
-    let data = Dptr { prp1, prp2 };
-    match part.op {
-        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
-        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
-    }
-}
-
-/// Apart from the commands that most parts are.
-#[cold]
-#[inline(never)]
-fn dataless(op: Op, nsid: Nsid, lba: Lba, blocks: u32, (flags, range): (Flags, u64), buf: &Option<Lent>, prp: &PrpTable) -> Sqe {
-    match op {
-        Op::WriteZeroes => nvme::io::write_zeroes(nsid, lba, blocks, flags),
-        Op::Deallocate => {
-            let (prp1, prp2) = prp.pointers(range, Range::LEN as u32, buf);
-            nvme::io::deallocate(nsid, 1, Dptr { prp1, prp2 })
+        match self {
+            Posting::Ring(posting) => posting.post(part, token, now),
+            Posting::Uring(posting) => posting.post(part, token, now),
         }
-        Op::Read | Op::Write | Op::Flush => nvme::io::flush(nsid),
+    }
+
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        match self {
+            Posting::Ring(posting) => posting.post_dataless(part, token, now),
+            Posting::Uring(posting) => posting.post_dataless(part, token, now),
+        }
+    }
+
+    fn commit(&mut self) -> u32 {
+        match self {
+            Posting::Ring(posting) => posting.commit(),
+            Posting::Uring(posting) => posting.commit(),
+        }
     }
 }

@@ -27,8 +27,11 @@ pub(crate) struct Part<'a> {
 
 /// A lane that is locked for posting.
 pub(crate) trait Post {
-    /// Lays a part down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
+    /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+
+    /// The same for a part that moves no data. A method of its own keeps what it needs out of the loop that posts all others.
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// Announces what was posted. How many commands that were.
     fn commit(&mut self) -> u32;

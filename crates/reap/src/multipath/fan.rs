@@ -11,6 +11,7 @@ use units::Nanos;
 use super::head::{Claim, Head};
 use super::joined::Multipath;
 use crate::error::{QueueError, Refused};
+use crate::link::Reaper;
 use crate::request::{Completion, Request};
 use crate::shared::future::Pending;
 use crate::thread::engine::{self, Place};
@@ -42,7 +43,8 @@ impl Fan {
 
     fn new(shared: &Arc<Multipath>, index: usize) -> Result<(Fan, Vec<SoftQueue>), QueueError> {
         let system = |source| QueueError::System { what: "epoll instance", source };
-        let lanes = shared.controllers().iter().map(SoftQueue::take).collect::<Result<Vec<_>, _>>()?;
+        let lanes =
+            shared.controllers().iter().map(|controller| SoftQueue::take(controller, Reaper::Any)).collect::<Result<Vec<_>, _>>()?;
         let place = Place::new().map_err(system)?;
         for (key, lane) in (0..).zip(&lanes) {
             place.poller().add(lane, key).map_err(system)?;

@@ -13,8 +13,8 @@ use super::joined::Multipath;
 use super::uri::{MultipathUri, PathUri};
 use crate::error::OpenError;
 use crate::keeper::open as keeper;
-use crate::link::Link;
 use crate::link::embedded::{self, Member};
+use crate::link::{self, RingLink};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::shared::board::{Board, Seat};
@@ -23,7 +23,12 @@ use crate::shared::controller::{Controller, Description};
 /// Opens the paths of `text` and joins them.
 pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenError> {
     let uri: MultipathUri = text.parse()?;
-    let pool = Link::new_pool(options.pool_bytes)?;
+    if let Some(path) = uri.paths.iter().find(|path| path.device.owner) {
+        let text = &path.text;
+        let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
+        return Err(OpenError::Options(what));
+    }
+    let pool = link::new_pool(options.pool_bytes)?;
     let board = Arc::new(Board::new(uri.paths.len(), options.software_queues, uri.keep_alive));
     let mut subsystem = the_subsystem(&uri.paths)?;
     let mut controllers = Vec::with_capacity(uri.paths.len());
@@ -31,7 +36,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     for (n, path) in uri.paths.iter().enumerate() {
         let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
         let seat = Seat { board: board.clone(), path: PathId(n as u8) };
-        let link = Link::embedded(&path.device, &options.embedded, pool.clone(), Some(member))?;
+        let link = RingLink::embedded(&path.device, &options.embedded, pool.clone(), Some(member))?;
         let (controller, inventory) = keeper::open(link, Some(seat), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
@@ -66,7 +71,7 @@ fn the_subsystem(paths: &[PathUri]) -> Result<Subsystem, OpenError> {
             )));
         }
     }
-    embedded::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), Link::next_number()))
+    embedded::subsystem(&first.device, &format!("nqn.2026-11.reap:embedded:{}:{}", std::process::id(), link::next_number()))
 }
 
 /// The namespace that each path leads to.
@@ -126,7 +131,7 @@ fn assemble(
     let Some((first, controller)) = path_namespaces.first().zip(controllers.first()) else {
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };
-    let number = Link::next_number();
+    let number = link::next_number();
     // What one path does not support the device does not.
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_dataless(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];

@@ -17,8 +17,8 @@ use units::{Class, Nanos};
 use super::tickets::Tickets;
 use crate::link::{Part, Post};
 use crate::request::{Completion, How, Request, Token};
-pub(crate) use slot::Claim;
-use slot::{Failure, NONE, Slot, State};
+pub(crate) use slot::{Claim, Failure};
+use slot::{NONE, Slot, State};
 
 /// How often a part is posted again: every operation is idempotent until its caller has been answered.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
@@ -187,9 +187,9 @@ impl Requests {
         if self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
     }
 
-    /// Posts the batch that was entered, as far as nothing waits before it, each request is one part, and `post` takes it. The
-    /// rest waits. At most `most` parts may be in flight: what the queue's inbox holds. How many commands were posted, and the
-    /// class of the last request.
+    /// Posts the batch that was entered, as far as nothing waits before it, each request moves data and is one part, and `post`
+    /// takes it. The rest goes the way of what waits. At most `most` parts may be in flight: what the queue's inbox holds. How many
+    /// commands were posted, and the class of the last request.
     ///
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
@@ -266,7 +266,9 @@ impl Requests {
                 return false;
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
-            if !post.post(&part, Token::new(self.soft, range.slot, range.from), now) {
+            let token = Token::new(self.soft, range.slot, range.from);
+            let taken = if part.op.moves_data() { post.post(&part, token, now) } else { post.post_dataless(&part, token, now) };
+            if !taken {
                 return false;
             }
             self.posted += 1;
@@ -318,7 +320,7 @@ impl Requests {
             self.open -= well.len() as u32;
             let Some((odd, rest)) = rest.split_first() else { return };
             if Token(odd.token).soft() == self.soft {
-                wakers.extend(self.end(Token(odd.token), How::Answered(odd.status), now));
+                wakers.extend(self.end(Token(odd.token), How::of(odd), now));
             }
             taken = rest;
         }
@@ -338,6 +340,7 @@ impl Requests {
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
+            How::Errno(errno) => Err(Failure::System(errno)),
             How::Requeue if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
                 self.again(at, from);
                 return None;
@@ -483,10 +486,10 @@ impl Requests {
         self.retry = RetryPolicy { limit: 0 };
     }
 
-    /// Fails everything that waits for a tag, for a device that is lost.
-    pub(crate) fn fail_waiting(&mut self, now: Nanos) {
+    /// Fails everything that waits for a tag.
+    pub(crate) fn fail_waiting(&mut self, why: Failure, now: Nanos) {
         while let Some(range) = self.waiting.pop_front() {
-            self.skip(range, Failure::DeviceLost, now);
+            self.skip(range, why, now);
         }
     }
 

@@ -47,6 +47,11 @@ impl Control {
         self.0.clone()
     }
 
+    /// What its queues report to.
+    pub(crate) fn reporter(&self) -> Reporter {
+        self.0.reporter.clone()
+    }
+
     pub(crate) fn health(&self) -> Health {
         self.0.health().clone()
     }

@@ -1,8 +1,8 @@
 //! An open controller: what its queues, its device and the thread that looks after it share.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use completion::{LatencySlack, Mode};
 use hw::DmaPool;
@@ -10,10 +10,11 @@ use nvme::Nsid;
 
 use super::control::Control;
 use super::hw_queue::HwQueue;
+use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{QueueError, Refused};
 use crate::health::Health;
-use crate::link::Link;
+use crate::link::{Link, Reaper};
 use crate::namespace::Namespace;
 use crate::request::Request;
 
@@ -22,12 +23,10 @@ use crate::request::Request;
 pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
-    link: Arc<Link>,
-    queues: Vec<Arc<HwQueue>>,
+    link: Link,
+    roster: Arc<Roster>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
-    /// Software queues that nobody has: hardware queue and place in it, in descending order.
-    free: Mutex<Vec<(usize, u8)>>,
     mode: AtomicU32,
     slack: LatencySlack,
     control: Control,
@@ -57,7 +56,7 @@ pub struct Description {
 
 /// What a controller is made of, once it is up.
 pub(crate) struct Opened {
-    pub link: Arc<Link>,
+    pub link: Link,
     pub queues: Vec<Arc<HwQueue>>,
     pub namespaces: Vec<Namespace>,
     pub sizes: Sizes,
@@ -85,27 +84,29 @@ impl Sizes {
     }
 }
 
-impl Controller {
-    /// A controller that is up; `free`: its software queues, hardware queue and place in it, in descending order.
-    pub(crate) fn new(opened: Opened, free: Vec<(usize, u8)>, mode: Mode, slack: LatencySlack) -> Controller {
-        let Opened { link, queues, namespaces, sizes, control, description } = opened;
-        let (free, mode) = (Mutex::new(free), AtomicU32::new(mode.into()));
-        Controller(Arc::new(Shared { link, queues, namespaces, sizes, free, mode, slack, control, description }))
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.roster.shut();
     }
+}
 
-    fn free(&self) -> MutexGuard<'_, Vec<(usize, u8)>> {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+impl Controller {
+    /// A controller that is up, or a file that is open, with its queues.
+    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, slack: LatencySlack) -> Controller {
+        let Opened { link, namespaces, sizes, control, description, .. } = opened;
+        Controller(Arc::new(Shared { link, roster, namespaces, sizes, mode: AtomicU32::new(mode.into()), slack, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
     /// [`Controller::give_back`] follows.
     ///
     /// # Errors
-    /// All of them are taken.
-    pub(crate) fn take(&self) -> Result<(Arc<HwQueue>, u8), QueueError> {
-        let queues = || self.0.queues.iter().map(|queue| queue.softs.len()).sum();
-        let (hardware, me) = self.free().pop().ok_or_else(|| QueueError::AllTaken { queues: queues() })?;
-        Ok((self.0.queues[hardware].clone(), me))
+    /// All of them are taken, or each belongs to one thread and `user` does not.
+    pub(crate) fn take(&self, user: Reaper) -> Result<(Arc<HwQueue>, u8), QueueError> {
+        if user == Reaper::Any && self.0.link.belongs_to_one_thread() {
+            return Err(QueueError::OneThread);
+        }
+        self.0.roster.take(user, self.mode())
     }
 
     /// A software queue has a thread that drives it.
@@ -115,10 +116,8 @@ impl Controller {
 
     /// A software queue is no longer used. What it has in flight is looked after by the housekeeping thread.
     pub(crate) fn give_back(&self, queue: &Arc<HwQueue>, me: u8) {
-        if let Some(hardware) = self.0.queues.iter().position(|q| Arc::ptr_eq(q, queue)) {
-            self.0.control.orphan(queue, me);
-            self.free().push((hardware, me));
-        }
+        self.0.control.orphan(queue, me);
+        self.0.roster.give_back(queue, me);
     }
 
     /// The namespaces that can be used.
@@ -129,7 +128,11 @@ impl Controller {
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.link.number();
-        self.0.sizes.get(namespace.nsid()).filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
+        let blocks = match &self.0.link {
+            Link::Ring(_) => self.0.sizes.get(namespace.nsid()),
+            Link::Kernel(link) => Some(link.blocks_now()),
+        };
+        blocks.filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
     }
 
     /// The buffers that it reaches.
@@ -156,7 +159,7 @@ impl Controller {
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.0.mode.store(mode.into(), Relaxed);
-        for soft in self.0.queues.iter().flat_map(|queue| &queue.softs) {
+        for soft in self.0.roster.all().iter().flat_map(|queue| &queue.softs) {
             soft.mode.ask(mode);
             soft.tell();
         }
@@ -170,12 +173,12 @@ impl Controller {
 
     /// From now on no request is posted again.
     pub(crate) fn lose_patience(&self) {
-        self.0.queues.iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.lose_patience());
+        self.0.roster.all().iter().flat_map(|queue| &queue.softs).for_each(|soft| soft.lose_patience());
     }
 
     /// Requests that are not finished, over all queues.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.0.queues.iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
+        self.0.roster.all().iter().flat_map(|queue| &queue.softs).map(|soft| soft.open()).sum()
     }
 
     /// Which controller it is.
@@ -196,25 +199,22 @@ impl Controller {
     /// What has been counted since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
-        let mut sum = DeviceCounters { notify, leaked_bytes: self.pool().leaked(), ..DeviceCounters::default() };
+        let device = DeviceCounters { notify, leaked_bytes: self.pool().leaked(), ..self.0.roster.past() };
         let mut vectors = Vec::new();
-        for lane in self.0.queues.iter().flat_map(|queue| queue.lanes()) {
-            let counters = lane.counters();
-            sum.sq_doorbells += counters.sq_doorbells;
-            sum.cq_doorbells += counters.cq_doorbells;
-            if lane.notifies() && !vectors.contains(&lane.vector()) {
-                vectors.push(lane.vector());
-                sum.messages += lane.messages();
-                sum.notifications += self.0.link.notifications(lane.vector());
-            }
-        }
-        sum
+        let mut is_counted = |vector| {
+            let before = vectors.contains(&vector);
+            vectors.push(vector);
+            before
+        };
+        let queues = self.0.roster.all();
+        queues.iter().map(|queue| queue.counted(&mut is_counted)).fold(device, DeviceCounters::and)
     }
 
     /// What has been counted of one of its hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
         let counters = || queue.lanes().map(|lane| lane.counters());
-        let beside = self.0.queues.iter().map(|other| &other.lane).filter(|other| other.vector() == queue.lane.vector());
+        let all = self.0.roster.all();
+        let beside = all.iter().map(|other| &other.lane).filter(|other| other.vector() == queue.lane.vector());
         HardwareCounters {
             finished: counters().map(|lane| lane.finished).sum(),
             sq_doorbells: counters().map(|lane| lane.sq_doorbells).sum(),

@@ -6,22 +6,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use completion::{Batch, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
+use nvme::Vector;
 use units::{Class, Nanos};
 
-use super::book::{Claim, Requests};
+use super::book::{Claim, Failure, Requests};
 use super::drain::Drain;
 use super::line::Line;
 use super::reports::Reporter;
 use super::soft::Soft;
+use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Part, Post, Posting};
-use crate::request::{Outcome, Request, Token};
+use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, on_lane};
+use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
@@ -40,6 +42,8 @@ pub(crate) struct HwQueue {
     pub idle: Bell,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
+    /// Another thread wants what only the owner may do: announce, look, serve the line.
+    errand: AtomicBool,
     line: Line,
 }
 
@@ -81,13 +85,48 @@ impl HwQueue {
     pub(crate) fn new(lane: Lane, polled: Option<Lane>, softs: Box<[Arc<Soft>]>, reporter: Reporter) -> std::io::Result<HwQueue> {
         // Room for the drain thread as well.
         let role = LookRole::new(softs.len() + 1);
-        let (drain, idle, dead, line) = (Drain::new()?, Bell::new(), AtomicBool::new(false), Line::default());
-        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, line })
+        let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
+        let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, errand, line })
     }
 
     /// Its lanes.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         std::iter::once(&self.lane).chain(&self.polled)
+    }
+
+    /// Its lanes over rings that a controller shares.
+    pub(crate) fn ring_lanes(&self) -> impl Iterator<Item = &RingLane> {
+        self.lanes().filter_map(Lane::ring)
+    }
+
+    /// Whether the thread that has taken it is the only one that may use its lanes.
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.lane.owner().is_some()
+    }
+
+    /// Whether one thread alone may use its lanes, and there is none.
+    pub(crate) fn lacks_its_owner(&self) -> bool {
+        self.lane.owner().is_some_and(Owner::is_nobody)
+    }
+
+    /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
+    pub(crate) fn belongs(&self, to_this_thread: bool) {
+        self.lanes().filter_map(Lane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
+    }
+
+    /// What another thread wants and only the owner may do, which is told if it sleeps.
+    #[cold]
+    fn ask_owner(&self) {
+        self.errand.store(true, Release);
+        self.softs.iter().for_each(|soft| soft.tell());
+    }
+
+    /// The owner: whether it was asked since it last asked this.
+    #[inline]
+    pub(crate) fn take_errand(&self) -> bool {
+        self.errand.load(Acquire) && self.errand.swap(false, AcqRel)
     }
 
     /// Where parts of this book go.
@@ -105,10 +144,34 @@ impl HwQueue {
         self.lanes().for_each(|lane| _ = lane.commit());
     }
 
+    /// The same for the housekeeping thread, which waits for nobody. How many commands that were.
+    pub(crate) fn try_commit(&self) -> u32 {
+        if self.is_owned() {
+            self.ask_owner();
+            return 0;
+        }
+        self.lanes().map(Lane::try_commit).sum()
+    }
+
+    /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
+    /// How many requests those are. Where the owner alone may enter the kernel, it is asked to.
+    pub(crate) fn cancel_late(&self, now: Nanos, timeout: Nanos) -> u32 {
+        let late = self.lanes().filter_map(Lane::uring).map(|lane| lane.try_cancel(now, timeout)).sum();
+        if late > 0 && self.is_owned() {
+            self.ask_owner();
+        }
+        late
+    }
+
     /// Whether a completion waits, without a lock and without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
         self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
+    }
+
+    /// The same for a thread that submits nothing.
+    pub(crate) fn shows(&self) -> bool {
+        self.lanes().any(Lane::shows)
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -118,6 +181,12 @@ impl HwQueue {
             None => self.lane.try_reap(out),
             Some(polled) => reap_both(&self.lane, polled, out),
         }
+    }
+
+    /// What has been counted of it, as a part of its device. `is_counted`: the messages of a vector are, by another queue.
+    pub(crate) fn counted(&self, mut is_counted: impl FnMut(Vector) -> bool) -> DeviceCounters {
+        let each = |lane: &Lane| lane.device_counters(lane.notifies() && !is_counted(lane.vector()));
+        self.lanes().map(each).fold(DeviceCounters::default(), DeviceCounters::and)
     }
 
     /// The controller is given up: what waits fails, and whatever is still to come, as soon as the queues' threads look.
@@ -183,12 +252,14 @@ impl HwQueue {
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
         let posted = if first {
-            let mut lane = self.lane_of(book).lock();
-            let posted = book.post_entered(&mut lane, plain, now, self.most());
-            if commit {
-                lane.commit();
-            }
-            posted
+            on_lane!(self.lane_of(book), lane => {
+                let mut posting = lane.lock();
+                let posted = book.post_entered(&mut posting, plain, now, self.most());
+                if commit {
+                    posting.commit();
+                }
+                posted
+            })
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
         };
@@ -208,7 +279,7 @@ impl HwQueue {
     #[cold]
     fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
         if self.is_dead() {
-            book.fail_waiting(now);
+            book.fail_waiting(Failure::DeviceLost, now);
         } else if !tried {
             self.line.join(me);
         } else if book.waits_for_a_tag(self.most()) {
@@ -254,7 +325,14 @@ impl HwQueue {
 
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
     pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
-        !self.line.rings() || self.serve(now, Patience::Tries)
+        if !self.line.rings() {
+            return true;
+        }
+        if self.is_owned() {
+            self.ask_owner();
+            return true;
+        }
+        self.serve(now, Patience::Tries)
     }
 
     /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
@@ -312,6 +390,9 @@ impl HwQueue {
     /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
     /// A lock that is busy is none of its business: the holder looks once more. The line is to be served afterwards.
     pub(crate) fn take_for_owners(&self, taken: &mut Vec<Completed>) {
+        if self.is_owned() {
+            return self.ask_owner();
+        }
         for lane in self.lanes() {
             for _ in 0..ROUNDS {
                 taken.clear();
@@ -436,6 +517,10 @@ impl Post for NotNow {
         false
     }
 
+    fn post_dataless(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
+        false
+    }
+
     fn commit(&mut self) -> u32 {
         0
     }
@@ -450,7 +535,6 @@ fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
 impl Outcome {
     #[inline]
     pub(crate) fn answered(completed: &Completed) -> Outcome {
-        use crate::request::How;
-        Outcome { token: Token(completed.token), posted_at: completed.posted_at, how: How::Answered(completed.status) }
+        Outcome { token: Token(completed.token), posted_at: completed.posted_at, how: How::of(completed) }
     }
 }

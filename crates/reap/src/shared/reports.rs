@@ -61,11 +61,12 @@ struct Reports {
     /// A moderated queue that was idle is not any more.
     stirred: AtomicBool,
     violations: Mutex<Vec<ProtocolViolation>>,
+    notes: Mutex<Vec<String>>,
 }
 
 impl Reporter {
     pub(super) fn new(kick: Arc<Kick>) -> Reporter {
-        Reporter(Arc::new(Reports { kick, stirred: AtomicBool::new(false), violations: Mutex::default() }))
+        Reporter(Arc::new(Reports { kick, stirred: AtomicBool::new(false), violations: Mutex::default(), notes: Mutex::default() }))
     }
 
     /// The housekeeping thread is to look.
@@ -92,7 +93,19 @@ impl Reporter {
         self.kick();
     }
 
-    /// What was reported and not yet dealt with.
+    /// Something that the device's users may want to know.
+    #[cold]
+    pub(crate) fn noted(&self, what: String) {
+        self.notes().push(what);
+        self.kick();
+    }
+
+    /// What was noted and not yet passed on.
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Violations that were reported and not yet dealt with.
     pub(crate) fn violations(&self) -> MutexGuard<'_, Vec<ProtocolViolation>> {
         self.0.violations.lock().unwrap_or_else(PoisonError::into_inner)
     }

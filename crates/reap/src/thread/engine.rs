@@ -48,6 +48,10 @@ pub(crate) trait Driven {
     /// The look between arming and blocking: whether there is anything that no notification tells of.
     fn look_before_sleep(&self) -> bool;
 
+    /// Blocks where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
+    /// or the plan is not to sleep on its notification.
+    fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
+
     /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
     fn drain_events(&self) -> io::Result<bool>;
 
@@ -93,6 +97,10 @@ impl<Q: Driven> Driven for &Q {
 
     fn look_before_sleep(&self) -> bool {
         (**self).look_before_sleep()
+    }
+
+    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
+        (**self).block(timeout)
     }
 
     fn drain_events(&self) -> io::Result<bool> {
@@ -223,7 +231,13 @@ impl Place {
                     state.sleeps = state.sleeps.wrapping_add(1);
                     let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
-                    self.poller.wait(timeout, &mut state.events)?;
+                    // A thread with several queues has one place to sleep for all of them.
+                    let told = if let [only] = queues { only.block(timeout) } else { None };
+                    match told {
+                        Some(true) => state.events.push(KEY_VECTOR),
+                        Some(false) => {}
+                        None => self.poller.wait(timeout, &mut state.events)?,
+                    }
                     cycle = measured.and_then(Measured::end);
                     break;
                 }

@@ -13,6 +13,7 @@ use units::Nanos;
 use super::vector::Vector;
 use crate::counters::Counters;
 use crate::request::{Outcome, Token};
+use crate::shared::book::Failure;
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::soft::Soft;
 use crate::wakeups::Wakeups;
@@ -149,7 +150,7 @@ impl Looker {
     #[cold]
     fn fail_waiting(&mut self, soft: &Soft) {
         let mut book = soft.requests();
-        book.fail_waiting(hw::now());
+        book.fail_waiting(Failure::DeviceLost, hw::now());
         book.take_ended(&mut self.wakers);
     }
 

@@ -17,6 +17,7 @@ use super::looker::Looker;
 use super::posting::Posting;
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::link::Reaper;
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
 use crate::shared::book::Claim;
@@ -42,6 +43,8 @@ pub(crate) struct SoftQueue {
     in_loop: Cell<bool>,
     /// Something was posted and not yet committed.
     uncommitted: Cell<bool>,
+    /// The thread drives this queue and no other, where submitting and sleeping can be one system call.
+    alone: Cell<bool>,
     /// The clock read of the last batch.
     clock: Cell<Nanos>,
     /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
@@ -54,10 +57,14 @@ impl SoftQueue {
     /// A software queue of `controller` for the calling thread.
     ///
     /// # Errors
-    /// All of them are taken, or the system is out of descriptors.
-    pub(crate) fn take(controller: &Controller) -> Result<SoftQueue, QueueError> {
-        let (queue, me) = controller.take()?;
-        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| controller.give_back(&queue, me))?;
+    /// All of them are taken, or the system is out of descriptors; or each belongs to one thread, and `user` does not.
+    pub(crate) fn take(controller: &Controller, user: Reaper) -> Result<SoftQueue, QueueError> {
+        let (queue, me) = controller.take(user)?;
+        queue.belongs(true);
+        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| {
+            queue.belongs(false);
+            controller.give_back(&queue, me);
+        })?;
         controller.begun(&queue, me);
         Ok(taken)
     }
@@ -89,6 +96,7 @@ impl SoftQueue {
             looker: RefCell::new(looker),
             posting: Posting::default(),
             uncommitted: Cell::new(false),
+            alone: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
             watched: Cell::new(false),
@@ -116,7 +124,22 @@ impl SoftQueue {
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
     /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
     /// yielded are submitted.
+    #[inline]
     pub(crate) fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.submit_or_hold(now, requests, false)
+    }
+
+    /// The same; where submitting and sleeping can be one system call (`hold`), the next wait announces them, or
+    /// [`SoftQueue::commit`].
+    ///
+    /// # Errors
+    /// As of [`SoftQueue::submit`].
+    pub(crate) fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.submit_or_hold(now, requests, self.queue.lane.uring().is_some())
+    }
+
+    #[inline(always)]
+    fn submit_or_hold(&self, now: Nanos, requests: impl IntoIterator<Item = Request>, hold: bool) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
         let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
         let mut book = self.soft.requests();
@@ -124,15 +147,15 @@ impl SoftQueue {
             self.me,
             &mut book,
             now,
-            (true, Claim::Batch),
+            (!hold, Claim::Batch),
             requests,
             (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
         );
         drop(book);
-        self.uncommitted.set(false);
+        self.uncommitted.set(hold);
         drop(inside);
         if submitted.batch.commands > 0 {
-            self.committed(now, &submitted.batch);
+            self.committed(now, &submitted.batch, hold);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -151,9 +174,12 @@ impl SoftQueue {
 
     /// A batch was committed: its policy is told, and may want to look.
     #[inline(always)]
-    fn committed(&self, now: Nanos, batch: &Batch) {
+    fn committed(&self, now: Nanos, batch: &Batch, held: bool) {
         let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
-        if let Check::TryLook { budget } = check {
+        // What is held back is announced by a call that looks afterwards anyway.
+        if let Check::TryLook { budget } = check
+            && !held
+        {
             self.check(budget);
         }
     }
@@ -217,9 +243,7 @@ impl SoftQueue {
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         let _inside = self.enter_wait()?;
-        self.commit();
-        let ended = self.place.drive(&[self], self.clock.get(), until, idle, || self.finished() >= min);
-        report(ended);
+        self.drive_alone(self.clock.get(), until, idle, || self.finished() >= min);
         Ok(self.finished())
     }
 
@@ -249,8 +273,24 @@ impl SoftQueue {
 
     /// Drives the queue until `enough`; what the caller waits for may come from elsewhere.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
-        self.commit();
-        report(self.place.drive(&[self], self.clock.get(), until, true, enough));
+        self.drive_alone(self.clock.get(), until, true, enough);
+    }
+
+    /// Drives this queue and no other.
+    #[inline(always)]
+    fn drive_alone(&self, now: Nanos, until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
+        let fuses = self.queue.lane.uring().is_some();
+        if fuses {
+            self.alone.set(true);
+        } else {
+            self.commit();
+        }
+        let ended = self.place.drive(&[self], now, until, for_others, enough);
+        if fuses {
+            self.alone.set(false);
+            self.commit();
+        }
+        report(ended);
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
@@ -356,6 +396,9 @@ impl Drop for Submitting<'_> {
 impl Drop for SoftQueue {
     fn drop(&mut self) {
         self.commit();
+        if self.queue.is_owned() {
+            self.see_to_what_is_out();
+        }
         Driven::leave(self);
         if self.looker.borrow().waiter.others_look {
             self.queue.drain.dismiss();
@@ -363,6 +406,7 @@ impl Drop for SoftQueue {
         self.posting.end(&self.queue.lane);
         self.soft.holds.set(Coalesce::OFF);
         self.soft.requests().disown_all();
+        self.queue.belongs(false);
         self.controller.give_back(&self.queue, self.me);
     }
 }

@@ -71,7 +71,7 @@ impl Notification for Vector<'_> {
     }
 
     fn pending(&mut self) -> bool {
-        self.queue.hint()
+        if self.seat.is_some() { self.queue.hint() } else { self.queue.shows() }
     }
 
     fn take_role(&mut self) -> bool {

@@ -5,14 +5,15 @@ use nvme::{Nsid, Sqe};
 use units::Nanos;
 
 use super::Admin;
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::options::OpenOptions;
 
 /// Shutdown begins while a log page is being read: the first answer is not that command's, and the controller may be writing.
 #[test]
 fn a_page_that_one_command_fills_is_not_taken_back_by_anothers_end() {
     let options = OpenOptions::default();
-    let link = Link::embedded(&"mem:1M".parse().unwrap(), &options.embedded, Link::new_pool(options.pool_bytes).unwrap(), None).unwrap();
+    let link = RingLink::embedded(&"mem:1M".parse().unwrap(), &options.embedded, crate::link::new_pool(options.pool_bytes).unwrap(), None)
+        .unwrap();
     let mut admin = Admin::new(&link, options.pool_bytes).unwrap();
     let sqe = Identify::new(cns::CONTROLLER, Nsid(0), Dptr::NONE).to_sqe();
     let reading = Purpose::Own(2);

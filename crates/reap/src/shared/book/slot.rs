@@ -35,8 +35,9 @@ pub(super) enum State {
 
 /// [`IoError`] without what only a request that was never submitted can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Status(Status),
+    System(i32),
     TimedOut,
     DeviceLost,
 }
@@ -46,6 +47,7 @@ impl From<Failure> for IoError {
     fn from(failure: Failure) -> IoError {
         match failure {
             Failure::Status(status) => IoError::Status(status),
+            Failure::System(errno) => IoError::System(errno),
             Failure::TimedOut => IoError::TimedOut,
             Failure::DeviceLost => IoError::DeviceLost,
         }
@@ -128,12 +130,12 @@ impl Slot {
         self.state = State::Open { claim, left: 1 };
     }
 
-    /// All of it, if that is one part.
+    /// All of it, if that is one part, and moves data.
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
-        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
+        (op.moves_data() && self.splitter.fits_one(lba, blocks)).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
     }
 
     /// What has gone wrong, to be added to.

@@ -35,6 +35,10 @@ impl Post for Room {
         taken
     }
 
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.post(part, token, now)
+    }
+
     fn commit(&mut self) -> u32 {
         0
     }
@@ -237,7 +241,7 @@ fn a_lost_device_fails_what_waits() {
     let mut bench = Bench::new();
     bench.read(0, 0, 64);
     let posted = bench.post(1);
-    bench.book.fail_waiting(Nanos(9));
+    bench.book.fail_waiting(Failure::DeviceLost, Nanos(9));
     assert!(bench.take_done().is_none(), "one part is still out");
     bench.end(posted[0].1, OK);
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::DeviceLost));

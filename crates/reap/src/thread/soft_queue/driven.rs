@@ -20,7 +20,10 @@ impl Driven for SoftQueue {
 
     #[inline(always)]
     fn plan(&self, now: Nanos, goes_on_at: Nanos) -> Plan {
-        self.commit();
+        let held = self.uncommitted.get() && self.alone.get();
+        if !held {
+            self.commit();
+        }
         let mut looker = self.looker.borrow_mut();
         if looker.adopt(&self.soft, || self.tuning()).is_some() {
             drop(looker);
@@ -30,6 +33,10 @@ impl Driven for SoftQueue {
         let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
         if looker.says_what_it_holds(&self.soft, now) {
             self.controller.kick_keeper();
+        }
+        if held && !matches!(plan, Plan::Sleep { .. }) {
+            drop(looker);
+            self.commit();
         }
         plan
     }
@@ -90,7 +97,20 @@ impl Driven for SoftQueue {
         if taken {
             looker.waiter.found_something();
         }
-        taken || met || changed || self.soft.mode_asked()
+        drop(looker);
+        taken || met || changed || self.soft.mode_asked() || self.runs_errand()
+    }
+
+    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
+        let lane = self.queue.lane.uring()?;
+        let looker = self.looker.borrow();
+        let Plan::Sleep { at_least, .. } = looker.waiter.plan else { return None };
+        if looker.waiter.others_look || lane.in_flight() == 0 {
+            return None;
+        }
+        drop(looker);
+        self.uncommitted.set(false);
+        Some(lane.wait(at_least, timeout))
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
@@ -117,6 +137,9 @@ impl Driven for SoftQueue {
         if found {
             return;
         }
+        drop(looker);
+        _ = self.runs_errand();
+        let mut looker = self.looker.borrow_mut();
         let notified = self.posting.was_called(&self.queue.lane) || notified;
         looker.counters.wakeups += 1;
         if let Some(wakeups) = &mut looker.wakeups
@@ -137,7 +160,36 @@ impl Driven for SoftQueue {
     }
 }
 
+/// How long a thread that leaves a queue of its own stays for what is in flight.
+const LEAVING: Nanos = Nanos::from_secs(1);
+
 impl SoftQueue {
+    /// Does what another thread asked the owner for, if it did. Whether a look follows.
+    fn runs_errand(&self) -> bool {
+        let asked = self.queue.take_errand();
+        if asked {
+            self.queue.commit();
+            self.queue.serve_own(hw::now());
+            self.looker.borrow_mut().waiter.woken(Woke::OTHER);
+        }
+        asked
+    }
+
+    /// Before the owner leaves: nobody else may take its completions. What is still out after that stays out until the queue is
+    /// taken again, or a reset takes it back at its time-out.
+    #[cold]
+    pub(super) fn see_to_what_is_out(&self) {
+        let until = hw::now() + LEAVING;
+        engine::report(self.place.drive(&[self], hw::now(), until, false, || self.soft.open() == 0));
+        let left = self.soft.open();
+        if left > 0 {
+            let me = self.hardware_queue();
+            self.queue
+                .reporter
+                .noted(format!("queue {me} was left by its thread with {left} requests that had no answer within {LEAVING}"));
+        }
+    }
+
     /// Whether the controller is given up, and a look has to fail what waits for a tag.
     #[inline]
     pub(super) fn has_to_fail(&self) -> bool {
@@ -170,6 +222,10 @@ impl SoftQueue {
         if !drained {
             return self.take_back();
         }
+        if self.queue.is_owned() {
+            let me = self.hardware_queue();
+            return self.queue.reporter.noted(format!("queue {me} belongs to one thread, which drains it in `threaded` as in `interrupt`"));
+        }
         let alone = !self.queue.is_shared();
         if let Err(error) = draining::engage(&self.queue) {
             tracing::error!(%error, "no thread to drain the queue: its own thread does, as in interrupt");
@@ -193,6 +249,13 @@ impl SoftQueue {
         if !self.queue.is_shared() {
             self.looker.borrow_mut().waiter.owner = true;
             self.vector().watch(true);
+        }
+    }
+
+    /// From now on its thread may sleep elsewhere than in the link: with other queues, or in a loop of its own.
+    pub(crate) fn sleeps_elsewhere(&self) {
+        if let Some(lane) = self.queue.lane.uring() {
+            lane.tell_by_event();
         }
     }
 

@@ -28,6 +28,7 @@ impl SoftQueue {
             return Turned { found: 0, more: true };
         }
         self.in_loop.set(true);
+        self.sleeps_elsewhere();
         _ = self.drain_events();
         self.commit();
         self.adopt();

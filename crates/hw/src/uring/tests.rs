@@ -1,0 +1,104 @@
+//! On the running kernel. Where it has no io_uring, each test says why and passes: a sandbox may switch it off.
+
+mod io;
+mod limits;
+mod waits;
+
+use std::fs::File as StdFile;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use units::Nanos;
+
+use super::*;
+use crate::{DmaPool, EventFd, Lent};
+
+const BLOCK: usize = 4096;
+const SECOND: Nanos = Nanos(1_000_000_000);
+
+/// What the kernel has; `None`, loudly, if it has nothing.
+fn features() -> Option<Features> {
+    match Features::probe() {
+        Ok(features) => Some(features),
+        Err(why) => {
+            // To the descriptor itself: a test that passes shows nothing that is printed.
+            _ = writeln!(std::io::stderr(), "NOT TESTED, NO IO_URING HERE: {why}");
+            None
+        }
+    }
+}
+
+/// A ring with its ends, of each kind that the kernel has.
+struct Whole {
+    ring: Ring,
+    sq: Sq,
+    cq: Cq,
+}
+
+impl Whole {
+    fn new(options: &Options) -> Whole {
+        let (ring, sq, cq) = Ring::new(options).unwrap();
+        Whole { ring, sq, cq }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.sq.push(entry).unwrap();
+    }
+
+    /// Submits all that was pushed, and waits for `n`.
+    fn submit(&mut self, n: u32) -> Entered {
+        let submit = self.sq.publish();
+        self.ring.enter(Enter { submit, wait_for: n, timeout: Some(Nanos(20 * SECOND.0)), run_tasks: true, ..Enter::default() }).unwrap()
+    }
+
+    fn take(&mut self) -> Vec<Cqe> {
+        let mut out = [Cqe::default(); 64];
+        let taken = self.cq.take(&mut out);
+        out[..taken].to_vec()
+    }
+
+    /// The results of all that was pushed, by user data: all of them are waited for.
+    fn results(&mut self, n: u32) -> Vec<(u64, i32)> {
+        assert_eq!(self.submit(n).ended, Ended::Done);
+        let mut all: Vec<_> = self.take().iter().map(|cqe| (cqe.user_data, cqe.result)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn result(&mut self, entry: Entry) -> i32 {
+        self.push(entry.user_data(77));
+        match self.results(1)[..] {
+            [(77, result)] => result,
+            ref others => panic!("one completion was expected: {others:?}"),
+        }
+    }
+}
+
+/// Rings of all kinds that the kernel has and that files without poll queues can use.
+fn kinds() -> Vec<Options> {
+    let Some(features) = features() else { return Vec::new() };
+    let base = Options { entries: 8, cq_entries: 64, files: 4, buffers: 4, ..Options::default() };
+    let mut kinds = Vec::new();
+    kinds.extend(features.shared.then_some(base));
+    kinds.extend(features.owner.then_some(Options { owner: true, ..base }));
+    kinds.extend(features.big.then_some(Options { big: true, ..base }));
+    kinds.extend(features.sq_poll.then_some(Options { poll: Poll::Sq { idle_ms: 1 }, ..base }));
+    assert!(!kinds.is_empty());
+    kinds
+}
+
+/// A file of `len` bytes on a real file system, with O_DIRECT if that has it.
+fn file(len: u64) -> (tempfile::TempPath, OwnedFd) {
+    let path = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
+    StdFile::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+    let open = |flags| StdFile::options().read(true).write(true).custom_flags(flags).open(&path);
+    let fd = open(libc::O_DIRECT).or_else(|_| open(0)).unwrap().into();
+    (path, fd)
+}
+
+fn filled(pool: &DmaPool, len: usize, byte: u8) -> Lent {
+    let mut buf = pool.alloc(len).unwrap();
+    buf.fill(byte);
+    buf.lend()
+}

@@ -1,0 +1,154 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Each of: registered or kept file, registered or plain memory.
+fn ways(ring: &Ring, fd: OwnedFd, lent: &Lent) -> Vec<(File, Option<Fixed>)> {
+    ring.register_file(FileSlot(3), &fd).unwrap();
+    let fixed = ring.register_buffer(2, lent).unwrap();
+    let kept = ring.keep(fd);
+    vec![(FileSlot(3).into(), Some(fixed)), (FileSlot(3).into(), None), (kept.into(), Some(fixed)), (kept.into(), None)]
+}
+
+fn span(lent: &Lent, range: std::ops::Range<usize>, fixed: Option<Fixed>) -> Span {
+    fixed.map_or_else(|| Span::of(lent, range.clone()), |fixed| Span::fixed(lent, range.clone(), fixed))
+}
+
+#[test]
+fn what_was_written_is_read_whatever_is_registered() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let (_path, fd) = file(16 * BLOCK as u64);
+        let mut lent = filled(&pool, 4 * BLOCK, 0);
+        for (n, (at, fixed)) in ways(&whole.ring, fd, &lent).into_iter().enumerate() {
+            let byte = n as u8 + 1;
+            let mut buf = lent.take_back();
+            buf[..BLOCK].fill(byte);
+            lent = buf.lend();
+            assert_eq!(span(&lent, 0..BLOCK, fixed).is_fixed(), fixed.is_some());
+            let offset = ((n + 1) * BLOCK) as u64;
+            let flags = if n % 2 == 0 { RwFlags::DSYNC } else { RwFlags::NONE };
+            assert_eq!(whole.result(Entry::write(at, offset, span(&lent, 0..BLOCK, fixed), flags)), BLOCK as i32, "{options}");
+            assert_eq!(whole.result(Entry::fsync(at, n % 2 == 0)), 0);
+            let read = Entry::read(at, offset, span(&lent, 2 * BLOCK..3 * BLOCK, fixed), RwFlags::NONE);
+            assert_eq!(whole.result(read), BLOCK as i32);
+            let buf = lent.take_back();
+            assert!(buf[2 * BLOCK..3 * BLOCK].iter().all(|b| *b == byte), "{options}, way {n}");
+            assert!(buf[3 * BLOCK..].iter().all(|b| *b == 0));
+            lent = buf.lend();
+        }
+        drop(lent.take_back());
+    }
+}
+
+#[test]
+fn reads_are_short_at_the_end_of_the_file() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let lent = filled(&pool, 4 * BLOCK, 9);
+        let (_path, fd) = file(BLOCK as u64 + 512);
+        let kept = whole.ring.keep(fd);
+        assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..4 * BLOCK), RwFlags::NONE)), BLOCK as i32 + 512);
+        assert_eq!(whole.result(Entry::read(kept, 8 * BLOCK as u64, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), 0);
+        let buf = lent.take_back();
+        // What follows them may be anything: the kernel fills in zeroes of a hole beyond the end.
+        assert!(buf[..BLOCK + 512].iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn files_grow_and_get_holes() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let (path, fd) = file(0);
+        let kept = whole.ring.keep(fd);
+        assert_eq!(whole.result(Entry::allocate(kept, 0, 0, 8 * BLOCK as u64)), 0);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 * BLOCK as u64);
+        let lent = filled(&pool, BLOCK, 7);
+        assert_eq!(whole.result(Entry::write(kept, 0, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), BLOCK as i32);
+        let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        assert_eq!(whole.result(Entry::allocate(kept, hole, 0, BLOCK as u64)), 0);
+        assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), BLOCK as i32);
+        assert!(lent.take_back().iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn places_that_are_empty_or_not_there_are_errors_of_the_entry() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let lent = filled(&pool, BLOCK, 7);
+        let (_path, fd) = file(BLOCK as u64);
+        let read = |at: File, fixed| Entry::read(at, 0, span(&lent, 0..BLOCK, fixed), RwFlags::NONE);
+        for slot in [0, 4, u32::MAX] {
+            assert_eq!(whole.result(read(FileSlot(slot).into(), None)), -libc::EBADF, "{slot}");
+        }
+        whole.ring.register_file(FileSlot(0), &fd).unwrap();
+        let fixed = whole.ring.register_buffer(1, &lent).unwrap();
+        assert_eq!(whole.result(read(FileSlot(0).into(), Some(fixed))), BLOCK as i32);
+        whole.ring.unregister_buffer(1).unwrap();
+        assert_eq!(whole.result(read(FileSlot(0).into(), Some(fixed))), -libc::EFAULT);
+        whole.ring.unregister_file(FileSlot(0)).unwrap();
+        assert_eq!(whole.result(read(FileSlot(0).into(), None)), -libc::EBADF);
+        assert!(matches!(whole.ring.register_file(FileSlot(4), &fd), Err(RegistrationError::System(_))));
+        assert!(matches!(whole.ring.register_buffer(4, &lent), Err(RegistrationError::System(_))));
+        drop(lent.take_back());
+    }
+}
+
+/// Batches of reads and writes of whole blocks, no two of a batch of the same block.
+fn batches() -> impl Strategy<Value = Vec<Vec<(usize, Option<u8>, bool)>>> {
+    let one = (0..16_usize, proptest::option::of(1..=255_u8), any::<bool>());
+    let batch = proptest::collection::vec(one, 1..8).prop_map(|mut batch| {
+        let mut seen = std::collections::HashSet::new();
+        batch.retain(|(block, ..)| seen.insert(*block));
+        batch
+    });
+    proptest::collection::vec(batch, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn a_file_is_what_was_written_to_it(batches in batches()) {
+        for options in kinds() {
+            let mut whole = Whole::new(&options);
+            let (pool, mut model) = (DmaPool::new(4 << 20).unwrap(), [0_u8; 16]);
+            let (_path, fd) = file(16 * BLOCK as u64);
+            let mut lent = filled(&pool, 16 * BLOCK, 0);
+            let ways = ways(&whole.ring, fd, &lent);
+            for batch in &batches {
+                let mut buf = lent.take_back();
+                for &(block, write, _) in batch {
+                    buf[block * BLOCK..][..BLOCK].fill(write.unwrap_or(0xee));
+                }
+                lent = buf.lend();
+                for &(block, write, plain) in batch {
+                    let (at, fixed) = ways[usize::from(plain) * 3];
+                    let (span, offset) = (span(&lent, block * BLOCK..(block + 1) * BLOCK, fixed), (block * BLOCK) as u64);
+                    let entry = match write {
+                        Some(byte) => {
+                            model[block] = byte;
+                            Entry::write(at, offset, span, RwFlags::NONE)
+                        }
+                        None => Entry::read(at, offset, span, RwFlags::NONE),
+                    };
+                    whole.push(entry.user_data(block as u64));
+                }
+                let mut all: Vec<(u64, i32)> = batch.iter().map(|&(block, ..)| (block as u64, BLOCK as i32)).collect();
+                all.sort_unstable();
+                prop_assert_eq!(whole.results(batch.len() as u32), all);
+                let buf = lent.take_back();
+                for &(block, ..) in batch {
+                    prop_assert!(buf[block * BLOCK..][..BLOCK].iter().all(|byte| *byte == model[block]));
+                }
+                lent = buf.lend();
+            }
+            drop(lent.take_back());
+        }
+    }
+}

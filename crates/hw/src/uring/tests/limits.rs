@@ -1,0 +1,301 @@
+use std::collections::HashSet;
+use std::process::Command as Process;
+use std::sync::Mutex;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use super::*;
+use crate::Pages;
+
+#[test]
+fn a_ring_that_overflows_loses_nothing() {
+    for options in kinds() {
+        let mut whole = Whole::new(&Options { cq_entries: 8, ..options });
+        assert_eq!((whole.ring.sq_entries(), whole.ring.cq_entries()), (8, 8));
+        let (mut pushed, mut seen) = (0, Vec::new());
+        while pushed < 100 {
+            while whole.sq.room() > 0 && pushed < 100 {
+                whole.push(Entry::nop().user_data(pushed));
+                pushed += 1;
+            }
+            let submit = whole.sq.publish();
+            match whole.ring.enter(Enter { submit, ..Enter::default() }) {
+                // The kernel's thread takes its time.
+                Ok(_) => std::thread::yield_now(),
+                Err(EnterError::Busy) => seen.extend(whole.take()),
+                Err(other) => panic!("{options}: {other}"),
+            }
+        }
+        while seen.len() < 100 {
+            whole.ring.enter(Enter { submit: whole.sq.unsubmitted(), wait_for: 1, ..Enter::default() }).unwrap();
+            assert_ne!(whole.ring.hint(), Hint::None);
+            seen.extend(whole.take());
+        }
+        assert_eq!(seen.iter().map(|cqe| cqe.user_data).collect::<HashSet<_>>().len(), 100, "{options}");
+        assert_eq!((whole.cq.lost(), whole.ring.hint(), whole.sq.unsubmitted()), (0, Hint::None, 0));
+    }
+}
+
+#[test]
+fn what_does_not_fit_comes_back_with_its_reason() {
+    for options in kinds() {
+        let (mut whole, other) = (Whole::new(&options), Whole::new(&options));
+        let foreign = other.ring.keep(EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap());
+        assert_eq!(whole.sq.push(Entry::poll(foreign, false)).unwrap_err().why, Why::Foreign);
+        if options.big || matches!(options.poll, Poll::Sq { .. }) {
+            continue;
+        }
+        let command = Command::new(FileSlot(0), &NvmeCommand::default(), None);
+        assert_eq!(whole.sq.push_command(command).unwrap_err().why, Why::Small);
+        for n in 0..8 {
+            assert_eq!((whole.sq.room(), whole.sq.unsubmitted()), (8 - n, n));
+            whole.push(Entry::nop());
+        }
+        let refused = whole.sq.push(Entry::nop().user_data(3)).unwrap_err();
+        assert_eq!(refused.why, Why::Full);
+        assert_eq!(whole.submit(8).submitted, 8);
+        whole.push(refused.entry);
+        assert_eq!((whole.sq.room(), whole.take().len()), (7, 8));
+        assert_eq!(whole.results(1), [(3, 0)]);
+    }
+}
+
+#[test]
+fn an_entry_that_the_kernel_finds_wrong_stops_no_other() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        for n in 0..3 {
+            whole.push(if n == 1 { Entry::allocate(FileSlot(9), 0, 0, 1) } else { Entry::nop() }.user_data(n));
+        }
+        assert_eq!(whole.results(3), [(0, 0), (1, -libc::EBADF), (2, 0)], "{options}");
+    }
+}
+
+#[test]
+fn entries_that_follow_one_that_failed_are_cancelled() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        whole.push(Entry::allocate(FileSlot(9), 0, 0, 1).user_data(0).followed());
+        whole.push(Entry::nop().user_data(1));
+        whole.push(Entry::nop().user_data(2));
+        assert_eq!(whole.results(3), [(0, -libc::EBADF), (1, -libc::ECANCELED), (2, 0)], "{options}");
+    }
+}
+
+#[test]
+fn another_thread_cannot_enter_what_has_an_owner() {
+    for options in kinds().into_iter().filter(|options| options.owner) {
+        let mut whole = Whole::new(&options);
+        let (_path, fd) = file(0);
+        let ring = &whole.ring;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let entered = ring.enter(Enter { run_tasks: true, ..Enter::default() });
+                assert!(matches!(entered, Err(EnterError::WrongThread)), "{entered:?}");
+                let registered = ring.register_file(FileSlot(0), &fd);
+                assert!(matches!(registered, Err(RegistrationError::WrongThread)), "{registered:?}");
+            });
+            other.join().unwrap();
+        });
+        assert_eq!(whole.result(Entry::nop()), 0);
+    }
+}
+
+#[test]
+fn a_shared_ring_is_entered_from_several_threads() {
+    const EACH: u64 = 2_000;
+    for options in kinds().into_iter().filter(|options| !options.owner) {
+        let Whole { ring, sq, cq } = Whole::new(&Options { cq_entries: 16, ..options });
+        let (sq, cq, seen) = (Mutex::new(sq), Mutex::new(cq), Mutex::new(HashSet::new()));
+        let turn = |thread: u64, next: &mut u64| {
+            let submit = {
+                let mut sq = sq.lock().unwrap();
+                while *next < EACH && sq.push(Entry::nop().user_data(thread * EACH + *next)).is_ok() {
+                    *next += 1;
+                }
+                sq.publish()
+            };
+            match ring.enter(Enter { submit, run_tasks: true, ..Enter::default() }) {
+                Ok(_) | Err(EnterError::Busy) => {}
+                Err(other) => panic!("{options}: {other}"),
+            }
+            let mut out = [Cqe::default(); 16];
+            let taken = cq.lock().unwrap().take(&mut out);
+            let mut seen = seen.lock().unwrap();
+            assert!(out[..taken].iter().all(|cqe| seen.insert(cqe.user_data)), "completed twice");
+            seen.len()
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let turn = &turn;
+                scope.spawn(move || {
+                    let mut next = 0;
+                    while turn(thread, &mut next) < 2 * EACH as usize {}
+                });
+            }
+        });
+        assert_eq!(cq.lock().unwrap().lost(), 0);
+    }
+}
+
+#[test]
+fn a_child_after_fork_touches_nothing_of_its_parents_ring() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        whole.push(Entry::nop().user_data(1));
+        // SAFETY: the child calls nothing that another thread's lock could hold up, and ends without running anything.
+        match unsafe { libc::fork() } {
+            0 => {
+                let refused = matches!(whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }), Err(EnterError::Forked))
+                    && whole.sq.push(Entry::nop()).is_err_and(|refused| refused.why == Why::Forked)
+                    && whole.sq.publish() == 0
+                    && whole.cq.take(&mut [Cqe::default()]) == 0
+                    && matches!(whole.ring.unregister_file(FileSlot(0)), Err(RegistrationError::Forked));
+                drop(whole);
+                // A ring of its own is another matter.
+                let own = Ring::new(&options).is_ok_and(|(ring, ..)| ring.enter(Enter { run_tasks: true, ..Enter::default() }).is_ok());
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!refused) + 2 * i32::from(!own)) };
+            }
+            child => {
+                assert!(child > 0);
+                let mut status = 0;
+                // SAFETY: `status` is a place for the answer.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0), "{options}");
+            }
+        }
+        // The parent's ring is as it was.
+        assert_eq!(whole.results(1), [(1, 0)]);
+    }
+}
+
+/// Set in the process that this test starts: its limits are its own.
+const LIMITED: &str = "REAP_TEST_MEMLOCK";
+
+#[test]
+fn memory_that_may_not_be_pinned_is_used_unregistered() {
+    if features().is_none() {
+        return;
+    }
+    if std::env::var_os(LIMITED).is_none() {
+        let name = "uring::tests::limits::memory_that_may_not_be_pinned_is_used_unregistered";
+        let child =
+            Process::new(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(LIMITED, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let maximum = getrlimit(Resource::Memlock).maximum;
+    setrlimit(Resource::Memlock, Rlimit { current: Some(1 << 20), maximum }).unwrap();
+    // Of this thread, which makes the rings.
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, sets).unwrap();
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let lent = filled(&pool, BLOCK, 9);
+        let (_path, fd) = file(BLOCK as u64);
+        let error = whole.ring.register_buffer(0, &lent).unwrap_err();
+        assert!(matches!(error, RegistrationError::Memlock { wanted: 0x40_0000, limit: 0x10_0000 }), "{error:?}");
+        assert!(error.to_string().contains("RLIMIT_MEMLOCK is 1048576 bytes"), "{error}");
+        let kept = whole.ring.keep(fd);
+        assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), BLOCK as i32);
+        assert!(lent.take_back().iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn a_registered_region_can_be_had_back_and_its_place_is_forgotten() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let (_path, fd) = file(BLOCK as u64);
+        let kept = whole.ring.keep(fd);
+        // Its last chunk is shorter.
+        let region = pool.register(Pages::new((4 << 20) + 2 * BLOCK).unwrap()).unwrap();
+        let lent = region.buffer((4 << 20) + BLOCK..(4 << 20) + 2 * BLOCK).unwrap().lend();
+        let fixed = whole.ring.register_buffer(3, &lent).unwrap();
+        assert_eq!((fixed.slot(), fixed.piece().index, Some(fixed.piece())), (3, 1, lent.piece()));
+        assert_eq!(whole.result(Entry::read(kept, 0, Span::fixed(&lent, 0..BLOCK, fixed), RwFlags::NONE)), BLOCK as i32);
+        let crossing = region.buffer((4 << 20) - BLOCK..(4 << 20) + BLOCK).unwrap().lend();
+        assert!(matches!(whole.ring.register_buffer(0, &crossing), Err(RegistrationError::Crosses)));
+        drop((crossing.take_back(), lent.take_back()));
+        assert_eq!(whole.ring.forget_gone().unwrap(), []);
+        drop(region.into_owner().unwrap());
+        assert_eq!(whole.ring.forget_gone().unwrap(), [3]);
+        // A buffer of other memory is not looked for there.
+        let other = filled(&pool, BLOCK, 1);
+        assert!(!Span::fixed(&other, 0..BLOCK, fixed).is_fixed());
+        whole.ring.register_buffer(0, &other).unwrap();
+        drop((other.take_back(), pool));
+        assert_eq!(whole.ring.forget_gone().unwrap(), [0]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "bytes 512..4097 of a lent buffer of 4096 bytes")]
+fn a_span_lies_in_its_buffer() {
+    let lent = filled(&DmaPool::new(4 << 20).unwrap(), BLOCK, 0);
+    _ = Span::of(&lent, 512..4097);
+}
+
+#[test]
+fn commands_to_what_is_no_nvme_namespace_are_errors_of_the_entry() {
+    for options in kinds().into_iter().filter(|options| options.big) {
+        let mut whole = Whole::new(&options);
+        let pool = DmaPool::new(4 << 20).unwrap();
+        let lent = filled(&pool, BLOCK, 9);
+        let kept = whole.ring.keep(file(BLOCK as u64).1);
+        let read = NvmeCommand { opcode: 2, nsid: 1, ..NvmeCommand::default() };
+        whole.sq.push_command(Command::new(kept, &read, Some(Span::of(&lent, 0..BLOCK))).user_data(4)).unwrap();
+        assert_eq!(whole.results(1), [(4, -libc::EOPNOTSUPP)]);
+        drop(lent.take_back());
+    }
+}
+
+#[test]
+fn a_polled_ring_reads_or_says_that_the_device_cannot() {
+    let Some(features) = features() else { return };
+    let polls = [(features.io_poll, Poll::Io), (features.hybrid_io_poll, Poll::HybridIo)];
+    for poll in polls.into_iter().filter(|(has, _)| *has).map(|(_, poll)| poll) {
+        for owner in [false, features.owner] {
+            let mut whole = Whole::new(&Options { owner, poll, ..Options::default() });
+            let pool = DmaPool::new(4 << 20).unwrap();
+            let lent = filled(&pool, BLOCK, 9);
+            let kept = whole.ring.keep(file(BLOCK as u64).1);
+            let result = whole.result(Entry::read(kept, 0, Span::of(&lent, 0..BLOCK), RwFlags::NONE));
+            assert!([BLOCK as i32, -libc::EOPNOTSUPP].contains(&result), "{poll:?}: {result}");
+            drop(lent.take_back());
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_said_with_what_was_asked() {
+    if features().is_none() {
+        return;
+    }
+    let error = Ring::new(&Options { entries: 1 << 20, owner: true, ..Options::default() }).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the kernel refuses an io_uring of 1048576 entries (2097152 completions, one owner, who runs what is deferred): \
+         Invalid argument (os error 22)"
+    );
+    let error = Ring::new(&Options { buffers: 1 << 20, ..Options::default() }).unwrap_err();
+    assert!(matches!(error, SetupError::Table { what: "buffers", count: 0x10_0000, .. }), "{error:?}");
+    let error = Ring::new(&Options { big: true, poll: Poll::HybridIo, ..Options::default() }).unwrap_err();
+    assert_eq!(error.to_string(), "an io_uring cannot be of big entries and hybrid polling at once");
+}
+
+#[test]
+fn the_operations_that_this_kernel_runs_are_known() {
+    let Some(features) = features() else { return };
+    // All of 5.19, which shared rings need.
+    if features.shared {
+        assert!(Operation::ALL.iter().all(|operation| features.has(*operation)), "{features:?}");
+        assert!(features.timeouts && features.keeps_overflow);
+    }
+}

@@ -1,0 +1,230 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::*;
+use crate::{Poller, now};
+
+#[test]
+fn an_event_wakes_a_wait_again_and_again_until_the_poll_is_cancelled() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let event = EventFd::new().unwrap();
+        let kept = whole.ring.keep(event.as_fd().try_clone_to_owned().unwrap());
+        whole.push(Entry::poll(kept, true).user_data(5));
+        whole.submit(0);
+        assert_eq!(whole.take(), []);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let ringing = scope.spawn(|| event.signal());
+                assert_eq!(whole.submit(1).ended, Ended::Done, "{options}");
+                ringing.join().unwrap();
+                let cqes = whole.take();
+                assert_eq!((cqes.len(), cqes[0].user_data, cqes[0].result & i32::from(libc::POLLIN)), (1, 5, libc::POLLIN.into()));
+                assert!(cqes[0].more());
+            }
+        });
+        whole.push(Entry::cancel(5).user_data(6));
+        assert_eq!(whole.results(2), [(5, -libc::ECANCELED), (6, 0)]);
+        assert_eq!(whole.result(Entry::cancel(5)), -libc::ENOENT);
+    }
+}
+
+/// Eventfds that a ring polls, with their place in `events` as user data.
+fn polled(whole: &mut Whole, count: u64) -> Vec<EventFd> {
+    let events: Vec<EventFd> = (0..count).map(|_| EventFd::new().unwrap()).collect();
+    for (n, event) in (0..).zip(&events) {
+        let kept = whole.ring.keep(event.as_fd().try_clone_to_owned().unwrap());
+        whole.push(Entry::poll(kept, false).user_data(n));
+    }
+    whole.submit(0);
+    events
+}
+
+fn wait(n: u32, timeout: Nanos) -> Enter {
+    Enter { wait_for: n, timeout: Some(timeout), ..Enter::default() }
+}
+
+#[test]
+fn a_wait_is_for_as_many_as_asked_or_until_its_time_out() {
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let events = polled(&mut whole, 3);
+        let begun = now();
+        assert_eq!(whole.ring.enter(wait(1, Nanos(2_000_000))).unwrap(), Entered { submitted: 0, ended: Ended::TimedOut });
+        assert!(now().0 - begun.0 >= 2_000_000);
+        events[0].signal();
+        events[2].signal();
+        assert_eq!(whole.ring.enter(wait(2, Nanos::MAX)).unwrap().ended, Ended::Done);
+        // What can be taken already counts. The time-out shows by the ring alone, once there is something in it.
+        assert_eq!(whole.ring.enter(wait(3, Nanos(2_000_000))).unwrap().ended, Ended::Done, "{options}");
+        assert_eq!(whole.ring.hint(), Hint::Entries);
+        assert_eq!(whole.ring.enter(wait(2, Nanos::MAX)).unwrap().ended, Ended::Done);
+        events[1].signal();
+        assert_eq!(whole.ring.enter(wait(3, SECOND)).unwrap().ended, Ended::Done);
+        let mut seen: Vec<u64> = whole.take().iter().map(|cqe| cqe.user_data).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2]);
+        assert_eq!(whole.ring.hint(), Hint::None);
+    }
+}
+
+#[test]
+fn after_the_least_wait_the_first_completion_is_enough() {
+    if !features().is_some_and(|features| features.min_wait) {
+        return eprintln!("NOT TESTED: the kernel has no min_wait (6.12)");
+    }
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let events = polled(&mut whole, 2);
+        events[0].signal();
+        let min_wait = Some(Nanos(3_000_000));
+        let begun = now();
+        let entered = whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(60 * SECOND.0)) }).unwrap();
+        assert!(now().0 - begun.0 >= 3_000_000, "{options}");
+        assert_eq!((entered.ended, whole.take().len()), (Ended::Done, 1), "{options}");
+        // Nothing in that time: the first that comes.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                crate::sleep_until(Nanos(now().0 + 6_000_000));
+                events[1].signal();
+            });
+            let entered = whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(60 * SECOND.0)) }).unwrap();
+            assert_eq!((entered.ended, whole.take().len()), (Ended::Done, 1), "{options}");
+        });
+        // Nothing at all: the time-out, counted from the beginning.
+        let entered = whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(5_000_000)) }).unwrap();
+        assert_eq!(entered.ended, Ended::TimedOut, "{options}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_wait() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing, and no other test uses this signal.
+    unsafe { libc::signal(libc::SIGURG, nothing as *const () as libc::sighandler_t) };
+    for options in kinds() {
+        let whole = Whole::new(&options);
+        // SAFETY: it names the calling thread.
+        let waiter = unsafe { libc::pthread_self() };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: the thread lives until this scope has ended.
+                    unsafe { libc::pthread_kill(waiter, libc::SIGURG) };
+                    std::thread::yield_now();
+                }
+            });
+            let entered = whole.ring.enter(wait(1, Nanos(60 * SECOND.0)));
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(entered.unwrap(), Entered { submitted: 0, ended: Ended::Interrupted }, "{options}");
+        });
+    }
+}
+
+#[test]
+fn work_that_waits_in_the_task_shows_without_an_enter() {
+    for options in kinds().into_iter().filter(|options| options.owner) {
+        let mut whole = Whole::new(&options);
+        let events = polled(&mut whole, 1);
+        assert_eq!(whole.ring.hint(), Hint::None);
+        let enters = whole.ring.enters();
+        events[0].signal();
+        assert_eq!(whole.ring.hint(), Hint::TaskWork);
+        // Whoever looks at the descriptor sees it too.
+        assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
+        // To submit is not to run it.
+        whole.push(Entry::nop());
+        let submit = whole.sq.publish();
+        assert_eq!(whole.ring.enter(Enter { submit, ..Enter::default() }).unwrap().submitted, 1);
+        assert_eq!(whole.take().len(), 1);
+        assert_eq!(whole.ring.hint(), Hint::TaskWork);
+        whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }).unwrap();
+        assert_eq!((whole.ring.hint(), whole.ring.enters()), (Hint::Entries, enters + 2));
+        assert_eq!(whole.take().len(), 1);
+        assert_eq!(whole.ring.hint(), Hint::None);
+    }
+}
+
+/// `poller` reports `key` once for each of some completions. The result keeps the last from coming.
+#[must_use]
+fn wakes(whole: &mut Whole, poller: &Poller, key: u64, what: &str) -> impl Sized + use<> {
+    // No eventfd: the kernel (6.18) defers the signal of one from within another's, and does so only once.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let kept = whole.ring.keep(reader.into());
+    whole.push(Entry::poll(kept, true));
+    whole.submit(0);
+    let mut keys = Vec::new();
+    poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let writing = scope.spawn(|| {
+                crate::sleep_until(Nanos(now().0 + 1_000_000));
+                (&writer).write_all(&[1]).unwrap();
+            });
+            let limit = now().0 + 5 * SECOND.0;
+            poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
+            // Work for a sleeping task ends its sleep as a signal does.
+            while keys.is_empty() && now().0 < limit {
+                poller.wait(Some(SECOND), &mut keys).unwrap();
+            }
+            assert_eq!(keys, [key], "{what}, turn {n}: {:?}", whole.ring.hint());
+            writing.join().unwrap();
+            whole.ring.enter(Enter { run_tasks: true, ..Enter::default() }).unwrap();
+            assert_eq!(whole.take().len(), 1, "{what}");
+            // What the enter itself has brought may be reported once more.
+            poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
+            poller.wait(Some(Nanos::ZERO), &mut keys).unwrap();
+            assert_eq!(keys, [], "{what}");
+        }
+    });
+    writer
+}
+
+#[test]
+fn edge_triggered_epoll_wakes_for_completions_of_a_ring_without_an_owner() {
+    for options in kinds() {
+        if options.owner {
+            continue;
+        }
+        let (mut whole, poller) = (Whole::new(&options), Poller::new().unwrap());
+        poller.add(&whole.ring, 8).unwrap();
+        let _writer = wakes(&mut whole, &poller, 8, &options.to_string());
+    }
+}
+
+#[test]
+fn edge_triggered_epoll_wakes_by_a_rings_eventfd_whatever_its_kind() {
+    for options in kinds() {
+        let (mut whole, poller, event) = (Whole::new(&options), Poller::new().unwrap(), EventFd::new().unwrap());
+        whole.ring.notify(Some(&event)).unwrap();
+        poller.add(&event, 9).unwrap();
+        let _writer = wakes(&mut whole, &poller, 9, &options.to_string());
+        assert!(event.drain() >= 4);
+        whole.ring.notify(None).unwrap();
+        assert_eq!(whole.result(Entry::cancel(12345)), -libc::ENOENT);
+        assert_eq!(event.drain(), 0);
+    }
+}
+
+#[test]
+fn a_message_wakes_another_ring() {
+    for options in kinds() {
+        let (mut sender, ready) = (Whole::new(&options), std::sync::mpsc::channel());
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                // A ring of kind owner is its thread's.
+                let mut whole = Whole::new(&options);
+                ready.0.send(whole.ring.clone()).unwrap();
+                assert_eq!(whole.ring.enter(wait(1, Nanos(20 * SECOND.0))).unwrap().ended, Ended::Done);
+                whole.take()
+            });
+            let target = ready.1.recv().unwrap();
+            let to = sender.ring.keep(target.as_fd().try_clone_to_owned().unwrap());
+            assert_eq!(sender.result(Entry::message(to, u64::MAX, -5)), 0);
+            let got = receiver.join().unwrap();
+            assert_eq!((got.len(), got[0].user_data, got[0].result), (1, u64::MAX, -5));
+        });
+    }
+}

@@ -1,0 +1,63 @@
+//! Which memory a ring knows already. A chunk of the pool, or of a region, is registered when the first request names it, on the
+//! thread that posts: so the owner of a ring registers, whoever brought the memory.
+
+use std::collections::HashMap;
+
+use hw::uring::{Fixed, RegistrationError, Ring, Span};
+use hw::{Lent, Piece};
+
+use super::link::KernelLink;
+
+/// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
+pub(super) const PLACES: u32 = 1024;
+
+/// What a ring knows of memory.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// `None`: the kernel refused it, and it is used as it is.
+    known: HashMap<Piece, Option<Fixed>>,
+    /// Most requests name the same chunk as the last.
+    last: Option<Fixed>,
+}
+
+impl Buffers {
+    /// The bytes from `start` to `end` of a buffer, by way of the table where it knows them, or can be told.
+    #[inline]
+    pub(super) fn span(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent, (start, end): (usize, usize)) -> Span {
+        match self.last {
+            Some(fixed) if lent.piece() == Some(fixed.piece()) => Span::fixed(lent, start..end, fixed),
+            _ => self.look_up(ring, link, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed)),
+        }
+    }
+
+    fn look_up(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
+        let piece = lent.piece()?;
+        let fixed = match self.known.get(&piece) {
+            Some(known) => *known,
+            None => {
+                let fixed = self.register(ring, link, lent);
+                self.known.insert(piece, fixed);
+                fixed
+            }
+        };
+        self.last = fixed.or(self.last);
+        fixed
+    }
+
+    fn register(&self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
+        let slot = self.known.values().flatten().count() as u32;
+        if slot >= PLACES || !link.registers() {
+            return None;
+        }
+        match ring.register_buffer(slot as u16, lent) {
+            Ok(fixed) => Some(fixed),
+            Err(RegistrationError::Crosses) => None,
+            Err(error) => {
+                if link.stops_registering() {
+                    tracing::warn!(%error, "buffers are used unregistered from now on, which costs the kernel some time for each request");
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What sysfs says of a block device. No descriptor is needed, and nothing is opened.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dev, major, minor};
+
+/// Where the kernel lists block devices by number (Documentation/ABI/stable/sysfs-block).
+const BY_NUMBER: &str = "/sys/dev/block";
+
+/// A block device: a whole disk, or a partition of one.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    /// Its directory.
+    dir: PathBuf,
+    /// The directory of the disk that it is, or is a part of.
+    whole: PathBuf,
+}
+
+/// What kind of disk it is, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Model, with the maker's name where that is a field of its own. Of a virtual disk: what it stands on, or its name.
+    pub(crate) model: Option<String>,
+    /// Serial number.
+    pub(crate) serial: Option<String>,
+    /// Firmware revision.
+    pub(crate) firmware: Option<String>,
+}
+
+impl Disk {
+    /// The block device of this number. `None`: sysfs knows none, as with anonymous numbers of btrfs, overlayfs and tmpfs.
+    pub(super) fn of(number: Dev) -> Option<Disk> {
+        Disk::listed(Path::new(BY_NUMBER), number)
+    }
+
+    fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
+        let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
+        let whole = if dir.join("partition").exists() { dir.parent()?.to_owned() } else { dir.clone() };
+        Some(Disk { dir, whole })
+    }
+
+    /// It is a partition.
+    pub(super) fn is_partition(&self) -> bool {
+        self.dir != self.whole
+    }
+
+    /// The kernel's name: `nvme0n1p2`.
+    pub(super) fn name(&self) -> String {
+        name_of(&self.dir)
+    }
+
+    /// Its node. A slash within a name is an exclamation mark in sysfs.
+    pub(super) fn node(&self) -> PathBuf {
+        Path::new("/dev").join(self.name().replace('!', "/"))
+    }
+
+    /// The name of the whole disk: `nvme0n1`.
+    pub(super) fn whole_name(&self) -> String {
+        name_of(&self.whole)
+    }
+
+    /// The kernel refuses writes (`ro`).
+    pub(super) fn read_only(&self) -> bool {
+        attribute(&self.dir, "ro").as_deref() == Some("1")
+    }
+
+    /// A number of the disk's queue; `None`: this kernel or this device has no such attribute.
+    pub(super) fn queue(&self, name: &str) -> Option<u64> {
+        self.queue_text(name)?.parse().ok()
+    }
+
+    /// A text of the disk's queue.
+    pub(super) fn queue_text(&self, name: &str) -> Option<String> {
+        attribute(&self.whole, &format!("queue/{name}"))
+    }
+
+    /// The whole disk and its partitions, this device first. What one of them is held for keeps the others from writers.
+    pub(super) fn family(&self) -> Vec<Disk> {
+        let part = |dir: PathBuf| Disk { dir, whole: self.whole.clone() };
+        // A partition may be written while its siblings are in use: they are not of its family.
+        if self.is_partition() {
+            return vec![self.clone(), part(self.whole.clone())];
+        }
+        let mut parts: Vec<PathBuf> = children(&self.whole).into_iter().filter(|dir| dir.join("partition").exists()).collect();
+        parts.sort();
+        std::iter::once(self.clone()).chain(parts.into_iter().map(part)).collect()
+    }
+
+    /// What stands on this device: device-mapper targets, RAID sets, caches.
+    pub(super) fn holders(&self) -> Vec<Disk> {
+        let of = |dir: PathBuf| fs::canonicalize(dir).ok();
+        let mut found: Vec<PathBuf> = children(&self.dir.join("holders")).into_iter().filter_map(of).collect();
+        found.sort();
+        found.into_iter().map(|dir| Disk { whole: dir.clone(), dir }).collect()
+    }
+
+    /// The device's number.
+    pub(super) fn number(&self) -> Option<Dev> {
+        let text = attribute(&self.dir, "dev")?;
+        let (major, minor) = text.split_once(':')?;
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// The name that device-mapper gave it: `vg-home`, `luks-…`.
+    pub(super) fn mapper_name(&self) -> Option<String> {
+        attribute(&self.whole, "dm/name")
+    }
+
+    /// The file that a loop device stands on.
+    pub(super) fn backing_file(&self) -> Option<PathBuf> {
+        attribute(&self.whole, "loop/backing_file").map(PathBuf::from)
+    }
+
+    /// Who made it, and what it is. Where each driver says so differs: NVMe and SCSI below `device`, virtio beside it.
+    pub(super) fn identity(&self) -> Identity {
+        let said = |name: &str| attribute(&self.whole, name).filter(|text| !text.is_empty());
+        // PCI and virtio identifiers (`0x1af4`) are no maker's name.
+        let vendor = said("device/vendor").filter(|text| !text.starts_with("0x"));
+        let model = said("device/model").map(|model| vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")));
+        let stands_on = || {
+            let mapped = self.mapper_name().map(|name| format!("device-mapper {name}"));
+            let looped = || self.backing_file().map(|file| format!("loop device over {}", file.display()));
+            let raid = || said("md/level").map(|level| format!("md {level}"));
+            let driver = || driver_of(&self.whole).map(|driver| format!("{driver} disk"));
+            mapped.or_else(looped).or_else(raid).or_else(driver).unwrap_or_else(|| format!("disk {}", self.whole_name()))
+        };
+        Identity {
+            model: Some(model.unwrap_or_else(stands_on)),
+            serial: said("device/serial").or_else(|| said("serial")),
+            firmware: said("device/firmware_rev").or_else(|| said("device/rev")),
+        }
+    }
+}
+
+/// Loop devices that have a file, with it.
+pub(super) fn loops() -> Vec<(String, PathBuf)> {
+    let named = |dir: PathBuf| attribute(&dir, "loop/backing_file").map(|file| (name_of(&dir), PathBuf::from(file)));
+    children(Path::new("/sys/block")).into_iter().filter_map(named).collect()
+}
+
+fn driver_of(whole: &Path) -> Option<String> {
+    fs::canonicalize(whole.join("device/driver")).ok().map(|dir| name_of(&dir))
+}
+
+fn name_of(dir: &Path) -> String {
+    dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// The text of an attribute without the spaces around it, which NVMe pads its strings with.
+fn attribute(dir: &Path, name: &str) -> Option<String> {
+    let bytes = fs::read(dir.join(name)).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,491 @@
+//! A lane over an io_uring ring: one queue's way to a file or block device.
+//!
+//! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
+//! thread sleeps.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
+
+use driver::{Completed, Counters, Reaped};
+use handover::sync::{Mutex, MutexGuard, lock, try_lock};
+use hw::EventFd;
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, RwFlags, Span, Sq};
+use nvme::{Cid, QueueId, Vector};
+use units::{Nanos, Op};
+
+use super::buffers::{Buffers, PLACES};
+use super::command::{Answer, Command};
+use super::link::KernelLink;
+use crate::error::QueueError;
+use crate::link::owner::Owner;
+use crate::link::part::{Part, Post};
+use crate::request::Token;
+use crate::wake::Wake;
+
+/// User data of what is no command: the bell of the queue's thread, and cancelling.
+const BELL: u64 = 1 << 32;
+const CANCEL: u64 = 2 << 32;
+
+/// The target's place in the ring's table of files.
+const TARGET: FileSlot = FileSlot(0);
+
+/// Requests at once on the ring beside one that is polled.
+const PLAIN_TAGS: u32 = 16;
+
+/// Entries that are taken off the ring at a time.
+const RUN: usize = 64;
+
+/// Entries of the ring beside commands: bells and cancelling.
+const BESIDE: u32 = 16;
+
+/// A ring, and what is out on it.
+pub(crate) struct UringLane {
+    link: Arc<KernelLink>,
+    ring: Ring,
+    id: QueueId,
+    tags: u32,
+    /// The thread that alone may use it, where there is such a one.
+    owner: Option<Owner>,
+    state: Mutex<State>,
+    /// The kernel polls the device for it: no completion notifies, and a look is a system call.
+    polls: bool,
+    /// Where a ring that is polled sends what it refuses: all but reads and writes.
+    plain: Option<Box<UringLane>>,
+    /// What tells a thread that sleeps elsewhere than in the ring.
+    event: OnceLock<EventFd>,
+    announced: AtomicU64,
+    finished: AtomicU64,
+    /// Enters that submitted, takes that found something, takes that found nothing, and waits that ended with something.
+    submits: AtomicU64,
+    takes: AtomicU64,
+    empty_looks: AtomicU64,
+    wakeups: AtomicU64,
+}
+
+struct State {
+    sq: Sq,
+    cq: Cq,
+    commands: Box<[Command]>,
+    free: Vec<u16>,
+    buffers: Buffers,
+    bell: Kept,
+    /// What could not be pushed, to be pushed first: user data.
+    left: Vec<u64>,
+}
+
+impl UringLane {
+    /// A ring for `tags` requests at once. `wake` ends a sleep in it. With `owned` the calling thread is the only one that may use it.
+    ///
+    /// # Errors
+    /// The kernel refuses the ring.
+    pub(crate) fn new(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Result<UringLane, QueueError> {
+        UringLane::make(link, (id, tags), wake, (owned, Poll::No))
+    }
+
+    /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
+    /// cannot be polled, as a trial shows.
+    pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {
+        if !link.may_poll() {
+            return None;
+        }
+        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned).ok()?;
+        let mut lane = UringLane::make(link, (id, tags), wake, (owned, Poll::Io)).ok()?;
+        let works = lane.tries_to_poll();
+        lane.plain = Some(Box::new(plain));
+        works.then_some(lane)
+    }
+
+    fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
+        let polls = poll != Poll::No;
+        let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
+        let entries = (tags + BESIDE).next_power_of_two();
+        let owned = owned && link.features().owner;
+        let options = Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: false, files: 1, buffers: PLACES };
+        let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
+        ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
+        let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
+        let bell = ring.keep(bell);
+        let commands = vec![Command::NONE; tags as usize].into();
+        let free = (0..tags as u16).rev().collect();
+        let mut state =
+            State { sq, cq, commands, free, buffers: Buffers::default(), bell, left: if polls { Vec::new() } else { vec![BELL] } };
+        state.push_left();
+        let lane = UringLane {
+            link: link.clone(),
+            ring,
+            id,
+            tags,
+            owner: owned.then(Owner::default),
+            state: Mutex::new(state),
+            polls,
+            plain: None,
+            event: OnceLock::new(),
+            announced: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            submits: AtomicU64::new(0),
+            takes: AtomicU64::new(0),
+            empty_looks: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+        };
+        lane.submit(&mut lane.state()).map_err(|e| refused(&e))?;
+        Ok(lane)
+    }
+
+    /// Reads a block, and sees whether the kernel says that it cannot poll for it.
+    fn tries_to_poll(&self) -> bool {
+        let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
+        let lent = buf.lend();
+        let entry = Entry::read(TARGET, 0, Span::of(&lent, 0..lent.len()), RwFlags::NONE);
+        let mut state = self.state();
+        if state.sq.push(entry).is_err() || self.submit(&mut state).is_err() {
+            // Lent for good, should the kernel have it after all.
+            return false;
+        }
+        let mut cqe = [Cqe::default(); 1];
+        while state.cq.take(&mut cqe) == 0 {
+            self.enter(Enter { wait_for: 1, ..Enter::default() });
+        }
+        drop(lent.take_back());
+        cqe[0].result > 0
+    }
+
+    #[inline]
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The thread that alone may use it, where there is such a one.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// Waits for whoever has the ring.
+    #[inline]
+    pub(crate) fn lock(&self) -> UringPosting<'_> {
+        UringPosting { state: self.state(), lane: self }
+    }
+
+    /// The same, if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<UringPosting<'_>> {
+        Some(UringPosting { state: try_lock(&self.state)?, lane: self })
+    }
+
+    /// Submits what was posted. How many commands that were.
+    pub(crate) fn commit(&self) -> u32 {
+        self.lock().commit()
+    }
+
+    /// Whether something may be there, without a system call.
+    #[inline]
+    pub(crate) fn hint(&self) -> bool {
+        // A ring that is polled shows nothing by itself.
+        self.ring.hint() != Hint::None || self.polls && self.in_flight() > 0
+    }
+
+    /// Whether its completions notify.
+    pub(crate) fn notifies(&self) -> bool {
+        !self.polls
+    }
+
+    /// Whether there are completions to take, for a thread that has not submitted: what waits in the submitter's task that task alone
+    /// brings.
+    pub(crate) fn shows(&self) -> bool {
+        self.ring.hint() == Hint::Entries
+    }
+
+    /// Takes as many completions as `out` has places.
+    pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
+        self.reap_locked(&mut self.state(), out, true)
+    }
+
+    /// The same for a thread that has not submitted, if nobody else has the ring.
+    fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
+        Some(self.reap_locked(&mut *try_lock(&self.state)?, out, false))
+    }
+
+    /// The same, for at most `budget` completions, appended to `out` as far as it has room.
+    pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        let (before, room) = (out.len(), (out.capacity() - out.len()).min(budget as usize));
+        out.resize(before + room, Completed::default());
+        let reaped = self.try_reap(&mut out[before..]);
+        out.truncate(before + reaped.map_or(0, |reaped| reaped.found as usize));
+        reaped
+    }
+
+    fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
+        if brings && (self.polls && self.in_flight() > 0 || self.ring.hint() == Hint::TaskWork) {
+            // Completions wait in this task, or for room: the only way to them is the kernel's.
+            self.enter(Enter { run_tasks: true, ..Enter::default() });
+        }
+        let (mut found, mut cqes) = (0, [Cqe::default(); RUN]);
+        while found < out.len() {
+            let run = RUN.min(out.len() - found);
+            let taken = state.cq.take(&mut cqes[..run]);
+            for cqe in &cqes[..taken] {
+                if let Some(completed) = state.end(cqe) {
+                    out[found] = completed;
+                    found += 1;
+                }
+            }
+            if taken < run {
+                break;
+            }
+        }
+        if found > 0 {
+            self.finished.fetch_add(found as u64, Release);
+            self.takes.fetch_add(1, Relaxed);
+        } else {
+            self.empty_looks.fetch_add(1, Relaxed);
+        }
+        if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
+            self.settle(state);
+        }
+        Reaped {
+            found: found as u32,
+            budget_used_up: found == out.len(),
+            more: if brings { self.hint() } else { self.shows() },
+            violation: None,
+        }
+    }
+
+    /// Requests that go on, or that the kernel had no room for.
+    #[cold]
+    fn settle(&self, state: &mut State) {
+        state.push_left();
+        if let Err(error) = self.submit(state) {
+            tracing::debug!(%error, "requests wait for the kernel");
+        }
+    }
+
+    /// Has the kernel take what was pushed.
+    fn submit(&self, state: &mut State) -> Result<(), EnterError> {
+        let submit = state.sq.publish();
+        if submit == 0 {
+            return Ok(());
+        }
+        self.submits.fetch_add(1, Relaxed);
+        self.ring.enter(Enter { submit, ..Enter::default() }).map(drop)
+    }
+
+    fn enter(&self, enter: Enter) -> Option<Ended> {
+        match self.ring.enter(enter) {
+            Ok(entered) => Some(entered.ended),
+            // Completions have to be taken first: the look that follows does.
+            Err(EnterError::Again | EnterError::Busy) => None,
+            Err(error) => {
+                tracing::error!(%error, "a queue of a file cannot enter the kernel");
+                None
+            }
+        }
+    }
+
+    /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
+    /// Whether there is something to take.
+    pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
+        let mut state = self.state();
+        if !state.left.is_empty() {
+            state.push_left();
+        }
+        let submit = state.sq.publish();
+        drop(state);
+        if submit > 0 {
+            self.submits.fetch_add(1, Relaxed);
+        }
+        let wait_for = at_least.min(self.in_flight()).max(1);
+        let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });
+        if ended.is_none() && timeout.is_none() {
+            // It cannot sleep now; what it has to take first is there, or in a moment.
+            std::thread::yield_now();
+        }
+        let found = self.hint();
+        self.wakeups.fetch_add(u64::from(found), Relaxed);
+        found
+    }
+
+    /// From now on completions signal a descriptor: the thread sleeps on several queues, or in a loop of its own.
+    pub(crate) fn tell_by_event(&self) {
+        if self.event.get().is_some() {
+            return;
+        }
+        match EventFd::new()
+            .map_err(|e| e.to_string())
+            .and_then(|event| self.ring.notify(Some(&event)).map(|()| event).map_err(|e| e.to_string()))
+        {
+            Ok(event) => _ = self.event.set(event),
+            Err(error) => tracing::error!(error, "completions of a file wake no event loop"),
+        }
+    }
+
+    /// What a thread that sleeps elsewhere than in the ring waits for: [`UringLane::tell_by_event`].
+    pub(crate) fn wait_on(&self) -> Option<&EventFd> {
+        self.event.get()
+    }
+
+    /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
+    /// were. Where the ring has an owner, its next commit asks.
+    pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
+        let Some(mut state) = try_lock(&self.state) else { return 0 };
+        let mut cancelled = 0;
+        for at in 0..state.commands.len() {
+            let command = &mut state.commands[at];
+            if command.open && !command.cancelled && now >= command.posted_at + timeout {
+                command.cancelled = true;
+                cancelled += 1;
+                state.left.push(CANCEL | at as u64);
+            }
+        }
+        if cancelled > 0 && self.owner.is_none() {
+            self.settle(&mut state);
+        }
+        cancelled
+    }
+
+    /// Waits that ended with something to take: all that can be told of its messages.
+    pub(crate) fn messages(&self) -> u64 {
+        self.wakeups.load(Relaxed)
+    }
+
+    /// The queue that it is, from 1.
+    pub(crate) fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// It has no vector: the number tells it from other lanes.
+    pub(crate) fn vector(&self) -> Vector {
+        Vector(self.id.0)
+    }
+
+    /// Commands that it has room for.
+    #[inline]
+    pub(crate) fn tags(&self) -> u32 {
+        self.tags
+    }
+
+    /// Commands posted and not yet taken.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        let finished = self.finished.load(Acquire);
+        let own = (self.announced.load(Acquire) - finished) as u32;
+        own + self.plain.as_ref().map_or(0, |plain| plain.in_flight())
+    }
+
+    /// What has been counted.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            announced: self.announced.load(Relaxed),
+            finished: self.finished.load(Relaxed),
+            sq_doorbells: self.submits.load(Relaxed),
+            cq_doorbells: self.takes.load(Relaxed),
+            empty_looks: self.empty_looks.load(Relaxed),
+        }
+    }
+
+    /// System calls so far.
+    pub(crate) fn enters(&self) -> u64 {
+        self.ring.enters()
+    }
+}
+
+impl Drop for UringLane {
+    fn drop(&mut self) {
+        // The kernel closes a ring some time after its descriptor; the file is to be free at once.
+        if let Err(error) = self.ring.unregister_file(TARGET) {
+            tracing::debug!(%error, "a file stays open until its ring has gone");
+        }
+    }
+}
+
+impl State {
+    /// A command's completion; `None`: it goes on, or it is something else's.
+    #[inline]
+    fn end(&mut self, cqe: &Cqe) -> Option<Completed> {
+        if cqe.user_data >= BELL {
+            if cqe.user_data == BELL && !cqe.more() {
+                self.left.push(BELL);
+            }
+            return None;
+        }
+        let at = cqe.user_data as usize;
+        let command = self.commands.get_mut(at).filter(|command| command.open)?;
+        match command.answered(cqe.result) {
+            Answer::Over(status, result) => {
+                command.open = false;
+                self.free.push(at as u16);
+                Some(Completed { token: command.token, cid: Cid(at as u16), status, result, posted_at: command.posted_at })
+            }
+            Answer::Again => {
+                self.left.push(cqe.user_data);
+                None
+            }
+        }
+    }
+
+    /// Pushes what was left.
+    #[cold]
+    fn push_left(&mut self) {
+        while let Some(&user_data) = self.left.last() {
+            let entry = match user_data {
+                BELL => Entry::poll(self.bell, true),
+                cancel if cancel >= CANCEL => Entry::cancel(cancel & !CANCEL),
+                command => self.commands[command as usize].entry(File::Slot(TARGET)),
+            };
+            if let Err(Refused { why, .. }) = self.sq.push(entry.user_data(user_data)) {
+                tracing::debug!(%why, "an entry waits for room");
+                return;
+            }
+            self.left.pop();
+        }
+    }
+}
+
+/// A lane whose ring is locked for posting.
+pub(crate) struct UringPosting<'a> {
+    state: MutexGuard<'a, State>,
+    lane: &'a UringLane,
+}
+
+impl UringPosting<'_> {
+    /// Whether there is no room for another command now.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.state.free.is_empty()
+    }
+}
+
+impl Post for UringPosting<'_> {
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        if let Some(plain) = self.lane.plain.as_ref().filter(|_| !matches!(part.op, Op::Read | Op::Write)) {
+            let mut posting = plain.lock();
+            let posted = posting.post(part, token, now);
+            posting.commit();
+            return posted;
+        }
+        let state = &mut *self.state;
+        let Some(at) = state.free.pop() else { return false };
+        let lane = self.lane;
+        let rest = part.buf.as_ref().filter(|_| part.bytes > 0).map(|lent| {
+            let start = (part.addr - lent.addr()) as usize;
+            state.buffers.span(&lane.ring, &lane.link, lent, (start, start + part.bytes as usize))
+        });
+        let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
+        let command = Command { token: token.0, posted_at: now, op: part.op, fua: part.fua, offset, rest, open: true, cancelled: false };
+        state.commands[usize::from(at)] = command;
+        let entry = command.entry(File::Slot(TARGET)).user_data(u64::from(at));
+        if state.sq.push(entry).is_err() {
+            state.left.push(u64::from(at));
+        }
+        lane.announced.fetch_add(1, AcqRel);
+        true
+    }
+
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.post(part, token, now)
+    }
+
+    fn commit(&mut self) -> u32 {
+        let before = self.state.sq.unsubmitted();
+        self.lane.settle(&mut self.state);
+        before
+    }
+}

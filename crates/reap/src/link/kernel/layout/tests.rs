@@ -1,0 +1,60 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+#[test]
+fn a_limit_of_the_process_is_told_before_the_signal_comes() {
+    let refused = check_limit(4097, Some(4096)).unwrap_err();
+    assert!(matches!(&refused, TargetFault::TooLarge { asked: 4097, .. }) && refused.to_string().contains("ulimit"), "{refused}");
+    assert!(check_limit(4096, Some(4096)).is_ok() && check_limit(u64::MAX, None).is_ok());
+}
+
+#[test]
+fn every_byte_is_laid_out_whatever_the_size() {
+    let dir = TempDir::new().unwrap();
+    for bytes in [512, CHUNK - 512, CHUNK, 2 * CHUNK + 512] {
+        let path = dir.path().join(bytes.to_string());
+        let file = create(&path).unwrap();
+        NewFile::new(&path, &file, true).lay_out(bytes).unwrap();
+        let written = fs::read(&path).unwrap();
+        assert_eq!(written.len() as u64, bytes);
+        assert!(written.chunks(512).all(|sector| sector.iter().any(|&b| b != 0)));
+        // No block is like another, so that nothing folds them into one.
+        let blocks: std::collections::HashSet<_> = written.chunks(512).collect();
+        assert_eq!(blocks.len() as u64, bytes / 512);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_laid_out_is_gone_or_empty_again() {
+    let dir = TempDir::new().unwrap();
+    let (made, found) = (dir.path().join("made"), dir.path().join("found"));
+    let file = create(&made).unwrap();
+    assert!(create(&made).is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists));
+    drop(NewFile::new(&made, &file, true));
+    assert!(!made.exists());
+    let file = create(&found).unwrap();
+    file.write_all_at(b"half", 0).unwrap();
+    drop(NewFile::new(&found, &file, false));
+    assert_eq!(fs::read(&found).unwrap(), b"");
+}
+
+#[test]
+fn more_than_any_file_system_holds_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("vast");
+    let file = create(&path).unwrap();
+    // 1024 TiB, the most that a URI can ask for.
+    match NewFile::new(&path, &file, true).lay_out(1 << 50) {
+        Err(TargetFault::NoSpace { .. } | TargetFault::TooLarge { .. }) => assert!(!path.exists()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_bare_name_stands_in_this_directory() {
+    assert_eq!(parent(Path::new("disk")), Path::new("."));
+    assert_eq!(parent(Path::new("/a/disk")), Path::new("/a"));
+}

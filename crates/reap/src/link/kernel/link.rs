@@ -1,0 +1,107 @@
+//! A file or block device as a link: what its lanes and its device share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use blkmq::Splitter;
+use hw::uring::{Features, Operation};
+use hw::{DmaPool, PoolOptions};
+use nvme::Nsid;
+
+use super::target::Target;
+use super::uri::KernelUri;
+use crate::error::{OpenError, TargetError, TargetFault};
+use crate::link::number::next_number;
+use crate::namespace::Namespace;
+
+/// Most bytes of one part. The kernel splits it once more for the disk.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// An open file or block device, without a ring: each queue makes its own.
+pub(crate) struct KernelLink {
+    target: Target,
+    pool: DmaPool,
+    features: Features,
+    number: u32,
+    /// Memory is not registered any more: the kernel has refused, and it has been said.
+    unregistered: AtomicBool,
+}
+
+impl KernelLink {
+    /// Opens what `uri` names, for requests with buffers of a pool of `pool_bytes` bytes.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelLink, OpenError> {
+        let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
+        let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
+        let missing = [Operation::Read, Operation::Write, Operation::Fsync, Operation::Poll, Operation::Cancel];
+        if let Some(operation) = missing.into_iter().find(|&operation| !features.has(operation)) {
+            return Err(unusable(format!("its io_uring lacks {operation:?}; Linux 5.11 and newer have all that is needed")).into());
+        }
+        if !features.timeouts || !features.keeps_overflow || !features.shared {
+            return Err(
+                unusable("its io_uring lacks time-outs, overflow or cooperative tasks; Linux 5.19 and newer have them".into()).into()
+            );
+        }
+        let target = Target::open(uri, true)?;
+        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
+        let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
+        Ok(KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) })
+    }
+
+    /// What is open.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// What the running kernel's io_uring has.
+    pub(crate) fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Memory for buffers.
+    #[inline]
+    pub(crate) fn pool(&self) -> &DmaPool {
+        &self.pool
+    }
+
+    /// A number that no other link of the process has.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The file as a namespace.
+    ///
+    /// # Errors
+    /// A block is larger than a part may be.
+    pub(crate) fn namespace(&self) -> Result<Namespace, OpenError> {
+        let facts = self.target.facts();
+        let log2 = facts.lba_bytes.trailing_zeros() as u8;
+        let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(|e| OpenError::Options(e.to_string()))?;
+        Ok(Namespace::new(Nsid(1), splitter, facts.bytes >> log2, self.number))
+    }
+
+    /// Logical blocks that it has now; those at open, if the system does not say.
+    pub(crate) fn blocks_now(&self) -> u64 {
+        let facts = self.target.facts();
+        self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
+    }
+
+    /// Whether the kernel may be able to poll its device: direct I/O on a disk that has poll queues.
+    pub(crate) fn may_poll(&self) -> bool {
+        let facts = self.target.facts();
+        self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
+    }
+
+    /// Whether buffers are still worth registering.
+    pub(super) fn registers(&self) -> bool {
+        !self.unregistered.load(Relaxed)
+    }
+
+    /// The kernel registers no more of them. True the first time.
+    pub(super) fn stops_registering(&self) -> bool {
+        !self.unregistered.swap(true, Relaxed)
+    }
+}

@@ -1,0 +1,113 @@
+//! `kernel:PATH[?…]`: a file or a block device that the kernel drives.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::uri::UriError;
+use crate::uri::values::{decode_path, each_parameter, encode_path, no_parameter, number, one_of, parse_size, show_size, whole_blocks};
+
+/// The scheme, with its colon.
+pub(crate) const SCHEME: &str = "kernel:";
+
+const KEYS: [&str; 4] = ["size", "readonly", "buffered", "lba"];
+
+/// What a kernel URI says, checked but not yet opened: `kernel:PATH[?size=SIZE&readonly=yes|no&buffered=yes|no|auto&lba=512|4096]`.
+///
+/// The path is percent-decoded, so `%3F` stands for a question mark in it and `%25` for a percent sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelUri {
+    /// The file or block device. Any bytes but NUL.
+    pub path: PathBuf,
+    /// `size=`: bytes of a new regular file, which is laid out without holes. A file that exists must have this size.
+    pub bytes: Option<u64>,
+    /// `readonly=yes|no`: whether nothing may be written; `no` if nothing is said.
+    pub read_only: bool,
+    /// `buffered=yes|no|auto`: through the page cache, never, or only where the kernel refuses O_DIRECT.
+    pub buffered: Buffered,
+    /// `lba=`: bytes of a logical block, 512 or 4096. `None`: the least that direct I/O takes.
+    pub lba_bytes: Option<u32>,
+}
+
+/// Whether I/O goes through the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buffered {
+    /// Direct where the kernel takes it, else through the page cache, and the device says so.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Yes,
+    /// Direct, or the device is not opened.
+    No,
+}
+
+impl FromStr for KernelUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<KernelUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `kernel:PATH`, such as `kernel:/dev/nvme0n1`".into()))?;
+        let body_at = SCHEME.len();
+        let (body, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
+        let path = decode_path(body).map_err(|e| fail(body_at, e))?;
+        let mut parsed = KernelUri { path, bytes: None, read_only: false, buffered: Buffered::Auto, lba_bytes: None };
+        let query_at = body_at + body.len() + 1;
+        each_parameter(query, query_at, "buffered=yes", |key, value| parsed.set(key, value)).map_err(|(at, what)| fail(at, what))?;
+        parsed.check().map_err(|e| fail(query_at, e))?;
+        Ok(parsed)
+    }
+}
+
+impl KernelUri {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "size" => self.bytes = Some(parse_size(value)?),
+            "readonly" => self.read_only = one_of(key, value, &["yes", "no"])? == "yes",
+            "buffered" => {
+                self.buffered = match one_of(key, value, &["yes", "no", "auto"])? {
+                    "yes" => Buffered::Yes,
+                    "no" => Buffered::No,
+                    _ => Buffered::Auto,
+                }
+            }
+            "lba" => self.lba_bytes = Some(number(key, value, &[512, 4096], "512 or 4096")?),
+            // Asked for by name, because other tools have it: nothing is to be guessed instead.
+            "force" => {
+                let never = "there is no `force=`: Reap never writes to what is mounted, used as swap or held by others";
+                return Err(format!("{never}; release it, or read it with `readonly=yes`"));
+            }
+            _ => return Err(no_parameter(key, &KEYS)),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Some(bytes) = self.bytes else { return Ok(()) };
+        if self.read_only {
+            return Err("`size=` lays a file out by writing it, and `readonly=yes` forbids that; leave one of them out".into());
+        }
+        whole_blocks(bytes, self.lba_bytes.unwrap_or(512))
+    }
+}
+
+impl fmt::Display for KernelUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let buffered = match self.buffered {
+            Buffered::Auto => None,
+            Buffered::Yes => Some("buffered=yes".to_owned()),
+            Buffered::No => Some("buffered=no".to_owned()),
+        };
+        let said = [
+            self.bytes.map(|bytes| format!("size={}", show_size(bytes))),
+            self.read_only.then(|| "readonly=yes".to_owned()),
+            buffered,
+            self.lba_bytes.map(|lba| format!("lba={lba}")),
+        ];
+        let said: Vec<_> = said.into_iter().flatten().collect();
+        write!(f, "{SCHEME}{}", encode_path(&self.path))?;
+        if said.is_empty() { Ok(()) } else { write!(f, "?{}", said.join("&")) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

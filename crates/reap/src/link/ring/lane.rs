@@ -1,0 +1,331 @@
+//! A lane over rings in shared memory: a queue pair, with its doorbells and its vector.
+
+use std::sync::Arc;
+
+use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
+use handover::Posted;
+use hw::{CqRing, EventFd, RingMemory, SqRing};
+use nvme::io::{Flags, Range};
+use nvme::prp::Dptr;
+use nvme::{Cid, Lba, QueueId, Sqe, Vector};
+use units::{Nanos, Op};
+
+use super::RingLink;
+use super::prp_table::PrpTable;
+use crate::link::facts::Reaper;
+use crate::link::owner::Owner;
+use crate::link::part::{Part, Post};
+use crate::request::Token;
+
+/// A queue pair over rings in the link's pool.
+pub(crate) type Pair = QueuePair<SqRing, CqRing>;
+
+/// Ring memory of a queue pair. The controller may use it for as long as this lives.
+pub(crate) struct Rings {
+    sq: RingMemory,
+    cq: RingMemory,
+}
+
+impl Rings {
+    /// Memory for rings of these sizes.
+    ///
+    /// # Errors
+    /// The pool has no room for them.
+    pub(crate) fn new(link: &RingLink, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
+        let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
+        let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
+        Ok(Rings { sq, cq })
+    }
+
+    /// Bus addresses of submission and completion queue.
+    pub(crate) fn addrs(&self) -> (u64, u64) {
+        (self.sq.addr(), self.cq.addr())
+    }
+
+    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
+    pub(crate) fn pair(&self, link: &RingLink, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
+        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
+        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
+        QueuePair::new(id, sizes, sq, cq).ok()
+    }
+}
+
+/// A queue pair of the controller's, with its vector.
+pub(crate) struct RingLane {
+    pair: Pair,
+    link: Arc<RingLink>,
+    prp: Arc<PrpTable>,
+    vector: Vector,
+    /// Its completions raise the vector.
+    notifies: bool,
+    /// The vector is this lane's alone, and has a mask.
+    maskable: bool,
+    /// The thread that alone may use it, where there is such a one.
+    owner: Option<Owner>,
+}
+
+impl RingLane {
+    /// A lane over a queue pair that has been created.
+    pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
+        let owner = owner(&link);
+        RingLane { pair, link, prp, vector, notifies: true, maskable, owner }
+    }
+
+    /// The same where completions raise no vector: the second lane of a hardware queue.
+    pub(crate) fn polled(pair: Pair, link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
+        let owner = owner(&link);
+        RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner }
+    }
+
+    #[inline]
+    fn check(&self) {
+        if let Some(owner) = &self.owner {
+            owner.check();
+        }
+    }
+
+    /// The thread that alone may use it, where there is such a one.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// Waits for the submission side: no thread runs the application's code while it has it.
+    #[inline]
+    pub(crate) fn lock(&self) -> RingPosting<'_> {
+        self.check();
+        RingPosting { sq: self.pair.lock_sq(), lane: self }
+    }
+
+    /// The submission side, if nobody has it: for a thread that must not wait for those who post.
+    pub(crate) fn try_lock(&self) -> Option<RingPosting<'_>> {
+        self.check();
+        Some(RingPosting { sq: self.pair.try_lock_sq()?, lane: self })
+    }
+
+    /// Announces what was posted. How many commands that were.
+    #[inline]
+    pub(crate) fn commit(&self) -> u32 {
+        self.check();
+        self.pair.lock_sq().commit(self.link.doorbells())
+    }
+
+    /// Whether a completion waits, without a lock and without a system call.
+    #[inline]
+    pub(crate) fn hint(&self) -> bool {
+        self.pair.pending()
+    }
+
+    /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    #[inline]
+    pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
+        self.check();
+        self.pair.try_reap_into(self.link.doorbells(), out)
+    }
+
+    /// The same, for at most `budget` completions, appended to `out` as far as it has room.
+    pub(crate) fn try_reap_more(&self, budget: u32, out: &mut Vec<Completed>) -> Option<Reaped> {
+        self.check();
+        self.pair.try_reap(self.link.doorbells(), budget, out)
+    }
+
+    /// Allows its notifications; where they are posted, the next one. A look is owed.
+    #[inline]
+    pub(crate) fn arm(&self) {
+        self.link.vectors.arm(self.vector);
+    }
+
+    /// Forbids its notifications.
+    #[inline]
+    pub(crate) fn mask(&self) {
+        if let Some(bell) = self.link.vectors.bell(self.vector) {
+            bell.mask();
+        }
+    }
+
+    /// Whether [`RingLane::mask`] is this lane's affair alone.
+    #[inline]
+    pub(crate) fn is_maskable(&self) -> bool {
+        self.maskable
+    }
+
+    /// What a thread that sleeps on it waits for.
+    pub(crate) fn wait_on(&self) -> Option<&EventFd> {
+        self.link.vectors.eventfd(self.vector)
+    }
+
+    /// Whether its completions raise a vector.
+    pub(crate) fn notifies(&self) -> bool {
+        self.notifies
+    }
+
+    /// The vector that its completions raise.
+    pub(crate) fn vector(&self) -> Vector {
+        self.vector
+    }
+
+    /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
+    /// follow.
+    pub(crate) fn route(&self, home: Option<Vector>) {
+        self.link.vectors.route(self.vector, home);
+    }
+
+    /// The descriptor of `home`, into which messages are posted.
+    pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
+        self.link.vectors.posted(home)
+    }
+
+    /// When the first message was sent that nobody has asked after yet, where the controller is in this process.
+    pub(crate) fn take_message_time(&self) -> Option<Nanos> {
+        self.link.end()?.take_message_time(self.vector)
+    }
+
+    /// Messages of its vector so far.
+    pub(crate) fn messages(&self) -> u64 {
+        self.link.messages(self.vector)
+    }
+
+    /// Notifications that came of messages, and were signalled by its vector's eventfd.
+    pub(crate) fn notifications(&self) -> u64 {
+        self.link.notifications(self.vector)
+    }
+
+    /// Whether the two lead to one controller.
+    pub(crate) fn is_beside(&self, other: &RingLane) -> bool {
+        Arc::ptr_eq(&self.link, &other.link)
+    }
+
+    /// The queue that it is at the controller.
+    pub(crate) fn id(&self) -> QueueId {
+        self.pair.id()
+    }
+
+    /// Commands that it has room for.
+    #[inline]
+    pub(crate) fn tags(&self) -> u32 {
+        self.pair.sizes().tags
+    }
+
+    /// Commands announced and not yet taken.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.pair.in_flight()
+    }
+
+    /// What has been counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.pair.counters()
+    }
+
+    /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
+    pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
+        self.pair.expired(now, timeout, out);
+    }
+
+    /// The queue pair, for the state machines that watch over it.
+    pub(crate) fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// Everything about it, for the thread that looks after its controller; `None`: some thread posts or reaps at this moment.
+    pub(crate) fn try_exclusive(&self) -> Option<Held<'_>> {
+        Some(Held { sides: self.pair.try_exclusive()? })
+    }
+
+    /// After [`RingLane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
+    pub(crate) fn look_again(&self) -> bool {
+        self.pair.look_again()
+    }
+}
+
+fn owner(link: &RingLink) -> Option<Owner> {
+    (link.facts().reaper == Reaper::Owner).then(Owner::default)
+}
+
+/// A lane that nobody posts to and nobody reaps.
+pub(crate) struct Held<'a> {
+    sides: Exclusive<'a, SqRing, CqRing>,
+}
+
+impl Held<'_> {
+    /// See [`Exclusive::begin_abort`].
+    pub(crate) fn begin_abort(&mut self, command: &Command) -> bool {
+        self.sides.begin_abort(command)
+    }
+
+    /// See [`Exclusive::end_abort`].
+    pub(crate) fn end_abort(&mut self, cid: Cid) {
+        self.sides.end_abort(cid);
+    }
+
+    /// See [`Exclusive::close`]: nothing is taken back.
+    pub(crate) fn close(&mut self) -> Vec<Abandoned> {
+        self.sides.close();
+        Vec::new()
+    }
+
+    /// See [`Exclusive::abandon`].
+    pub(crate) fn take_back(&mut self) -> Vec<Abandoned> {
+        self.sides.abandon()
+    }
+
+    /// See [`Exclusive::reopen`]: nothing is taken back.
+    pub(crate) fn reopen(&mut self) -> Vec<Abandoned> {
+        self.sides.reopen();
+        Vec::new()
+    }
+}
+
+/// A lane's submission side, locked.
+pub(crate) struct RingPosting<'a> {
+    sq: SqGuard<'a, SqRing, CqRing>,
+    lane: &'a RingLane,
+}
+
+impl RingPosting<'_> {
+    /// Whether there is no room for another command now, or the lane is closed.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.sq.exhausted()
+    }
+}
+
+impl Post for RingPosting<'_> {
+    #[inline(always)]
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
+    }
+
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    }
+
+    #[inline]
+    fn commit(&mut self) -> u32 {
+        self.sq.commit(self.lane.link.doorbells())
+    }
+}
+
+#[inline(always)]
+fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+    let data = Dptr { prp1, prp2 };
+    match part.op {
+        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
+        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
+    }
+}
+
+fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    match part.op {
+        Op::WriteZeroes => {
+            let fua = if part.fua { Flags::FUA } else { Flags::NONE };
+            let room = if part.keep { Flags::NONE } else { Flags::DEALLOCATE };
+            nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
+        }
+        Op::Deallocate => {
+            let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
+            nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
+        }
+        Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
+    }
+}

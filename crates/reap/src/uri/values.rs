@@ -1,0 +1,141 @@
+//! What every device URI is written with: parameters, sizes, numbers, choices, percent-encoding.
+//!
+//! Errors are the text of what is wrong; the caller knows the column.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+
+/// Hands each `key=value` of a query to `set`. `at` is where the query begins in the URI, in bytes from 0.
+///
+/// # Errors
+/// A parameter without a value or given twice, or `set` refuses it: where it begins, and what is wrong.
+pub(crate) fn each_parameter(
+    query: Option<&str>,
+    mut at: usize,
+    example: &str,
+    mut set: impl FnMut(&str, &str) -> Result<(), String>,
+) -> Result<(), (usize, String)> {
+    let mut seen = Vec::new();
+    for pair in query.into_iter().flat_map(|q| q.split('&')) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| (at, format!("`{pair}` needs a value, as in `{example}`")))?;
+        set(key, value).map_err(|what| (at, what))?;
+        if seen.contains(&key) {
+            return Err((at, format!("`{key}` is given twice")));
+        }
+        seen.push(key);
+        at += pair.len() + 1;
+    }
+    Ok(())
+}
+
+/// There is no such parameter: with the one that was probably meant, or all that there are.
+pub(crate) fn no_parameter(key: &str, keys: &[&str]) -> String {
+    let nearest = units::nearest(key, keys.iter().copied());
+    let hint = nearest.map_or_else(|| format!("known are {}", keys.join(", ")), |k| format!("did you mean `{k}`?"));
+    format!("there is no parameter `{key}`; {hint}")
+}
+
+/// Bytes with an optional binary suffix: `4096`, `64K`, `1G`, `2TiB`.
+///
+/// # Errors
+/// It is no such text, or out of range.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let no_size = || format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes");
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(no_size());
+    }
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        other => return Err(format!("`{other}` is no unit of size; use K, M, G or T (powers of 1024)")),
+    };
+    let n: u64 = digits.parse().map_err(|_| no_size())?;
+    n.checked_mul(1 << unit).filter(|&b| b > 0 && b <= 1 << 50).ok_or_else(|| format!("`{text}` is out of range: 1 byte to 1024T"))
+}
+
+/// The shortest exact form that [`parse_size`] reads.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let unit = (bytes.trailing_zeros() / 10).min(4) as usize;
+    format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
+}
+
+/// Bytes that are whole blocks.
+///
+/// # Errors
+/// They are not.
+pub(crate) fn whole_blocks(bytes: u64, block: u32) -> Result<(), String> {
+    match bytes {
+        b if b < u64::from(block) => Err(format!("{b} bytes are less than one block of {block} bytes")),
+        b if b % u64::from(block) != 0 => Err(format!("{b} bytes are not whole blocks of {block} bytes")),
+        _ => Ok(()),
+    }
+}
+
+/// A whole number from `low` to `high`.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (low..=high).contains(n))
+        .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
+}
+
+/// One of the `allowed` numbers, which `words` lists.
+///
+/// # Errors
+/// It is none of them.
+pub(crate) fn number(key: &str, value: &str, allowed: &[u32], words: &str) -> Result<u32, String> {
+    value.parse().ok().filter(|n| allowed.contains(n)).ok_or_else(|| format!("`{key}={value}`: expected {words}"))
+}
+
+/// One of two words or more.
+///
+/// # Errors
+/// It is none of them.
+pub(crate) fn one_of<'a>(key: &str, value: &'a str, words: &[&str]) -> Result<&'a str, String> {
+    if words.contains(&value) {
+        return Ok(value);
+    }
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    let (last, first) = quoted.split_last().map_or((String::new(), String::new()), |(last, first)| (last.clone(), first.join(", ")));
+    Err(format!("`{key}={value}`: expected {first} or {last}"))
+}
+
+/// Undoes percent-encoding, so that a text may contain `?` and `&`.
+///
+/// # Errors
+/// The bytes are not UTF-8.
+pub(crate) fn decode(text: &str) -> Result<String, String> {
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
+}
+
+/// Undoes percent-encoding of a path, which may be any bytes but NUL.
+///
+/// # Errors
+/// It is empty or contains NUL.
+pub(crate) fn decode_path(text: &str) -> Result<PathBuf, String> {
+    let bytes: Vec<u8> = percent_decode_str(text).collect();
+    if bytes.is_empty() {
+        return Err("a path must follow the colon".into());
+    }
+    if bytes.contains(&0) {
+        return Err(format!("`{text}` contains a NUL byte (`%00`), which no path may"));
+    }
+    Ok(OsString::from_vec(bytes).into())
+}
+
+/// What [`decode_path`] reads as this path.
+pub(crate) fn encode_path(path: &Path) -> String {
+    const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b' ');
+    percent_encode(path.as_os_str().as_bytes(), MISREAD).to_string()
+}

@@ -148,6 +148,11 @@ impl Device {
         self.controllers.iter().for_each(|controller| controller.set_mode(mode));
     }
 
+    /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
+    pub fn mode_note(&self, mode: Mode) -> Option<String> {
+        self.first().link().mode_note(mode)
+    }
+
     /// Which controller it is; of several, the first path's.
     pub fn description(&self) -> &Description {
         self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)

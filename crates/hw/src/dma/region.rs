@@ -199,11 +199,11 @@ impl<M: Memory> Region<M> {
         let Registered { extent, keeps, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
         let alignment = keeps.addresses.pool.alignment;
+        if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
+            return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
+        }
         if start % alignment != 0 {
             return Err(RangeError::Misaligned { start: range.start, alignment });
-        }
-        if start >= end || end > extent.bytes() || end % MIN_BLOCK != 0 {
-            return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
         }
         let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
         self.0.give_out(start..end).map_err(taken)?;

@@ -45,6 +45,12 @@ impl Lane {
         if let Lane::Uring(lane) = self { Some(lane) } else { None }
     }
 
+    /// Whether this process may use it: a ring of the kernel's belongs to the one that made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.uring().is_none_or(UringLane::is_here)
+    }
+
     /// Waits for the submission side: no thread runs the application's code while it has it.
     pub(crate) fn lock(&self) -> Posting<'_> {
         match self {

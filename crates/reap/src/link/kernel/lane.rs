@@ -20,8 +20,12 @@ use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
-use crate::request::Token;
+use crate::request::{ERRNO, Token};
 use crate::wake::Wake;
+
+/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+const EBADF: u32 = 9;
+const EROFS: u32 = 30;
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.
 const BELL: u64 = 1 << 32;
@@ -155,6 +159,12 @@ impl UringLane {
         lock(&self.state)
     }
 
+    /// Whether this process made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.ring.is_here()
+    }
+
     /// The thread that alone may use it, where there is such a one.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Owner> {
@@ -197,12 +207,27 @@ impl UringLane {
 
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
-        self.reap_locked(&mut self.state(), out, true)
+        let reaped = self.reap_locked(&mut self.state(), out, true);
+        self.reap_plain(reaped, out, UringLane::reap_always)
+    }
+
+    fn reap_always(&self, out: &mut [Completed]) -> Option<Reaped> {
+        Some(self.reap(out))
+    }
+
+    /// And what the ring beside one that is polled has.
+    #[inline]
+    fn reap_plain(&self, own: Reaped, out: &mut [Completed], reap: fn(&UringLane, &mut [Completed]) -> Option<Reaped>) -> Reaped {
+        let waits = |plain: &&UringLane| plain.in_flight() > 0 && !own.budget_used_up;
+        let Some(plain) = self.plain.as_deref().filter(waits) else { return own };
+        let Some(theirs) = reap(plain, &mut out[own.found as usize..]) else { return own };
+        Reaped { found: own.found + theirs.found, budget_used_up: theirs.budget_used_up, more: own.more || theirs.more, violation: None }
     }
 
     /// The same for a thread that has not submitted, if nobody else has the ring.
     fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        Some(self.reap_locked(&mut *try_lock(&self.state)?, out, false))
+        let own = self.reap_locked(&mut *try_lock(&self.state)?, out, false);
+        Some(self.reap_plain(own, out, UringLane::try_reap))
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
@@ -215,7 +240,9 @@ impl UringLane {
     }
 
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
-        if brings && (self.polls && self.in_flight() > 0 || self.ring.hint() == Hint::TaskWork) {
+        // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
+        let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
+        if polls || brings && self.ring.hint() == Hint::TaskWork {
             // Completions wait in this task, or for room: the only way to them is the kernel's.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
@@ -225,7 +252,7 @@ impl UringLane {
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
                 if let Some(completed) = state.end(cqe) {
-                    out[found] = completed;
+                    out[found] = self.explained(completed);
                     found += 1;
                 }
             }
@@ -248,6 +275,13 @@ impl UringLane {
             more: if brings { self.hint() } else { self.shows() },
             violation: None,
         }
+    }
+
+    /// A file that is open for reading alone says that its descriptor is bad.
+    #[inline]
+    fn explained(&self, completed: Completed) -> Completed {
+        let refused = completed.status == ERRNO && completed.result == EBADF && self.link.target().facts().read_only;
+        if refused { Completed { result: EROFS, ..completed } } else { completed }
     }
 
     /// Requests that go on, or that the kernel had no room for.
@@ -326,6 +360,10 @@ impl UringLane {
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
     /// were. Where the ring has an owner, its next commit asks.
     pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
+        if self.polls {
+            // What is polled for cannot be cancelled, and is never late for long.
+            return self.plain.as_ref().map_or(0, |plain| plain.try_cancel(now, timeout));
+        }
         let Some(mut state) = try_lock(&self.state) else { return 0 };
         let mut cancelled = 0;
         for at in 0..state.commands.len() {
@@ -373,18 +411,19 @@ impl UringLane {
 
     /// What has been counted.
     pub(crate) fn counters(&self) -> Counters {
+        let beside = self.plain.as_ref().map_or_else(Counters::default, |plain| plain.counters());
         Counters {
-            announced: self.announced.load(Relaxed),
-            finished: self.finished.load(Relaxed),
-            sq_doorbells: self.submits.load(Relaxed),
-            cq_doorbells: self.takes.load(Relaxed),
-            empty_looks: self.empty_looks.load(Relaxed),
+            announced: self.announced.load(Relaxed) + beside.announced,
+            finished: self.finished.load(Relaxed) + beside.finished,
+            sq_doorbells: self.submits.load(Relaxed) + beside.sq_doorbells,
+            cq_doorbells: self.takes.load(Relaxed) + beside.cq_doorbells,
+            empty_looks: self.empty_looks.load(Relaxed) + beside.empty_looks,
         }
     }
 
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
-        self.ring.enters()
+        self.ring.enters() + self.plain.as_ref().map_or(0, |plain| plain.enters())
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
+use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
@@ -93,6 +94,25 @@ impl KernelLink {
     pub(crate) fn may_poll(&self) -> bool {
         let facts = self.target.facts();
         self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
+    }
+
+    /// What a mode comes to here, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+        let slack = mode.moderation().is_some_and(|moderation| moderation == Moderation::Slack);
+        if mode.moderation().is_some() && !slack {
+            return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
+        }
+        if mode.delivery() == Delivery::Posted {
+            return Some(format!("each file has a ring of its own, so that `{mode}` notifies as `interrupt` does"));
+        }
+        if mode.placement() == Placement::DrainThread {
+            return Some(format!(
+                "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
+            ));
+        }
+        let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
+        (polls && !self.may_poll())
+            .then(|| format!("the device has no poll queues: `{mode}` spins on the ring, and interrupts are still taken"))
     }
 
     /// Whether buffers are still worth registering.

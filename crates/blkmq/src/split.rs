@@ -8,9 +8,13 @@ use units::Op;
 pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
     /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
-    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none.
+    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none, or [`DATALESS`].
     u64,
 );
+
+/// In the place of a boundary: requests that move no data. What they ask is found where a boundary is, so that requests without one,
+/// which are nearly all, pay nothing for it.
+const DATALESS: u32 = u32::MAX;
 
 /// One command's share of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl Default for Splitter {
 
 impl Splitter {
     /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
-    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1; 0: no such boundary). Logical blocks have
+    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0: no such boundary). Logical blocks have
     /// 2^`block_log2` bytes (LBADS).
     pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
@@ -113,10 +117,11 @@ impl Splitter {
     /// blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
-        match self.most_blocks(op) {
-            Some(most) => Splitter(self.0 & 0xffff_0000 | u64::from(most.min(65_536) - 1)),
-            None => self,
+        if op.moves_data() {
+            return self;
         }
+        let most = self.most_blocks(op).unwrap_or(1).min(65_536);
+        Splitter(self.0 & 0xffff_0000 | u64::from(most - 1) | u64::from(DATALESS) << 32)
     }
 
     /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
@@ -167,11 +172,18 @@ impl Splitter {
         }
     }
 
-    /// Whether `blocks` logical blocks at `lba` are one part; none are, too.
+    /// Whether `blocks` logical blocks at `lba` are one part that moves data; of no blocks, too. What [`Splitter::of`] gives for
+    /// requests that move none never is.
     #[inline]
     pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
         // The usual namespace has no boundary, and the usual request needs no division.
-        blocks <= self.max_blocks() && (self.boundary() == 0 || self.split(lba, blocks).next_len() == blocks)
+        blocks <= self.max_blocks() && (self.boundary() == 0 || self.is_within(lba, blocks))
+    }
+
+    // Apart, so that what is posted needs no registers for it.
+    #[inline(never)]
+    fn is_within(&self, lba: u64, blocks: u32) -> bool {
+        self.boundary() != DATALESS && self.split(lba, blocks).next_len() == blocks
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -196,7 +208,7 @@ impl Split {
     fn next_len(&self) -> u32 {
         let most = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
-            0 => most,
+            0 | DATALESS => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }

@@ -59,7 +59,7 @@ impl Request {
 
     /// Makes every write that has completed durable (NVM 3.2.2, Base 7.2).
     pub fn flush(namespace: &Namespace) -> Request {
-        Request::new(Op::Flush, namespace, 0, None)
+        Request::new(Op::Flush, &namespace.of(Op::Flush), 0, None)
     }
 
     /// Makes `blocks` blocks from `lba` on read as zeroes, without moving any (NVM 3.3.8), in parts that the controller takes. It may

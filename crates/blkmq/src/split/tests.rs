@@ -91,6 +91,7 @@ fn commands_without_data_have_limits_of_their_own() {
     assert_eq!(most(Some(100), Some(100)), [Some(64), Some(64)]);
     assert_eq!(most(Some(1), Some(3)), [None, None]);
     assert_eq!(most(Some(0), None), [None, None]);
+    assert!(plain.fits_one(0, 0) && plain.of(Op::Read).fits_one(0, 8) && !plain.of(Op::Flush).fits_one(0, 0));
 }
 
 proptest! {
@@ -105,6 +106,7 @@ proptest! {
             let Some(most) = most else { continue };
             let split = first.of(op);
             prop_assert_eq!(split.most_blocks(op), Some(most));
+            prop_assert!(!split.fits_one(lba, 1) && !split.fits_one(lba, most));
             let parts: Vec<_> = split.split(lba, blocks).collect();
             prop_assert_eq!(parts.len() as u32, blocks.div_ceil(most.min(65_536)));
             check(&split, 0, lba, blocks, &parts).map_err(TestCaseError::fail)?;

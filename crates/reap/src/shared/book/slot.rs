@@ -130,12 +130,12 @@ impl Slot {
         self.state = State::Open { claim, left: 1 };
     }
 
-    /// All of it, if that is one part, and moves data.
+    /// All of it, if that is one part that moves data.
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
-        (op.moves_data() && self.splitter.fits_one(lba, blocks)).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
+        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
     }
 
     /// What has gone wrong, to be added to.

@@ -114,8 +114,11 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
-    /// The controller does not have the command, or names no block by it.
-    #[error("namespace {nsid}: its controller does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead", what = words(*.op))]
+    /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
+    #[error(
+        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",
+        what = words(*.op)
+    )]
     Unsupported {
         /// What was to be done.
         op: units::Op,

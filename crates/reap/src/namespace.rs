@@ -24,6 +24,11 @@ impl Namespace {
         Namespace { blocks, ..self }
     }
 
+    /// The same where requests are split so.
+    pub(crate) fn with_splitter(self, splitter: Splitter) -> Namespace {
+        Namespace { splitter, ..self }
+    }
+
     /// Its identifier (Base 3.2.1).
     #[inline]
     pub fn nsid(&self) -> Nsid {

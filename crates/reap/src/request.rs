@@ -68,10 +68,11 @@ impl Request {
         Request::dataless(Op::WriteZeroes, namespace, lba, blocks)
     }
 
-    /// Tells that nobody needs what `blocks` blocks from `lba` on hold (NVM 3.3.3, CDW11.AD), in parts that the controller takes. Until
-    /// they are written again they read as they did, as zeroes or as ones: [`Request::write_zeroes`] says which. The list that
-    /// the controller reads takes 16 bytes for each part: of the buffer that the request carries, if it has room, or of the pool;
-    /// the [`Completion`] has it.
+    /// Tells that nobody needs what `blocks` blocks from `lba` on hold (NVM 3.3.3, CDW11.AD), in parts that the controller takes.
+    ///
+    /// Until they are written again, blocks of the embedded controller and of files read as zeroes; blocks of other devices read as
+    /// they did, as zeroes or as ones. Zeroes are had for sure from [`Request::write_zeroes`]. The list that a controller reads takes
+    /// 16 bytes for each part: of the buffer that the request carries, if it has room, or of the pool; the [`Completion`] has it.
     pub fn deallocate(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::Deallocate, namespace, lba, blocks)
     }

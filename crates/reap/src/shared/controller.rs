@@ -132,11 +132,11 @@ impl Controller {
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.link.number();
-        let blocks = match &self.0.link {
-            Link::Ring(_) => self.0.sizes.get(namespace.nsid()),
-            Link::Kernel(link) => Some(link.blocks_now()),
-        };
-        blocks.filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
+        match &self.0.link {
+            _ if !ours => *namespace,
+            Link::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
+            Link::Kernel(link) => link.current(namespace),
+        }
     }
 
     /// The buffers that it reaches.

@@ -6,9 +6,12 @@ use nvme::io::Range;
 use nvme::{Nsid, Status};
 use units::{Class, Nanos, Op};
 
-use crate::error::IoError;
+use crate::error::{IoError, Refused};
 use crate::link::Part;
 use crate::request::{Completion, Modifiers, Request};
+
+/// errno(3).
+const EOPNOTSUPP: i32 = 95;
 
 /// The end of a list of slots.
 pub(super) const NONE: u32 = u32::MAX;
@@ -161,8 +164,18 @@ impl Slot {
         let Trouble { failure, lost, .. } = self.trouble.take().map(|trouble| *trouble).unwrap_or_default();
         // A lost buffer is dropped as lent: that leaks its memory, and counts it.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
-        let result = failure.map_or(Ok(()), |failure| Err(failure.into()));
+        let result = failure.map_or(Ok(()), |failure| Err(self.told(failure)));
         Completion { tag: self.tag, result, buf, submitted_at: self.submitted_at, completed_at: now }
+    }
+
+    /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
+    #[cold]
+    fn told(&self, failure: Failure) -> IoError {
+        let dataless = matches!(self.op, Op::WriteZeroes | Op::Deallocate);
+        match failure {
+            Failure::System(EOPNOTSUPP) if dataless => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
+            _ => failure.into(),
+        }
     }
 
     /// The same for one that is not [`Slot::is_troubled`]; so little that it can be put together where it stays.

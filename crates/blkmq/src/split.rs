@@ -180,9 +180,7 @@ impl Splitter {
         blocks <= self.max_blocks() && (self.boundary() == 0 || self.is_within(lba, blocks))
     }
 
-    /// Apart, and by value, so that the loop that posts keeps its registers.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     fn is_within(self, lba: u64, blocks: u32) -> bool {
         self.boundary() != DATALESS && self.split(lba, blocks).next_len() == blocks
     }

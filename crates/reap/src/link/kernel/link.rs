@@ -10,8 +10,8 @@ use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 use units::Op;
 
-use super::target::Target;
 use super::target::Kind;
+use super::target::Target;
 use super::uri::KernelUri;
 use super::ways::Ways;
 use crate::error::{OpenError, TargetError, TargetFault};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use driver::RefusedFormat;
+use driver::{RefusedFormat, Unusable};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -51,6 +51,9 @@ pub enum TargetFault {
     /// An NVMe namespace whose format this driver does not use.
     #[error("it cannot be used: {0}")]
     Format(#[from] RefusedFormat),
+    /// A controller of an NVMe namespace that this driver does not use.
+    #[error("its controller cannot be used: {0}")]
+    Controller(#[source] Unusable),
     /// A zoned namespace.
     #[error("it is a zoned namespace ({0}), which takes writes in order only; use one that is not")]
     Zoned(String),

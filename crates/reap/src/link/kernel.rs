@@ -12,6 +12,7 @@
 //! | how does one queue post and take? | `lane.rs` |
 //! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
 //! | does the kernel pass commands through at all? | `trial.rs` |
+//! | how are blocks zeroed, and given back? | `ways.rs` |
 //! | which memory does a ring know already? | `buffers.rs` |
 
 mod buffers;
@@ -26,6 +27,7 @@ mod passthrough;
 mod target;
 mod trial;
 mod uri;
+mod ways;
 
 pub(crate) use lane::{UringLane, UringPosting};
 pub(crate) use link::KernelLink;

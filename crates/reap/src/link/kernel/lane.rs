@@ -11,13 +11,15 @@ use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
 use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Ring, Span, Sq};
+use nvme::io::Range;
 use nvme::{Cid, QueueId, Status, Vector};
 use units::{Nanos, Op};
 
 use super::buffers::{Buffers, PLACES};
-use super::command::{Answer, Command};
+use super::command::{Answer, Command, Rest};
 use super::link::KernelLink;
 use super::passthrough::{self, Passthrough};
+use super::ways::Ways;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
@@ -148,7 +150,7 @@ impl UringLane {
         let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
         let lent = buf.lend();
         let mut state = self.state();
-        state.commands[0] = Command { op: Op::Read, rest: Some(Span::of(&lent, 0..lent.len())), ..Command::NONE };
+        state.commands[0] = Command { op: Op::Read, rest: Rest::Data(Span::of(&lent, 0..lent.len())), ..Command::NONE };
         if !state.push(0) || self.submit(&mut state).is_err() {
             // Lent for good, should the kernel have it after all.
             return false;
@@ -159,7 +161,7 @@ impl UringLane {
         }
         drop(lent.take_back());
         let passes = state.passthrough.is_some();
-        matches!(answered(passes, &mut state.commands[0], cqe[0].result), Answer::Over(Status::SUCCESS, _))
+        matches!(answered(passes, &mut state.commands[0], cqe[0].result, self.link.ways()), Answer::Over(Status::SUCCESS, _))
     }
 
     #[inline]
@@ -259,7 +261,7 @@ impl UringLane {
             let run = RUN.min(out.len() - found);
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
-                if let Some(completed) = state.end(cqe) {
+                if let Some(completed) = state.end(cqe, self.link.ways()) {
                     out[found] = self.explained(completed);
                     found += 1;
                 }
@@ -455,14 +457,14 @@ impl Drop for UringLane {
 
 /// What the kernel's answer to a command means.
 #[inline]
-fn answered(passes: bool, command: &mut Command, result: i32) -> Answer {
-    if passes { passthrough::answered(command, result) } else { command.answered(result) }
+fn answered(passes: bool, command: &mut Command, result: i32, ways: &Ways) -> Answer {
+    if passes { passthrough::answered(command, result) } else { command.answered(result, ways) }
 }
 
 impl State {
     /// A command's completion; `None`: it goes on, or it is something else's.
     #[inline]
-    fn end(&mut self, cqe: &Cqe) -> Option<Completed> {
+    fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
         if cqe.user_data >= BELL {
             if cqe.user_data == BELL && !cqe.more() {
                 self.left.push(BELL);
@@ -471,7 +473,7 @@ impl State {
         }
         let at = cqe.user_data as usize;
         let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match answered(self.passthrough.is_some(), command, cqe.result) {
+        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
             Answer::Over(status, result) => {
                 command.open = false;
                 self.free.push(at as u16);
@@ -523,23 +525,21 @@ impl UringPosting<'_> {
     pub(crate) fn is_exhausted(&self) -> bool {
         self.state.free.is_empty()
     }
-}
 
-impl Post for UringPosting<'_> {
-    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        if let Some(plain) = self.lane.plain.as_ref().filter(|_| !matches!(part.op, Op::Read | Op::Write)) {
-            let mut posting = plain.lock();
-            let posted = posting.post(part, token, now);
-            posting.commit();
-            return posted;
-        }
-        let state = &mut *self.state;
-        let Some(at) = state.free.pop() else { return false };
-        let lane = self.lane;
-        let rest = part.buf.as_ref().filter(|_| part.bytes > 0).map(|lent| {
+    /// So many bytes of the part's buffer.
+    #[inline]
+    fn data(&mut self, part: &Part<'_>, bytes: usize) -> Rest {
+        let (state, lane) = (&mut *self.state, self.lane);
+        part.buf.as_ref().map_or(Rest::Sync, |lent| {
             let start = (part.addr - lent.addr()) as usize;
-            state.buffers.span(&lane.ring, &lane.link, lent, (start, start + part.bytes as usize))
-        });
+            Rest::Data(state.buffers.span(&lane.ring, &lane.link, lent, (start, start + bytes)))
+        })
+    }
+
+    /// Pushes what asks for the rest of a part, as command `at`.
+    #[inline]
+    fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
+        let (state, lane) = (&mut *self.state, self.lane);
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
         let command = Command { token: token.0, posted_at: now, op: part.op, fua: part.fua, offset, rest, open: true, cancelled: false };
         state.commands[usize::from(at)] = command;
@@ -547,6 +547,36 @@ impl Post for UringPosting<'_> {
             state.left.push(u64::from(at));
         }
         lane.announced.fetch_add(1, AcqRel);
+    }
+}
+
+impl Post for UringPosting<'_> {
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        let Some(at) = self.state.free.pop() else { return false };
+        let rest = self.data(part, part.bytes as usize);
+        self.begin(at, part, rest, (token, now));
+        true
+    }
+
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        if let Some(plain) = &self.lane.plain {
+            let mut posting = plain.lock();
+            let posted = posting.post_dataless(part, token, now);
+            posting.commit();
+            return posted;
+        }
+        let Some(at) = self.state.free.pop() else { return false };
+        let link = &self.lane.link;
+        let rest = match part.op {
+            // A command that passes through brings its list.
+            Op::Deallocate if self.state.passthrough.is_some() => self.data(part, Range::LEN),
+            Op::WriteZeroes | Op::Deallocate => {
+                let (way, other) = link.ways().choose(part.op, part.keep);
+                Rest::Range { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes), way, other }
+            }
+            Op::Read | Op::Write | Op::Flush => Rest::Sync,
+        };
+        self.begin(at, part, rest, (token, now));
         true
     }
 

@@ -3,13 +3,15 @@
 //! The commands are the embedded link's, built by `nvme::io`, and so are the statuses. Identifiers and data pointers are the kernel's to
 //! fill in.
 
+use blkmq::Splitter;
 use hw::uring::{self, File, NvmeCommand};
 use nvme::io::Flags;
 use nvme::prp::Dptr;
 use nvme::{Lba, Nsid, Sqe, Status, io};
 use units::Op;
 
-use super::command::{Answer, Command};
+use super::command::{Answer, Command, Rest};
+use super::ways::Way;
 
 /// A namespace that commands pass through to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,28 +20,20 @@ pub(crate) struct Passthrough {
     pub(crate) nsid: Nsid,
     /// Bytes of its logical blocks, as a power of two. Those of the device may be larger (`lba=`).
     pub(crate) block_log2: u8,
-    /// Most bytes of a command: whole blocks.
-    pub(crate) most_bytes: u32,
-    /// Commands that cross a multiple of so many of its blocks are slower (NOIOB); 0: there is no such boundary.
-    pub(crate) boundary: u32,
+    /// How requests are split, in blocks of the device.
+    pub(crate) splitter: Splitter,
     /// It is read only, as was asked for. The kernel would let root write all the same.
     pub(crate) read_only: bool,
 }
 
 impl Passthrough {
-    /// The boundary in blocks of 2^`log2` bytes; 0: none, or none that such blocks keep to.
-    pub(super) fn boundary_in(&self, log2: u8) -> u32 {
-        let per = 1 << (log2 - self.block_log2);
-        if self.boundary.is_multiple_of(per) { self.boundary / per } else { 0 }
-    }
-
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
     #[inline]
     pub(super) fn entry(&self, command: &Command, file: File) -> Option<uring::Command> {
         if self.read_only && command.op != Op::Read {
             return self.reads_nothing(command, file);
         }
-        Some(uring::Command::new(file, &NvmeCommand::from(self.sqe(command)), command.rest))
+        Some(uring::Command::new(file, &NvmeCommand::from(self.sqe(command)), command.rest.data()))
     }
 
     /// A Flush changes nothing.
@@ -51,11 +45,18 @@ impl Passthrough {
 
     #[inline]
     fn sqe(&self, command: &Command) -> Sqe {
-        let Some(span) = command.rest else { return io::flush(self.nsid) };
-        let (lba, blocks) = (Lba(command.offset >> self.block_log2), span.len() >> self.block_log2);
-        match command.op {
-            Op::Write => io::write(self.nsid, lba, blocks, Dptr::NONE, if command.fua { Flags::FUA } else { Flags::NONE }),
-            _ => io::read(self.nsid, lba, blocks, Dptr::NONE, Flags::NONE),
+        let (lba, fua) = (Lba(command.offset >> self.block_log2), if command.fua { Flags::FUA } else { Flags::NONE });
+        let blocks = |bytes: u64| (bytes >> self.block_log2) as u32;
+        match (command.op, command.rest) {
+            (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, Flags::NONE),
+            (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
+            // Its data is the list of one range.
+            (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),
+            (_, Rest::Range { bytes, way, .. }) => {
+                let keep = if way == Way::Zero { Flags::NONE } else { Flags::DEALLOCATE };
+                io::write_zeroes(self.nsid, lba, blocks(bytes), fua | keep)
+            }
+            _ => io::flush(self.nsid),
         }
     }
 }

@@ -5,9 +5,11 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use blkmq::{SplitError, Splitter};
 use hw::passthrough::{CommandError, identify, nsid};
 use nvme::admin::{Identify, cns};
-use nvme::identify::{Controller, Namespace as NamespacePage, NvmNamespace};
+use nvme::identify::{Controller, Namespace as NamespacePage, NvmController, NvmNamespace};
+use nvme::io::MAX_BLOCKS;
 use nvme::prp::Dptr;
 use nvme::regs::{Cap, Version};
 use nvme::{Nsid, Page};
@@ -31,7 +33,7 @@ const PAGE: u64 = 4096;
 
 /// What a controller says.
 struct Said {
-    controller: Controller,
+    limits: driver::Limits,
     /// How the namespace can be used.
     usable: driver::Namespace,
 }
@@ -42,42 +44,60 @@ impl Said {
         let nsid = nsid(file).map_err(|source| TargetFault::System { what: "ask which namespace it is", source })?;
         let controller = Controller::from_page(&*page(file, cns::CONTROLLER, Nsid(0))?).map_err(too_short)?;
         let namespace = NamespacePage::from_page(&*page(file, cns::NAMESPACE, nsid)?).map_err(too_short)?;
-        let extended = match Version::from_bits(controller.ver).major() {
-            2.. => page(file, cns::COMMAND_SET_NAMESPACE, nsid).ok(),
-            _ => None,
-        };
-        let extended = extended.and_then(|page| NvmNamespace::from_page(&*page).ok());
-        Said::of(nsid, controller, &namespace, extended.as_ref())
+        // Who asks an older controller for these is refused.
+        let newer = Version::from_bits(controller.ver).major() >= 2;
+        let asked = |cns, nsid| newer.then(|| page(file, cns, nsid).ok()).flatten();
+        let extended = asked(cns::COMMAND_SET_NAMESPACE, nsid).and_then(|page| NvmNamespace::from_page(&*page).ok());
+        let commands = asked(cns::COMMAND_SET_CONTROLLER, Nsid(0)).and_then(|page| NvmController::from_page(&*page).ok());
+        Said::of(nsid, (&controller, commands.as_ref()), (&namespace, extended.as_ref()))
     }
 
-    /// Checks what it says. A controller that does not say what is extended of its formats has none that are.
-    fn of(nsid: Nsid, controller: Controller, namespace: &NamespacePage, extended: Option<&NvmNamespace>) -> Result<Said, TargetFault> {
+    /// Checks what it says: of the controller and its commands, of the namespace and its format. What is not said is not there.
+    fn of(
+        nsid: Nsid,
+        (controller, commands): (&Controller, Option<&NvmController>),
+        (namespace, extended): (&NamespacePage, Option<&NvmNamespace>),
+    ) -> Result<Said, TargetFault> {
+        // The kernel shows no registers. It has made queues; and pages are at least as small as this (CAP.MPSMIN 0), in which MDTS counts.
+        let cap = Cap::new().with_mqes(u16::MAX).with_css(Cap::CSS_NVM);
+        let limits = driver::Limits::new(cap, controller).map_err(TargetFault::Controller)?;
+        let limits = commands.map_or(limits, |commands| limits.with_command_set(cap, commands));
         let format = namespace.format_index();
         let usable = driver::Namespace::new(nsid, namespace);
         let usable = match extended.map(|page| page.format(format)) {
             Some(extended) => usable.map_err(|why| why.with_extended(extended)).and_then(|ns| ns.with_extended(format, extended)),
             None => usable,
         }?;
-        Ok(Said { controller, usable })
+        Ok(Said { limits, usable })
     }
 
-    /// Most bytes of a command. MDTS counts in pages of a size that only a register tells: the least that there is (CAP.MPSMIN 0). The
-    /// kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page more.
-    fn most_bytes(&self, disk: &Disk) -> u32 {
+    /// How requests are split in blocks of 2^`log2` bytes, as large as the namespace's or larger. Of its list a Deallocate has one range,
+    /// in the namespace's blocks.
+    fn splitter(&self, log2: u8, disk: &Disk) -> Result<Splitter, SplitError> {
+        let per = log2.saturating_sub(self.usable.block_log2);
+        let boundary = if self.usable.boundary.trailing_zeros() >= per.into() { self.usable.boundary >> per } else { 0 };
+        let zeroes = self.limits.write_zeroes.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
+        let ranges = self.limits.deallocate.filter(|_| per == 0);
+        let splitter = Splitter::new(log2, self.most_bytes(disk).max(1 << log2), boundary)?;
+        Ok(splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into()))))
+    }
+
+    /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page
+    /// more.
+    fn most_bytes(&self, disk: &Disk) -> u64 {
         let by_pages = disk.queue("max_segments").map(|pages| pages.saturating_sub(1).max(1).saturating_mul(PAGE));
         let by_kernel = disk.queue("max_hw_sectors_kb").map(|kib| kib.saturating_mul(1024));
-        let limits = [self.controller.max_transfer(Cap::new()), by_pages, by_kernel];
+        let limits = [self.limits.max_transfer, by_pages, by_kernel];
         let most = limits.into_iter().flatten().fold(MOST_BYTES, u64::min).max(self.usable.block_size());
         1 << most.ilog2()
     }
 
     /// Corrects what the kernel says of its disk: there, it has added what it does itself.
     fn correct(&self, disk: DiskFacts) -> DiskFacts {
-        let has = |bit: u16| self.controller.oncs & bit != 0;
         DiskFacts {
-            volatile_cache: self.controller.vwc.present(),
-            write_zeroes: has(Controller::ONCS_WRITE_ZEROES),
-            discard: has(Controller::ONCS_DATASET_MANAGEMENT),
+            volatile_cache: self.limits.volatile_cache,
+            write_zeroes: self.limits.write_zeroes.is_some(),
+            discard: self.limits.deallocate.is_some(),
             ..disk
         }
     }
@@ -123,13 +143,9 @@ impl Opening<'_> {
         if !bytes.is_multiple_of(u64::from(lba_bytes)) {
             return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least: block });
         }
-        let passthrough = Passthrough {
-            nsid: said.usable.nsid,
-            block_log2: said.usable.block_log2,
-            most_bytes: said.most_bytes(disk).max(lba_bytes),
-            boundary: said.usable.boundary,
-            read_only: !self.writing,
-        };
+        let splitter = said.splitter(lba_bytes.ilog2() as u8, disk);
+        let splitter = splitter.map_err(|e| TargetFault::System { what: "split requests to it", source: io::Error::other(e) })?;
+        let passthrough = Passthrough { nsid: said.usable.nsid, block_log2: said.usable.block_log2, splitter, read_only: !self.writing };
         let facts = Facts {
             kind: Kind::Namespace(passthrough),
             bytes,

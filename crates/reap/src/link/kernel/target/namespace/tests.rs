@@ -1,9 +1,12 @@
 use nvme::identify::{ExtendedFormat, LbaFormat, VolatileCache};
 
+use units::Op;
+
 use super::*;
 
 fn controller() -> Controller {
-    Controller { vwc: VolatileCache::new().with_present(true), oncs: Controller::ONCS_WRITE_ZEROES, mdts: 5, ..Controller::default() }
+    let vwc = VolatileCache::new().with_present(true);
+    Controller { vwc, oncs: Controller::ONCS_WRITE_ZEROES, mdts: 5, sqes: 0x66, cqes: 0x44, ..Controller::default() }
 }
 
 /// 1 GiB in blocks of 512 bytes.
@@ -14,7 +17,7 @@ fn namespace() -> NamespacePage {
 }
 
 fn said(controller: Controller, namespace: &NamespacePage, extended: Option<&NvmNamespace>) -> Result<Said, TargetFault> {
-    Said::of(Nsid(1), controller, namespace, extended)
+    Said::of(Nsid(1), (&controller, None), (namespace, extended))
 }
 
 /// A disk as sysfs has it, with these attributes of its queue.
@@ -43,6 +46,24 @@ fn a_command_is_as_large_as_controller_and_kernel_take() {
 }
 
 #[test]
+fn requests_are_split_in_the_devices_blocks() {
+    let (_dir, disk) = disk(&[]);
+    let with = Controller { oncs: Controller::ONCS_WRITE_ZEROES | Controller::ONCS_DATASET_MANAGEMENT, ..controller() };
+    let commands = NvmController { wzsl: 14, dmrsl: 4096, ..NvmController::default() };
+    let said = Said::of(Nsid(1), (&with, Some(&commands)), (&namespace(), None)).unwrap();
+    let (same, larger) = (said.splitter(9, &disk).unwrap(), said.splitter(12, &disk).unwrap());
+    assert_eq!((same.block_size(), same.max_blocks(), larger.block_size(), larger.max_blocks()), (512, 256, 4096, 32));
+    assert_eq!([same.most_blocks(Op::WriteZeroes), same.most_blocks(Op::Deallocate)], [Some(1 << 15), Some(4096)]);
+    // NLB counts the namespace's blocks, and so does a range.
+    assert_eq!([larger.most_blocks(Op::WriteZeroes), larger.most_blocks(Op::Deallocate)], [Some(1 << 13), None]);
+    // 256 blocks of 512 bytes are 32 of 4096: no part crosses a multiple of that.
+    assert!(same.fits_one(128, 128) && !same.fits_one(129, 128) && larger.fits_one(16, 16) && !larger.fits_one(17, 16));
+    let odd = NamespacePage { noiob: 100, ..namespace() };
+    let odd = Said::of(Nsid(1), (&with, None), (&odd, None)).unwrap().splitter(12, &disk).unwrap();
+    assert!(odd.fits_one(17, 16), "no such boundary in larger blocks");
+}
+
+#[test]
 fn what_the_controller_says_stands_for_what_the_kernel_says() {
     let (_dir, disk) = disk(&[("write_cache", "write through"), ("discard_max_bytes", "4096"), ("write_zeroes_max_bytes", "0")]);
     let facts = said(controller(), &namespace(), None).unwrap().correct(DiskFacts::of(&disk));
@@ -60,4 +81,6 @@ fn formats_that_the_driver_does_not_use_are_refused_as_on_other_links() {
     let why = said(controller(), &namespace(), Some(&extended)).err().unwrap();
     assert!(why.to_string().starts_with("it cannot be used: namespace 1 has LBA format 0 with a storage tag of 16 bits"), "{why}");
     assert!(matches!(said(controller(), &NamespacePage::default(), None), Err(TargetFault::Format(_))));
+    let discovery = Controller { cntrltype: 2, ..controller() };
+    assert!(matches!(said(discovery, &namespace(), None), Err(TargetFault::Controller(_))));
 }

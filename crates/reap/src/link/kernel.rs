@@ -3,7 +3,7 @@
 //! | question | file |
 //! | --- | --- |
 //! | what does the URI say? | `uri.rs` |
-//! | what is opened, and what is known of it? | `target.rs`; of an NVMe namespace: `target/namespace.rs` |
+//! | what is opened, and what is known of it? | `target.rs`; what does an NVMe controller say? `namespace.rs` |
 //! | may it be opened for writing, and who holds it? | `hold.rs` |
 //! | what does the system say of the disk? | `disk.rs` |
 //! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
@@ -23,6 +23,7 @@ mod hold;
 mod lane;
 mod layout;
 mod link;
+mod namespace;
 mod passthrough;
 mod target;
 mod trial;

@@ -10,9 +10,9 @@ use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 use units::Op;
 
-use super::passthrough::Passthrough;
+use super::namespace::Passthrough;
 use super::target::{Kind, Target};
-use super::trial;
+use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
 use crate::error::{OpenError, TargetError, TargetFault};
@@ -60,7 +60,13 @@ impl KernelLink {
         let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
         let link = KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };
         if let Some(passthrough) = link.target.passthrough() {
-            trial::of(&link, &passthrough).map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            let trial = Trial { file: link.target.file(), pool: &link.pool, features: &link.features, passthrough };
+            let registers = trial.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            if !registers && link.stops_registering() {
+                tracing::warn!(
+                    "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"
+                );
+            }
         }
         Ok(link)
     }

@@ -3,28 +3,15 @@
 //! The commands are the embedded link's, built by `nvme::io`, and so are the statuses. Identifiers and data pointers are the kernel's to
 //! fill in.
 
-use blkmq::Splitter;
 use hw::uring::{self, File, NvmeCommand};
 use nvme::io::Flags;
 use nvme::prp::Dptr;
-use nvme::{Lba, Nsid, Sqe, Status, io};
+use nvme::{Lba, Sqe, Status, io};
 use units::Op;
 
 use super::command::{Answer, Command, Rest};
+use super::namespace::Passthrough;
 use super::ways::Way;
-
-/// A namespace that commands pass through to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passthrough {
-    /// Its identifier at the controller.
-    pub(crate) nsid: Nsid,
-    /// Bytes of its logical blocks, as a power of two. Those of the device may be larger (`lba=`).
-    pub(crate) block_log2: u8,
-    /// How requests are split, in blocks of the device.
-    pub(crate) splitter: Splitter,
-    /// It is read only, as was asked for. The kernel would let root write all the same.
-    pub(crate) read_only: bool,
-}
 
 impl Passthrough {
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.

@@ -1,7 +1,5 @@
 //! A file or a block device, opened and held, and what is known of it before the first request.
 
-mod namespace;
-
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -16,9 +14,12 @@ use super::direct::{self, Alignment, Way};
 use super::disk::{Disk, Identity};
 use super::hold::{self, FileId};
 use super::layout::{self, NewFile};
-use super::passthrough::Passthrough;
-use super::uri::KernelUri;
+use super::namespace::{self, Passthrough, Said};
+use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
+
+/// What addresses of buffers are multiples of, with commands that pass through: dwords (Base 4.1.1).
+const DWORD: u32 = 4;
 
 /// How long the kernel may need to let go of a device: of a request that one of its workers has carried out, such as a Flush, it lets
 /// go after its completion was taken.
@@ -300,6 +301,59 @@ impl Opening<'_> {
         Ok(file)
     }
 
+    fn namespace(&self, meta: &Metadata, disk: Option<Disk>) -> Result<Target, TargetFault> {
+        if self.uri.buffered == Buffered::Yes {
+            return Err(TargetFault::NoPageCache);
+        }
+        let file = self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
+        if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
+            return Err(TargetFault::Replaced);
+        }
+        let said = Said::by(&file)?;
+        let disk = disk.ok_or(TargetFault::NoBlockDevice)?;
+        if disk.nsid().is_some_and(|nsid| nsid != said.usable.nsid.0) {
+            return Err(TargetFault::Replaced);
+        }
+        // A zoned namespace takes commands of its own.
+        if let Some(zoned) = disk.queue_text("zoned").filter(|zoned| zoned != "none") {
+            return Err(TargetFault::Zoned(zoned));
+        }
+        let held = if self.writing { Some(self.hold_beside(&disk)?) } else { None };
+        self.as_it_is(file, held, &disk, &said)
+    }
+
+    /// Holds the block device, through which others would write.
+    fn hold_beside(&self, disk: &Disk) -> Result<File, TargetFault> {
+        let (node, number) = (disk.node(), disk.number().ok_or(TargetFault::NoBlockDevice)?);
+        self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
+            TargetFault::Permission { source, .. } => TargetFault::Beside { block: node, source },
+            other => other,
+        })
+    }
+
+    fn as_it_is(&self, file: File, held: Option<File>, disk: &Disk, said: &Said) -> Result<Target, TargetFault> {
+        let block = u32::try_from(said.usable.block_size()).unwrap_or(u32::MAX);
+        let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), said.usable.bytes());
+        if !lba_bytes.is_multiple_of(block) {
+            return Err(TargetFault::BlockOfNamespace { lba: lba_bytes, block });
+        }
+        if !bytes.is_multiple_of(u64::from(lba_bytes)) {
+            return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least: block });
+        }
+        let passthrough = said.passthrough(lba_bytes, disk, !self.writing)?;
+        let facts = Facts {
+            kind: Kind::Namespace(passthrough),
+            bytes,
+            lba_bytes,
+            mem_align: DWORD,
+            direct: true,
+            read_only: !self.writing || said.usable.read_only,
+            disk: Some(DiskFacts::of(disk).corrected(&said.limits)),
+            identity: disk.identity(),
+        };
+        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id() })
+    }
+
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
         let meta = file.metadata().map_err(stat_failed)?;
         let mounts = hold::mounts();
@@ -392,6 +446,14 @@ impl DiskFacts {
             write_zeroes: some("write_zeroes_max_bytes"),
             discard: some("discard_max_bytes"),
         }
+    }
+}
+
+impl DiskFacts {
+    /// With what the controller says in place of what the kernel makes of it: it adds what it does itself.
+    fn corrected(self, limits: &driver::Limits) -> DiskFacts {
+        let (write_zeroes, discard) = (limits.write_zeroes.is_some(), limits.deallocate.is_some());
+        DiskFacts { volatile_cache: limits.volatile_cache, write_zeroes, discard, ..self }
     }
 }
 

@@ -1,5 +1,7 @@
+use blkmq::Splitter;
 use hw::DmaPool;
 use hw::uring::{FileSlot, Span};
+use nvme::Nsid;
 
 use super::*;
 use crate::request::ERRNO;

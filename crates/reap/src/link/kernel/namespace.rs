@@ -1,9 +1,7 @@
-//! An NVMe namespace by its character device (`/dev/ng0n1`, Linux 5.13): what its controller says of it, and the block device that is held
-//! so that nobody else writes.
+//! An NVMe namespace by its character device (`/dev/ng0n1`, Linux 5.13): what its controller says of it.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 
 use blkmq::{SplitError, Splitter};
 use hw::passthrough::{CommandError, identify, nsid};
@@ -13,17 +11,10 @@ use nvme::io::MAX_BLOCKS;
 use nvme::prp::Dptr;
 use nvme::regs::{Cap, Version};
 use nvme::{Nsid, Page};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{DiskFacts, Facts, Kind, Opening, Target, stat_failed};
+use super::disk::Disk;
 use crate::error::TargetFault;
-use crate::link::kernel::disk::Disk;
-use crate::link::kernel::passthrough::Passthrough;
-use crate::link::kernel::uri::Buffered;
-
-/// What addresses of buffers are multiples of: dwords (Base 4.1.1).
-const DWORD: u32 = 4;
 
 /// Most bytes of a command, whatever the device takes.
 const MOST_BYTES: u64 = 1 << 20;
@@ -31,16 +22,30 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Bytes of the pages that the kernel makes segments of.
 const PAGE: u64 = 4096;
 
+/// A namespace that commands pass through to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passthrough {
+    /// Its identifier at the controller.
+    pub(crate) nsid: Nsid,
+    /// Bytes of its logical blocks, as a power of two. Those of the device may be larger (`lba=`).
+    pub(crate) block_log2: u8,
+    /// How requests are split, in blocks of the device.
+    pub(crate) splitter: Splitter,
+    /// It is read only, as was asked for. The kernel would let root write all the same.
+    pub(crate) read_only: bool,
+}
+
 /// What a controller says.
-struct Said {
-    limits: driver::Limits,
+pub(super) struct Said {
+    /// What its commands can do.
+    pub(super) limits: driver::Limits,
     /// How the namespace can be used.
-    usable: driver::Namespace,
+    pub(super) usable: driver::Namespace,
 }
 
 impl Said {
     /// Asks the controller of the namespace that `file` is.
-    fn by(file: &File) -> Result<Said, TargetFault> {
+    pub(super) fn by(file: &File) -> Result<Said, TargetFault> {
         let nsid = nsid(file).map_err(|source| TargetFault::System { what: "ask which namespace it is", source })?;
         let controller = Controller::from_page(&*page(file, cns::CONTROLLER, Nsid(0))?).map_err(too_short)?;
         let namespace = NamespacePage::from_page(&*page(file, cns::NAMESPACE, nsid)?).map_err(too_short)?;
@@ -71,6 +76,13 @@ impl Said {
         Ok(Said { limits, usable })
     }
 
+    /// How requests are passed through in blocks of `lba_bytes` bytes, a multiple of the namespace's.
+    pub(super) fn passthrough(&self, lba_bytes: u32, disk: &Disk, read_only: bool) -> Result<Passthrough, TargetFault> {
+        let splitter = self.splitter(lba_bytes.ilog2() as u8, disk);
+        let splitter = splitter.map_err(|e| TargetFault::System { what: "split requests to it", source: io::Error::other(e) })?;
+        Ok(Passthrough { nsid: self.usable.nsid, block_log2: self.usable.block_log2, splitter, read_only })
+    }
+
     /// How requests are split in blocks of 2^`log2` bytes, as large as the namespace's or larger. Of its list a Deallocate has one range,
     /// in the namespace's blocks.
     fn splitter(&self, log2: u8, disk: &Disk) -> Result<Splitter, SplitError> {
@@ -90,73 +102,6 @@ impl Said {
         let limits = [self.limits.max_transfer, by_pages, by_kernel];
         let most = limits.into_iter().flatten().fold(MOST_BYTES, u64::min).max(self.usable.block_size());
         1 << most.ilog2()
-    }
-
-    /// Corrects what the kernel says of its disk: there, it has added what it does itself.
-    fn correct(&self, disk: DiskFacts) -> DiskFacts {
-        DiskFacts {
-            volatile_cache: self.limits.volatile_cache,
-            write_zeroes: self.limits.write_zeroes.is_some(),
-            discard: self.limits.deallocate.is_some(),
-            ..disk
-        }
-    }
-}
-
-impl Opening<'_> {
-    pub(super) fn namespace(&self, meta: &Metadata, disk: Option<Disk>) -> Result<Target, TargetFault> {
-        if self.uri.buffered == Buffered::Yes {
-            return Err(TargetFault::NoPageCache);
-        }
-        let file = self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
-        if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
-            return Err(TargetFault::Replaced);
-        }
-        let said = Said::by(&file)?;
-        let disk = disk.ok_or(TargetFault::NoBlockDevice)?;
-        if disk.nsid().is_some_and(|nsid| nsid != said.usable.nsid.0) {
-            return Err(TargetFault::Replaced);
-        }
-        // A zoned namespace takes commands of its own.
-        if let Some(zoned) = disk.queue_text("zoned").filter(|zoned| zoned != "none") {
-            return Err(TargetFault::Zoned(zoned));
-        }
-        let held = if self.writing { Some(self.hold_beside(&disk)?) } else { None };
-        self.as_it_is(file, held, &disk, &said)
-    }
-
-    /// Holds the block device, through which others would write.
-    fn hold_beside(&self, disk: &Disk) -> Result<File, TargetFault> {
-        let (node, number) = (disk.node(), disk.number().ok_or(TargetFault::NoBlockDevice)?);
-        self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
-            TargetFault::Permission { source, .. } => TargetFault::Beside { block: node, source },
-            other => other,
-        })
-    }
-
-    fn as_it_is(&self, file: File, held: Option<File>, disk: &Disk, said: &Said) -> Result<Target, TargetFault> {
-        let block = u32::try_from(said.usable.block_size()).unwrap_or(u32::MAX);
-        let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), said.usable.bytes());
-        if !lba_bytes.is_multiple_of(block) {
-            return Err(TargetFault::BlockOfNamespace { lba: lba_bytes, block });
-        }
-        if !bytes.is_multiple_of(u64::from(lba_bytes)) {
-            return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least: block });
-        }
-        let splitter = said.splitter(lba_bytes.ilog2() as u8, disk);
-        let splitter = splitter.map_err(|e| TargetFault::System { what: "split requests to it", source: io::Error::other(e) })?;
-        let passthrough = Passthrough { nsid: said.usable.nsid, block_log2: said.usable.block_log2, splitter, read_only: !self.writing };
-        let facts = Facts {
-            kind: Kind::Namespace(passthrough),
-            bytes,
-            lba_bytes,
-            mem_align: DWORD,
-            direct: true,
-            read_only: !self.writing || said.usable.read_only,
-            disk: Some(said.correct(DiskFacts::of(disk))),
-            identity: disk.identity(),
-        };
-        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id() })
     }
 }
 

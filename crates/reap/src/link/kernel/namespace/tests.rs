@@ -64,13 +64,6 @@ fn requests_are_split_in_the_devices_blocks() {
 }
 
 #[test]
-fn what_the_controller_says_stands_for_what_the_kernel_says() {
-    let (_dir, disk) = disk(&[("write_cache", "write through"), ("discard_max_bytes", "4096"), ("write_zeroes_max_bytes", "0")]);
-    let facts = said(controller(), &namespace(), None).unwrap().correct(DiskFacts::of(&disk));
-    assert_eq!((facts.volatile_cache, facts.write_zeroes, facts.discard), (true, true, false));
-}
-
-#[test]
 fn formats_that_the_driver_does_not_use_are_refused_as_on_other_links() {
     let mut metadata = namespace();
     metadata.lbaf[0] = LbaFormat::new().with_lbads(12).with_ms(8);

@@ -66,10 +66,15 @@ fn a_file_is_zeroed_whole_and_gives_back_what_it_may() {
     assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
 }
 
-/// Discards that its disk has counted (Documentation/block/stat.rst).
-fn discards_of(node: &str) -> u64 {
+/// Discards that a disk has counted, and flushes (Documentation/block/stat.rst).
+fn counted(node: &str) -> (u64, u64) {
     let stat = fs::read_to_string(format!("/sys/block/{node}/stat")).unwrap();
-    stat.split_whitespace().nth(11).map_or(0, |n| n.parse().unwrap())
+    let field = |n| stat.split_whitespace().nth(n).map_or(0, |n| n.parse().unwrap());
+    (field(11), field(15))
+}
+
+fn discards_of(node: &str) -> u64 {
+    counted(node).0
 }
 
 /// The kernel's version, where it is told as `6.12.1-…`.
@@ -98,6 +103,11 @@ fn a_block_device_is_told_what_nobody_needs() {
     one(&queue, Request::write_zeroes(&ns, ns.blocks() / 2, 4096)).unwrap();
     assert_eq!(discards_of(node), before, "zeroes are promised: they are no discard");
     assert!(file.path().metadata().unwrap().blocks() < half);
+    let flushes = counted(node).1;
+    one(&queue, Request::write_zeroes(&ns, 0, 64)).unwrap();
+    assert_eq!(counted(node).1, flushes);
+    one(&queue, Request::write_zeroes(&ns, 0, 64).fua()).unwrap();
+    assert!(counted(node).1 > flushes, "FUA reaches the disk");
     write(&queue, &ns, 0).unwrap();
 }
 

@@ -97,7 +97,7 @@ impl Device {
 
     /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
     /// [`Health::events`] tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
-    /// controller's fail.
+    /// controller's fail. Of a file, it also shows what the file system has refused since ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
         self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
     }

@@ -7,6 +7,7 @@
 //! | which thread has a lane to itself? | `owner.rs` |
 //! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
+//! | the same, where commands and completions travel as bytes? | `stream.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
 
@@ -18,6 +19,7 @@ mod number;
 mod owner;
 mod part;
 mod ring;
+mod stream;
 
 use std::sync::Arc;
 
@@ -26,14 +28,16 @@ use hw::{DmaPool, Memory, Region, RegisterError};
 use crate::error::OpenError;
 use embedded::End;
 
-pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
+pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub(crate) use facts::Reaper;
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting, on_lane};
 pub(crate) use number::next_number;
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
-pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings};
+pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings, Tended};
+pub use stream::DebtHabits;
+pub(crate) use stream::StreamLane;
 
 /// What a device is reached by.
 #[derive(Clone)]

@@ -17,5 +17,4 @@ mod wire;
 pub(super) use entries::Entries;
 pub use habits::DebtHabits;
 pub(crate) use lane::{StreamLane, StreamPosting};
-pub use wire::Wire;
-pub(super) use wire::{End, Received};
+pub(super) use wire::Socket;

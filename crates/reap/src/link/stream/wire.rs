@@ -10,23 +10,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
 
-/// What commands and completions of I/O queues travel by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// Rings in memory that both sides share.
-    Rings,
-    /// A stream of bytes.
-    Stream,
-    /// The same, given to the system in crumbs. It keeps a buffer of its own for each, so few are under way at once, and a commit of
-    /// several commands is almost never sent whole.
-    Trickle,
-}
+use crate::uri::Wire;
 
 /// Most bytes of a crumb: less than a command, more than a completion.
 const CRUMB: u64 = 40;
 
 /// One end of a stream.
-pub(in crate::link) struct End {
+pub(in crate::link) struct Socket {
     socket: OwnedFd,
     /// Crumbs: what decides how long the next is.
     crumbs: Option<AtomicU64>,
@@ -40,17 +30,17 @@ pub(in crate::link) struct Received {
     pub drained: bool,
 }
 
-impl End {
+impl Socket {
     /// Both ends of a stream. `wire`: whether it is given crumbs.
     ///
     /// # Errors
     /// What `socketpair` says (too many open files).
-    pub(in crate::link) fn pair(wire: Wire) -> io::Result<(End, End)> {
+    pub(in crate::link) fn pair(wire: Wire) -> io::Result<(Socket, Socket)> {
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
-        let end = |socket: OwnedFd, seed| -> io::Result<End> {
+        let end = |socket: OwnedFd, seed| -> io::Result<Socket> {
             // The system rounds up to the least that it can do with.
             sockopt::set_socket_send_buffer_size(&socket, 1)?;
-            Ok(End { socket, crumbs: (wire == Wire::Trickle).then(|| AtomicU64::new(seed)) })
+            Ok(Socket { socket, crumbs: (wire == Wire::Trickle).then(|| AtomicU64::new(seed)) })
         };
         Ok((end(here, 0)?, end(there, 1 << 32)?))
     }
@@ -84,7 +74,7 @@ impl End {
         let room = into.len();
         loop {
             match recv(&self.socket, &mut *into, RecvFlags::DONTWAIT) {
-                // Less than there was room for: the socket was empty at that moment. An end is no more than that.
+                // Less than there was room for: the socket was empty at that moment. The end of a stream is no more than that.
                 Ok((bytes, _)) => return Received { bytes, drained: bytes < room },
                 Err(Errno::INTR) => {}
                 Err(_) => return Received { bytes: 0, drained: true },
@@ -98,7 +88,7 @@ impl End {
     }
 }
 
-impl AsFd for End {
+impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

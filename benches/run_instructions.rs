@@ -10,7 +10,7 @@ mod callgrind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use cli::bench::{Control, Progress, Rig, Run, Setup, Worker};
+use cli::bench::{Control, Named, Progress, Rig, Run, Setup, Worker};
 use cli::machine::Machine;
 use completion::LatencySlack;
 use reap::{ByHand, Mode, Nanos};
@@ -66,10 +66,11 @@ fn job((depth, batch, options): (u32, u32, &str)) -> Job {
 fn run(job: &Job) {
     let jobs = [job.clone()];
     let plan = plan(&jobs, &[0]);
-    let setup = Setup { uri: "mem:256M?profile=null", mode: Mode::POLL, slack: LatencySlack::default(), queues: None, histograms: false };
-    let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0] }).expect("the embedded device opens");
+    let devices = [Named { uri: "mem:256M?profile=null".into(), words: String::new() }];
+    let setup = Setup { devices: &devices, mode: Mode::POLL, slack: LatencySlack::default(), queues: None, histograms: false };
+    let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false }).expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
-    let mut worker = rig.worker(&jobs, &plan.threads[0], Nanos::ZERO).expect("a worker");
+    let mut worker = rig.hire(&jobs, &plan.threads[0], Nanos::ZERO).settle().expect("a worker");
     let hand = rig.devices()[0].embedded().expect("an embedded controller").by_hand();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };

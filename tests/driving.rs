@@ -1,11 +1,18 @@
-//! Whole-stack: the three ways to drive a queue, shared hardware queues, mode switches, and futures that are let go.
+//! Whole-stack: hardware queues that threads share, mode switches, resets. What every link has to do is in `links/`.
 
-use std::future::Future;
-use std::pin::pin;
+#[path = "links/work.rs"]
+#[allow(dead_code, reason = "each suite takes what it needs")]
+mod work;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Waker};
 
-use reap::{Device, Group, Mode, Nanos, OpenOptions, Queue, Reactor, Request};
+use reap::{Device, Mode, Nanos, OpenOptions, Queue};
+use work::Job;
+
+/// `n` blocks of its own, `depth` at a time.
+fn work(queue: &Queue, owner: u64, n: u64, depth: usize) {
+    Job { owner, requests: n, bytes: 512, depth, fused: false, generation: n }.run(queue);
+}
 
 fn open(options: OpenOptions) -> Device {
     open_without("", options)
@@ -24,42 +31,13 @@ fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
     }
 }
 
-/// Writes its number to `n` blocks of its own and reads them back, `depth` at a time.
-fn work(queue: &Queue, owner: u8, n: u64, depth: usize) {
-    let ns = queue.namespaces()[0];
-    let base = u64::from(owner) * 8192;
-    for write in [true, false] {
-        let (mut next, mut finished, mut out) = (0, 0, Vec::with_capacity(depth));
-        while finished < n {
-            let room = depth.saturating_sub(queue.in_flight() as usize).min((n - next) as usize);
-            let batch = (next..next + room as u64).map(|i| {
-                let mut buf = queue.buffer(512).unwrap();
-                buf.fill(if write { owner ^ i as u8 } else { 0 });
-                let request = if write { Request::write(&ns, base + i, buf) } else { Request::read(&ns, base + i, buf) };
-                request.tag(i)
-            });
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
-            next += room as u64;
-            queue.wait(1, Nanos::MAX).unwrap();
-            queue.reap(&mut out);
-            for done in out.drain(..) {
-                done.result.unwrap();
-                let buf = done.buf.unwrap();
-                assert!(write || buf.iter().all(|&b| b == owner ^ done.tag as u8), "block {} of {owner}", done.tag);
-                finished += 1;
-            }
-        }
-    }
-    assert_eq!((queue.in_flight(), queue.finished()), (0, 0));
-}
-
 #[test]
 fn threads_share_one_hardware_queue_in_every_mode() {
     everywhere(|open| {
         for mode in Mode::ALL {
             let device = open(OpenOptions { software_queues: 4, hardware_queues: 1, depth: 16, mode, ..OpenOptions::default() });
             std::thread::scope(|scope| {
-                for owner in 1..=4 {
+                for owner in 0..4 {
                     let queue = device.queue().unwrap();
                     scope.spawn(move || work(&queue, owner, 150, 8));
                 }
@@ -97,106 +75,6 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
         });
         let health = device.health();
         assert_eq!((health.aborts, health.resets), (0, 0), "a lost wake-up ends in an abort: {health:?}");
-    });
-}
-
-#[test]
-fn a_group_takes_turns_over_queues_of_several_devices() {
-    everywhere(|open| {
-        let devices = [open(OpenOptions::default()), open(OpenOptions { mode: Mode::POLL, ..OpenOptions::default() })];
-        let group = Group::new(devices.iter().map(|d| d.queue().unwrap()).collect()).unwrap();
-        let mut out = Vec::with_capacity(64);
-        for round in 0..50 {
-            for queue in group.queues() {
-                let ns = queue.namespaces()[0];
-                let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
-                queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
-            }
-            assert_eq!(group.wait(16, Nanos::MAX).unwrap(), 16, "round {round}");
-            group.queues().iter().for_each(|queue| _ = queue.reap(&mut out));
-            assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 16);
-        }
-    });
-}
-
-#[test]
-#[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
-fn a_foreign_loop_turns_the_queue_when_its_descriptor_is_readable() {
-    everywhere(|open| {
-        for mode in Mode::ALL {
-            let device = open(OpenOptions { mode, ..OpenOptions::default() });
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
-            runtime.block_on(async {
-                let queue = tokio::io::unix::AsyncFd::new(device.queue().unwrap()).unwrap();
-                let ns = device.namespaces()[0];
-                for n in 0..100u64 {
-                    let mut write = pin!(queue.get_ref().write(&ns, n, device.buffer(512).unwrap()));
-                    loop {
-                        let polled = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                        if let std::task::Poll::Ready((result, _)) = polled {
-                            result.unwrap();
-                            break;
-                        }
-                        if queue.get_ref().turn(64).more || queue.get_ref().in_flight() == 0 {
-                            continue;
-                        }
-                        // What is only looked for tells nobody: the queue says when to come.
-                        let left = queue.get_ref().next_deadline().map_or(Nanos::MAX, |deadline| deadline - reap::now());
-                        let ready = tokio::time::timeout(std::time::Duration::from_nanos(left.0), queue.readable()).await;
-                        if let Ok(ready) = ready {
-                            ready.unwrap().clear_ready();
-                        }
-                    }
-                }
-            });
-        }
-    });
-}
-
-#[test]
-fn a_reactor_drives_futures_of_other_threads() {
-    everywhere(|open| {
-        let device = open(OpenOptions { software_queues: 2, ..OpenOptions::default() });
-        let reactor = Reactor::start(device.queue().unwrap(), None).unwrap();
-        let here = device.queue().unwrap();
-        let ns = device.namespaces()[0];
-        for n in 0..200 {
-            let request = Request::write(&ns, n, device.buffer(512).unwrap());
-            here.block_on(reactor.start_request(request)).unwrap().result.unwrap();
-        }
-        drop(reactor);
-    });
-}
-
-#[test]
-fn dropped_and_forgotten_futures_leave_their_buffers_with_the_queue() {
-    everywhere(|open| {
-        let device = open(OpenOptions { depth: 8, ..OpenOptions::default() });
-        let queue = device.queue().unwrap();
-        let ns = device.namespaces()[0];
-        for n in 0..200 {
-            drop(queue.read(&ns, n, queue.buffer(4096).unwrap()));
-            std::mem::forget(queue.read(&ns, n, queue.buffer(4096).unwrap()));
-            drop(queue.start(Request::flush(&ns)));
-        }
-        let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
-        result.unwrap();
-        assert_eq!(device.counters().leaked_bytes, 0);
-    });
-}
-
-#[test]
-fn a_queue_that_is_dropped_with_requests_in_flight_can_be_taken_again() {
-    everywhere(|open| {
-        let device = open(OpenOptions::default());
-        let ns = device.namespaces()[0];
-        for _ in 0..20 {
-            let queue = device.queue().unwrap();
-            assert!(device.queue().is_err(), "there is only one");
-            let batch = (0..100).map(|n| Request::read(&ns, n, queue.buffer(512).unwrap()));
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
-        }
-        work(&device.queue().unwrap(), 1, 100, 8);
     });
 }
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencySlack, Mode};
-use reap::{Backing, DeviceUri};
 
+use crate::bench::{self, Allowed};
 use crate::compare::Contender;
 pub use values::once;
 use values::{load, mode, percent, whole};
@@ -73,29 +73,32 @@ pub enum Command {
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: mem:SIZE, file:PATH or multipath:, with parameters
+    /// The device: kernel:PATH, kernel:, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
+    /// there is such a file or block device, else mem:1G?profile=optane]
     ///
-    /// Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
+    /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
+    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. Everything else is embedded in
+    /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
-    /// which creates the file. Each distinct filename= of the jobs gets an instance of its own; where that is a file,
-    /// {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
+    /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
-    #[arg(long, value_name = "URI", default_value = "mem:1G?profile=optane", value_parser = device)]
-    pub device: String,
+    #[arg(long, value_name = "URI", value_parser = device)]
+    pub device: Option<String>,
+    /// Let jobs write to block devices, and to files of other users; what they hold there is lost
+    #[arg(long)]
+    pub allow_writes: bool,
 }
 
 impl DeviceArgs {
-    /// The files that it reads: the medium, and a profile of the user's own.
-    pub fn files(&self) -> Vec<PathBuf> {
-        let Ok(DeviceUri { backing, profile, .. }) = DeviceUri::behind(&self.device) else { return Vec::new() };
-        let medium = if let Backing::File { path, .. } = backing { Some(path) } else { None };
-        medium.into_iter().chain(profile.ends_with(".toml").then(|| profile.into())).collect()
+    /// What jobs may write to.
+    pub fn allowed(&self) -> Allowed {
+        if self.allow_writes { Allowed::All } else { Allowed::Own }
     }
 }
 
 /// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each device.
 fn device(text: &str) -> Result<String, String> {
-    DeviceUri::behind(text).map(|_| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
+    bench::check(text).map(|()| text.to_owned()).map_err(|e| format!("column {}: {}", e.column, e.what))
 }
 
 /// adaptive's one knob.
@@ -131,9 +134,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
-    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive
-    #[arg(long, value_name = "MODE", default_value_t = Mode::ADAPTIVE)]
-    pub completion: Mode,
+    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive [default: adaptive; on kernel: devices poll, if all jobs say hipri]
+    #[arg(long, value_name = "MODE")]
+    pub completion: Option<Mode>,
     #[command(flatten)]
     pub slack: SlackArgs,
     /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
@@ -162,6 +165,8 @@ Examples:
   reap run job.fio --completion poll --device 'mem:4G?profile=tlc'
   reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
+  reap run job.fio --device kernel:/mnt/test.img?size=4G
+  reap run job-with-filename.fio --device kernel:
 
 The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
 what they have measured; a second one ends the program (status 130).
@@ -231,6 +236,7 @@ const COMPARE_EXAMPLES: &str = "\
 Examples:
   reap compare
   reap compare job.fio --device 'mem:4G?profile=tlc' --modes interrupt,poll
+  reap compare --device 'kernel:/mnt/test.img?size=4G'
   reap compare --host-work 2000 --modes interrupt,irq-poll
   reap compare --json results.json --html results.html
   reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --profiles optane,tlc,bimodal --html sweep.html
@@ -282,7 +288,7 @@ pub struct SimArgs {
     /// With --sweep: these queue depths only
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<u32>(1..=1_024))]
     pub qd: Vec<u32>,
-    /// With --sweep: these profiles only; `drawn` is the one that --seed draws
+    /// With --sweep: these profiles only; `drawn` is the one that --seed draws, and FILE.toml one of your own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP)]
     pub profiles: Vec<String>,
     /// Submit again what `reap run --record` wrote, with the device's own times: what would other modes have done?

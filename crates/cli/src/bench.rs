@@ -6,16 +6,20 @@
 mod counted;
 mod fill;
 mod lanes;
+mod meant;
 mod paths;
 mod rig;
 mod tap;
 mod watch;
 mod worker;
+mod writes;
 
 pub use counted::Counted;
 pub use fill::Filled;
+pub use meant::{Meant, Named, PLACEHOLDER, USUAL, check};
 pub use paths::{PathMark, over_all};
-pub use rig::{PLACEHOLDER, Rig, Setup};
+pub use rig::{Hired, Rig, Setup};
 pub use tap::{Noted, Tap};
 pub use watch::Snapshot;
 pub use worker::{Control, Progress, Ran, Run, Worker, first_namespace};
+pub use writes::Allowed;

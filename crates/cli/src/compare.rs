@@ -10,6 +10,8 @@ mod blocks;
 mod contender;
 mod design;
 mod experiment;
+mod host;
+mod noise;
 mod notes;
 mod results;
 mod scenes;
@@ -25,16 +27,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
+use completion::{Mode, Placement};
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reap::{DeviceUri, Nanos};
+use reap::Nanos;
+use serde_json::Value;
 use workload::Job;
 use workload::fio::{self, Input};
 use workload::plan::Plan;
 
 use crate::args::CompareArgs;
-use crate::bench::{Rig, Setup};
+use crate::bench::{Meant, Named, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
@@ -59,25 +63,26 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
     args.slack.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
     let jobs = scenes::deepest(args, &jobs(args)?);
-    let machine = Machine::here()?;
+    let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
+    let machine = run::machine(&meant)?;
     machine.keep_clear();
-    let plan = run::plan(&jobs, &machine, &args.device.device, args.queues);
+    let plan = run::plan(&jobs, &machine, &meant, args.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
     }
     let mut devices = Vec::new();
-    for uri in scenes::uris(args)? {
-        let settings = scenes::settings(args, &jobs, &plan, &DeviceUri::behind(&uri)?.profile)?;
-        devices.push((uri, settings));
+    for meant in scenes::profiles(args, &meant)? {
+        let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
+        devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
     let stop = stop::on_signal()?;
-    let read = args.device.files();
+    let read: Vec<PathBuf> = devices.iter().flat_map(|(named, _)| named).flat_map(Named::files).collect();
     output::apart(
         args.file.iter().chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
     let (json, html) = (Aside::open(args.json.as_deref())?, Aside::open(args.html.as_deref())?);
-    let comparison = Comparison { args, labels, jobs, plan, machine, stop };
+    let comparison = Comparison { args, labels, jobs, plan, device: title(&meant, &devices), machine, stop };
     let (results, ended) = comparison.run(&devices)?;
     output::all([
         output::print(&table::show(&results, table::width())),
@@ -93,10 +98,22 @@ fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
         Some(file) => jobs::load(std::slice::from_ref(file))?.jobs,
         None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
     };
+    if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only)) {
+        bail!("job '{}': verify_only: comparisons verify nothing, and would write over what it checks; leave the option out", job.name);
+    }
     if jobs.iter().any(|job| job.verify.is_some()) {
         say("note: verify= is left out of comparisons");
     }
     Ok(jobs)
+}
+
+/// What a comparison's title calls the devices.
+fn title(meant: &Meant, devices: &[(Vec<Named>, Vec<Setting>)]) -> String {
+    match (meant, devices) {
+        (Meant::Path(_), [(named, _), ..]) => named.iter().map(|one| one.uri.as_str()).collect::<Vec<_>>().join(" and "),
+        (Meant::Path(shared), []) => shared.to_string(),
+        (Meant::Name(uri), _) => uri.clone(),
+    }
 }
 
 /// Fills all that the jobs use: writes to blocks that were never written are slower, reads of them faster.
@@ -112,13 +129,15 @@ struct Comparison<'a> {
     labels: Labels,
     jobs: Vec<Job>,
     plan: Plan,
+    /// What it is compared on, in words.
+    device: String,
     machine: Machine,
     stop: Arc<AtomicBool>,
 }
 
 impl Comparison<'_> {
-    /// One device after the other: URI, and the scenes on it. What was measured until one failed comes with what happened to that.
-    fn run(&self, devices: &[(String, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
+    /// One set of devices after the other, and the scenes on them. What was measured until one failed comes with what happened to that.
+    fn run(&self, devices: &[(Vec<Named>, Vec<Setting>)]) -> Result<(Results, Result<()>)> {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let efforts: Vec<Effort> =
@@ -127,10 +146,10 @@ impl Comparison<'_> {
             say(notes::planned(devices, &self.labels, self.args.repeat, &efforts));
         }
         let bar = output::bar(efforts.iter().map(|effort| effort.blocks).sum(), "blocks");
-        let mut results = Results { device: self.args.device.device.clone(), ..Results::default() };
-        let (mut outcomes, mut ended) = (Vec::new(), Ok(()));
-        for (uri, settings) in devices {
-            match self.on_device(uri, settings, &mut results, &mut rng, &bar) {
+        let mut results = Results { device: self.device.clone(), ..Results::default() };
+        let (mut outcomes, mut ended, mut remarks) = (Vec::new(), Ok(()), Vec::new());
+        for (named, settings) in devices {
+            match self.on_device((named, settings), &mut results, &mut remarks, &mut rng, &bar) {
                 Ok((more, how)) => {
                     outcomes.extend(more);
                     ended = how;
@@ -158,6 +177,8 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
+        // After the machine, before what was measured.
+        results.notes.splice(1..1, remarks);
         Ok((results, ended))
     }
 
@@ -167,22 +188,23 @@ impl Comparison<'_> {
     /// It cannot be opened, or not be filled.
     fn on_device(
         &self,
-        uri: &str,
-        settings: &[Setting],
+        (named, settings): (&[Named], &[Setting]),
         results: &mut Results,
+        remarks: &mut Vec<String>,
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let slack = self.args.slack.or_default();
-        let setup = Setup { uri, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
+        let setup = Setup { devices: named, mode: self.labels.mode(0).mode, slack, queues: self.args.queues, histograms: false };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
+        let labels = self.labels_on(&rig, named, results, remarks);
         let reach = stop::reach(&self.stop, rig.devices())?;
         fill(&self.jobs, &self.plan, &rig, &self.stop)?;
         let host_work = Nanos(self.args.host_work);
         let mut field = Field::new(&self.jobs, &self.plan, &rig, &self.machine, host_work, &self.stop)?;
         let background = self.args.background.map(|percent| Background::start(&self.cpus(), percent.into())).transpose()?;
         let experiment = Experiment {
-            labels: &self.labels,
+            labels: &labels,
             settings,
             plan: &self.plan,
             machine: &self.machine,
@@ -196,12 +218,41 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            outcomes.extend(Outcome::new(&self.labels, record, setting.scene.clone(), offered, rng));
-            for (mode, blocks) in self.labels.modes().iter().zip(&record.watched) {
+            outcomes.extend(Outcome::new(&labels, record, setting.scene.clone(), offered, rng));
+            for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }
         }
         Ok((outcomes, ended))
+    }
+
+    /// What there is to compare on these devices, each once. What has to be known of them and of the modes there goes to `remarks`.
+    fn labels_on(&self, rig: &Rig, named: &[Named], results: &mut Results, remarks: &mut Vec<String>) -> Labels {
+        let (devices, of) = (rig.devices(), run::devices::json(named, rig.devices(), &self.plan));
+        match (results.extra.get_mut("devices").and_then(Value::as_array_mut), of) {
+            (Some(all), Value::Array(mut of)) => all.append(&mut of),
+            (_, of) => drop(results.extra.insert("devices".into(), of)),
+        }
+        let told = |named: &Named| self.machine.outside || named.words != format!("{} (embedded)", named.uri);
+        if named.iter().any(told) {
+            remarks.extend(run::devices::lines(named, devices).lines().map(|line| format!("{line}.")));
+        }
+        let note = |mode: Mode| devices.iter().find_map(|device| device.mode_note(mode));
+        // The queues are taken as the first mode wants them: then `threaded` is what it says.
+        let drained = |mode: Mode| self.machine.outside && mode.placement() == Placement::DrainThread;
+        let first = drained(self.labels.mode(0).mode);
+        let otherwise = |mode: Mode| note(mode).is_some() && !(first && drained(mode));
+        let (labels, same) = self.labels.apart(|mode| contender::stands_for(mode, otherwise(mode)));
+        if first {
+            remarks
+                .push("All modes have queues that any thread may drain, because threaded is named first; others are cheaper.".to_owned());
+        }
+        remarks.extend(same.iter().map(|(left_out, kept)| {
+            let why = note(left_out.mode).or_else(|| note(kept.mode)).unwrap_or_default();
+            format!("{left_out} is left out, because it is {kept} here: {why}.")
+        }));
+        remarks.extend(labels.modes().iter().filter_map(|contender| Some(format!("{contender}: {}.", note(contender.mode)?))));
+        labels
     }
 
     /// The CPUs of the job threads.
@@ -218,7 +269,7 @@ impl Comparison<'_> {
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
-            device: self.args.device.device.clone(),
+            device: self.device.clone(),
             job: threads().next().map_or(String::new(), |job| notes::describe(job, self.plan.threads.len())),
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,

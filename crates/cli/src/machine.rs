@@ -1,4 +1,4 @@
-//! The machine: which CPU is the embedded device's, which ones are the host's, and a line about it.
+//! The machine: which CPU is the embedded device's, if there is one; which ones are the host's; and a line about it.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,12 @@ use std::io;
 /// The CPUs of this process and who uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The embedded device's thread is pinned here; `None`: there is but one CPU, and it is everybody's.
+    /// The embedded device's thread is pinned here; `None`: there is but one CPU, and it is everybody's, or no embedded device.
     pub device: Option<usize>,
     /// Job threads run on these, ascending; never empty.
     pub host: Vec<usize>,
+    /// The device is no thread of this process.
+    pub outside: bool,
 }
 
 impl Machine {
@@ -18,13 +20,24 @@ impl Machine {
         Ok(Machine::of(hw::allowed_cpus()?))
     }
 
+    /// The same where no device is a thread of this process: all CPUs are the host's.
+    pub fn without_device() -> io::Result<Machine> {
+        let cpus = hw::allowed_cpus()?;
+        Ok(Machine { device: None, host: if cpus.is_empty() { vec![0] } else { cpus }, outside: true })
+    }
+
+    /// All CPUs, ascending.
+    pub fn cpus(&self) -> Vec<usize> {
+        self.host.iter().copied().chain(self.device).collect()
+    }
+
     /// With two CPUs or more the last one is the device's.
     fn of(mut cpus: Vec<usize>) -> Machine {
         let device = if cpus.len() > 1 { cpus.pop() } else { None };
         if cpus.is_empty() {
             cpus.push(0);
         }
-        Machine { device, host: cpus }
+        Machine { device, host: cpus, outside: false }
     }
 
     /// Keeps the calling thread, and those that it starts and that do not pin themselves, away from the device's CPU: one
@@ -56,7 +69,7 @@ impl Machine {
     pub fn oversubscribed(&self, cpus: &[usize]) -> bool {
         let mut sorted = cpus.to_vec();
         sorted.sort_unstable();
-        self.device.is_none() || sorted.windows(2).any(|pair| pair[0] == pair[1])
+        self.device.is_none() && !self.outside || sorted.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// One line: processor, kernel, who runs where, and how busy it is.
@@ -68,6 +81,7 @@ impl Machine {
         let load = word("/proc/loadavg");
         let roles = match self.device {
             Some(device) => format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host)),
+            None if self.outside => format!("host threads on CPU {}", list(&self.host)),
             None => "host and device threads share one CPU".to_owned(),
         };
         format!(

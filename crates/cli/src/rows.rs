@@ -51,6 +51,10 @@ pub struct Row {
     pub notify: f64,
     /// Messages per second.
     pub messages: f64,
+    /// The device tells neither of messages nor of what they take: `messages` and `notify` mean nothing.
+    pub untold: bool,
+    /// System calls per I/O, where the device takes any.
+    pub system_calls: Option<f64>,
     /// Wake-ups per second.
     pub wakeups: f64,
     /// Completions per wake-up; 0 without wake-ups.

@@ -1,6 +1,8 @@
 //! `reap run`: fio job files, run and reported as fio does.
 
+pub mod devices;
 mod ended;
+mod engines;
 mod explain;
 mod histograms;
 mod progress;
@@ -21,7 +23,7 @@ use workload::report::Report;
 use workload::{Amount, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
-use crate::bench::{Filled, PLACEHOLDER, PathMark, Rig, Setup};
+use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
 use crate::machine::Machine;
 use crate::output::{self, Output, say};
 use crate::program::PROGRAM;
@@ -34,19 +36,16 @@ use record::Recorder;
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let parsed = jobs::load(&args.files)?;
-    let machine = Machine::here()?;
+    let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
+    let machine = machine(&meant)?;
     machine.keep_clear();
-    let plan = plan(&parsed.jobs, &machine, &args.device.device, args.queues);
-    args.slack.note(args.completion == Mode::ADAPTIVE).into_iter().for_each(say);
+    let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
+    let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
+    let mode = engines::mode(args.completion, &parsed.jobs, meant.is_kernel());
+    args.slack.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let setup = Setup {
-        uri: &args.device.device,
-        mode: args.completion,
-        slack: args.slack.or_default(),
-        queues: args.queues,
-        histograms: args.histograms,
-    };
-    let read = args.device.files();
+    let setup = Setup { devices: &devices, mode, slack: args.slack.or_default(), queues: args.queues, histograms: args.histograms };
+    let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
     output::apart(
         args.files.iter().chain(&read).map(PathBuf::as_path),
         &[("--record", args.record.as_deref()), ("--output", args.output.as_deref())],
@@ -59,22 +58,31 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut output = Output::open(args.output.as_deref())?;
     if args.output_format == OutputFormat::Normal {
         output.write(&report::opening(&parsed.jobs, &plan, PROGRAM, "reap"))?;
+        output.write(&devices::lines(&devices, rig.devices()))?;
+    }
+    if let Some(note) = rig.devices().first().and_then(|device| device.mode_note(mode)) {
+        say(format_args!("note: {note}"));
     }
     let reach = stop::reach(&stop, rig.devices())?;
     say_filled(&fill(&parsed.jobs, &plan, &rig, &generators, &stop)?, &stop);
-    let header = || record::header(&parsed.jobs, &plan, &rig, args.completion, &machine, unix_ms());
+    let header = || record::header(&parsed.jobs, &plan, &rig, mode, &machine, unix_ms());
     let recording = recorder.map(|recorder| recorder.start(&header()?)).transpose()?;
     let mark = PathMark::new(rig.devices());
     let ended = stages::run(&parsed.jobs, &plan, &rig, generators, &machine, recording.as_ref(), &stop)?;
     drop(reach);
     let paths = mark.since(rig.devices(), &plan.targets);
+    let used = devices::json(&devices, rig.devices(), &plan);
     // The last stamps come when the devices are closed.
     drop(rig);
-    let results = results::report(&parsed, &plan, &ended, args.completion, unix_ms(), args.explain);
+    let results = results::report(&parsed, &plan, &ended, mode, unix_ms(), args.explain);
     let results = Report { paths, ..results };
     let mut text = match args.output_format {
         OutputFormat::Normal => report::normal(&results),
-        OutputFormat::Json => serde_json::to_string_pretty(&report::json(&results))? + "\n",
+        OutputFormat::Json => {
+            let mut json = report::json(&results);
+            json["devices"] = used;
+            serde_json::to_string_pretty(&json)? + "\n"
+        }
     };
     if args.histograms {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
@@ -87,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output.write(&text).and_then(|()| output.finish()),
         recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
     ]);
-    let failed = results::failures(&parsed.jobs, &plan, &ended);
+    let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results are of the time until then");
@@ -96,8 +104,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The plan of `jobs` on this machine and on instances of the device `uri`. What is to be said about it goes to stderr.
-pub fn plan(jobs: &[Job], machine: &Machine, uri: &str, queues: Option<u16>) -> Plan {
+/// This machine, as the devices leave it to the jobs.
+///
+/// # Errors
+/// What the system says.
+pub fn machine(meant: &Meant) -> Result<Machine> {
+    Ok(if meant.is_kernel() { Machine::without_device() } else { Machine::here() }?)
+}
+
+/// The plan of `jobs` on this machine. What is to be said about it goes to stderr.
+pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>) -> Plan {
     let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
@@ -111,7 +127,7 @@ pub fn plan(jobs: &[Job], machine: &Machine, uri: &str, queues: Option<u16>) -> 
         ));
     }
     // With fio it is the drive or the file that is meant.
-    if let Some(path) = plan.targets.iter().flatten().find(|name| name.contains('/')).filter(|_| !uri.contains(PLACEHOLDER)) {
+    if let (Some(path), Meant::Name(uri)) = (meant.untouched(&plan), meant) {
         say(format_args!("note: filename={path} is no more than a name here, for an instance of {uri}: nothing at that path is touched"));
     }
     plan

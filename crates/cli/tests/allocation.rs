@@ -26,7 +26,7 @@ fn allocations(mode: Mode, tap: Option<Tap>) -> usize {
     let device = Device::open_with("mem:64M?profile=null", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
     let target = Target { bytes: device.namespaces()[0].bytes(), block: 512 };
     let job = job();
-    let mut worker = Worker::new(&job, vec![device], Nanos::ZERO).unwrap();
+    let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();
     let generator = || Generator::new(&job, Seat::default(), &[target]).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };

@@ -109,6 +109,12 @@ impl Preset {
         self == Preset::IrqPoll
     }
 
+    /// Whether its thread spins by rule, not by weighing what that costs. What it does there when others want the CPU is the host's to
+    /// say: a policy that is never told of them spins on.
+    pub fn spins(self) -> bool {
+        matches!(self, Preset::Poll | Preset::HybridMean | Preset::HybridMin)
+    }
+
     /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
     pub fn asks_placer(self) -> bool {
         self == Preset::Adaptive

@@ -111,15 +111,22 @@ impl Schedule {
     }
 
     fn sample(&mut self, op: Op) -> Nanos {
-        let service = *self.profile.service(op);
         let served = &mut self.served[op as usize];
-        let slow = in_tail(&service, *served, &mut self.dice);
         *served += 1;
-        let mut time = service.base;
-        if service.jitter > Nanos::ZERO {
-            time += exponential(service.jitter, self.dice.next_u64());
+        self.profile.service(op).sample(*served - 1, &mut self.dice)
+    }
+}
+
+impl Service {
+    /// A time of this distribution, after so many others: the same on every machine. What is never random throws no dice.
+    #[inline]
+    pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
+        let slow = in_tail(self, served, dice);
+        let mut time = self.base;
+        if self.jitter > Nanos::ZERO {
+            time += exponential(self.jitter, dice.next_u64());
         }
-        if slow { time + service.tail } else { time }
+        if slow { time + self.tail } else { time }
     }
 }
 

@@ -26,6 +26,13 @@ pub fn process_cpu() -> Nanos {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// CPU time of all processes that this one has started and waited for, and of those that they have (`getrusage`, RUSAGE_CHILDREN); zero
+/// where the kernel refuses.
+pub fn children_cpu() -> Nanos {
+    let usage = rusage(libc::RUSAGE_CHILDREN);
+    usage.user + usage.system
+}
+
 /// What a thread has cost the machine so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -45,10 +52,14 @@ pub struct Usage {
 
 /// The calling thread's usage (`getrusage`, RUSAGE_THREAD); zero where the kernel refuses.
 pub fn thread_usage() -> Usage {
+    rusage(libc::RUSAGE_THREAD)
+}
+
+fn rusage(who: libc::c_int) -> Usage {
     // SAFETY: all zero is a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a place for the answer.
-    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0 {
+    if unsafe { libc::getrusage(who, &raw mut usage) } != 0 {
         return Usage::default();
     }
     let time = |t: libc::timeval| Nanos(t.tv_sec as u64 * PER_SECOND + t.tv_usec as u64 * 1_000);

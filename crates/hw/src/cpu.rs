@@ -61,6 +61,23 @@ pub fn run_delay() -> Nanos {
     RunDelay::of_current().map_or(Nanos::ZERO, |delay| delay.read())
 }
 
+/// How long a hypervisor has had each of `cpus` while something wanted to run there, added up: `steal` of `/proc/stat` (proc(5)), in
+/// ticks of [`rustix::param::clock_ticks_per_second`], often 10 ms. Zero where nobody tells.
+pub fn stolen_by_hypervisor(cpus: &[usize]) -> Nanos {
+    let ticks = File::open("/proc/stat").and_then(io::read_to_string).map_or(0, |text| steal(&text, cpus));
+    Nanos((u128::from(ticks) * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1))) as u64)
+}
+
+/// The eighth number of the lines `cpuN`.
+fn steal(stat: &str, cpus: &[usize]) -> u64 {
+    let of = |line: &str| {
+        let (name, numbers) = line.split_once(' ')?;
+        let cpu: usize = name.strip_prefix("cpu")?.parse().ok()?;
+        cpus.contains(&cpu).then(|| numbers.split_ascii_whitespace().nth(7)?.parse().ok())?
+    };
+    stat.lines().filter_map(of).fold(0, u64::saturating_add)
+}
+
 /// Bytes of main memory that the machine has.
 pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();

@@ -21,8 +21,8 @@ pub mod uring;
 mod vectors;
 
 pub use bar::Bar;
-pub use clock::{ThreadCpuClock, Usage, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
-pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle};
+pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
+pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle, stolen_by_hypervisor};
 pub use dma::{
     AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, Piece, PinError, Pinner, PoolError,
     PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,

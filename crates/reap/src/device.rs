@@ -52,7 +52,7 @@ impl Device {
             return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
         }
         if uri.starts_with(link::KERNEL) {
-            let file = KernelLink::open(&uri.parse()?, link::new_pool(options.pool_bytes)?)?;
+            let file = KernelLink::open(&uri.parse()?, options.pool_bytes)?;
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;
@@ -146,6 +146,11 @@ impl Device {
     pub fn set_mode(&self, mode: Mode) {
         cycle::prepare(mode);
         self.controllers.iter().for_each(|controller| controller.set_mode(mode));
+    }
+
+    /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
+    pub fn mode_note(&self, mode: Mode) -> Option<String> {
+        self.first().link().mode_note(mode)
     }
 
     /// Which controller it is; of several, the first path's.

@@ -123,6 +123,9 @@ pub enum Refused {
     /// An iterator that is being submitted has submitted to the same queue.
     #[error("the queue is taking a batch from this very iterator; submit to it afterwards")]
     InsideSubmit,
+    /// The queue was made before a fork, by the parent process.
+    #[error("the device was opened before a fork and belongs to the parent process; open it again in the child")]
+    Forked,
     /// The queue has as many open requests as it can name.
     #[error("the queue has 16,777,216 open requests; reap some first")]
     TooMany,

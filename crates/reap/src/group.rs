@@ -53,6 +53,10 @@ impl<Q: AsRef<Queue>> Group<Q> {
         }
         let _inside = executor::enter()?;
         let finished = || self.each().map(Queue::finished).sum();
+        if lanes(&self.queues).any(|lane| !lane.is_here()) {
+            // Nothing comes any more in this process.
+            return Ok(finished());
+        }
         loop {
             // Queues over several paths may hold requests for which there is no path, and look after them in time.
             let deadline = self.each().map(Queue::look_after_paths).fold(Nanos::MAX, Nanos::min);

@@ -23,6 +23,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use completion::Mode;
 use hw::{DmaPool, Memory, Region, RegisterError};
 
 use crate::error::OpenError;
@@ -70,6 +71,14 @@ impl Link {
     /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
     pub(crate) fn belongs_to_one_thread(&self) -> bool {
         matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
+    }
+
+    /// What a mode comes to on this link, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+        match self {
+            Link::Ring(_) => None,
+            Link::Kernel(link) => link.mode_note(mode),
+        }
     }
 
     /// The controller's end, where it is in this process.

@@ -98,7 +98,11 @@ impl FromStr for DeviceUri {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let Some((scheme, rest)) = uri.split_once(':') else {
             let wanted = "expected `mem:SIZE` or `file:PATH`, such as `mem:1G?profile=optane`";
-            let path = if uri.contains('/') { "; there is no link to a drive or a partition yet, and a file is `file:PATH`" } else { "" };
+            let path = if uri.contains('/') {
+                "; the file or block device itself is `kernel:PATH`, and a controller of Reap's over a file `file:PATH`"
+            } else {
+                ""
+            };
             return Err(fail(0, format!("{wanted}{path}")));
         };
         let body_at = scheme.len() + 1;
@@ -108,7 +112,9 @@ impl FromStr for DeviceUri {
             "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
             "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
             other => {
-                let what = format!("there is no link `{other}:`, nor any to hardware yet; `mem:`, `file:` and `multipath:` are built in");
+                let what = format!(
+                    "there is no link `{other}:`, nor any to a drive without its kernel yet; `mem:`, `file:`, `kernel:` and `multipath:` are built in"
+                );
                 return Err(fail(0, what));
             }
         });
@@ -189,7 +195,9 @@ impl DeviceUri {
 
     fn check(&self) -> Result<(), String> {
         if self.wire != Wire::Rings && (!self.masks || self.owner) {
-            return Err("a stream has no vectors to mask, and any thread may read it; leave out `masks=no`, `reaper=owner` or `wire=`".into());
+            return Err(
+                "a stream has no vectors to mask, and any thread may read it; leave out `masks=no`, `reaper=owner` or `wire=`".into()
+            );
         }
         let bytes = match self.backing {
             Backing::Mem { bytes } => Some(bytes),

@@ -3,6 +3,7 @@
 mod sets;
 
 use completion::Cycle;
+use device::Service;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
@@ -27,6 +28,8 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
+    /// What a ring of Reap's own costs, by which it drives files and block devices: its link `kernel:`.
+    pub kernel: RingCosts,
 }
 
 /// Hard interrupts and softirqs.
@@ -76,6 +79,10 @@ pub struct ThreadCosts {
     /// Waking a thread: its waker's part, into the run queue. It is spent where the waker runs.
     #[serde(with = "nanos")]
     pub wake: Nanos,
+    /// What waking a thread of another CPU costs on top: that CPU's run queue, and, where an idle CPU does not watch memory, an
+    /// interrupt to it. Spent where the waker runs. Not where `rouse` and `catch` are all that the giver pays.
+    #[serde(with = "nanos")]
+    pub wake_remote: Nanos,
     /// Signalling an eventfd, on top of `wake` if anybody sleeps on it.
     #[serde(with = "nanos")]
     pub signal: Nanos,
@@ -86,6 +93,14 @@ pub struct ThreadCosts {
     /// From one thread to another, cold caches included.
     #[serde(with = "nanos")]
     pub switch: Nanos,
+    /// What a thread that is back on its CPU pays at most, on top of `switch`, because others had the caches in between: its working
+    /// set, fetched again.
+    #[serde(with = "nanos")]
+    pub refill: Nanos,
+    /// It pays that much when others, interrupts among them, had the CPU for so long, and proportionally less when it was
+    /// less. 0: for any time at all.
+    #[serde(with = "nanos")]
+    pub refill_after: Nanos,
     /// Into a system call and out of it.
     #[serde(with = "nanos")]
     pub syscall: Nanos,
@@ -102,6 +117,18 @@ pub struct ThreadCosts {
     /// A CPU that has been idle for less is still awake.
     #[serde(with = "nanos")]
     pub idle_after: Nanos,
+    /// A CPU that has been idle for so long is in a deeper state. 0: there is none.
+    #[serde(with = "nanos")]
+    pub deeper_after: Nanos,
+    /// Delay of an interrupt there, in place of `idle_exit`.
+    #[serde(with = "nanos")]
+    pub deeper_exit: Nanos,
+    /// A CPU that has been idle for so long is in the deepest state. 0: there is none.
+    #[serde(with = "nanos")]
+    pub deepest_after: Nanos,
+    /// Delay of an interrupt there, in place of both.
+    #[serde(with = "nanos")]
+    pub deepest_exit: Nanos,
     /// A CPU that has had nothing to do for less is still on its way to idle. A signal that ends a thread's sleep then catches it:
     /// the CPU is interrupted on its way. 0: it cannot be told from one that is idle.
     #[serde(with = "nanos")]
@@ -124,9 +151,39 @@ pub struct ThreadCosts {
     /// Setting a timer.
     #[serde(with = "nanos")]
     pub timer: Nanos,
-    /// Delay of a timer: how late it fires.
+    /// Delay of a timer: how late it fires, at least.
     #[serde(with = "nanos")]
     pub timer_slack: Nanos,
+    /// Mean of an exponentially distributed delay on top.
+    #[serde(with = "nanos")]
+    pub timer_jitter: Nanos,
+    /// How many of a million timers are later still.
+    pub timer_tail_ppm: u32,
+    /// By so much.
+    #[serde(with = "nanos")]
+    pub timer_tail: Nanos,
+}
+
+impl ThreadCosts {
+    /// Delay of an interrupt at a CPU that has been idle for so long.
+    pub(crate) fn exit_after(&self, idle: Nanos) -> Nanos {
+        let reached = |after: Nanos| after > Nanos::ZERO && idle >= after;
+        match self {
+            _ if reached(self.deepest_after) => self.deepest_exit,
+            _ if reached(self.deeper_after) => self.deeper_exit,
+            _ if idle >= self.idle_after => self.idle_exit,
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// What a thread pays for the caches when others had its CPU for so long.
+    pub(crate) fn refill_after(&self, others: Nanos) -> Nanos {
+        if self.refill == Nanos::ZERO {
+            return Nanos::ZERO;
+        }
+        let full = self.refill_after.0.max(1);
+        Nanos(self.refill.0.saturating_mul(others.0.min(full)) / full)
+    }
 }
 
 /// The bus and the caches.
@@ -233,24 +290,67 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
+/// A ring of io_uring's that a thread of Reap's has to itself (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): a completion
+/// is only queued where it is found, and its thread puts the event into the ring when it enters the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingCosts {
+    /// `io_uring_enter` on top of the system call, whatever it is for: finding the ring, its lock.
+    #[serde(with = "nanos")]
+    pub enter: Nanos,
+    /// Each I/O that it submits, above the block layer.
+    #[serde(with = "nanos")]
+    pub submit: Nanos,
+    /// Waiting in the call that submits, on top of `enter`.
+    #[serde(with = "nanos")]
+    pub fused: Nanos,
+    /// Waiting in a call of its own, on top of the system call and `enter`.
+    #[serde(with = "nanos")]
+    pub wait: Nanos,
+    /// Each completion where it is found: its task work queued.
+    #[serde(with = "nanos")]
+    pub queue: Nanos,
+    /// Running what has been queued, once.
+    #[serde(with = "nanos")]
+    pub run: Nanos,
+    /// Each completion of it: its event in the ring.
+    #[serde(with = "nanos")]
+    pub event: Nanos,
+    /// Each event that the library takes from the ring.
+    #[serde(with = "nanos")]
+    pub take: Nanos,
+    /// With IOPOLL, going once over what is polled for, on top of the look at the device's queue.
+    #[serde(with = "nanos")]
+    pub iopoll: Nanos,
+}
+
 /// Prices in percent of themselves.
 macro_rules! scale {
     ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
 }
 
 impl Costs {
+    /// How late timers are: the least, and what is random.
+    pub(crate) fn lateness(&self) -> Service {
+        let thread = &self.thread;
+        let tail_ppm = thread.timer_tail_ppm;
+        Service { base: thread.timer_slack, jitter: thread.timer_jitter, tail_ppm, tail: thread.timer_tail, tail_run: 0 }
+    }
+
     /// The same machine with slower or faster cores: what a CPU executes takes so many percent of its price. Delays, the bus
     /// and the way to caches and memory are as they were.
     pub fn at_percent(mut self, percent: u32) -> Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(percent, t.wake, t.signal, t.rouse, t.catch, t.caught, t.switch, t.syscall, t.ready, t.block, t.timer);
+        scale!(percent, t.wake, t.wake_remote, t.signal, t.rouse, t.catch, t.caught, t.switch, t.syscall, t.ready, t.block, t.timer);
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {
             scale!(percent, engine.submit_call, engine.submit, engine.complete, engine.wait_call, engine.take);
         }
+        let k = &mut self.kernel;
+        scale!(percent, k.enter, k.submit, k.fused, k.wait, k.queue, k.run, k.event, k.take, k.iopoll);
         self
     }
 
@@ -266,7 +366,7 @@ impl Costs {
             cpu: sleep + taken,
             nap: sleep + thread.timer + around + interrupt.timer,
             delay: interrupt.message_delay + taken + thread.idle_exit + back,
-            late: thread.timer_slack + around + interrupt.timer + thread.idle_exit + back,
+            late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.idle_exit + back,
             message: around + interrupt.handler,
         }
     }

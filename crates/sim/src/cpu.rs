@@ -8,8 +8,7 @@ use units::Nanos;
 use crate::CpuOutcome;
 use crate::irq::{Active, Irq};
 use crate::posted::Descriptor;
-use crate::sched::Ready;
-use crate::sched::TaskId;
+use crate::sched::{Quota, Ready, TaskId};
 use crate::softirq::Pollers;
 
 /// What may run on a CPU, the most urgent first. Each takes the CPU from those after it, in the middle of a step, which
@@ -68,6 +67,10 @@ pub(crate) struct Cpu {
     pub(crate) ran: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
+    /// The current one asks for that itself: whoever is next, it is another one.
+    pub(crate) yields: bool,
+    /// What interrupt threads have had of the period.
+    pub(crate) quota: Quota,
     /// Whoever ended the sleep of its thread has caught it on its way to idle.
     pub(crate) caught: bool,
     /// Something has changed on it during this event.
@@ -96,6 +99,8 @@ impl Cpu {
             current: None,
             ran: Nanos::ZERO,
             resched: false,
+            yields: false,
+            quota: Quota::default(),
             caught: false,
             stirred: false,
         }
@@ -136,6 +141,11 @@ impl Cpu {
         } else if let Some(since) = self.away_since.take() {
             self.outcome.longest_away = self.outcome.longest_away.max(now - since);
         }
+    }
+
+    /// The time that it has not been idle.
+    pub(crate) fn busy(&self) -> Nanos {
+        self.outcome.hard + self.outcome.soft + self.outcome.thread
     }
 
     /// Whether it runs a thread, or nothing.

@@ -3,8 +3,12 @@
 mod build;
 mod error;
 mod raw;
+mod shared;
 mod words;
 
+use std::path::Path;
+
+use device::{Profile, ProfileFile};
 use workload::fio::Outside;
 
 use crate::Costs;
@@ -31,6 +35,17 @@ pub fn read(name: &str, text: &str, outside: &dyn Outside) -> Result<ScenarioFil
 /// The first mistake, with file, line and column.
 pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
     build::price_list(Source { name, text })
+}
+
+/// Reads a file that holds a drive's profile, as a scenario's device has it under `profile`. It is called as the file is, without its
+/// directory and its ending.
+///
+/// # Errors
+/// The first mistake, with file, line and column.
+pub fn read_profile(name: &str, text: &str) -> Result<Profile, FileError> {
+    let file: ProfileFile = build::parse(Source { name, text })?;
+    let stem = Path::new(name).file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    Ok(file.into_profile(stem))
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub(crate) struct HwQueue {
     pub(crate) role: LookRole,
     /// What its vector's eventfd counts: so often it was signalled and not read.
     signals: Cell<u32>,
+    /// Its vector's messages are posted by a controller in process: the bit, and whether a notification is outstanding.
+    posted: Cell<(bool, bool)>,
     /// Whoever sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
     /// What the device holds back of its messages, or is about to.
@@ -86,6 +88,7 @@ impl HwQueue {
             shared: false,
             role: LookRole::new(8),
             signals: Cell::new(0),
+            posted: Cell::default(),
             read: Cell::new(true),
             holding: Coalesce::OFF,
             held: false,
@@ -157,13 +160,38 @@ impl HwQueue {
         self.read.get()
     }
 
+    /// A controller in process posts a message. Whether it has to signal the eventfd: no notification is outstanding. As in the engine a
+    /// vector that several queues have, or that cannot be masked, is not posted.
+    pub(crate) fn post(&self) -> bool {
+        self.vector_shared || self.polled.is_some() || !self.posted.replace((true, true)).1
+    }
+
+    /// Whether it would not.
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.posted.get().1
+    }
+
+    /// Takes the bit.
+    pub(crate) fn take_posted(&self) -> bool {
+        let (bit, outstanding) = self.posted.get();
+        self.posted.set((false, outstanding));
+        bit
+    }
+
+    /// The next message notifies: its thread goes to sleep, or nothing is posted any more.
+    pub(crate) fn allow(&self) {
+        self.posted.set((self.posted.get().0, false));
+    }
+
     /// Signals that wait for whoever reads them.
     pub(crate) fn signals(&self) -> u32 {
-        if self.read.get() { self.signals.get() } else { 0 }
+        // A bit that was set while a notification was outstanding is found before its reader sleeps.
+        if self.read.get() { self.signals.get().max(self.posted.get().0.into()) } else { 0 }
     }
 
     /// They are read.
     pub(crate) fn take_signals(&self) {
+        self.take_posted();
         self.signals.set(0);
     }
 

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use crate::{Costs, SimError};
+use crate::{Costs, InterruptPath, SimError};
 
 /// CPUs, how they hang together, and what things cost on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Machine {
     pub scheduler: Scheduler,
     /// The poller that runs as a softirq.
     pub softirq: Softirq,
+    /// What interrupts share on their way to the CPUs.
+    pub interrupts: InterruptPath,
     /// Device vectors post into a bitmap per CPU and share one notification, whatever the mode: the hardware of posted
     /// MSI, switched on at boot. A mode whose delivery is posted asks for the same.
     pub posted: bool,
@@ -25,13 +27,20 @@ pub struct Machine {
     pub hogs: Vec<usize>,
 }
 
-/// A fair scheduler: whoever has had the least CPU time runs.
+/// A fair scheduler: whoever has had the least CPU time runs. Threads of interrupts come first, within a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.
     pub slice: Nanos,
     /// A thread that wakes takes the CPU from one that has had so much more of it.
     pub wakeup_granularity: Nanos,
+    /// A slice that is over is noticed at the next tick. 0: at once.
+    pub tick: Nanos,
+    /// What the threads of interrupts may have of each `rt_period` while others are ready; they come before these. No less than
+    /// the period: all of it.
+    pub rt_runtime: Nanos,
+    /// See `rt_runtime`.
+    pub rt_period: Nanos,
 }
 
 /// irq_poll's softirq: round-robin over the queues on the CPU's list.
@@ -45,12 +54,22 @@ pub struct Softirq {
     pub time_limit: Nanos,
     /// Runs in a row, each of which raised the softirq again, before the rest is ksoftirqd's: a thread like any other.
     pub restarts: u32,
+    /// While ksoftirqd is woken and has not begun, the end of an interrupt runs the softirq all the same, as Linux does since 6.5
+    /// and did until 4.8. In between it was left to ksoftirqd.
+    pub beside_ksoftirqd: bool,
 }
 
 impl Default for Scheduler {
-    /// Linux's base slice; a waking thread preempts at half of it.
+    /// Linux's base slice on eight CPUs and more; a waking thread preempts at a third of it. `sched_rt_runtime_us` and
+    /// `sched_rt_period_us` as they come.
     fn default() -> Scheduler {
-        Scheduler { slice: Nanos::from_micros(3_000), wakeup_granularity: Nanos::from_micros(1_000) }
+        Scheduler {
+            slice: Nanos::from_micros(3_000),
+            wakeup_granularity: Nanos::from_micros(1_000),
+            tick: Nanos::ZERO,
+            rt_runtime: Nanos::from_millis(950),
+            rt_period: Nanos::from_secs(1),
+        }
     }
 }
 
@@ -58,7 +77,7 @@ impl Default for Softirq {
     /// Weight 64 and budget 256 as in `lib/irq_poll.c`, whose time limit is the tick's. `__do_softirq` restarts at most 10
     /// times within 2 ms.
     fn default() -> Softirq {
-        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10 }
+        Softirq { weight: 64, budget: 256, time_limit: Nanos::from_millis(2), restarts: 10, beside_ksoftirqd: false }
     }
 }
 
@@ -71,6 +90,7 @@ impl Default for Machine {
             costs: Costs::BARE_METAL,
             scheduler: Scheduler::default(),
             softirq: Softirq::default(),
+            interrupts: InterruptPath::default(),
             posted: false,
             hogs: Vec::new(),
         }
@@ -118,6 +138,10 @@ impl Machine {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
         }
         self.check_slice()?;
+        if self.scheduler.rt_period == Nanos::ZERO {
+            return unfit("a scheduler's rt_period of 0: the quota of interrupt threads is of a period".into());
+        }
+        self.interrupts.check()?;
         if self.softirq.weight == 0 || self.softirq.budget == 0 {
             return unfit("a softirq with a weight or a budget of 0: it would never look".into());
         }

@@ -11,6 +11,7 @@ use device::{BusError, FaultyPort, Injected, KnownTime, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
+use crate::limits::Limits;
 use crate::replay;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
@@ -203,12 +204,20 @@ pub(crate) struct SimPort {
     vectors: Rc<Vectors>,
     /// The controller is cut off from memory.
     cut: Rc<Cell<bool>>,
+    /// What its commands share beyond the profile.
+    limits: Option<Rc<Limits>>,
 }
 
 impl SimPort {
     /// A bus with `memory`, for a controller of this many I/O queue pairs and vectors.
     pub(crate) fn new(memory: Memory, queue_pairs: u16, vectors: u16) -> SimPort {
-        SimPort { memory, bar: Rc::new(Bar::new(queue_pairs)), vectors: Rc::new(Vectors::new(vectors)), cut: Rc::default() }
+        let (bar, vectors) = (Rc::new(Bar::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
+        SimPort { memory, bar, vectors, cut: Rc::default(), limits: None }
+    }
+
+    /// The same for a controller with these limits.
+    pub(crate) fn with_limits(self, limits: Option<Rc<Limits>>) -> SimPort {
+        SimPort { limits, ..self }
     }
 
     /// What cuts the controller off from memory, while it is true.
@@ -270,7 +279,7 @@ impl Port for SimPort {
     }
 
     fn service_time(&self, _: QueueId, command: &Sqe) -> Option<KnownTime> {
-        replay::brought(command)
+        replay::brought(command).or_else(|| self.limits.as_ref().map(|limits| limits.time(command)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use crate::WayCounts;
 use completion::Decisions;
 use device::Injected;
 use driver::multipath::{Counters, PathStatus};
@@ -141,6 +142,8 @@ pub struct Outcome {
     pub returned_at_once: u64,
     /// System calls. Kernel host only.
     pub syscalls: u64,
+    /// What messages met on the way that they share; all zero where they share none.
+    pub way: WayCounts,
     /// Looks under a completion queue's lock.
     pub looks: u64,
     /// Those of them that found nothing.
@@ -334,6 +337,7 @@ impl Outcome {
             timer_wakeups: self.timer_wakeups - before.timer_wakeups,
             returned_at_once: self.returned_at_once - before.returned_at_once,
             syscalls: self.syscalls - before.syscalls,
+            way: self.way.since(&before.way),
             looks: self.looks - before.looks,
             empty_looks: self.empty_looks - before.empty_looks,
             busy_looks: self.busy_looks - before.busy_looks,

@@ -13,7 +13,7 @@ use workload::record::Trace;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use crate::requests::BUFFER;
-use crate::{Costs, Machine, SimError};
+use crate::{Costs, Inside, Machine, SharedLink, SimError, Spin};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Scenario {
     pub host: Host,
     /// The devices, 1 to [`Scenario::MOST_DEVICES`].
     pub devices: Vec<DeviceSpec>,
+    /// Links that devices share.
+    pub links: Vec<SharedLink>,
     /// The jobs, each with `numjobs` threads.
     pub jobs: Vec<JobSpec>,
     /// How completions are found, to begin with.
@@ -39,7 +41,9 @@ pub struct Scenario {
     /// What happens to controllers that are paths, and when, from the start on; a step's path is the number of the device. Needs
     /// [`Scenario::recovery`], as nobody would notice else.
     pub script: Script,
-    /// Seeds every die: the devices' and the jobs'.
+    /// What spinning means where others want the CPU.
+    pub spin: Spin,
+    /// Seeds every die: the devices' and the jobs', and that of timers.
     pub seed: u64,
     /// Virtual time after which the run is given up.
     pub limit: Nanos,
@@ -76,13 +80,17 @@ pub struct DeviceSpec {
     /// Where its interrupts go.
     pub affinity: Affinity,
     /// The controller is a thread of this machine's, with a CPU of its own, as an embedded device's is: a message is a system
-    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. User
-    /// host only, and not where vectors are posted.
+    /// call of that thread, during which it does nothing else, and interrupts nobody but the thread that sleeps on it. A posted
+    /// one is a bit, and a call only where no notification is outstanding. User host only, and not on hardware that posts.
     pub in_process: bool,
     /// Its vectors can be masked. Where not, as under VFIO without access to the table, each hardware queue is two queue pairs: one
     /// whose completions send messages, always, and one whose completions send none. A mode says where a batch goes
     /// (`completion::Policy::route`), and a command stays there. To mask is to leave messages unread. User host only.
     pub masks: bool,
+    /// What its commands share beyond its profile.
+    pub inside: Inside,
+    /// Which of [`Scenario::links`] it hangs from.
+    pub link: Option<usize>,
     /// The NUMA node it is attached to. Only its home: the bus costs the same from everywhere.
     pub node: usize,
     /// What goes wrong on its bus.
@@ -202,6 +210,8 @@ pub enum Engine {
     /// One call does both.
     #[default]
     IoUring,
+    /// Reap itself, by its link `kernel:`: a ring of its thread's own.
+    Reap,
 }
 
 impl DeviceSpec {
@@ -221,6 +231,8 @@ impl DeviceSpec {
             affinity: Affinity::Managed,
             in_process: false,
             masks: true,
+            inside: Inside::default(),
+            link: None,
             node: 0,
             faults: FaultPlan::new(),
         }
@@ -250,7 +262,7 @@ impl DeviceSpec {
 impl JobSpec {
     /// A job, with the interface that it names in `ioengine`; io_uring if it names neither.
     pub fn new(job: Job) -> JobSpec {
-        let engine = if job.ioengine.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
+        let engine = if job.engine.name.as_deref() == Some("libaio") { Engine::Libaio } else { Engine::IoUring };
         JobSpec {
             job,
             engine,
@@ -296,6 +308,7 @@ impl Scenario {
             machine: Machine::default(),
             host: Host::User,
             devices: vec![DeviceSpec::new("device", profile)],
+            links: Vec::new(),
             jobs: vec![JobSpec::new(job)],
             mode,
             latency_slack: LatencySlack::default(),
@@ -303,6 +316,7 @@ impl Scenario {
             group: Group::default(),
             recovery: None,
             script: Script::default(),
+            spin: Spin::default(),
             seed: 1,
             limit: Nanos::from_secs(3_600),
             ticks: None,
@@ -326,14 +340,19 @@ impl Scenario {
         Tuning { slack: self.latency_slack, machine: self.machine.costs.cycle() }
     }
 
+    /// Whether a thread that looks by itself under a mode is told that others want its CPU. Rules that weigh it are told in any case.
+    pub(crate) fn tells_wanted(&self, mode: Mode) -> bool {
+        self.spin == Spin::Naps || !Spin::matters(mode)
+    }
+
     /// Whether device vectors are posted under a mode.
     pub(crate) fn posts(&self, mode: Mode) -> bool {
         self.machine.posted || mode.delivery() == Delivery::Posted
     }
 
     /// Whether a device sends its messages itself, without an interrupt.
-    pub(crate) fn tells(&self, device: usize, mode: Mode) -> bool {
-        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.posts(mode)
+    pub(crate) fn tells(&self, device: usize) -> bool {
+        self.host == Host::User && self.devices.get(device).is_some_and(|device| device.in_process) && !self.machine.posted
     }
 
     /// Whether they ever are.
@@ -361,6 +380,7 @@ impl Scenario {
     /// Whether a job fits, and can be done in the time that there is.
     pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
         job.check()?;
+        self.check_pace(job)?;
         let (least, name) = (job.least_time(), &job.job.name);
         if least > self.limit {
             return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));
@@ -407,6 +427,30 @@ impl Scenario {
         }
     }
 
+    /// Whether each of its devices can do one of its I/Os in the time that there is.
+    fn check_pace(&self, job: &JobSpec) -> Result<(), SimError> {
+        let block = &job.job.block;
+        let least = block.read.min.min(block.write.min);
+        for device in self.plain_devices(job).into_iter().filter_map(|n| self.devices.get(n)) {
+            let (profile, name) = (&device.config.profile, &device.name);
+            let takes = (u128::from(least) * 1_000_000_000).checked_div(profile.bandwidth.into()).unwrap_or(0);
+            if takes > u128::from(self.limit.0) {
+                return unfit(format!(
+                    "device '{name}': at {} bytes per second an I/O of {least} bytes of job '{}' takes longer than the run is given ({}, `limit`)",
+                    profile.bandwidth, job.job.name, self.limit
+                ));
+            }
+            let service = profile.read.base.min(profile.write.base);
+            if service > self.limit {
+                return unfit(format!(
+                    "device '{name}': a command takes {service}, and the run is given up after {} (`limit`)",
+                    self.limit
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The devices of a job that are not paths.
     fn plain_devices(&self, job: &JobSpec) -> Vec<usize> {
         let named = |device: &DeviceSpec| job.job.filenames.contains(&device.name);
@@ -445,6 +489,10 @@ impl DeviceSpec {
         }
         if self.bytes > DeviceSpec::MOST_BYTES {
             return unfit(format!("device '{name}': {} bytes: a device has at most 1024T", self.bytes));
+        }
+        self.inside.check(name)?;
+        if let Some(link) = self.link.filter(|&link| link >= scenario.links.len()) {
+            return unfit(format!("device '{name}': link {link} of {}", scenario.links.len()));
         }
         if self.node >= scenario.machine.nodes {
             return unfit(format!("device '{name}': node {} of a machine of {}", self.node, scenario.machine.nodes));

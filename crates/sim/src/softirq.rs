@@ -19,6 +19,8 @@ pub(crate) struct Pollers {
     began: Nanos,
     /// The rest is ksoftirqd's.
     pub(crate) handed_over: bool,
+    /// It is, and an interrupt ends before ksoftirqd has begun: the softirq runs all the same.
+    pub(crate) beside: bool,
 }
 
 /// What the softirq does next.
@@ -46,6 +48,7 @@ impl Pollers {
             runs: 0,
             began: Nanos::ZERO,
             handed_over: false,
+            beside: false,
         }
     }
 
@@ -57,7 +60,12 @@ impl Pollers {
 
     /// Whether the softirq has something to do at the end of an interrupt.
     pub(crate) fn is_raised(&self) -> bool {
-        self.at != Poll::Quiet && !self.handed_over
+        self.at != Poll::Quiet && (!self.handed_over || self.beside)
+    }
+
+    /// A hard interrupt ends.
+    pub(crate) fn interrupt_ends(&mut self) {
+        self.beside = self.limits.beside_ksoftirqd && self.handed_over && self.at == Poll::Begin;
     }
 
     /// A queue is to be looked at.
@@ -72,15 +80,18 @@ impl Pollers {
     /// thread is to have the CPU.
     pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Look { .. })) {
-            (self.at, self.handed_over) = (Poll::Quiet, false);
+            (self.at, self.handed_over, self.beside) = (Poll::Quiet, false, false);
             return false;
         }
         self.at = Poll::Begin;
         self.runs += 1;
         if self.runs >= self.limits.restarts.max(1) || now - self.began >= self.limits.time_limit || wanted {
-            (self.runs, self.began) = (0, now);
+            (self.runs, self.began, self.beside) = (0, now, false);
             return true;
         }
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,6 +111,11 @@ impl Grid {
     }
 }
 
+/// Whether a profile of this name ships.
+pub fn ships(name: &str) -> bool {
+    Profile::NAMES.contains(&name)
+}
+
 /// A profile that nobody chose: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
 pub fn drawn(seed: u64) -> Profile {
     let mut dice = SplitMix64::seed_from_u64(seed);

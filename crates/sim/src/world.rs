@@ -6,10 +6,12 @@ mod cpus;
 mod interrupts;
 mod keeper;
 mod keeping;
+mod messages;
 mod outcome;
 mod paths;
 mod placing;
 mod seat;
+mod setup;
 mod softirqs;
 mod task;
 mod tasks;
@@ -32,6 +34,8 @@ use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::irq::Route;
+use crate::limits::{Limits, Link};
+use crate::path::Way;
 use crate::port::{Bus, HostBar, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Outcome, Scenario, SimError, Tick};
@@ -54,6 +58,8 @@ struct Attached<P: Bus> {
     queues: std::ops::Range<usize>,
     /// By vector.
     routes: Vec<Route>,
+    /// What its commands share, which has to know the time.
+    limits: Option<Rc<Limits>>,
     /// Its messages are on their way to CPUs until then, or its thread is busy: what it writes waits.
     way_free_at: Nanos,
 }
@@ -160,6 +166,13 @@ pub(crate) struct World<'a, P: Bus> {
     /// On their way to a CPU, oldest first: all take the same time.
     messages: VecDeque<(Nanos, u32, Vector)>,
     raised: Vec<Vector>,
+    /// What messages share on their way.
+    way: Option<Way>,
+    /// How late timers are, and the die that says it.
+    lateness: device::Service,
+    dice: rand_xoshiro::Xoshiro256PlusPlus,
+    /// A thread that looks by itself is told that others want its CPU.
+    tells_wanted: bool,
     /// Still to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     placing: Option<Placing>,
@@ -278,6 +291,9 @@ impl<P: Bus> World<'_, P> {
             self.calendar.set_by(self.sources.devices + n, device.way_free_at);
             return Ok(());
         }
+        if let Some(limits) = &device.limits {
+            limits.clock.set(self.now);
+        }
         device.controller.port().advance(self.now);
         let completed = self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
@@ -291,21 +307,7 @@ impl<P: Bus> World<'_, P> {
         let next = if settles { self.now } else { next.max(self.now) };
         self.calendar.set_by(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
-        let mut raised = std::mem::take(&mut self.raised);
-        let tells = self.scenario.tells(n, self.mode);
-        for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
-            let busy = if tells { self.signal_cost() } else { self.delivery(n, usize::from(vector.0)) };
-            let free_at = self.devices[n].way_free_at.max(self.now) + busy;
-            self.devices[n].way_free_at = free_at;
-            // A signal takes effect when most of its system call is over.
-            let arrives = if tells { free_at } else { self.now + self.scenario.machine.costs.interrupt.message_delay };
-            let place = self.messages.partition_point(|(at, ..)| *at <= arrives);
-            self.messages.insert(place, (arrives, n as u32, vector));
-        }
-        self.raised = raised;
-        if let Some(&(first, ..)) = self.messages.front() {
-            self.calendar.set_by(self.sources.messages, first);
-        }
+        self.send_messages(n);
         let called = self.devices[n].keeper.is_called();
         self.end_spins(n);
         if called { self.keep(n) } else { Ok(()) }
@@ -330,22 +332,6 @@ impl<P: Bus> World<'_, P> {
         self.calendar.set_by(self.sources.devices + n, sees);
     }
 
-    fn messages_arrive(&mut self) {
-        while let Some((_, device, vector)) = self.messages.pop_front_if(|(at, ..)| *at <= self.now) {
-            let (device, vector) = (device as usize, usize::from(vector.0));
-            if self.scenario.tells(device, self.mode) {
-                let more = self.tell(device, vector);
-                let free_at = self.devices[device].way_free_at.max(self.now) + more;
-                self.devices[device].way_free_at = free_at;
-            } else {
-                self.message(device, vector);
-            }
-        }
-        if let Some(&(first, ..)) = self.messages.front() {
-            self.calendar.set(self.sources.messages, first);
-        }
-    }
-
     fn set_switch(&mut self) {
         if let Some(&(at, _)) = self.switches.last() {
             self.calendar.set(self.sources.switches, self.started + at);
@@ -363,8 +349,10 @@ impl<P: Bus> World<'_, P> {
     /// Another mode: every policy is another one from its next batch on, and everybody looks up.
     fn carry_out(&mut self, mode: Mode) {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
+        self.tells_wanted = self.scenario.tells_wanted(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
             drain.switch(mode);
+            queue.allow();
             // A mask that is taken off is followed by a look, below: what was posted under it has sent no message.
             if self.context != Context::Waiter {
                 queue.arm();

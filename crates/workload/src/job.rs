@@ -1,5 +1,11 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
+mod engine;
+mod verify;
+
+pub use engine::Engine;
+pub use verify::{FillPattern, Verify, VerifyKind};
+
 use units::{Nanos, Op};
 
 /// One value for reads and one for writes.
@@ -200,17 +206,6 @@ pub enum CpuPolicy {
     Split,
 }
 
-/// Checksums in what is written, checked in what is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verify {
-    /// Bytes that each header covers, itself included; `None`: the smallest write size.
-    pub interval: Option<u64>,
-    /// Stop at the first block that is wrong; else check on and count them.
-    pub fatal: bool,
-    /// `do_verify`: read back what was written once the writing is done.
-    pub after_write: bool,
-}
-
 /// Which latencies are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
@@ -243,8 +238,8 @@ pub struct Job {
     pub description: Option<String>,
     /// The section's own options as written, in order, for the results.
     pub options: Vec<(String, String)>,
-    /// The I/O engine asked for. Only for the results: the device decides.
-    pub ioengine: Option<String>,
+    /// `ioengine` and its options. Only for the results, where the device decides.
+    pub engine: Engine,
 
     /// `rw`.
     pub pattern: Pattern,
@@ -302,6 +297,8 @@ pub struct Job {
     pub distribution: Distribution,
     /// `randrepeat`: the same offsets in each run.
     pub repeatable: bool,
+    /// `allrandrepeat`: all other random numbers, too.
+    pub all_repeatable: bool,
     /// `randseed`; overrides `randrepeat`.
     pub seed: Option<u64>,
 
@@ -330,7 +327,7 @@ pub struct Job {
     pub sync_every: u32,
     /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
     pub sync_at_end: bool,
-    /// `verify=crc32c`.
+    /// `verify` and the options beside it.
     pub verify: Option<Verify>,
 
     /// `reap_urgent`: somebody waits for each I/O, so that no completion mode holds one back. Not an option of fio's.
@@ -356,7 +353,7 @@ impl Default for Job {
             name: String::new(),
             description: None,
             options: Vec::new(),
-            ioengine: None,
+            engine: Engine::default(),
             pattern: Pattern::default(),
             read_percent: 50,
             block: PerOp::both(BlockSizes::fixed(4096)),
@@ -383,6 +380,7 @@ impl Default for Job {
             random_generator: RandomGenerator::default(),
             distribution: Distribution::default(),
             repeatable: true,
+            all_repeatable: false,
             seed: None,
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),

@@ -17,9 +17,9 @@ pub mod record;
 pub mod report;
 mod stats;
 
-pub use generator::{BadBlock, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, VERIFY_HEADER};
+pub use generator::{BadBlock, Digest, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, Wrong};
 pub use job::{
-    Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Job, Measure, Pattern, PerOp, RandomGenerator, Rate,
-    RateProcess, Stretch, Verify,
+    Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Job, Measure, Pattern, PerOp,
+    RandomGenerator, Rate, RateProcess, Stretch, Verify, VerifyKind,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

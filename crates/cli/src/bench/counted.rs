@@ -24,6 +24,8 @@ pub struct Counted {
     pub sq_doorbells: f64,
     /// Completion doorbells.
     pub cq_doorbells: f64,
+    /// System calls of the link, where it makes any and counts them.
+    pub system_calls: Option<f64>,
 }
 
 impl Counted {
@@ -32,7 +34,7 @@ impl Counted {
         self.ios += other.ios;
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
-        self.host = super::lanes::add(self.host, other.host);
+        self.host = self.host.and(other.host);
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
@@ -40,6 +42,7 @@ impl Counted {
         self.notify_ns += other.notify_ns;
         self.sq_doorbells += other.sq_doorbells;
         self.cq_doorbells += other.cq_doorbells;
+        self.add_system_calls(other.system_calls);
     }
 
     /// Adds what the same threads did in a later stretch.
@@ -47,6 +50,12 @@ impl Counted {
         let wall = self.wall + later.wall;
         self.merge(later);
         self.wall = wall;
+    }
+
+    fn add_system_calls(&mut self, more: Option<f64>) {
+        if let Some(more) = more {
+            *self.system_calls.get_or_insert_default() += more;
+        }
     }
 
     /// `part` per I/O; nothing is known of it without any.
@@ -145,10 +154,15 @@ impl Counted {
         let share = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 * (mine / of as f64).min(1.0) };
         let ((queue0, device0), (queue, device)) = (from, to);
         let finished = queue.finished - queue0.finished;
-        self.sq_doorbells += share(queue.sq_doorbells - queue0.sq_doorbells, finished);
+        let doorbells = share(queue.sq_doorbells - queue0.sq_doorbells, finished);
+        self.sq_doorbells += doorbells;
         // A drain thread works for these I/Os, too.
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
+        // The device counts them, and each lane its doorbells.
+        let calls = device.system_calls.map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
+        let all = device.sq_doorbells.saturating_sub(device0.sq_doorbells).max(1);
+        self.add_system_calls(calls.map(|calls| calls as f64 * (doorbells / all as f64).min(1.0)));
         let messages = share(queue.messages - queue0.messages, queue.vector_finished - queue0.vector_finished);
         self.messages += messages;
         let all_messages = device.messages - device0.messages;

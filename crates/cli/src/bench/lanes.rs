@@ -3,21 +3,51 @@
 use std::io;
 
 use anyhow::Result;
-use completion::{LatencySlack, Mode};
-use reap::{Completion, Counters, Group, Nanos, Queue, Refused, Request, WouldDeadlock};
+use completion::{LatencySlack, Mode, Placement};
+use reap::{Completion, Counters, Device, Group, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
+
+/// One queue of a thread.
+pub enum Held {
+    /// The thread's own: the cheapest there is.
+    Own(LocalQueue),
+    /// One that other threads may drain.
+    Any(Queue),
+}
+
+impl Held {
+    /// The calling thread's queue of `device`, for `mode`.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn take(device: &Device, mode: Mode) -> Result<Held, QueueError> {
+        // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
+        let drained = mode.placement() == Placement::DrainThread && device.embedded().is_none();
+        if drained { device.queue().map(Held::Any) } else { device.local_queue().map(Held::Own) }
+    }
+}
+
+impl AsRef<Queue> for Held {
+    #[inline]
+    fn as_ref(&self) -> &Queue {
+        match self {
+            Held::Own(queue) => queue,
+            Held::Any(queue) => queue,
+        }
+    }
+}
 
 /// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
 /// once per batch, and whoever counts instructions can tell it from the load generator.
 pub enum Lanes {
     /// The usual case: the queue drives itself.
-    One(Queue),
+    One(Held),
     /// They take turns.
-    Many(Group),
+    Many(Group<Held>),
 }
 
 impl Lanes {
     /// Joins `queues`, of which there is at least one.
-    pub fn new(mut queues: Vec<Queue>) -> io::Result<Lanes> {
+    pub fn new(mut queues: Vec<Held>) -> io::Result<Lanes> {
         match queues.pop() {
             Some(only) if queues.is_empty() => Ok(Lanes::One(only)),
             Some(last) => {
@@ -28,11 +58,16 @@ impl Lanes {
         }
     }
 
-    pub fn queues(&self) -> &[Queue] {
+    fn all(&self) -> &[Held] {
         match self {
             Lanes::One(queue) => std::slice::from_ref(queue),
             Lanes::Many(group) => group.queues(),
         }
+    }
+
+    /// In the order of the job's targets.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.all().iter().map(AsRef::as_ref)
     }
 
     /// Posts `requests` on the queue of `target` and rings its doorbell. What is refused is left out, and told to
@@ -45,15 +80,29 @@ impl Lanes {
         mut requests: impl Iterator<Item = Request>,
         mut refused: impl FnMut(Refused, Request),
     ) {
-        let Some(queue) = self.queues().get(target) else { return };
+        let Some(queue) = self.all().get(target).map(AsRef::<Queue>::as_ref) else { return };
         while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
             refused(why, request);
         }
     }
 
+    /// The same on the queue of the only target, then waits until `min` requests are finished, or nothing is in flight: in one system
+    /// call, where the link can.
+    #[inline(never)]
+    pub fn submit_and_wait(
+        &self,
+        now: Nanos,
+        requests: impl Iterator<Item = Request>,
+        min: usize,
+        refused: impl FnMut(Refused, Request),
+    ) -> Result<(), WouldDeadlock> {
+        self.submit(0, now, requests, refused);
+        self.wait(min, Nanos::MAX)
+    }
+
     /// Whether completions may be found during a commit.
     pub fn looks_on_commit(&self) -> bool {
-        self.queues().iter().any(Queue::looks_on_commit)
+        self.queues().any(Queue::looks_on_commit)
     }
 
     /// Waits as the completion mode plans, until `min` requests are finished, until `until`, or, without that limit,
@@ -61,8 +110,8 @@ impl Lanes {
     #[inline(never)]
     pub fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
         match self {
-            Lanes::One(queue) if until == Nanos::MAX => queue.wait(min, until),
-            Lanes::One(queue) => queue.wait_until(min, until),
+            Lanes::One(queue) if until == Nanos::MAX => queue.as_ref().wait(min, until),
+            Lanes::One(queue) => queue.as_ref().wait_until(min, until),
             Lanes::Many(group) => group.wait(min, until),
         }
         .map(drop)
@@ -70,7 +119,7 @@ impl Lanes {
 
     /// Tells the policies since when an I/O has waited for room.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
-        self.queues().iter().for_each(|queue| queue.set_wants_room_at(due));
+        self.queues().for_each(|queue| queue.set_wants_room_at(due));
     }
 
     /// Moves what is finished to `found`.
@@ -84,30 +133,15 @@ impl Lanes {
     }
 
     pub fn set_mode(&self, mode: Mode) {
-        self.queues().iter().for_each(|queue| queue.set_mode(mode));
+        self.queues().for_each(|queue| queue.set_mode(mode));
     }
 
     pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.queues().iter().for_each(|queue| queue.set_latency_slack(slack));
+        self.queues().for_each(|queue| queue.set_latency_slack(slack));
     }
 
     /// What the queues have counted since the last call, added up.
     pub fn take_counters(&self) -> Counters {
-        self.queues().iter().map(Queue::take_counters).reduce(add).unwrap_or_default()
-    }
-}
-
-pub(super) fn add(a: Counters, b: Counters) -> Counters {
-    Counters {
-        looks: a.looks + b.looks,
-        empty_looks: a.empty_looks + b.empty_looks,
-        entries: a.entries + b.entries,
-        drains: a.drains + b.drains,
-        drain_max: a.drain_max.max(b.drain_max),
-        sleeps: a.sleeps + b.sleeps,
-        wakeups: a.wakeups + b.wakeups,
-        naps: a.naps + b.naps,
-        spins: a.spins + b.spins,
-        submit_checks: a.submit_checks + b.submit_checks,
+        self.queues().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default()
     }
 }

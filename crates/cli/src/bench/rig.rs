@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencySlack, Mode};
-use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenError, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
 use super::fill::{self, Filled};
+use super::meant::Named;
 use super::worker::{Worker, first_namespace};
 use crate::machine::Machine;
 
@@ -20,16 +21,12 @@ const MOST_TAGS: u64 = 4095;
 const MOST_FILLED: u64 = 4 << 30;
 /// Of what is larger, the part of that limit that is filled: for jobs that begin at the start of a device.
 const PART_FILLED: u64 = 4;
-/// What stands for the device's name in a URI.
-pub const PLACEHOLDER: &str = "{filename}";
-/// The name of the device of jobs that name none.
-const UNNAMED: &str = "default";
 
 /// How the devices of a run are opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
-    /// URI; with `{filename}` a different one for each device.
-    pub uri: &'a str,
+    /// One for each of the plan's targets.
+    pub devices: &'a [Named],
     /// The mode that queues start with.
     pub mode: Mode,
     /// How late `adaptive` may be.
@@ -43,6 +40,7 @@ pub struct Setup<'a> {
 /// Open devices, in the order of the plan's targets.
 pub struct Rig {
     devices: Vec<Device>,
+    mode: Mode,
     slack: LatencySlack,
     histograms: bool,
 }
@@ -75,8 +73,7 @@ impl Rig {
         machine: &Machine,
         stamps: impl Fn(usize) -> Option<Stamps>,
     ) -> Result<Rig> {
-        let uris = uris(&plan.targets, setup.uri)?;
-        let needs: Vec<Need> = (0..uris.len()).map(|target| need(jobs, plan, target)).collect();
+        let needs: Vec<Need> = (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
         if buffers > hw::memory_bytes() / 2 {
             bail!(
@@ -84,7 +81,7 @@ impl Rig {
                 buffers >> 20
             );
         }
-        let open = |(target, (uri, need)): (usize, (String, Need))| {
+        let open = |(target, (Named { uri, .. }, need)): (usize, (&Named, Need))| {
             if need.threads > MOST_QUEUES {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
             }
@@ -99,11 +96,15 @@ impl Rig {
                 embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
                 ..OpenOptions::default()
             };
-            Device::open_with(&uri, &options).with_context(|| format!("device {uri}"))
+            Device::open_with(uri, &options).map_err(|error| match error {
+                // It names the path itself.
+                OpenError::Target(_) => error.into(),
+                _ => anyhow::Error::from(error).context(format!("device {uri}")),
+            })
         };
-        let devices: Vec<Device> = uris.into_iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
+        let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, slack: setup.slack, histograms: setup.histograms })
+        Ok(Rig { devices, mode: setup.mode, slack: setup.slack, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -128,18 +129,10 @@ impl Rig {
         thread.targets.iter().map(target).collect()
     }
 
-    /// The worker of `thread`.
-    ///
-    /// # Errors
-    /// As [`Worker::new`].
-    pub fn worker(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Result<Worker> {
-        let job = &jobs[thread.job];
+    /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.
+    pub fn hire(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Hired {
         let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        let worker = Worker::new(job, devices, host_work).with_context(|| format!("job '{}'", job.name))?;
-        if self.histograms {
-            worker.count_wakeups();
-        }
-        Ok(worker)
+        Hired { job: jobs[thread.job].clone(), devices, mode: self.mode, host_work, histograms: self.histograms }
     }
 
     /// Writes over what `readers` are going to read, where that matters.
@@ -150,6 +143,10 @@ impl Rig {
         let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
         for (target, device) in self.devices.iter().enumerate() {
+            // What files and block devices hold is theirs.
+            if device.embedded().is_none() {
+                continue;
+            }
             let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers.iter().flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region).reduce(cover);
@@ -164,36 +161,33 @@ impl Rig {
     }
 }
 
+/// A worker to be, on its way to its thread.
+pub struct Hired {
+    job: Job,
+    devices: Vec<Device>,
+    mode: Mode,
+    host_work: Nanos,
+    histograms: bool,
+}
+
+impl Hired {
+    /// The calling thread's worker.
+    ///
+    /// # Errors
+    /// As [`Worker::new`].
+    pub fn settle(self) -> Result<Worker> {
+        let worker = Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
+        if self.histograms {
+            worker.count_wakeups();
+        }
+        Ok(worker)
+    }
+}
+
 /// The smallest region that holds both.
 fn cover(a: Region, b: Region) -> Region {
     let start = a.start.min(b.start);
     Region { start, len: (a.start + a.len).max(b.start + b.len) - start }
-}
-
-/// The URI of each target.
-fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
-    let is_file = matches!(DeviceUri::behind(uri)?.backing, reap::Backing::File { .. });
-    if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
-        let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
-        bail!(
-            "--device {uri} is one file, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand",
-            targets.len(),
-            names.join(", ")
-        );
-    }
-    let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| UNNAMED.to_owned());
-    let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
-    let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
-    let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
-    if let Some((first, second)) = twice.filter(|_| is_file) {
-        bail!(
-            "the jobs' devices '{}' and '{}' would both be {}, because / ? & and % in a name become _ there: rename one of them",
-            given(&targets[first]),
-            given(&targets[second]),
-            uris[second]
-        );
-    }
-    Ok(uris)
 }
 
 /// A device that moves no data gives back nothing of what was written.

@@ -44,7 +44,7 @@ impl Watch {
                 latency.merge(histogram);
             }
         }
-        let host = self.taken.last().map_or(host, |last| super::lanes::add(last.host, host));
+        let host = self.taken.last().map_or(host, |last| last.host.and(host));
         self.taken.push(Snapshot {
             at: now - self.began,
             ios: stats.read.ios + stats.write.ios,

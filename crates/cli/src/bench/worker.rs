@@ -11,7 +11,7 @@ use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
 
 use super::counted::{Counted, Ended, Line, Mark};
-use super::lanes::Lanes;
+use super::lanes::{Held, Lanes};
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
 
@@ -22,8 +22,8 @@ const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
 /// EINVAL: what a request that the library refuses counts as.
 const REFUSED: ErrorCode = ErrorCode(22);
 
-/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once; runs any number of
-/// generators, one after the other.
+/// One thread's way to its devices: queues, and a buffer for each I/O in flight. Made once, on the thread that it is for; runs any
+/// number of generators, one after the other.
 pub struct Worker {
     lanes: Lanes,
     ways: Vec<Way>,
@@ -37,6 +37,8 @@ pub struct Worker {
     /// Completions may be found during a commit: their latencies count from before it. As the policies answer after each wait:
     /// until the next it may become false, but not true.
     looks_on_commit: bool,
+    /// Submitting and waiting can be one system call: a commit is put off until it is known whether a wait follows.
+    fuses: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
     host_work: Nanos,
@@ -111,11 +113,11 @@ pub struct Run {
 }
 
 impl Worker {
-    /// A thread of `job` on `devices`, one for each of its targets.
+    /// The calling thread's, for `job` on `devices`, one for each of its targets, which are open in `mode`.
     ///
     /// # Errors
     /// No software queue left, or no room for the buffers.
-    pub fn new(job: &Job, devices: Vec<Device>, host_work: Nanos) -> Result<Worker> {
+    pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
         let len = job.block.read.max.max(job.block.write.max) as usize;
         let mut places = Vec::with_capacity(depth * devices.len());
@@ -130,11 +132,12 @@ impl Worker {
                 scribble(&mut buf, places.len() as u64);
                 places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
-            queues.push(device.queue()?);
+            queues.push(Held::take(&device, mode)?);
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
+        let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
         Ok(Worker {
             looks_on_commit: lanes.looks_on_commit(),
             lanes,
@@ -143,6 +146,7 @@ impl Worker {
             places,
             found: Vec::with_capacity(taken_at_once(job)),
             timed: job.measure.slat || job.measure.clat,
+            fuses,
             urgent: job.urgent,
             host_work,
             first_error: None,
@@ -153,7 +157,7 @@ impl Worker {
 
     /// Counts what wake-ups bring, from now on.
     pub fn count_wakeups(&self) {
-        self.lanes.queues().iter().for_each(Queue::count_wakeups);
+        self.lanes.queues().for_each(Queue::count_wakeups);
     }
 
     /// Notes down what it does, from now on.
@@ -224,15 +228,10 @@ impl Worker {
                     run.mark = Some(Mark::new(lines(&self.lanes, &self.ways)));
                     now = hw::now();
                 }
-                now = self.commit(generator, now);
+                now = if self.fuses { self.commit_and_reap(generator, now)? } else { self.commit(generator, now) };
             }
             Next::Reap { min, .. } => {
-                if let Some(tap) = &mut self.tap {
-                    tap.waits(min);
-                }
-                if generator.is_paced() {
-                    self.lanes.set_wants_room_at(generator.next_due());
-                }
+                self.will_wait(generator, min);
                 now = self.reap(generator, min, Nanos::MAX, now)?;
             }
             Next::Wait { until } => {
@@ -271,7 +270,7 @@ impl Worker {
         let counted = run.mark.map(|mark| mark.until_now(host, lines(&self.lanes, &self.ways))).unwrap_or_default();
         let first_error = self.first_error.take();
         let mut wakeups = Box::<Wakeups>::default();
-        self.lanes.queues().iter().for_each(|queue| wakeups.merge(&queue.wakeups()));
+        self.lanes.queues().for_each(|queue| wakeups.merge(&queue.wakeups()));
         Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
     }
 
@@ -295,11 +294,60 @@ impl Worker {
         generator.issued(&io, now);
     }
 
+    /// What the notebook and the policies are told before a wait for `min` completions.
+    #[inline]
+    fn will_wait(&mut self, generator: &Generator, min: u32) {
+        if let Some(tap) = &mut self.tap {
+            tap.waits(min);
+        }
+        if generator.is_paced() {
+            self.lanes.set_wants_room_at(generator.next_due());
+        }
+    }
+
+    /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
+    /// wait there would be none that is the batch's.
+    fn commit_and_reap(&mut self, generator: &mut Generator, now: Nanos) -> Result<Nanos> {
+        let now = if self.timed { hw::now() } else { now };
+        generator.committed(now);
+        let follows = generator.granted(now).map_or_else(|| generator.next(now), Next::Issue);
+        let Next::Reap { min, .. } = follows else {
+            self.submit(generator, now, None)?;
+            return match follows {
+                Next::Issue(io) => {
+                    self.post(generator, io, now);
+                    Ok(now)
+                }
+                // Whatever it is, it is said again at the next turn.
+                _ => Ok(now),
+            };
+        };
+        self.will_wait(generator, min);
+        let refused = self.submit(generator, now, Some(min))?;
+        self.looks_on_commit = self.lanes.looks_on_commit();
+        self.lanes.reap(&mut self.found);
+        // Those that were refused have ended, and nothing else may have.
+        if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
+    }
+
     /// Rings the doorbells. The clock read is the batch's: after the doorbell, as fio has it, unless completions may
     /// be found before the commit returns.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
         let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
+        // Only waiting fails.
+        _ = self.submit(generator, now, None);
+        if self.timed && !self.looks_on_commit {
+            now = hw::now();
+        }
+        generator.committed(now);
+        now
+    }
+
+    /// Submits the batches; with `min` waits for so many completions as well, where there is one target. Whether any was refused.
+    #[inline]
+    fn submit(&mut self, generator: &mut Generator, now: Nanos, min: Option<u32>) -> Result<bool> {
+        let mut any = false;
         let Worker { lanes, ways, places, first_error, tap, urgent, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
@@ -323,11 +371,16 @@ impl Worker {
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
             });
-            lanes.submit(target, now, requests, |why, request| refused.push((why, request)));
+            let refuse = |why, request| refused.push((why, request));
+            match min {
+                Some(min) => lanes.submit_and_wait(now, requests, min as usize, refuse)?,
+                None => lanes.submit(target, now, requests, refuse),
+            }
             if let Some(tap) = tap {
                 tap.returned();
             }
             for (why, request) in refused {
+                any = true;
                 first_error.get_or_insert(why.into());
                 if let Some(place) = places.get_mut(request.number() as usize) {
                     place.buf = request.into_buffer();
@@ -335,11 +388,7 @@ impl Worker {
                 }
             }
         }
-        if self.timed && !self.looks_on_commit {
-            now = hw::now();
-        }
-        generator.committed(now);
-        now
+        Ok(any)
     }
 
     /// Waits for `min` completions, or until `until`, and hands on whatever there is.
@@ -348,6 +397,12 @@ impl Worker {
         self.lanes.wait(min as usize, until)?;
         self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
+        self.take(generator, until, now)
+    }
+
+    /// Hands on what was found, waiting until `until`.
+    #[inline]
+    fn take(&mut self, generator: &mut Generator, until: Nanos, now: Nanos) -> Result<Nanos> {
         if let Some(tap) = &mut self.tap {
             tap.found(&self.found);
         }
@@ -395,7 +450,7 @@ impl Progress {
 
 fn lines<'a>(lanes: &'a Lanes, ways: &'a [Way]) -> impl Iterator<Item = Line<'a>> {
     let line = |(queue, way): (&'a Queue, &'a Way)| Line { device: &way.device, queue, ended: way.ended };
-    lanes.queues().iter().zip(ways).map(line)
+    lanes.queues().zip(ways).map(line)
 }
 
 /// How many completions are taken before the next I/Os are issued: `iodepth_batch_complete_max`, which is as many as `_min` if it

@@ -12,14 +12,20 @@ use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
 use workload::{Generator, Job, Latency};
 
-use crate::bench::{Control, Counted, PathMark, Progress, Ran, Rig, Snapshot, Worker, over_all};
+use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
 use crate::machine::{self, Machine};
+
+use super::host::{Clocks, Host};
 
 /// What one block measured, over all host threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Times that the device's thread was away for more than 50 µs meanwhile.
     pub gaps: u64,
+    /// How long job threads waited for a CPU, and the hypervisor had theirs, where the device is outside this process.
+    pub away: Option<Nanos>,
+    /// CPU time that other threads of this process had meanwhile, there as well: the kernel's workers, and the library's.
+    pub beside: Nanos,
     /// I/Os per second.
     pub iops: f64,
     /// What it cost.
@@ -69,6 +75,8 @@ pub struct Field {
     threads: Vec<Seat>,
     slack: LatencySlack,
     measured: Option<Measured>,
+    /// Where the device is outside this process.
+    host: Option<Host>,
     devices: Vec<Device>,
     /// Their names in the jobs.
     names: Vec<Option<String>>,
@@ -98,21 +106,26 @@ impl Field {
     pub fn new(jobs: &[Job], plan: &Plan, rig: &Rig, machine: &Machine, host_work: Nanos, stop: &Arc<AtomicBool>) -> Result<Field> {
         let Some(device) = rig.devices().first() else { bail!("the job uses no device") };
         let wishes: Vec<Vec<u32>> = plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut threads = Vec::new();
-        for (thread, cpu) in plan.threads.iter().zip(machine.place(&wishes)) {
-            let worker = rig.worker(jobs, thread, host_work)?;
-            let ((orders, take), (answer, answers)) = (channel(), channel());
+        let mut cpus = machine.place(&wishes);
+        let (mut threads, mut clocks) = (Vec::new(), Vec::new());
+        for (thread, &cpu) in plan.threads.iter().zip(&cpus) {
+            let hired = rig.hire(jobs, thread, host_work);
+            let ((orders, take), (answer, answers), (settled, settles)) = (channel(), channel(), channel());
             let stop = stop.clone();
             thread::Builder::new()
                 .name(format!("reap-job-{}", thread.number))
-                .spawn(move || serve(worker, cpu, &stop, &take, &answer))
+                .spawn(move || serve(hired, cpu, &stop, (&settled, &take, &answer)))
                 .context("cannot start a job thread")?;
+            clocks.push(settles.recv().map_err(|_| gone())??);
             threads.push(Seat { orders, answers });
         }
         let targets = plan.threads.iter().map(|thread| rig.targets(thread)).collect::<Result<_>>()?;
         let (devices, names) = (rig.devices().to_vec(), plan.targets.clone());
         let measured = device.embedded().map(|embedded| embedded.measure());
-        Ok(Field { threads, slack: rig.latency_slack(), measured, devices, names, plan: plan.threads.clone(), targets })
+        cpus.sort_unstable();
+        cpus.dedup();
+        let host = machine.outside.then(|| Host::new(clocks, cpus));
+        Ok(Field { threads, slack: rig.latency_slack(), measured, host, devices, names, plan: plan.threads.clone(), targets })
     }
 
     /// Times that the device thread was away so far, where it is in this process.
@@ -133,7 +146,7 @@ impl Field {
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
         let gaps = self.gaps();
-        let gone = || anyhow!("a job thread has ended");
+        let host = self.host.as_ref().map(Host::read);
         for (seat, generator) in self.threads.iter().zip(generators) {
             let order = Order { mode: block.mode, slack: block.slack.unwrap_or(self.slack), generator, watch: block.watch };
             seat.orders.send(order).map_err(|_| gone())?;
@@ -150,6 +163,10 @@ impl Field {
             sample.snapshots.push(std::mem::take(&mut ran.snapshots));
         }
         sample.gaps = self.gaps() - gaps;
+        if let Some((host, before)) = self.host.as_ref().zip(host) {
+            let after = host.read();
+            (sample.away, sample.beside) = (Some(before.away(&after)), before.beside(&after));
+        }
         sample.took = hw::now() - began;
         sample.paths = paths.since(&self.devices, &self.names);
         Ok(sample)
@@ -170,12 +187,22 @@ impl Sample {
         }
     }
 
+    /// Puts what other threads of this process did into the price of the I/Os, but for `others` (nanoseconds), who are no part of the
+    /// host: as much of it as of the block was measured.
+    pub fn charge(&mut self, others: Nanos) {
+        let part = self.counted.wall.0 as f64 / self.took.0.max(1) as f64;
+        let beside = self.beside.0.saturating_sub(others.0);
+        self.counted.cpu += Nanos((beside as f64 * part.min(1.0)) as u64);
+    }
+
     /// Blocks of one mode, equally long, as if they were one; `None` of none.
     pub fn in_turn(blocks: &[&Sample]) -> Option<Sample> {
         let (first, later) = blocks.split_first()?;
         let mut sum = (*first).clone();
         for block in later {
             sum.gaps += block.gaps;
+            sum.away = sum.away.zip(block.away).map(|(a, b)| a + b);
+            sum.beside += block.beside;
             sum.iops += block.iops;
             sum.counted.then(&block.counted);
             sum.latency.merge(&block.latency);
@@ -188,9 +215,23 @@ impl Sample {
     }
 }
 
+fn gone() -> anyhow::Error {
+    anyhow!("a job thread has ended")
+}
+
 /// A thread's life: block after block.
-fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Order>, answers: &Sender<(Generator, Result<Ran>)>) {
+fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers): Desk<'_>) {
     machine::settle(cpu);
+    let mut worker = match hired.settle() {
+        Ok(worker) => worker,
+        Err(error) => {
+            _ = settled.send(Err(error));
+            return;
+        }
+    };
+    if settled.send(Clocks::of_current()).is_err() {
+        return;
+    }
     let progress = Progress::default();
     while let Ok(Order { mode, slack, mut generator, watch }) = orders.recv() {
         worker.set_mode(mode);
@@ -202,3 +243,6 @@ fn serve(mut worker: Worker, cpu: usize, stop: &AtomicBool, orders: &Receiver<Or
         }
     }
 }
+
+/// Where a thread says that it has what it needs, takes orders, and answers.
+type Desk<'a> = (&'a Sender<Result<Clocks>>, &'a Receiver<Order>, &'a Sender<(Generator, Result<Ran>)>);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use completion::{LatencySlack, Mode};
+use completion::{Delivery, LatencySlack, Mode, Moderation, Placement};
 
 /// `poll`, `adaptive`, `adaptive@50%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,18 @@ impl Contender {
     /// `adaptive` with a slack of so many thousandths.
     pub const fn adaptive(thousandths: u32) -> Contender {
         Contender { mode: Mode::ADAPTIVE, slack: Some(LatencySlack::per_mille(thousandths)) }
+    }
+}
+
+/// The mode that `mode` is the same as on a device that tells that it is something else than its name says: one that cannot have its
+/// messages held back, or gathered, or its completions taken by another thread, has what is left of them.
+pub fn stands_for(mode: Mode, otherwise: bool) -> Mode {
+    let held_back = mode.moderation().is_some_and(|moderation| moderation != Moderation::Slack);
+    let elsewhere = mode.delivery() == Delivery::Posted || mode.placement() == Placement::DrainThread;
+    match otherwise && (held_back || elsewhere) {
+        true if mode.submit_check() => Mode::INTERRUPT_CHECKED,
+        true => Mode::INTERRUPT,
+        false => mode,
     }
 }
 

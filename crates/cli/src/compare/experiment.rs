@@ -132,6 +132,7 @@ impl Experiment<'_> {
             let had = background.map(Background::had);
             let mut sample = field.run(block(self.labels.mode(label), &jobs, seed))?;
             sample.background = had.zip(background).map(|(before, after)| after.had() - before);
+            sample.charge(sample.background.unwrap_or_default());
             self.bar.inc(1);
             if self.stopped() {
                 self.in_background(setting, false);
@@ -175,7 +176,8 @@ impl Experiment<'_> {
     fn stolen(&self, field: &mut Field, records: &[Record], rng: &mut Xoshiro256PlusPlus) -> Result<Vec<Vec<Option<f64>>>> {
         let modes = self.labels.modes();
         let wishes: Vec<Vec<u32>> = self.plan.threads.iter().map(|t| t.cpus.clone()).collect();
-        let mut cpus = self.machine.place(&wishes);
+        // A device outside this process may interrupt any CPU.
+        let mut cpus = if self.machine.outside { self.machine.cpus() } else { self.machine.place(&wishes) };
         cpus.sort_unstable();
         cpus.dedup();
         let counters = Counters::start(&cpus)?;

@@ -4,6 +4,7 @@ use reap::Nanos;
 use workload::{BlockSizes, Job, Rate};
 
 use super::design::FEW;
+use super::noise::{self, Rule};
 use super::results::{Facts, Labels, Outcome};
 use super::scenes::{Effort, Setting};
 use super::statistics::FEWEST;
@@ -11,7 +12,7 @@ use crate::rows::table::{digits, ratio};
 use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 
 /// What a sweep is going to do, and how long that takes.
-pub fn planned(devices: &[(String, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
+pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
     let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
     let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
@@ -94,18 +95,36 @@ pub fn notes(facts: &Facts, outcomes: &[Outcome], results: &Results, machine: &s
 
 fn blocks(facts: &Facts, outcomes: &[Outcome]) -> String {
     let (kept, dropped) = outcomes.iter().fold((0, 0), |sum, o| (sum.0 + o.blocks.0, sum.1 + o.blocks.1));
-    let limit = match outcomes.iter().map(|o| o.gaps_allowed).max().unwrap_or(0) {
-        0 => "any".to_owned(),
-        1 => "more than one (too few had none: the machine is busy)".to_owned(),
-        n if outcomes.len() == 1 => format!("more than {n} (too few had fewer: the machine is busy)"),
-        n => format!("more than their scene allowed, at most {n} (too few had fewer: the machine is busy)"),
-    };
+    let away = outcomes.iter().any(|outcome| outcome.rule == Rule::Away);
+    let allowed = outcomes.iter().map(|o| o.gaps_allowed).max().unwrap_or(0);
+    let (what, limit) = if away { (AWAY, away_limit(allowed, outcomes.len())) } else { (GAPS, gaps_limit(allowed, outcomes.len())) };
     format!(
-        "Blocks: {} rounds of {} ms blocks in random order. Gaps, in which the device's thread was away for more than 50 µs: {kept} \
-         blocks kept, {dropped} dropped that had {limit}.",
+        "Blocks: {} rounds of {} ms blocks in random order. {what}: {kept} blocks kept, {dropped} dropped that had {limit}.",
         outcomes.iter().map(|o| o.rounds).sum::<usize>(),
         facts.block.0 / 1_000_000
     )
+}
+
+const GAPS: &str = "Gaps, in which the device's thread was away for more than 50 µs";
+const AWAY: &str = "Disturbed, by how long job threads waited for a CPU (run delay) and the hypervisor had it (steal), beyond the median \
+                    of the mode";
+
+fn gaps_limit(allowed: u64, scenes: usize) -> String {
+    match allowed {
+        0 => "any".to_owned(),
+        1 => "more than one (too few had none: the machine is busy)".to_owned(),
+        n if scenes == 1 => format!("more than {n} (too few had fewer: the machine is busy)"),
+        n => format!("more than their scene allowed, at most {n} (too few had fewer: the machine is busy)"),
+    }
+}
+
+fn away_limit(allowed: u64, scenes: usize) -> String {
+    let least = digits((allowed + 1) as f64 * noise::UNIT.0 as f64 / 1e6);
+    match allowed {
+        0 => format!("{least} ms or more of that"),
+        _ if scenes == 1 => format!("{least} ms or more of that (too few had less: the machine is busy)"),
+        _ => format!("as much as their scene did not allow, {least} ms at the most (too few had less: the machine is busy)"),
+    }
 }
 
 /// That blocks have few I/Os.
@@ -166,14 +185,19 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     } else {
         format!("; an interval takes {FEWEST} of them")
     };
+    let columns = if outcomes.iter().any(|outcome| outcome.rule == Rule::Away) { OUTSIDE } else { EMBEDDED };
     format!(
         "Medians over blocks (latencies: percentiles of all blocks together){intervals}. ÷ first: against {}, paired by round. \
-         CPU: of the host's threads, load generator included. stolen: work that a loop at idle priority loses on the host's CPU, which \
-         counts interrupts and idle exits as well. notify: the device's time for sending messages. Latencies: from the {paced} until \
-         the completion was found; a percentile is shown if 20 samples lie above it.",
+         {columns} Latencies: from the {paced} until the completion was found; a percentile is shown if 20 samples lie above it.",
         results.rows.first().map_or("the first", |row| &row.mode)
     )
 }
+
+const EMBEDDED: &str = "CPU: of the host's threads, load generator included. stolen: work that a loop at idle priority loses on the \
+                        host's CPU, which counts interrupts and idle exits as well. notify: the device's time for sending messages.";
+const OUTSIDE: &str = "CPU: of this process, load generator and the kernel's workers in it included. stolen: work that loops at idle \
+                       priority lose on all CPUs together, which counts interrupts and idle exits as well. sys per IO: system calls. \
+                       Messages (interrupts) are the kernel's: `reap trace` counts them.";
 
 /// A job in words, but for its depth.
 pub fn describe(job: &Job, threads: usize) -> String {

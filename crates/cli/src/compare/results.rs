@@ -10,6 +10,7 @@ use workload::{Histogram, Moments};
 use super::blocks::Sample;
 use super::contender::Contender;
 use super::design::{ENOUGH, FEW};
+use super::noise::{self, Rule};
 use super::statistics::{self, gaps_allowed};
 use crate::args::once;
 use crate::bench::over_all;
@@ -39,6 +40,20 @@ impl Labels {
         };
         once("--modes", &modes)?;
         Ok(Labels(modes))
+    }
+
+    /// Only those for which `stands_for` tells nothing else than one before them does; and the others, each with the mode that it is the
+    /// same as.
+    pub fn apart(&self, stands_for: impl Fn(Mode) -> Mode) -> (Labels, Vec<(Contender, Contender)>) {
+        let (mut kept, mut same) = (Vec::<Contender>::new(), Vec::new());
+        for &contender in &self.0 {
+            let is = |other: &&Contender| other.slack == contender.slack && stands_for(other.mode) == stands_for(contender.mode);
+            match kept.iter().find(is) {
+                Some(&other) => same.push((contender, other)),
+                None => kept.push(contender),
+            }
+        }
+        (Labels(kept), same)
     }
 
     /// The modes without the A/A label; never empty.
@@ -77,9 +92,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Rounds without any gap.
+    /// Rounds in which nothing was disturbed.
     pub fn clean(&self) -> usize {
-        self.rounds.iter().filter(|round| round.iter().flatten().all(|sample| sample.gaps == 0)).count()
+        noise::disturbances(&self.rounds).iter().filter(|round| round.iter().flatten().all(|&times| times == 0)).count()
     }
 }
 
@@ -111,9 +126,11 @@ pub struct Outcome {
     pub pairs: Vec<Pair>,
     /// Rounds run.
     pub rounds: usize,
-    /// Blocks kept, and dropped because of gaps.
+    /// Blocks kept, and dropped because they were disturbed.
     pub blocks: (usize, usize),
-    /// Gaps that a block may have had and be kept.
+    /// By what blocks were judged.
+    pub rule: Rule,
+    /// How often a block may have been disturbed and be kept.
     pub gaps_allowed: u64,
     /// Rounds that count as one because a block has few I/Os or none; 1 where it has enough.
     pub together: usize,
@@ -125,17 +142,19 @@ impl Outcome {
     /// Makes rows and pairs of `record`. With `offered` I/Os per second, the scene's load is worked out. `None`: not one
     /// complete round.
     pub fn new(labels: &Labels, record: &Record, mut scene: Scene, offered: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Outcome> {
-        let gaps: Vec<Vec<Option<u64>>> =
-            record.rounds.iter().map(|round| round.iter().map(|s| s.as_ref().map(|s| s.gaps)).collect()).collect();
+        let gaps = noise::disturbances(&record.rounds);
         let allowed = gaps_allowed(&gaps, record.rounds.len().min(ENOUGH));
         let all = record.rounds.iter().flatten().flatten().count();
         let capacity = statistics::median(&record.capacity.iter().map(|s| s.iops).collect::<Vec<_>>());
         if let Some((offered, capacity)) = offered.zip(capacity).filter(|(_, capacity)| *capacity > 0.0) {
             scene.load_pct = offered * 100.0 / capacity;
         }
+        let kept = |gaps: &[Option<u64>], label: usize| gaps.get(label).copied().flatten().is_some_and(|times| times <= allowed);
         // By label, then by round: what is kept.
         let kept: Vec<Vec<Option<&Sample>>> = (0..labels.len())
-            .map(|label| record.rounds.iter().map(|round| round.get(label)?.as_ref().filter(|s| s.gaps <= allowed)).collect())
+            .map(|label| {
+                record.rounds.iter().zip(&gaps).map(|(round, gaps)| round.get(label)?.as_ref().filter(|_| kept(gaps, label))).collect()
+            })
             .collect();
         let used: usize = kept.iter().map(|rounds| rounds.iter().flatten().count()).sum();
         let together = together(&kept);
@@ -152,6 +171,7 @@ impl Outcome {
             rows,
             rounds: record.rounds.len(),
             blocks: (used, all - used),
+            rule: noise::rule(&record.rounds),
             gaps_allowed: allowed,
             together,
             capacity,
@@ -184,6 +204,8 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
         cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))),
+        untold: samples.iter().any(|s| s.away.is_some()),
+        system_calls: statistics::median(&of(|s| s.counted.per_io(s.counted.system_calls?))),
         wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))),
         per_wakeup: median(|s| s.counted.completions_per_wakeup()),
         drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),

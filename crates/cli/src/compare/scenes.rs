@@ -7,6 +7,7 @@ use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STEP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
 use crate::args::{CompareArgs, once};
+use crate::bench::Meant;
 use crate::rows::Scene;
 
 /// A burst's share of the capacity; loads from there on would be one long burst.
@@ -107,23 +108,25 @@ pub fn is_sweep(args: &CompareArgs) -> bool {
     !args.loads.is_empty() || !args.qd.is_empty() || !args.profiles.is_empty() || args.background.is_some() || args.bursts || args.steps
 }
 
-/// The URI of the device for each profile.
+/// The devices for each profile.
 ///
 /// # Errors
-/// One that is no profile: it would be found when its turn came.
-pub fn uris(args: &CompareArgs) -> Result<Vec<String>> {
-    if args.profiles.is_empty() {
-        return Ok(vec![args.device.device.clone()]);
-    }
+/// One that is no profile: it would be found when its turn came; or a device that has none.
+pub fn profiles(args: &CompareArgs, meant: &Meant) -> Result<Vec<Meant>> {
+    let given = match meant {
+        _ if args.profiles.is_empty() => return Ok(vec![meant.clone()]),
+        Meant::Name(uri) if !meant.is_kernel() => uri,
+        _ => bail!("--profiles: a file or block device is as it is, only embedded devices have profiles; leave the option out"),
+    };
     once("--profiles", &args.profiles)?;
-    let mut uris = Vec::new();
+    let mut all = Vec::new();
     for profile in &args.profiles {
-        let uri = with_profile(&args.device.device, profile);
+        let uri = with_profile(given, profile);
         let parsed = DeviceUri::behind(&uri).map_err(|error| anyhow!("--profiles {profile}: {}", error.what))?;
         parsed.load_profile().with_context(|| format!("--profiles {profile}"))?;
-        uris.push(uri);
+        all.push(Meant::Name(uri));
     }
-    Ok(uris)
+    Ok(all)
 }
 
 /// The device with that profile; of several paths, each of them.

@@ -6,8 +6,8 @@ fn machine(cpus: &[usize]) -> Machine {
 
 #[test]
 fn the_last_cpu_is_the_devices() {
-    assert_eq!(machine(&[0, 1, 2]), Machine { device: Some(2), host: vec![0, 1] });
-    assert_eq!(machine(&[3]), Machine { device: None, host: vec![3] });
+    assert_eq!(machine(&[0, 1, 2]), Machine { device: Some(2), host: vec![0, 1], outside: false });
+    assert_eq!(machine(&[3]), Machine { device: None, host: vec![3], outside: false });
 }
 
 #[test]
@@ -28,6 +28,15 @@ fn two_threads_on_a_cpu_are_one_too_many() {
     assert!(!two.oversubscribed(&[0, 1]));
     assert!(two.oversubscribed(&[0, 1, 0]));
     assert!(machine(&[0]).oversubscribed(&[0]), "the device needs a CPU too");
+}
+
+#[test]
+fn without_an_embedded_device_all_cpus_are_the_hosts() {
+    let machine = Machine { device: None, host: vec![0, 1], outside: true };
+    assert_eq!(machine.place(&[vec![], vec![]]), [0, 1]);
+    assert!(!machine.oversubscribed(&[0, 1]) && machine.oversubscribed(&[0, 0]));
+    assert!(machine.describe().contains("host threads on CPU 0-1; load"), "{}", machine.describe());
+    assert_eq!((machine.cpus(), Machine::of(vec![0, 1, 2]).cpus()), (vec![0, 1], vec![0, 1, 2]));
 }
 
 #[test]

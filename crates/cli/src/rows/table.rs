@@ -40,7 +40,9 @@ struct Column {
 const ALWAYS: fn(&Results) -> bool = |_| true;
 const PAIRED: fn(&Results) -> bool = |all| !all.pairs.is_empty();
 
-const COLUMNS: [Column; 11] = [
+const TOLD: fn(&Results) -> bool = |all| !all.rows.iter().all(|row| row.untold);
+
+const COLUMNS: [Column; 12] = [
     Column { header: "kIOPS", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.iops, 1e3, style) },
     Column { header: "÷\nfirst", wide: false, used: PAIRED, cell: |all, row, style| against_first(all, row, IOPS, style) },
     Column { header: "CPU\nns/IO", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.cpu, 1.0, style) },
@@ -54,10 +56,16 @@ const COLUMNS: [Column; 11] = [
     Column {
         header: "notify\nns/IO",
         wide: false,
-        used: |all| all.rows.iter().any(|row| row.notify > 0.0),
+        used: |all| all.rows.iter().any(|row| row.notify > 0.0 && !row.untold),
         cell: |_, row, _| digits(row.notify),
     },
-    Column { header: "msgs\nk/s", wide: true, used: ALWAYS, cell: |_, row, _| digits(row.messages / 1e3) },
+    Column { header: "msgs\nk/s", wide: true, used: TOLD, cell: |_, row, _| digits(row.messages / 1e3) },
+    Column {
+        header: "sys\nper IO",
+        wide: false,
+        used: |all| all.rows.iter().any(|row| row.system_calls.is_some()),
+        cell: |_, row, _| row.system_calls.map_or("–".into(), digits),
+    },
     Column {
         header: "IO per\nwake",
         wide: false,

@@ -13,6 +13,8 @@ fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
         stolen: (mode != "poll").then_some(900.0),
         notify: 30.0,
         messages: kiops * 500.0,
+        untold: false,
+        system_calls: None,
         wakeups: kiops * 250.0,
         per_wakeup: 4.0,
         drain_max: 30,

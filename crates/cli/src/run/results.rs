@@ -30,6 +30,9 @@ pub fn report(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode, unix_ms
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
         entry.reap = figures(mode, counted, entry.reap.oversubscribed);
+        if let Some(calls) = entry.reap.system_calls_per_io {
+            entry.lines.push(("sys calls".into(), format!("{calls:.3} per I/O")));
+        }
         if explain {
             entry.lines.extend(explain::lines(mode, counted));
         }
@@ -53,6 +56,7 @@ fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
         empty_looks: counted.host.empty_looks,
         sq_doorbells: counted.sq_doorbells.round() as u64,
         cq_doorbells: counted.cq_doorbells.round() as u64,
+        system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),
         decisions: counted.decisions.map(|decisions| decisions.named().into()).unwrap_or_default(),
         oversubscribed,
     }
@@ -68,8 +72,8 @@ fn usage(usage: &hw::Usage) -> Usage {
     }
 }
 
-/// A line for each thread that failed: what, where, and what the device said.
-pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Vec<String> {
+/// A line for each thread that failed: what, where, and what the device said. `uri` is the device of jobs without a filename.
+pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended], uri: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for (thread, end) in plan.threads.iter().zip(ended) {
         let job = &jobs[thread.job].name;
@@ -82,7 +86,9 @@ pub fn failures(jobs: &[Job], plan: &Plan, ended: &[Ended]) -> Vec<String> {
             lines.push(format!("job '{job}', thread {}{}: {failure}{said}", thread.number, on(failure.target)));
         }
         let bad = end.generator.bad_blocks();
-        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, on(bad.target))));
+        // Data that are wrong are somewhere, even if there is only one device.
+        let held_by = |target| Some(on(target)).filter(|on| !on.is_empty()).unwrap_or_else(|| format!(" on {uri}"));
+        lines.extend(bad.iter().map(|bad| format!("job '{job}', thread {}{}: {bad}", thread.number, held_by(bad.target))));
         let more = end.generator.bad_count() - bad.len() as u64;
         if more > 0 {
             lines.push(format!("job '{job}', thread {}: {more} more bad blocks", thread.number));

@@ -13,7 +13,7 @@ use workload::{Generator, Job};
 use super::ended::Ended;
 use super::progress::{self, Bar};
 use super::record::Recording;
-use crate::bench::{Control, Progress, Ran, Rig, Worker};
+use crate::bench::{Control, Hired, Progress, Ran, Rig, Tap};
 use crate::machine::{self, Machine};
 
 /// No application work in a run: only `compare` saturates hosts on purpose.
@@ -46,12 +46,9 @@ pub fn run(
         let cpus = machine.place(&wishes);
         let mut seats = Vec::new();
         for (&(index, thread), &cpu) in threads.iter().zip(&cpus) {
-            let mut worker = rig.worker(jobs, thread, NO_WORK)?;
-            if let Some(recording) = recording {
-                worker.record(recording.tap(index));
-            }
             let generator = generators[index].take().ok_or_else(|| anyhow!("a thread is in two stages"))?;
-            seats.push(Seat { index, thread, job: &jobs[thread.job], cpu, worker, generator });
+            let (hired, tap) = (rig.hire(jobs, thread, NO_WORK), recording.map(|recording| recording.tap(index)));
+            seats.push(Seat { index, thread, job: &jobs[thread.job], cpu, hired, tap, generator });
         }
         let crowd = machine.oversubscribed(&cpus).then(|| (cpus.len(), distinct(&cpus)));
         let mut bar = Bar::new(stage + 1, plan.stages);
@@ -69,8 +66,17 @@ struct Seat<'a> {
     thread: &'a Thread,
     job: &'a Job,
     cpu: usize,
-    worker: Worker,
+    hired: Hired,
+    tap: Option<Tap>,
     generator: Generator,
+}
+
+/// What a thread tells.
+enum Told {
+    /// It has its queues and buffers, or has not got them, and waits.
+    Settled(Result<()>),
+    /// It has ended.
+    Ended(Box<Outcome>),
 }
 
 type Outcome = (usize, Generator, Result<Ran>);
@@ -78,8 +84,8 @@ type Outcome = (usize, Generator, Result<Ran>);
 fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar: &mut Bar) -> Result<Vec<(usize, Generator, Ran)>> {
     let progress: Vec<Progress> = seats.iter().map(|_| Progress::default()).collect();
     let count = seats.len();
-    let (tell, told) = mpsc::channel::<Outcome>();
-    // Held until all of them are there: they start together.
+    let (tell, told) = mpsc::channel::<Told>();
+    // Held until all of them have what they need: they start together, or not at all.
     let gate = Mutex::new(());
     thread::scope(|scope| {
         let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,17 +93,24 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
             let (tell, gate) = (tell.clone(), &gate);
             let name = format!("reap-job-{}", seat.thread.number);
             let spawned = thread::Builder::new().name(name).spawn_scoped(scope, move || {
-                // Nobody listens only if the run has failed already.
-                _ = tell.send(sit(seat, gate, stop, groups, progress));
+                sit(seat, gate, stop, groups, progress, &tell);
             });
             spawned.inspect_err(|_| stop.store(true, Relaxed)).context("cannot start a job thread")?;
         }
         drop(tell);
+        for _ in 0..count {
+            let Ok(Told::Settled(settled)) = told.recv() else { return Err(anyhow!("a job thread ended before it began")) };
+            settled.inspect_err(|_| stop.store(true, Relaxed))?;
+        }
         drop(closed);
         let mut outcomes = Vec::with_capacity(count);
         while outcomes.len() < count {
             match told.recv_timeout(progress::EVERY) {
-                Ok((index, generator, ran)) => outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?)),
+                Ok(Told::Ended(ended)) => {
+                    let (index, generator, ran) = *ended;
+                    outcomes.push((index, generator, ran.inspect_err(|_| stop.store(true, Relaxed))?));
+                }
+                Ok(Told::Settled(_)) => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => bar.show(progress.iter()),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(anyhow!("a job thread ended without a result")),
             }
@@ -106,17 +119,30 @@ fn run_stage(seats: Vec<Seat<'_>>, stop: &AtomicBool, groups: &[AtomicBool], bar
     })
 }
 
-/// One thread's life.
-fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool], progress: &Progress) -> Outcome {
-    let Seat { index, thread, job, cpu, mut worker, mut generator } = seat;
+/// One thread's life. What it tells nobody hears only if the run has failed already.
+fn sit(seat: Seat<'_>, gate: &Mutex<()>, stop: &AtomicBool, groups: &[AtomicBool], progress: &Progress, tell: &mpsc::Sender<Told>) {
+    let Seat { index, thread, job, cpu, hired, tap, mut generator } = seat;
     machine::settle(cpu);
-    let group = &groups[thread.group as usize];
+    let mut worker = match hired.settle() {
+        Ok(worker) => worker,
+        Err(error) => {
+            _ = tell.send(Told::Settled(Err(error)));
+            return;
+        }
+    };
+    if let Some(tap) = tap {
+        worker.record(tap);
+    }
+    _ = tell.send(Told::Settled(Ok(())));
     drop(gate.lock());
+    let group = &groups[thread.group as usize];
     let ran = worker.run(&mut generator, &Control { stop: [stop, group], progress });
     if job.exitall {
         group.store(true, Relaxed);
     }
-    (index, generator, ran)
+    // Its queues are closed before anybody opens those of the next stage.
+    drop(worker);
+    _ = tell.send(Told::Ended(Box::new((index, generator, ran))));
 }
 
 fn distinct(cpus: &[usize]) -> usize {

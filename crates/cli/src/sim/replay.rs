@@ -60,7 +60,7 @@ pub fn load(path: &Path, args: &SimArgs) -> Result<(ScenarioFile, Told)> {
         warnings.push(format!("{}: the recording ended before the run did", path.display()));
     }
     let title = format!("replay of {}, {submissions} submissions recorded under {}", path.display(), header.mode);
-    Ok((ScenarioFile { title, scenario, modes: Vec::new(), seeds: 1, warnings }, told))
+    Ok((ScenarioFile { title, scenario, modes: Vec::new(), spins: Vec::new(), seeds: 1, warnings }, told))
 }
 
 /// The price list of this name, or in this file.

@@ -46,14 +46,14 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     };
     file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     file.scenario.ticks = rows::ticks(&file.scenario);
-    let modes = modes(args, &file)?;
+    let modes = rows::contenders(&modes(args, &file)?, &file.spins);
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
     let (json, html) = files::beside(args)?;
     let runs: Vec<Scenario> = (0..u64::from(seeds))
-        .flat_map(|n| modes.iter().map(move |&mode| (mode, first.wrapping_add(n))))
-        .map(|(mode, seed)| Scenario { mode, seed, ..file.scenario.clone() })
+        .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
+        .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
         .collect();
     let outcomes = pool::each(&runs, "runs", &stop, |scenario| scenario.run());
     let outcomes: Vec<Option<Outcome>> =

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::sim::SimError;
+use ::sim::file;
 use ::sim::sweep::{self, Cell, GOAL, Grid, Halves, MOST_SEEDS, PHASED, REFINEMENTS, SEEDS, SLACKS, Seed};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
@@ -24,6 +25,7 @@ use self::journal::Journal;
 use self::ran::Ran;
 use super::{files, pool, scenario};
 use crate::args::{SimArgs, once};
+use crate::jobs;
 use crate::output;
 use crate::report::{self, Report};
 use crate::rows::json::JsonResults;
@@ -164,9 +166,29 @@ fn grid(args: &SimArgs, seed: u64) -> Result<Grid> {
         // The last one is the drawn one, under whatever name.
         let all = std::mem::take(&mut grid.profiles);
         for wanted in &args.profiles {
+            if wanted.ends_with(".toml") {
+                let text = jobs::text(Path::new(wanted)).with_context(|| format!("profile {wanted}"))?;
+                let profile = file::read_profile(wanted, &String::from_utf8_lossy(&text))?;
+                let name = &profile.name;
+                ensure!(
+                    !sweep::ships(name),
+                    "profile {wanted}: it would be called '{name}', as one that ships: give the file another name"
+                );
+                grid.profiles.push(profile);
+                continue;
+            }
             let found = all.iter().find(|profile| profile.name == *wanted || wanted == "drawn" && profile.name.starts_with("drawn"));
             let names = || known(all.iter().map(|profile| profile.name.as_str()).collect());
-            grid.profiles.push(found.with_context(|| format!("the sweep has no profile '{wanted}', but {} (or: drawn)", names()))?.clone());
+            grid.profiles.push(
+                found
+                    .with_context(|| {
+                        format!(
+                            "the sweep has no profile '{wanted}', but {} (or: drawn); one of your own is a file that ends in .toml",
+                            names()
+                        )
+                    })?
+                    .clone(),
+            );
         }
     }
     // By the names that they have there: the drawn one has two.
@@ -205,7 +227,8 @@ fn most_seeds(args: &SimArgs) -> Result<u64> {
 /// # Errors
 /// The program cannot read itself.
 fn describe(grid: &Grid, modes: &[Mode], ios: u64, seed: u64, most_seeds: u64) -> Result<Map<String, Value>> {
-    let profiles: Vec<&str> = grid.profiles.iter().map(|profile| profile.name.as_str()).collect();
+    // A file may say something else the next time.
+    let profiles: Vec<String> = grid.profiles.iter().map(|profile| format!("{profile:?}")).collect();
     let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
     let described = [
         ("seed", json!(seed)),

@@ -23,7 +23,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device mme:1M", &["no link `mme:`", "`mem:`, `file:` and `multipath:`"]);
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);
-    fails("run job.fio --device /dev/nvme0n1", &["no link to a drive"]);
+    fails("run job.fio --device /dev/nvme0n1", &["`kernel:/dev/nvme0n1`"]);
     fails("run job.fio --latency-slack 10", &["1000%, or 10%"]);
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "512 or 4096"]);
     fails("run job.fio --completion pol", &["did you mean 'poll'?"]);

@@ -165,7 +165,12 @@ fn verify_finds_a_flipped_bit() {
     place.reap(&format!("run write.fio {device}")).ok();
     place.reap(&format!("run read.fio {device}")).ok();
     flip_a_bit(&place, 17 * 4096 + 1234);
-    let ended = place.reap(&format!("run read.fio {device}")).fails_with(&["verify: at offset 69632, length 4096", "crc32c is"]);
+    let ended = place.reap(&format!("run read.fio {device}")).fails_with(&[
+        "on file:disk.img",
+        "verify: at offset 69632, length 4096",
+        "crc32c is",
+        "byte 1234 is",
+    ]);
     assert!(ended.stdout.contains("err=84"), "{}", ended.stdout);
     // The results are complete all the same, as verify_fatal is not set.
     assert!(ended.stdout.contains("total=64,0,0,0"), "{}", ended.stdout);

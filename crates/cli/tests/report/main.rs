@@ -70,6 +70,19 @@ fn every_chart_of_one_job_is_drawn() {
     assert_eq!(faults(&page.show(), &PLAIN_CHARTS), Vec::<String>::new());
 }
 
+/// On a file nothing is known of messages, and system calls are.
+#[test]
+#[ignore = "needs Chromium: tests/report.sh"]
+fn every_chart_of_a_file_is_drawn() {
+    let place = tempfile::tempdir().unwrap();
+    let page = Page::of(place.path(), "compare --device kernel:disk?size=8M --modes interrupt,poll,adaptive --repeat 2").show();
+    assert_eq!(faults(&page, &PLAIN_CHARTS), Vec::<String>::new());
+    let headings: Vec<&str> =
+        page.dom.split("<th ").skip(1).filter_map(|rest| rest.split_once("</th>")).map(|(heading, _)| heading).collect();
+    let has = |words: &str| headings.iter().any(|heading| heading.contains(words));
+    assert!(has("system calls per I/O") && !has("messages/s") && !has("notify"), "{headings:?}");
+}
+
 #[test]
 #[ignore = "needs Chromium: tests/report.sh"]
 fn every_chart_of_a_simulation_is_drawn() {

@@ -47,13 +47,27 @@ fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     }
 }
 
+/// No command takes longer: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Likewise.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        n if n <= LONGEST_NS => Ok(n),
+        n => Err(D::Error::custom(format_args!("{n} ns for a command: an hour, {LONGEST_NS} ns, is the longest"))),
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServiceFile {
+    #[serde(deserialize_with = "time")]
     base_ns: u64,
+    #[serde(deserialize_with = "time")]
     jitter_ns: u64,
     #[serde(deserialize_with = "ppm")]
     tail_ppm: u32,
+    #[serde(deserialize_with = "time")]
     tail_ns: u64,
     tail_run: u32,
 }

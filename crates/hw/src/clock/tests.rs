@@ -55,3 +55,11 @@ fn usage_counts_cpu_time_faults_and_switches() {
     assert!(after.sleeps > before.sleeps && after.sleeps <= after.context_switches);
     assert!(after.minor_faults >= before.minor_faults);
 }
+
+#[test]
+fn what_children_cost_is_known_once_they_were_waited_for() {
+    let before = children_cpu();
+    let mut child = std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(children_cpu() > before);
+}

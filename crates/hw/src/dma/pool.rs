@@ -11,7 +11,7 @@ use super::extent::{Extent, OutOfPool};
 use super::lock::lock;
 use super::mapping::{Backing, Mapping};
 use super::pins::{Chunk, PinError, Pinner, Pinning, Pins};
-use super::sizes::{CHUNK, MAX_POOL};
+use super::sizes::{CHUNK, MAX_POOL, MIN_BLOCK};
 use super::space::{Space, USUAL_BITS};
 
 /// How a pool is made. Start from `PoolOptions::default()`.
@@ -21,6 +21,9 @@ pub struct PoolOptions {
     pub backing: Backing,
     /// Bits of a bus address that the device has: 48, unless it says otherwise. There are some with 39.
     pub address_bits: u32,
+    /// What the device wants the address of a buffer to be a multiple of, in bytes: a power of two, 512 or more. Buffers of the pool
+    /// are, and a region gives out no others.
+    pub alignment: u32,
     /// How memory is pinned for a device that reaches it by itself. Without, nothing is pinned, and nothing counts
     /// against RLIMIT_MEMLOCK.
     pub pinner: Option<Arc<dyn Pinner>>,
@@ -28,7 +31,7 @@ pub struct PoolOptions {
 
 impl Default for PoolOptions {
     fn default() -> PoolOptions {
-        PoolOptions { backing: Backing::default(), address_bits: USUAL_BITS, pinner: None }
+        PoolOptions { backing: Backing::default(), address_bits: USUAL_BITS, alignment: MIN_BLOCK as u32, pinner: None }
     }
 }
 
@@ -93,6 +96,8 @@ pub(super) struct Pool {
     /// Live ring blocks by their offset.
     pub rings: Mutex<BTreeMap<u64, Weak<RingBlock>>>,
     pub leaked: AtomicU64,
+    /// What addresses of buffers are multiples of.
+    pub alignment: u64,
     backing: Backing,
     mapping: Mapping,
 }
@@ -124,8 +129,9 @@ impl PoolOptions {
         let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).
         let own = unsafe { Extent::new(memory, bytes, addr, pins) }?;
+        let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
-        Ok(DmaPool(Arc::new(Pool { own, space, pinning, blocks, rings, leaked: AtomicU64::new(0), backing, mapping })))
+        Ok(DmaPool(Arc::new(Pool { own, space, pinning, blocks, rings, leaked: AtomicU64::new(0), alignment, backing, mapping })))
     }
 }
 
@@ -207,9 +213,14 @@ impl Pool {
         AllocError::Full { wanted, pool: self.own.bytes() }
     }
 
+    /// Bytes of a block for `len` bytes. It begins at a multiple of its size, and so at one of the alignment.
+    fn block_for(&self, len: usize) -> Option<u64> {
+        block_size(len.max(self.alignment as usize))
+    }
+
     /// A block for `len` bytes: its offset.
     pub fn take(&self, len: usize) -> Result<u64, AllocError> {
-        let size = block_size(len).ok_or(self.full(len))?;
+        let size = self.block_for(len).ok_or(self.full(len))?;
         let offset = lock(&self.blocks).alloc(size).ok_or(self.full(len))?;
         self.own.pin(offset, size).inspect_err(|_| self.give_back(offset, len))?;
         Ok(offset)
@@ -217,7 +228,7 @@ impl Pool {
 
     /// The reverse.
     pub fn give_back(&self, offset: u64, len: usize) {
-        if let Some(size) = block_size(len) {
+        if let Some(size) = self.block_for(len) {
             lock(&self.blocks).free(offset, size);
         }
     }

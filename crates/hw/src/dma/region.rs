@@ -57,6 +57,14 @@ pub enum RangeError {
         /// Bytes of the region.
         bytes: usize,
     },
+    /// The device does not take buffers that begin there.
+    #[error("a buffer cannot begin at byte {start} of the region: this device takes addresses that are multiples of {alignment} bytes")]
+    Misaligned {
+        /// First byte.
+        start: usize,
+        /// What it has to be a multiple of.
+        alignment: u64,
+    },
     /// Some of it is given out already.
     #[error("bytes {start}..{end} of the region are given out until their buffer is dropped")]
     Taken {
@@ -190,8 +198,12 @@ impl<M: Memory> Region<M> {
     pub fn buffer(&self, range: Range<usize>) -> Result<DmaBuf, RangeError> {
         let Registered { extent, keeps, .. } = &*self.0;
         let (start, end) = (range.start as u64, range.end as u64);
+        let alignment = keeps.addresses.pool.alignment;
         if start >= end || end > extent.bytes() || start % MIN_BLOCK != 0 || end % MIN_BLOCK != 0 {
             return Err(RangeError::Shape { start: range.start, end: range.end, bytes: self.len() });
+        }
+        if start % alignment != 0 {
+            return Err(RangeError::Misaligned { start: range.start, alignment });
         }
         let taken = |taken: Range<u64>| RangeError::Taken { start: taken.start as usize, end: taken.end as usize };
         self.0.give_out(start..end).map_err(taken)?;

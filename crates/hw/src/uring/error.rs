@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::process::{Resource, getrlimit};
+
 /// Why there is no io_uring.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
@@ -18,22 +20,34 @@ pub enum Unavailable {
         "io_uring is forbidden to this process, likely by the seccomp filter of a container; allow io_uring_setup, io_uring_enter and io_uring_register"
     )]
     Forbidden,
+    /// ENOMEM: RLIMIT_MEMLOCK, against which newer kernels (6.14) count rings again, or no memory at all.
+    #[error("the kernel has no memory for an io_uring{}", locked(.0))]
+    Memory(#[source] io::Error),
     /// Anything else.
     #[error("cannot set up an io_uring: {0}")]
     System(#[from] io::Error),
+}
+
+/// Of ENOMEM: what may be too low.
+fn locked(error: &io::Error) -> String {
+    if error.raw_os_error() != Some(libc::ENOMEM) {
+        return String::new();
+    }
+    let limit = getrlimit(Resource::Memlock).current.map_or_else(|| "not limited".to_owned(), |limit| format!("{limit} bytes"));
+    format!("; RLIMIT_MEMLOCK is {limit}, and rings may count against it: raise it (`ulimit -l`)")
 }
 
 /// Why a ring was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The kernel refuses io_uring_setup(2) with these options.
-    #[error("the kernel refuses an io_uring of {entries} entries ({what}): {source}")]
+    #[error("the kernel refuses an io_uring of {entries} entries ({what}): {source}{}", locked(source))]
     Refused {
         /// Entries asked for.
         entries: u32,
         /// What else was asked for.
         what: String,
-        /// The kernel's error: EINVAL for what it does not know, ENOMEM for RLIMIT_MEMLOCK before 5.12.
+        /// The kernel's error: EINVAL for what it does not know, ENOMEM for RLIMIT_MEMLOCK before 5.12 and from 6.14 on.
         #[source]
         source: io::Error,
     },

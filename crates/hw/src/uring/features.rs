@@ -137,6 +137,7 @@ fn why(error: io::Error) -> Unavailable {
                 None => Unavailable::Forbidden,
             }
         }
+        Some(libc::ENOMEM) => Unavailable::Memory(error),
         _ => Unavailable::System(error),
     }
 }

@@ -176,6 +176,12 @@ impl Ring {
         }
     }
 
+    /// Whether this process made the ring: after `fork` the child has it too, and must not use it.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.0.birth.is_here()
+    }
+
     /// How often the kernel was entered.
     pub fn enters(&self) -> u64 {
         self.0.enters.load(Ordering::Relaxed)

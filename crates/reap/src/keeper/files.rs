@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hw::EventFd;
 use units::Nanos;
 
+use super::moderation::fall_back;
 use super::orphans::Orphans;
 use super::{AGAIN, Charge, Turn};
 use crate::error::OpenError;
@@ -98,6 +99,9 @@ impl Charge for FileKeeper {
         let mut present = roster.present();
         let mut until = self.orphans.sweep(&self.asks, present.queues(), now, &mut false);
         present.retire();
+        if fall_back(present.queues()) {
+            self.asks.health().coalescing_refused = true;
+        }
         if self.asks.is_closing() {
             match self.close(&mut present, now) {
                 Some(at) => until = until.min(at),

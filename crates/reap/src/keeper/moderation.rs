@@ -60,7 +60,7 @@ impl Moderation {
         }
         self.choose(queues);
         if self.refused {
-            self.fall_back(queues);
+            fall_back(queues);
             return None;
         }
         let out = self.exemption(queues).or_else(|| self.setting(now, link, queues))?;
@@ -135,7 +135,7 @@ impl Moderation {
                 moderator.refused();
             }
             self.tell(queues);
-            self.fall_back(queues);
+            fall_back(queues);
             return;
         }
         match out {
@@ -180,16 +180,6 @@ impl Moderation {
         }
     }
 
-    /// Whoever asks a refusing controller for moderation gets what it has; `adaptive` does without.
-    fn fall_back(&self, queues: &[Arc<HwQueue>]) {
-        for soft in queues.iter().flat_map(|queue| &queue.softs) {
-            if soft.mode.asked().and_then(Mode::moderation).is_some_and(|wanted| wanted != completion::Moderation::Slack) {
-                soft.mode.ask(Mode::INTERRUPT);
-                soft.tell();
-            }
-        }
-    }
-
     /// When to come again. Idle queues are left alone, until [`HwQueue::idle`] is rung.
     pub(crate) fn until(&self, queues: &[Arc<HwQueue>]) -> Nanos {
         let ticks = self.moderator.as_ref().is_some_and(|(asked, _)| *asked != completion::Moderation::Fixed);
@@ -225,4 +215,17 @@ fn allowed(queues: &[Arc<HwQueue>]) -> Coalesce {
     let softs = queues.iter().flat_map(|queue| &queue.softs);
     let allowed = softs.map(|soft| soft.holds.get()).filter(|&holds| holds != Coalesce::OFF);
     allowed.reduce(Coalesce::least).unwrap_or_default()
+}
+
+/// Queues that ask for moderation where there is none get what there is; `adaptive` does without. Whether any did.
+pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
+    let mut any = false;
+    for soft in queues.iter().flat_map(|queue| &queue.softs) {
+        if soft.mode.asked().and_then(Mode::moderation).is_some_and(|wanted| wanted != completion::Moderation::Slack) {
+            soft.mode.ask(Mode::INTERRUPT);
+            soft.tell();
+            any = true;
+        }
+    }
+    any
 }

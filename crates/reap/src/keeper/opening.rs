@@ -104,7 +104,7 @@ impl Keeper {
                 return Err(options(&format!("{sharing} software queues on one hardware queue are too many: {MOST_SOFT} at most")));
             }
             let lane = match stream(n)? {
-                Some(lane) => Lane::Stream(Box::new(lane)),
+                Some(lane) => Lane::Stream(lane),
                 None => {
                     let pair = pair(n).ok_or_else(too_small)??;
                     Lane::Ring(RingLane::new(pair, self.link.vector_of(n, count), self.link.clone(), prp.clone()))

@@ -55,7 +55,8 @@ impl Keeper {
             _ => return self.recovered(ask, now),
         };
         if self.to_do.is_empty() {
-            self.to_do = self.queues.iter().enumerate().flat_map(|(n, queue)| queue.tended_lanes().map(move |lane| (n, lane.id()))).collect();
+            self.to_do =
+                self.queues.iter().enumerate().flat_map(|(n, queue)| queue.tended_lanes().map(move |lane| (n, lane.id()))).collect();
         }
         let (queues, abandoned) = (&self.queues, &mut self.abandoned);
         self.to_do.retain(|&(n, id)| {

@@ -40,9 +40,9 @@ pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
 pub(crate) use properties::HostProperties;
-pub(in crate::link) use relay::{Line, LineHeld, words};
 pub(crate) use relay::Relay;
 pub use relay::{HeldWire, WireCounters};
+pub(in crate::link) use relay::{Line, LineHeld, words};
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 

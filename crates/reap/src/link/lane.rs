@@ -21,9 +21,9 @@ pub(crate) enum Lane {
     /// A queue pair in memory that the controller shares.
     Ring(RingLane),
     /// An io_uring.
-    Uring(Box<UringLane>),
+    Uring(UringLane),
     /// A socket.
-    Stream(Box<StreamLane>),
+    Stream(StreamLane),
 }
 
 /// `$body` with `$lane` as the lane that it is.
@@ -61,8 +61,14 @@ impl Lane {
         match self {
             Lane::Ring(lane) => Some(lane),
             Lane::Uring(_) => None,
-            Lane::Stream(lane) => Some(&**lane),
+            Lane::Stream(lane) => Some(lane),
         }
+    }
+
+    /// Whether this process may use it: a ring of the kernel's belongs to the one that made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.uring().is_none_or(UringLane::is_here)
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
@@ -178,7 +184,7 @@ impl Lane {
 
     /// Whether its completions notify.
     pub(crate) fn notifies(&self) -> bool {
-        self.ring().is_none_or(RingLane::notifies)
+        on_lane!(self, lane => lane.notifies())
     }
 
     /// The vector that its completions raise, or a number that stands for it.

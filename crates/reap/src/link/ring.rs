@@ -28,8 +28,8 @@ pub(crate) use prp_table::PrpTable;
 pub(super) use lane::command;
 pub(crate) use lane::{RingLane, RingPosting};
 pub(crate) use pair::{Pair, Rings};
-pub(crate) use tended::{Held, Tended};
 pub(super) use tended::Between;
+pub(crate) use tended::{Held, Tended};
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;

@@ -175,7 +175,7 @@ impl Fan {
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<(), (Refused, Request)> {
         if self.is_submitting() {
-            return executor::refuse_inside(requests);
+            return executor::refuse(Refused::InsideSubmit, requests);
         }
         let now = self.begin(lanes, now);
         let mut staged = Staged { fan: self, lanes, now, head: Some(self.head.borrow_mut()) };

@@ -111,6 +111,10 @@ impl Controller {
 
     /// A software queue has a thread that drives it.
     pub(crate) fn begun(&self, queue: &Arc<HwQueue>, me: u8) {
+        if self.0.roster.grows() {
+            // Nobody has had it before, so that there is nothing to take over; its mode may not be one that there is.
+            return self.kick_keeper();
+        }
         self.0.control.taken(queue, me);
     }
 

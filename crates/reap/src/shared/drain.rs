@@ -67,9 +67,13 @@ impl Drain {
         let mut thread = self.thread();
         self.state().users += 1;
         if thread.is_none() {
-            *thread = Some(begin().inspect_err(|_| self.state().users -= 1)?);
+            // Before it begins: a thread that finds itself alone takes no role, arms nothing, and sleeps for good.
+            self.shares.store(true, Release);
+            *thread = Some(begin().inspect_err(|_| {
+                self.state().users -= 1;
+                self.shares.store(false, Release);
+            })?);
         }
-        self.shares.store(true, Release);
         Ok(())
     }
 

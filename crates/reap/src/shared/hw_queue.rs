@@ -162,7 +162,7 @@ impl HwQueue {
     /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
     /// How many requests those are. Where the owner alone may enter the kernel, it is asked to.
     pub(crate) fn cancel_late(&self, now: Nanos, timeout: Nanos) -> u32 {
-        let late = self.lane.uring().map_or(0, |lane| lane.try_cancel(now, timeout));
+        let late = self.lanes().filter_map(Lane::uring).map(|lane| lane.try_cancel(now, timeout)).sum();
         if late > 0 && self.is_owned() {
             self.ask_owner();
         }

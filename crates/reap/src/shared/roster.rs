@@ -62,6 +62,11 @@ impl Roster {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether queues are made as they are taken.
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
+    }
+
     /// Those that there are now.
     pub(crate) fn all(&self) -> Vec<Arc<HwQueue>> {
         self.inner().queues.clone()
@@ -83,7 +88,10 @@ impl Roster {
             return Ok((inner.queues[hardware].clone(), me));
         }
         let all_taken = QueueError::AllTaken { queues: self.most };
-        let Some(maker) = inner.maker.as_ref().filter(|_| inner.queues.len() < self.most) else { return Err(all_taken) };
+        inner.retire();
+        // What a thread has left in flight ends without it, and keeps no other from a queue: as many may be left as there may be users.
+        let (had, left) = (inner.queues.len() - inner.left.len(), inner.left.len());
+        let Some(maker) = inner.maker.as_ref().filter(|_| had < self.most && left <= self.most) else { return Err(all_taken) };
         let used = |id: u16| inner.queues.iter().any(|queue| queue.lane.id().0 == id);
         let id = (1..=u16::MAX).find(|&id| !used(id)).unwrap_or(u16::MAX);
         let queue = Arc::new(maker.make(QueueId(id), user, mode)?);
@@ -153,9 +161,10 @@ impl Inner {
 impl Maker {
     fn make(&self, id: QueueId, user: Reaper, mode: Mode) -> Result<HwQueue, QueueError> {
         let system = |what| move |source| QueueError::System { what, source };
-        let soft = Soft::new(0, self.depth, mode).map_err(system("wake-up descriptor"))?;
+        let soft = Soft::new(0, 2 * self.depth, mode).map_err(system("wake-up descriptor"))?;
         let lane = UringLane::new(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner)?;
+        let polled = UringLane::polled(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner);
         let softs = Box::new([Arc::new(soft)]);
-        HwQueue::new(Lane::Uring(Box::new(lane)), None, softs, self.reporter.clone()).map_err(system("drain descriptor"))
+        HwQueue::new(Lane::Uring(lane), polled.map(Lane::Uring), softs, self.reporter.clone()).map_err(system("drain descriptor"))
     }
 }

@@ -88,8 +88,8 @@ pub(crate) fn block_on<F: Future>(signal: &Arc<Signal>, future: F, drive: impl F
     }
 }
 
-/// A batch that the iterator of another one submits to the same queue: nothing of it is.
+/// A batch of which nothing is submitted.
 #[cold]
-pub(crate) fn refuse_inside(requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-    requests.into_iter().next().map_or(Ok(()), |request| Err((Refused::InsideSubmit, request)))
+pub(crate) fn refuse(why: Refused, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    requests.into_iter().next().map_or(Ok(()), |request| Err((why, request)))
 }

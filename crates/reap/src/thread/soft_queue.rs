@@ -142,7 +142,10 @@ impl SoftQueue {
     #[inline(always)]
     fn submit_or_hold(&self, now: Nanos, requests: impl IntoIterator<Item = Request>, hold: bool) -> Result<(), (Refused, Request)> {
         self.clock.set(now);
-        let Some(inside) = self.enter() else { return executor::refuse_inside(requests) };
+        if !self.is_here() {
+            return executor::refuse(Refused::Forked, requests);
+        }
+        let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
         let submitted = self.queue.submit(
             self.me,
@@ -256,6 +259,9 @@ impl SoftQueue {
         if self.submitting.get() {
             return Pending::refused(Refused::InsideSubmit, request);
         }
+        if !self.is_here() {
+            return Pending::refused(Refused::Forked, request);
+        }
         let mut book = self.soft.requests();
         let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
         let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
@@ -281,6 +287,10 @@ impl SoftQueue {
     #[inline(always)]
     fn drive_alone(&self, now: Nanos, until: Nanos, for_others: bool, enough: impl Fn() -> bool) {
         let fuses = self.queue.lane.uring().is_some();
+        if !self.is_here() {
+            // Nothing comes any more in this process.
+            return;
+        }
         if fuses {
             self.alone.set(true);
         } else {
@@ -385,6 +395,12 @@ impl SoftQueue {
         }
     }
 
+    /// Whether this process made it, and not one that has forked since.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.queue.lane.is_here()
+    }
+
     pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
@@ -405,6 +421,10 @@ impl Drop for Submitting<'_> {
 
 impl Drop for SoftQueue {
     fn drop(&mut self) {
+        if !self.is_here() {
+            // All that would be told or waited for here is the parent's: its threads are not in this process.
+            return;
+        }
         self.commit();
         if self.queue.is_owned() {
             self.see_to_what_is_out();

@@ -20,8 +20,8 @@ fn every_mistake_is_told_with_its_column() {
     for (uri, column, words) in [
         ("", 1, "expected `mem:SIZE`"),
         ("disk:1G", 1, "no link `disk:`"),
-        ("/dev/nvme0n1", 1, "no link to a drive"),
-        ("0000:01:00.0", 1, "nor any to hardware"),
+        ("/dev/nvme0n1", 1, "is `kernel:PATH`"),
+        ("0000:01:00.0", 1, "nor any to a drive"),
         ("mem:", 5, "is no size"),
         ("mem:12X", 5, "no unit of size"),
         ("mem:1G&lba=4096", 5, "`1G&lba=4096` is no size"),

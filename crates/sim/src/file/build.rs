@@ -1,7 +1,7 @@
 //! From keys to a scenario: defaults, names that refer to each other, and everything that must fit together.
 
 use std::collections::BTreeSet;
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::Range;
 
 use blkmq::paths::PathSet;
@@ -17,7 +17,8 @@ use workload::{Generator, Job, Target, plan};
 
 use super::error::{FileError, Source};
 use super::raw::{self, Where};
-use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario};
+use super::shared;
+use crate::{Affinity, Costs, DeviceSpec, Host, JobSpec, Machine, Multipath, Phase, Scenario, SharedLink, Spin};
 
 /// Bytes of a device if the file does not say.
 const BYTES: u64 = 64 << 20;
@@ -27,6 +28,9 @@ const DURATION: Nanos = Nanos::from_millis(50);
 const MOST_SEEDS: u32 = 10_000;
 
 type Built<T> = Result<T, FileError>;
+
+/// Of a thread: some hours of simulating.
+const MOST_IOS: u64 = 10_000_000_000;
 
 /// No scenario is this long.
 const MOST_BYTES: usize = 1 << 20;
@@ -40,6 +44,8 @@ pub struct ScenarioFile {
     pub scenario: Scenario,
     /// The modes to compare; empty: all.
     pub modes: Vec<Mode>,
+    /// What spinning means where others want the CPU: a row for each, of modes to which it matters. The scenario has the first.
+    pub spins: Vec<Spin>,
     /// How many seeds, from the scenario's own on.
     pub seeds: u32,
     /// What the reader of the jobs had to warn of.
@@ -58,7 +64,8 @@ pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileEr
 pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outside) -> Built<ScenarioFile> {
     let machine = machine(source, &file.machine, outside)?;
     let host = file.host.map_or(Host::User, |word| word.0.0);
-    let devices = devices(source, file.devices, &machine, host)?;
+    let links = shared::links(source, file.links)?;
+    let devices = devices(source, file.devices, &machine, &links, host)?;
     let mut warnings = Vec::new();
     let (mut jobs, mut places) = (Vec::new(), Vec::new());
     for job in file.jobs {
@@ -71,8 +78,15 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
             .error(None, "there is no job")
             .help("add a table [[job]] with fio = \"\"\"…\"\"\", file = \"…\" or options = {…}"));
     }
+    let ios = match &file.ios {
+        Some(ios) if ios.get_ref().get() > MOST_IOS => {
+            let error = source.error(Some(ios.span()), format!("{} I/Os of each thread: a run has at most {MOST_IOS}", ios.get_ref()));
+            return Err(error.help("`duration` ends a run after a time"));
+        }
+        ios => ios.as_ref().map(|ios| ios.get_ref().get()),
+    };
     for spec in &mut jobs {
-        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), file.ios.map(NonZeroU64::get));
+        end(&mut spec.job, file.duration.map(|word| word.0.0), file.ramp.map(|t| t.0), ios);
     }
     let mut modes: Vec<Mode> = Vec::new();
     for word in file.modes {
@@ -93,6 +107,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         machine,
         host,
         devices,
+        links,
         jobs,
         mode: modes.first().copied().unwrap_or(Mode::INTERRUPT),
         recovery: script.as_ref().map(|(_, recovery)| *recovery),
@@ -101,6 +116,8 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
     scenario.latency_slack = file.latency_slack.map_or(scenario.latency_slack, |word| word.0);
+    let spins = file.poll.map_or_else(|| vec![scenario.spin], |spins| spins.0);
+    scenario.spin = spins.first().copied().unwrap_or_default();
     scenario.seed = file.seed.unwrap_or(scenario.seed);
     scenario.limit = file.limit.map_or(scenario.limit, |limit| limit.0);
     let group = &mut scenario.group;
@@ -109,7 +126,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
     group.time_limit = file.group.time_limit.map_or(group.time_limit, |limit| limit.0);
     warnings.extend(fit(source, &scenario, &places)?);
     let title = file.title.unwrap_or_else(|| source.name.to_owned());
-    Ok(ScenarioFile { title, scenario, modes, seeds, warnings })
+    Ok(ScenarioFile { title, scenario, modes, spins, seeds, warnings })
 }
 
 /// What happens to devices, and how they are watched then. `None`: nothing does.
@@ -209,7 +226,12 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
     softirq.budget = raw.softirq.budget.map_or(softirq.budget, NonZeroU32::get);
     softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
+    scheduler.tick = raw.scheduler.tick.map_or(scheduler.tick, |t| t.0);
+    scheduler.rt_runtime = raw.scheduler.rt_runtime.map_or(scheduler.rt_runtime, |t| t.0);
+    scheduler.rt_period = raw.scheduler.rt_period.as_ref().map_or(scheduler.rt_period, |t| t.get_ref().0.0);
+    softirq.beside_ksoftirqd = raw.softirq.beside_ksoftirqd.unwrap_or(softirq.beside_ksoftirqd);
     let at = raw.scheduler.slice.as_ref().map(Spanned::span);
+    machine.interrupts = shared::interrupts(source, raw.interrupts.as_ref())?;
     machine.check_slice().map_err(|error| source.error(at, error.to_string()))?;
     Ok(machine)
 }
@@ -252,14 +274,21 @@ fn costs(source: Source<'_>, raw: &raw::CostList) -> Built<Costs> {
     table.try_into().map_err(|error| broken(&error))
 }
 
-fn devices(source: Source<'_>, raw: Vec<Spanned<raw::Device>>, machine: &Machine, host: Host) -> Built<Vec<DeviceSpec>> {
+fn devices(
+    source: Source<'_>,
+    raw: Vec<Spanned<raw::Device>>,
+    machine: &Machine,
+    links: &[SharedLink],
+    host: Host,
+) -> Built<Vec<DeviceSpec>> {
     let mut devices: Vec<DeviceSpec> = Vec::new();
     for (at, spanned) in raw.into_iter().enumerate() {
         let span = spanned.span();
         let raw = spanned.into_inner();
         let name = raw.name.clone().unwrap_or_else(|| format!("nvme{at}"));
         let count = raw.count.as_ref().map(|n| within(source, n, 1, Scenario::MOST_DEVICES, "devices")).transpose()?;
-        let device = device(source, &name, raw, machine, host)?;
+        let link = shared::link(source, links, raw.link.as_ref())?;
+        let device = DeviceSpec { link, ..device(source, &name, raw, machine, host)? };
         for n in 0..count.unwrap_or(1) {
             let name = if count.is_some() { format!("{name}{n}") } else { name.clone() };
             if devices.iter().any(|other| other.name == name) {
@@ -308,6 +337,7 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
     if let Some(tags) = &raw.tags {
         device.tags = within(source, tags, 1, device.config.queue_entries - 1, "commands in flight per queue")?;
     }
+    device.inside = shared::inside(source, name, raw.inside.as_ref())?;
     if let Some(node) = &raw.node {
         device.node = within(source, node, 0, machine.nodes - 1, "as a NUMA node")?;
     }
@@ -396,7 +426,7 @@ impl Jobs<'_> {
 
     /// What to say of a job whose ioengine is none of those that are simulated.
     fn other_engine(&self, job: &Job, at: usize) -> Option<String> {
-        let other = job.ioengine.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
+        let other = job.engine.name.as_deref().filter(|name| !["libaio", "io_uring"].contains(name))?;
         let (line, column) = self.source.place(at);
         let (file, name) = (self.source.name, &job.name);
         Some(format!(

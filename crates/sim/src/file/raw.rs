@@ -29,17 +29,21 @@ pub(super) struct File {
     /// In place of each job's `ramp_time`.
     pub(super) ramp: Option<Time>,
     /// I/Os of each job thread, in place of `number_ios`.
-    pub(super) ios: Option<NonZeroU64>,
+    pub(super) ios: Option<Spanned<NonZeroU64>>,
     pub(super) limit: Option<Time>,
     /// As `--latency-slack` has it.
     pub(super) latency_slack: Option<Word<LatencySlack>>,
     pub(super) host: Option<Word<HostName>>,
+    /// What spinning means where others want the CPU: one way, or several to compare.
+    pub(super) poll: Option<super::shared::Spins>,
     #[serde(default)]
     pub(super) machine: Machine,
     #[serde(default)]
     pub(super) group: Group,
     #[serde(default, rename = "device")]
     pub(super) devices: Vec<Spanned<Device>>,
+    #[serde(default, rename = "link")]
+    pub(super) links: Vec<Spanned<super::shared::Link>>,
     #[serde(default, rename = "job")]
     pub(super) jobs: Vec<Spanned<Job>>,
     #[serde(default, rename = "switch")]
@@ -62,6 +66,7 @@ pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
     #[serde(default)]
     pub(super) softirq: Softirq,
+    pub(super) interrupts: Option<Spanned<super::shared::InterruptPath>>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -69,6 +74,9 @@ pub(super) struct Machine {
 pub(super) struct Scheduler {
     pub(super) slice: Option<Spanned<Word<Lasting>>>,
     pub(super) wakeup_granularity: Option<Time>,
+    pub(super) tick: Option<Time>,
+    pub(super) rt_runtime: Option<Time>,
+    pub(super) rt_period: Option<Spanned<Word<Lasting>>>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -78,6 +86,7 @@ pub(super) struct Softirq {
     pub(super) budget: Option<NonZeroU32>,
     pub(super) time_limit: Option<Time>,
     pub(super) restarts: Option<u32>,
+    pub(super) beside_ksoftirqd: Option<bool>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -114,6 +123,7 @@ pub(super) struct CostTable {
     block: Option<Prices>,
     libaio: Option<Prices>,
     io_uring: Option<Prices>,
+    kernel: Option<Prices>,
 }
 
 struct CostName(Costs);
@@ -168,6 +178,7 @@ impl From<CostTable> for CostList {
             ("block", table.block),
             ("libaio", table.libaio),
             ("io_uring", table.io_uring),
+            ("kernel", table.kernel),
         ];
         let groups = groups.into_iter().filter_map(|(name, prices)| Some((name, prices?))).collect();
         CostList { file: None, base: table.base.map(|Word(CostName(costs))| costs), percent: table.percent, groups }
@@ -189,7 +200,7 @@ impl std::str::FromStr for HostName {
     }
 }
 
-/// `libaio` or `io_uring`.
+/// `libaio`, `io_uring` or `reap`.
 pub(super) struct EngineName(pub(super) Engine);
 
 impl std::str::FromStr for EngineName {
@@ -199,7 +210,8 @@ impl std::str::FromStr for EngineName {
         match name {
             "libaio" => Ok(EngineName(Engine::Libaio)),
             "io_uring" => Ok(EngineName(Engine::IoUring)),
-            _ => Err(unknown("interface", name, &["libaio", "io_uring"])),
+            "reap" => Ok(EngineName(Engine::Reap)),
+            _ => Err(unknown("interface", name, &["libaio", "io_uring", "reap"])),
         }
     }
 }
@@ -222,6 +234,8 @@ pub(super) struct Device {
     /// Vectors can be masked.
     pub(super) masks: Option<Spanned<bool>>,
     pub(super) node: Option<Spanned<usize>>,
+    pub(super) inside: Option<Spanned<super::shared::Inside>>,
+    pub(super) link: Option<Spanned<String>>,
 }
 
 /// The name of a profile, or the profile itself.

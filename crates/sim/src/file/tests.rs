@@ -7,6 +7,8 @@ use workload::fio::Nothing;
 use super::*;
 use crate::{Affinity, Engine, Host, Multipath, Phase, Scenario};
 
+mod shared;
+
 const WHOLE: &str = r#"
 title = "everything"
 modes = ["interrupt", "poll"]

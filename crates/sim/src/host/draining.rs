@@ -122,6 +122,9 @@ fn engine_costs(g: &Ground, engine: Engine) -> Nanos {
     match engine {
         Engine::Libaio => g.costs.libaio.complete,
         Engine::IoUring => g.costs.io_uring.complete,
+        // A thread that polls puts its events into the ring itself; else they are queued for it.
+        Engine::Reap if g.context == Context::Waiter => g.costs.kernel.event,
+        Engine::Reap => g.costs.kernel.queue,
     }
 }
 

@@ -17,7 +17,7 @@ use super::lane::Lane;
 use crate::report::Tally;
 use crate::requests::Token;
 use crate::sched::TaskId;
-use crate::{Engine, EngineCosts, SimError};
+use crate::{Engine, EngineCosts, Host, SimError};
 
 /// Where the thread stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -436,10 +436,19 @@ impl Thread {
     fn sort_inbox(&mut self, g: &mut Ground) -> Result<Progress, SimError> {
         self.at = At::Decide;
         let mut inbox = std::mem::take(&mut self.inbox);
+        let cost = self.task_work(g, inbox.len());
         let sorted = self.sort(g, &mut inbox);
         self.inbox = inbox;
         sorted?;
-        Ok(Progress::Private(Nanos::ZERO))
+        Ok(Progress::Private(cost))
+    }
+
+    /// What its ring has queued for it, run: so many events.
+    fn task_work(&self, g: &Ground, events: usize) -> Nanos {
+        if self.engine != Engine::Reap || g.host == Host::User || g.context == Context::Waiter {
+            return Nanos::ZERO;
+        }
+        g.costs.kernel.run + Nanos(g.costs.kernel.event.0 * events as u64)
     }
 
     /// Posts what waits for this lane, under its lock, and rings its doorbell: once.
@@ -504,11 +513,27 @@ impl Thread {
     }
 
     /// The price list of its interface.
-    pub(super) fn engine_costs<'a>(&self, g: &'a Ground) -> &'a EngineCosts {
+    #[inline]
+    pub(super) fn engine_costs(&self, g: &Ground) -> EngineCosts {
         match self.engine {
-            Engine::Libaio => &g.costs.libaio,
-            Engine::IoUring => &g.costs.io_uring,
+            Engine::Libaio => g.costs.libaio,
+            Engine::IoUring => g.costs.io_uring,
+            Engine::Reap => {
+                let ring = &g.costs.kernel;
+                EngineCosts {
+                    submit_call: ring.enter,
+                    submit: ring.submit,
+                    complete: ring.queue,
+                    wait_call: ring.enter + ring.wait,
+                    take: ring.take,
+                }
+            }
         }
+    }
+
+    /// What a look costs on top while it spins: with IOPOLL each is a pass of the kernel's over what it polls for.
+    pub(super) fn pass(&self, g: &Ground) -> Nanos {
+        if self.engine == Engine::Reap && g.host == Host::Kernel { g.costs.kernel.iopoll } else { Nanos::ZERO }
     }
 }
 

@@ -95,7 +95,14 @@ pub const KNOBS: &[Knob] = &[
         set: |s, value| s.machine.costs = Costs::BARE_METAL.at_percent(value as u32),
     },
     property!("post-003-uring.toml", "hidden_coalescing.time_ns", "003.u4.irq.int", (500, 2_000), p => p.hidden.time.0, u64),
-    price!("post-003-libaio.toml", interrupt.delivery, "003.l4.irq.iops", (300, 1_500)),
+    Knob {
+        key: "machine.interrupts.notify",
+        file: "post-003-libaio.toml",
+        row: "003.l4.irq.iops",
+        range: (50, 400),
+        get: |s| s.machine.interrupts.notify.0,
+        set: |s, value| s.machine.interrupts.notify = Nanos(value),
+    },
     price!("post-004.toml", memory.line_memory, "004.sum.path", (60, 200)),
 ];
 

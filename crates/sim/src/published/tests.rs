@@ -93,7 +93,7 @@ fn numbers(value: &mut toml::Value, key: &str, with: &mut impl FnMut(&str, &mut 
 /// What a file says of its machine, devices and application, and what a post did not measure.
 fn is_constant(key: &str) -> bool {
     let reads = !key.starts_with("device.profile.write") && !key.starts_with("device.profile.flush");
-    reads && ["machine.costs.", "device.profile.", "job.work"].iter().any(|start| key.starts_with(start))
+    reads && ["machine.costs.", "machine.interrupts.", "device.profile.", "job.work"].iter().any(|start| key.starts_with(start))
 }
 
 /// Constants that may be twice what they are without a row moving by a fiftieth, by the reason for which they are there all
@@ -170,10 +170,28 @@ fn every_number_of_a_scenario_moves_a_row() {
 /// Prices that no row depends on: of a library in user space and its controllers in process, of what happens between distant
 /// CPUs and under contention, of timers (they end the waits of the one job with a rate, for which it is a little later then), those
 /// that are 0, and a threshold that the one post with long sleeps is far beyond.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 36] = [
     "block.remote",
     "interrupt.send",
-    "interrupt.timer",
+    "interrupt.delivery",
+    "kernel.enter",
+    "kernel.event",
+    "kernel.fused",
+    "kernel.iopoll",
+    "kernel.queue",
+    "kernel.run",
+    "kernel.submit",
+    "kernel.take",
+    "kernel.wait",
+    "thread.deeper_after",
+    "thread.deeper_exit",
+    "thread.deepest_after",
+    "thread.deepest_exit",
+    "thread.refill",
+    "thread.refill_after",
+    "thread.timer_tail",
+    "thread.timer_tail_ppm",
+    "thread.wake_remote",
     "io_uring.wait_call",
     "library.deliver",
     "library.serve",

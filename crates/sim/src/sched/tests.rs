@@ -1,9 +1,19 @@
 use super::*;
 
-const SCHEDULER: Scheduler = Scheduler { slice: Nanos(3_000), wakeup_granularity: Nanos(1_000) };
+const SCHEDULER: Scheduler = Scheduler {
+    slice: Nanos(3_000),
+    wakeup_granularity: Nanos(1_000),
+    tick: Nanos(0),
+    rt_runtime: Nanos(950_000),
+    rt_period: Nanos(1_000_000),
+};
 
 fn share(vruntime: u64) -> Share {
     Share { vruntime: Nanos(vruntime), first: false }
+}
+
+fn first(vruntime: u64) -> Share {
+    Share { vruntime: Nanos(vruntime), first: true }
 }
 
 #[test]
@@ -12,16 +22,55 @@ fn whoever_has_had_least_is_next_and_interrupt_threads_before_all() {
     for (task, vruntime) in [(1, 50), (2, 20), (3, 20)] {
         ready.add(task, &mut share(vruntime), false, &SCHEDULER);
     }
-    ready.add(9, &mut Share { vruntime: Nanos(99), first: true }, false, &SCHEDULER);
-    let order: Vec<_> = std::iter::from_fn(|| ready.take()).collect();
+    ready.add(9, &mut first(99), true, &SCHEDULER);
+    let order: Vec<_> = std::iter::from_fn(|| ready.take(false)).collect();
     assert_eq!(order, [9, 2, 3, 1]);
+}
+
+#[test]
+fn interrupt_threads_run_in_the_order_in_which_they_woke_whatever_they_have_had() {
+    let mut ready = Ready::default();
+    for (task, had) in [(7, 900), (8, 1), (9, 5)] {
+        ready.add(task, &mut first(had), true, &SCHEDULER);
+    }
+    let front = ready.take(false);
+    assert_eq!(front, Some(7));
+    // Taken off the CPU without having slept, it is the next again.
+    ready.add(7, &mut first(901), false, &SCHEDULER);
+    let order: Vec<_> = std::iter::from_fn(|| ready.take(false)).collect();
+    assert_eq!(order, [7, 8, 9]);
+}
+
+#[test]
+fn throttled_interrupt_threads_run_only_where_nobody_else_would() {
+    let mut ready = Ready::default();
+    ready.add(9, &mut first(0), true, &SCHEDULER);
+    ready.add(1, &mut share(50), false, &SCHEDULER);
+    assert_eq!((ready.has_first(), ready.has_others()), (true, true));
+    assert_eq!((ready.take(true), ready.take(true), ready.take(true)), (Some(1), Some(9), None));
+    assert!(!Ready::preempts(&first(0), &share(0), true, &SCHEDULER));
+}
+
+#[test]
+fn a_quota_is_for_a_period() {
+    let mut quota = Quota::default();
+    let now = Nanos(10_000_000);
+    assert_eq!(quota.left(now, &SCHEDULER), Nanos(950_000));
+    quota.spend(now + Nanos(600_000), Nanos(600_000), &SCHEDULER);
+    assert_eq!(quota.left(now + Nanos(600_000), &SCHEDULER), Nanos(350_000));
+    quota.spend(now + Nanos(980_000), Nanos(380_000), &SCHEDULER);
+    assert_eq!(quota.left(now + Nanos(980_000), &SCHEDULER), Nanos::ZERO);
+    assert_eq!(quota.ends(), now + Nanos(1_000_000));
+    assert_eq!(quota.left(now + Nanos(1_000_000), &SCHEDULER), Nanos(950_000));
+    let unlimited = Scheduler { rt_runtime: Nanos(1_000_000), ..SCHEDULER };
+    assert_eq!(quota.left(now, &unlimited), Nanos::MAX);
 }
 
 #[test]
 fn sleeping_saves_no_more_than_a_slice() {
     let mut ready = Ready::default();
     ready.add(1, &mut share(100_000), false, &SCHEDULER);
-    ready.take();
+    ready.take(false);
     let mut sleeper = share(0);
     ready.add(2, &mut sleeper, true, &SCHEDULER);
     assert_eq!(sleeper.vruntime, Nanos(97_000));
@@ -29,9 +78,9 @@ fn sleeping_saves_no_more_than_a_slice() {
 
 #[test]
 fn a_waking_thread_preempts_only_who_has_had_clearly_more() {
-    assert!(Ready::preempts(&share(0), &share(1_001), &SCHEDULER));
-    assert!(!Ready::preempts(&share(0), &share(1_000), &SCHEDULER));
-    let first = Share { vruntime: Nanos(0), first: true };
-    assert!(Ready::preempts(&first, &share(0), &SCHEDULER));
-    assert!(!Ready::preempts(&share(0), &first, &SCHEDULER));
+    assert!(Ready::preempts(&share(0), &share(1_001), false, &SCHEDULER));
+    assert!(!Ready::preempts(&share(0), &share(1_000), false, &SCHEDULER));
+    assert!(Ready::preempts(&first(0), &share(0), false, &SCHEDULER));
+    assert!(!Ready::preempts(&share(0), &first(0), false, &SCHEDULER));
+    assert!(!Ready::preempts(&first(0), &first(0), false, &SCHEDULER));
 }

@@ -4,13 +4,16 @@
 use blkmq::QueueMap;
 use device::{Ana, Budget, Mem, Namespace, Subsystem};
 use driver::multipath::{Failover, PathTraits, WriteMarks};
-use driver::{Bringup, BringupAsk, BringupConfig, Inventory, QueuePair, QueueSizes, Recovery, WantedQueues};
+use driver::{BringupConfig, Inventory, QueueSizes, Recovery, WantedQueues};
 use nvme::QueueId;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
 use std::sync::Arc;
 use workload::record::Replayer;
 use workload::{Generator, Target, plan};
 
 use super::seat::Seat;
+use super::setup::{Setup, make_pair, no_room, unfit};
 use super::task::{Body, State};
 use super::*;
 use crate::host::application::Application;
@@ -31,6 +34,12 @@ const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tag
 /// Rings and admin page of a device, beside its I/O queues.
 const OVERHEAD: usize = 64 << 10;
 
+/// Tells the die of timers from those of devices and jobs, which have the scenario's seed, too.
+const LATENESS: u64 = 0x6c61_7465;
+
+/// The same for the die of a drive's dies.
+const DIES: u64 = 0x6469_6573;
+
 /// When time begins: not at 0, so that a forgotten instant is noticed.
 const BEGINNING: Nanos = Nanos::from_secs(1);
 
@@ -47,15 +56,6 @@ struct Shared {
 /// The subsystem of a controller that is a path, and the keep-alive time-out that it is given.
 type Member<'a> = (&'a mut Subsystem, Nanos);
 
-/// What the bring-up of one controller needs and gives.
-struct Setup<'a, P: Bus> {
-    now: Nanos,
-    controller: &'a mut Controller<P>,
-    keeper: &'a mut Keeper,
-    bells: &'a HostBar,
-    pairs: Vec<Pair>,
-}
-
 /// A controller that is ready.
 struct Ready<P: Bus> {
     attached: Attached<P>,
@@ -69,6 +69,7 @@ struct HostSide {
     memory: Memory,
     written: Written,
     data: Data,
+    links: Vec<Rc<Link>>,
 }
 
 /// What threads there are, and where.
@@ -90,7 +91,8 @@ impl<'a, P: Bus> World<'a, P> {
     ) -> Result<World<'a, P>, SimError> {
         let layout = Layout::new(scenario)?;
         let memory = Memory::new(layout.memory(scenario));
-        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data };
+        let links = scenario.links.iter().map(Link::new).collect();
+        let host = HostSide { memory: memory.clone(), written: Written::default(), data: layout.data, links };
         let mut ready = Vec::new();
         let mut subsystems = subsystems(scenario)?;
         for (n, device) in scenario.devices.iter().enumerate() {
@@ -150,6 +152,10 @@ impl<'a, P: Bus> World<'a, P> {
             written,
             messages: VecDeque::new(),
             raised: Vec::new(),
+            way: Way::new(machine.interrupts, machine.nodes),
+            lateness: machine.costs.lateness(),
+            dice: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
+            tells_wanted: scenario.tells_wanted(scenario.mode),
             switches,
             placing: None,
             effects: Vec::new(),
@@ -487,13 +493,15 @@ fn bring_up_device<P: Bus>(
 ) -> Result<Ready<P>, SimError> {
     let memory = &host.memory;
     let mut config = device::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
-    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || device.in_process {
+    if scenario.machine.costs.interrupt.delivery > Nanos::ZERO || scenario.machine.interrupts.is_shared() || device.in_process {
         // One entry, and then whatever its message keeps back.
         config.step_budget = 1;
     }
     // Nobody looks at the data: moving them takes the device its time, and the simulator none.
     config.profile.moves_data &= host.data == Data::Kept;
-    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors);
+    let link = device.link.and_then(|link| host.links.get(link)).map(Rc::clone);
+    let limits = Limits::new(device.inside, &config.profile, link, DeviceSpec::BLOCK, config.seed ^ DIES);
+    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors).with_limits(limits.clone());
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bells, vectors, count) = (port.host_bar(n, &host.written, heads_matter), port.vectors(), config.vectors.max(1));
     let (cut, is_path) = (port.cut(), member.is_some());
@@ -526,65 +534,9 @@ fn bring_up_device<P: Bus>(
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
     Ok(Ready {
-        attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes, way_free_at: Nanos::ZERO },
+        attached: Attached { controller, bells, vectors, keeper, queues: 0..0, routes, limits, way_free_at: Nanos::ZERO },
         pairs,
         inventory,
         now,
     })
-}
-
-impl<P: Bus> Setup<'_, P> {
-    fn run(&mut self, config: BringupConfig) -> Result<Inventory, SimError> {
-        let memory = self.keeper.memory.clone();
-        let mut bringup = Bringup::new(config);
-        loop {
-            match bringup.step(self.now, self.bells) {
-                BringupAsk::Wait { until } => {
-                    self.wait(until);
-                    self.keeper.replies(self.bells, |_, reply| bringup.completed(reply));
-                }
-                BringupAsk::Admin(command) => {
-                    // Without a tag the reply never comes, and bring-up fails by its own deadline.
-                    self.keeper.post(command, driver::Purpose::Sequence, self.now, self.bells);
-                }
-                BringupAsk::Rings { id, sizes } => {
-                    let (sq, cq, pair) = make_pair(&memory, id, sizes)?;
-                    self.pairs.push(pair);
-                    bringup.rings(sq, cq);
-                }
-                BringupAsk::Ready(inventory) => return Ok(*inventory),
-                BringupAsk::Failed(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Lets time pass until `until`, or until there is a reply.
-    fn wait(&mut self, until: Nanos) {
-        loop {
-            self.controller.port().advance(self.now);
-            let step = self.controller.step(self.now);
-            if self.keeper.is_called() || self.now >= until {
-                return;
-            }
-            let soon = self.now + Nanos::from_micros(1);
-            let next = if step.worked { soon } else { step.next.unwrap_or(until).max(soon) };
-            self.now = next.min(until);
-        }
-    }
-}
-
-/// A queue pair in fresh, zeroed memory, and where it is.
-fn make_pair(memory: &Memory, id: QueueId, sizes: QueueSizes) -> Result<(u64, u64, Pair), SimError> {
-    let alloc = |entries: u32, log2: u8| memory.alloc((entries as usize) << log2).ok_or_else(no_room);
-    let (sq_at, cq_at) = (alloc(sizes.sq_entries, nvme::Sqe::SIZE_LOG2)?, alloc(sizes.cq_entries, nvme::Cqe::SIZE_LOG2)?);
-    let (sq, cq) = (memory.sq(sq_at, sizes.sq_entries).map_err(unfit)?, memory.cq(cq_at, sizes.cq_entries).map_err(unfit)?);
-    Ok((sq_at, cq_at, QueuePair::new(id, sizes, sq, cq).map_err(unfit)?))
-}
-
-fn no_room() -> SimError {
-    SimError::Unfit("rings and buffers do not fit the simulated memory".into())
-}
-
-fn unfit(error: impl std::error::Error) -> SimError {
-    SimError::Unfit(error.to_string())
 }

@@ -3,6 +3,7 @@
 use completion::Cause;
 
 use super::*;
+use crate::Spin;
 use crate::cpu::{Level, Running};
 use crate::irq::Irq;
 use crate::sched::Ready;
@@ -54,6 +55,9 @@ impl<P: Bus> World<'_, P> {
             let task = &mut self.tasks[task];
             task.runtime += ran;
             task.share.vruntime += ran;
+            if task.share.first {
+                this.quota.spend(self.now, ran, &self.scenario.machine.scheduler);
+            }
         }
     }
 
@@ -100,8 +104,8 @@ impl<P: Bus> World<'_, P> {
             }
             if this.current.is_some() {
                 self.proceed(cpu, Level::Thread)?;
-            } else if let Some(task) = this.ready.take() {
-                self.switch_to(cpu, task);
+            } else if !this.ready.is_empty() {
+                self.switch_to_next(cpu);
             } else {
                 return Ok(None);
             }
@@ -117,8 +121,7 @@ impl<P: Bus> World<'_, P> {
         let left = this.left[level as usize].unwrap_or_default();
         let mut ends = self.now + left;
         if level == Level::Thread && !this.ready.is_empty() {
-            let slice = self.scenario.machine.scheduler.slice - this.ran;
-            ends = ends.min(self.now + slice.max(Nanos(1)));
+            ends = ends.min(self.turn_ends(cpu));
         }
         // Where there are many, somebody else is nearly always before, and to find out costs more than it saves.
         let alone = self.cpus.len() == 1 && self.stirred.is_empty() && self.running > 0;
@@ -130,27 +133,64 @@ impl<P: Bus> World<'_, P> {
         false
     }
 
+    /// When the current thread's turn ends although it would go on, because others are ready.
+    fn turn_ends(&mut self, cpu: usize) -> Nanos {
+        let scheduler = &self.scenario.machine.scheduler;
+        let this = &mut self.cpus[cpu];
+        if this.current.is_some_and(|task| self.tasks[task].share.first) {
+            // Until it sleeps, or the period's quota is used up.
+            return if this.ready.has_others() {
+                (self.now + this.quota.left(self.now, scheduler)).max(self.now + Nanos(1))
+            } else {
+                Nanos::MAX
+            };
+        }
+        let mut ends = self.now + (scheduler.slice - this.ran).max(Nanos(1));
+        if scheduler.tick > Nanos::ZERO {
+            ends = Nanos(ends.0.div_ceil(scheduler.tick.0).saturating_mul(scheduler.tick.0));
+        }
+        // Threads that come first wait for their next period.
+        if this.ready.has_first() { ends.min(this.quota.ends().max(self.now + Nanos(1))) } else { ends }
+    }
+
     /// The current thread is still ready, and another one, if there is one, has its turn.
     fn reschedule(&mut self, cpu: usize) {
+        let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
         this.resched = false;
+        let yields = std::mem::take(&mut this.yields);
         if this.ready.is_empty() {
             return;
         }
         let Some(task) = this.current.take() else { return };
         self.tasks[task].left = this.left[Level::Thread as usize].take();
-        this.ready.add(task, &mut self.tasks[task].share, false, &self.scenario.machine.scheduler);
+        self.tasks[task].left_at = this.busy();
+        let next = if yields { this.ready.take(this.quota.left(self.now, scheduler) == Nanos::ZERO) } else { None };
+        this.ready.add(task, &mut self.tasks[task].share, false, scheduler);
+        if let Some(next) = next {
+            self.switch_to(cpu, next);
+        }
+    }
+
+    fn switch_to_next(&mut self, cpu: usize) {
+        let scheduler = &self.scenario.machine.scheduler;
+        let this = &mut self.cpus[cpu];
+        let throttled = this.ready.has_first() && this.quota.left(self.now, scheduler) == Nanos::ZERO;
+        if let Some(task) = this.ready.take(throttled) {
+            self.switch_to(cpu, task);
+        }
     }
 
     fn switch_to(&mut self, cpu: usize, task: TaskId) {
         let left = self.tasks[task].left.take().unwrap_or_default();
         let left = self.left_of_spin(task).unwrap_or(left);
+        let others = self.cpus[cpu].busy() - self.tasks[task].left_at;
         let this = &mut self.cpus[cpu];
-        (this.current, this.ran) = (Some(task), Nanos::ZERO);
+        (this.current, this.ran, this.yields) = (Some(task), Nanos::ZERO, false);
         this.outcome.context_switches += 1;
         let costs = &self.scenario.machine.costs.thread;
         let caught = if std::mem::take(&mut this.caught) { costs.caught } else { Nanos::ZERO };
-        this.left[Level::Thread as usize] = Some(costs.switch + caught + left);
+        this.left[Level::Thread as usize] = Some(costs.switch + costs.refill_after(others) + caught + left);
     }
 
     /// Something is pending at a CPU that interrupts whatever it is at.
@@ -182,9 +222,8 @@ impl<P: Bus> World<'_, P> {
             Running::Leaving | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
-                let asleep = self.now >= since + thread.idle_after;
-                let exit = if self.cpus[cpu].caught { thread.caught_exit } else { thread.idle_exit };
-                if (asleep || self.cpus[cpu].caught) && exit > Nanos::ZERO {
+                let exit = if self.cpus[cpu].caught { thread.caught_exit } else { thread.exit_after(self.now - since) };
+                if exit > Nanos::ZERO {
                     self.account(cpu);
                     self.cpus[cpu].turn_to(self.now, Running::Leaving);
                     self.calendar.set(cpu, self.now + exit);
@@ -223,15 +262,21 @@ impl<P: Bus> World<'_, P> {
         }
         let this = &mut self.cpus[cpu];
         this.ready.add(task, &mut self.tasks[task].share, true, scheduler);
-        let preempts = this.current.is_none_or(|current| Ready::preempts(&self.tasks[task].share, &self.tasks[current].share, scheduler));
+        let throttled = self.tasks[task].share.first && this.quota.left(self.now, scheduler) == Nanos::ZERO;
+        let new = &self.tasks[task].share;
+        let preempts = this.current.is_none_or(|current| Ready::preempts(new, &self.tasks[current].share, throttled, scheduler));
         this.resched |= preempts;
+        if self.scenario.spin == Spin::Yields && this.current.is_some_and(|current| self.tasks[current].spin.is_some()) {
+            (this.resched, this.yields) = (true, true);
+        }
         let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
         if sent {
             self.interrupt(cpu, Irq::Resched);
         } else if from != Some(cpu) {
             self.stir(cpu);
         }
-        costs.thread.wake + if sent { costs.interrupt.send } else { Nanos::ZERO }
+        let far = if from.is_some_and(|from| from != cpu) { costs.thread.wake_remote } else { Nanos::ZERO };
+        costs.thread.wake + far + if sent { costs.interrupt.send } else { Nanos::ZERO }
     }
 
     /// The timer of a sleeping thread.

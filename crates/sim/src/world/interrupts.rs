@@ -45,6 +45,13 @@ impl<P: Bus> World<'_, P> {
         costs.thread.signal + costs.memory.line_node + costs.memory.line_node
     }
 
+    /// The same where it may be posted: then it is a bit in a line that the reader has, as long as a notification is outstanding.
+    pub(super) fn telling_cost(&self, device: usize, vector: usize) -> Nanos {
+        let outstanding = |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
+        let posted = self.scenario.posts(self.mode) && self.devices[device].routes.get(vector).is_some_and(outstanding);
+        if posted { self.scenario.machine.costs.memory.line_node } else { self.signal_cost() }
+    }
+
     /// Its effect: whoever sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
     pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
@@ -57,6 +64,9 @@ impl<P: Bus> World<'_, P> {
         let mut woken = Nanos::ZERO;
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
+            if self.scenario.posts(self.mode) && !self.queues[queue].post() {
+                continue;
+            }
             if self.context == Context::Thread {
                 drain::notified(&mut self.drains[queue], &self.queues[queue], self.now, self.habits, &self.scenario.machine.costs.library);
                 self.tasks[thread].notified();
@@ -115,7 +125,9 @@ impl<P: Bus> World<'_, P> {
                 Stage::Next => self.next_vector(cpu, active)?,
                 Stage::Queue { device, vector, n } => self.vector_step(cpu, device, vector, n)?,
                 Stage::Leave => {
-                    self.cpus[cpu].active = None;
+                    let this = &mut self.cpus[cpu];
+                    this.active = None;
+                    this.pollers.interrupt_ends();
                     let costs = &self.scenario.machine.costs.interrupt;
                     return Ok(Some(spent + costs.end + costs.exit));
                 }

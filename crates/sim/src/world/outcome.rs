@@ -75,6 +75,7 @@ impl<P: Bus> World<'_, P> {
             timer_wakeups: tally.timer_wakeups,
             returned_at_once: tally.returned_at_once,
             syscalls: tally.syscalls,
+            way: self.way.as_ref().map(|way| way.counts).unwrap_or_default(),
             looks: tally.looks,
             empty_looks: tally.empty_looks,
             busy_looks: tally.busy,

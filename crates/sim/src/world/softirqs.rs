@@ -77,7 +77,8 @@ impl<P: Bus> World<'_, P> {
                 this.pollers.round.begin(now);
                 this.pollers.at = Poll::Turn;
                 this.outcome.softirqs += 1;
-                self.ksoftirqd_runs += u64::from(self.cpus[cpu].pollers.handed_over);
+                let pollers = &self.cpus[cpu].pollers;
+                self.ksoftirqd_runs += u64::from(pollers.handed_over && !pollers.beside);
                 Polled::Busy(self.scenario.machine.costs.interrupt.softirq_run)
             }
             Poll::Turn => self.poll_turn(cpu),

@@ -18,6 +18,8 @@ pub(super) struct Task {
     pub(super) body: Body,
     /// It looks at its queues until then; and its CPU time when it began.
     pub(super) spin: Option<(Nanos, Nanos)>,
+    /// How long its CPU had been busy when it left it last.
+    pub(super) left_at: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(super) enum Body {
 impl Task {
     pub(super) fn new(cpu: usize, body: Body, state: State) -> Task {
         let share = Share { vruntime: Nanos::ZERO, first: matches!(body, Body::Vector { .. }) };
-        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None }
+        Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None, left_at: Nanos::ZERO }
     }
 
     pub(super) fn thread(&self) -> Option<&Thread> {

@@ -5,6 +5,7 @@ use driver::Completed;
 
 use super::task::{Body, State, Task};
 use super::*;
+use crate::Spin;
 use crate::cpu::Level;
 use crate::host::draining::{self, Drained};
 use crate::host::lane::thread_of;
@@ -46,16 +47,16 @@ impl<P: Bus> World<'_, P> {
                 Progress::Spin(until) => return Ok(Some(self.spin(task, until, owed + told))),
                 Progress::Block(until) => {
                     self.tasks[task].state = State::Blocked(until);
-                    self.cpus[cpu].current = None;
+                    self.leave_cpu(cpu, task);
                     if until < Nanos::MAX {
-                        let fires = until.max(self.now) + self.scenario.machine.costs.thread.timer_slack;
-                        self.calendar.set(self.sources.timers + task, fires);
+                        let late = self.lateness.sample(0, &mut self.dice);
+                        self.calendar.set(self.sources.timers + task, until.max(self.now) + late);
                     }
                     return Ok(None);
                 }
                 Progress::Finished => {
                     self.finish(task);
-                    self.cpus[cpu].current = None;
+                    self.leave_cpu(cpu, task);
                     return Ok(None);
                 }
             }
@@ -66,11 +67,16 @@ impl<P: Bus> World<'_, P> {
         Err(self.livelock())
     }
 
+    fn leave_cpu(&mut self, cpu: usize, task: TaskId) {
+        self.tasks[task].left_at = self.cpus[cpu].busy();
+        self.cpus[cpu].current = None;
+    }
+
     fn task_step(&mut self, cpu: usize, task: TaskId, owed: Nanos) -> Result<Progress, SimError> {
         let costs = &self.scenario.machine.costs;
         match &mut self.tasks[task].body {
             Body::Job(thread) => {
-                let cpu_wanted = !self.cpus[cpu].ready.is_empty();
+                let cpu_wanted = self.tells_wanted && !self.cpus[cpu].ready.is_empty();
                 let mut ground = Ground {
                     now: self.now + owed,
                     cpu,
@@ -132,6 +138,11 @@ impl<P: Bus> World<'_, P> {
         if let Body::Job(thread) = &self.tasks[task].body {
             thread.lanes.iter().for_each(|lane| self.queues[lane.queue].spinners.push(task));
         }
+        let cpu = self.tasks[task].cpu;
+        if self.scenario.spin == Spin::Yields && !self.cpus[cpu].ready.is_empty() {
+            // Somebody is ready already: after one look, and the call that gives the CPU away.
+            (self.cpus[cpu].resched, self.cpus[cpu].yields) = (true, true);
+        }
         (until - self.now).max(owed)
     }
 
@@ -149,7 +160,14 @@ impl<P: Bus> World<'_, P> {
     pub(super) fn left_of_spin(&self, task: TaskId) -> Option<Nanos> {
         let (until, _) = self.tasks[task].spin?;
         let found = self.tasks[task].thread().is_some_and(|thread| thread.sees_an_entry(&self.queues));
-        Some(if found { self.scenario.machine.costs.library.look } else { until - self.now })
+        let costs = &self.scenario.machine.costs;
+        let wanted = self.scenario.spin == Spin::Yields && !self.cpus[self.tasks[task].cpu].ready.is_empty();
+        Some(match (found, wanted) {
+            (true, _) => costs.library.look,
+            // It looks once, and gives the CPU away again.
+            (false, true) => costs.library.look + costs.thread.syscall,
+            (false, false) => until - self.now,
+        })
     }
 
     /// A controller may have posted entries: whoever spins on its queues sees them.

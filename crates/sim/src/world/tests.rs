@@ -5,11 +5,13 @@ use units::Nanos;
 
 use crate::*;
 
+mod contexts;
 mod faults;
 mod figures;
 mod laws;
 mod masks;
 mod paths;
+mod ring;
 mod urgent;
 
 /// Arming is a write and a read back over PCIe: there is time for entries between arming and blocking.
@@ -79,6 +81,67 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
 /// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several of them share, either
 /// host, either interface, posted vectors, interrupts anywhere.
 fn any_machine() -> impl Strategy<Value = Scenario> {
+    (any_plain_machine(), any_sharing(), prop::bool::weighted(0.3)).prop_map(|(mut scenario, sharing, in_process)| {
+        let machine = &mut scenario.machine;
+        (machine.interrupts, machine.scheduler, machine.softirq.beside_ksoftirqd) = (sharing.path, sharing.scheduler, sharing.beside);
+        machine.scheduler.slice = machine.scheduler.slice.max(Nanos(10 * machine.costs.thread.switch.0));
+        (machine.costs.thread.refill, machine.costs.thread.refill_after) = (Nanos(sharing.refill), Nanos(20_000));
+        (machine.costs.thread.timer_jitter, machine.costs.thread.wake_remote) = (Nanos(sharing.refill / 2), Nanos(sharing.refill));
+        let in_process = in_process && scenario.host == Host::User;
+        for device in &mut scenario.devices {
+            (device.in_process, device.inside) = (in_process, sharing.inside);
+        }
+        Scenario { spin: sharing.spin, ..scenario }
+    })
+}
+
+/// What CPUs, interrupts and drives share.
+#[derive(Clone, Copy, Debug)]
+struct Sharing {
+    path: InterruptPath,
+    scheduler: Scheduler,
+    inside: Inside,
+    spin: Spin,
+    beside: bool,
+    refill: u64,
+}
+
+fn any_sharing() -> impl Strategy<Value = Sharing> {
+    let path = prop::option::of((0u64..300, 0u64..500, 0u64..100, 0u32..4, (0u64..500, 0u64..2_000, 0u32..3), 0u32..6));
+    let scheduler =
+        (prop::sample::select(vec![20_000u64, 100_000, 3_000_000]), prop::sample::select(vec![0u64, 50_000, 1_000_000]), 1u64..100);
+    let inside = prop::option::weighted(0.3, (1u32..20, prop::option::of(1u32..40)));
+    let spin = prop::sample::select(vec![Spin::Spins, Spin::Yields, Spin::Naps]);
+    (path, scheduler, inside, spin, any::<bool>(), 0u64..3_000).prop_map(|(path, scheduler, inside, spin, beside, refill)| {
+        let path =
+            path.map_or(InterruptPath::default(), |(remap, notify, post, buffer, (cross, inject, injectors), cache)| InterruptPath {
+                remap: Nanos(remap),
+                miss: Nanos(if cache > 0 { notify } else { 0 }),
+                cache,
+                notify: Nanos(notify),
+                post: Nanos(post),
+                buffer,
+                cross: Nanos(cross),
+                cross_link: Nanos(cross / 10),
+                inject: Nanos(inject),
+                injectors,
+            });
+        let (slice, tick, part) = scheduler;
+        let period = Nanos::from_micros(200);
+        let rt_runtime = Nanos(period.0 * part / 99);
+        let scheduler = Scheduler { slice: Nanos(slice), tick: Nanos(tick), rt_runtime, rt_period: period, ..Scheduler::default() };
+        let inside = inside.map_or(Inside::default(), |(dies, tags)| Inside {
+            dies,
+            stripe: 4_096,
+            read_tags: tags.unwrap_or(0),
+            read_bytes: 512,
+            round_trip: Nanos(800),
+        });
+        Sharing { path, scheduler, inside, spin, beside, refill }
+    })
+}
+
+fn any_plain_machine() -> impl Strategy<Value = Scenario> {
     let shape = (1usize..9, 1usize..4, 1usize..3, 1u32..5, 1u16..4, 1u16..3);
     let kind = (any::<[bool; 3]>(), prop::collection::vec(0usize..8, 1..3), prop::option::weighted(0.2, 0usize..8));
     (any_scenario(), shape, kind).prop_map(|(mut scenario, shape, kind)| {

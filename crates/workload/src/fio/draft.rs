@@ -1,7 +1,7 @@
 //! A section being read: options in any order become a [`Job`] once all are known.
 
 use super::values::Bad;
-use crate::job::{BlockSizes, Job, PerOp, Rate};
+use crate::job::{Amount, BlockSizes, Distribution, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +18,11 @@ pub(super) struct Draft {
     pub rate: PerOp<u64>,
     /// `rate_iops`.
     pub rate_iops: PerOp<u64>,
-    /// `verify`.
-    pub verify: bool,
-    /// `verify_interval`.
-    pub verify_interval: Option<u64>,
-    /// `verify_fatal`.
-    pub verify_fatal: bool,
-    /// `do_verify=0`.
-    pub no_verify_phase: bool,
+    /// `verify`, and whether it was given: `verify_pattern` alone is a way to verify, too.
+    pub verify: Option<VerifyKind>,
+    pub verify_given: bool,
+    /// The options beside `verify`.
+    pub checks: Verify,
 }
 
 /// What is wrong, or odd, about the options taken together.
@@ -51,9 +48,18 @@ impl Draft {
         if (self.rate.read | self.rate.write) != 0 && (self.rate_iops.read | self.rate_iops.write) != 0 {
             remarks.errors.push("rate and rate_iops exclude each other".into());
         }
-        if self.verify {
-            job.verify =
-                Some(crate::job::Verify { interval: self.verify_interval, fatal: self.verify_fatal, after_write: !self.no_verify_phase });
+        let kind = match self.verify {
+            None if !self.verify_given && self.checks.pattern.is_some() => Some(VerifyKind::PatternHeader),
+            kind => kind,
+        };
+        job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
+        if job.verify.is_none() && self.checks.only && job.pattern.writes() {
+            remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
+        }
+        let foreign = job.engine.foreign_options();
+        if !foreign.is_empty() {
+            let engine = job.engine.name.as_deref().map_or("no ioengine".into(), |name| format!("ioengine={name}"));
+            remarks.warnings.push(format!("{}: not an option of {engine} in fio; it is ignored", foreign.join(", ")));
         }
         consistent(&mut job, &mut remarks);
         (job, remarks)
@@ -71,16 +77,39 @@ fn consistent(job: &mut Job, remarks: &mut Remarks) {
         (true, false) => job.block.read.min,
         _ => job.block.write.min,
     };
-    if let Some(crate::job::Amount::Bytes(size)) = job.size
+    if let Some(Amount::Bytes(size)) = job.size
         && size < least
     {
         remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
     }
-    if let Some(verify) = job.verify
-        && job.pattern.writes()
-        && verify.after_write
-    {
-        if job.numjobs > 1 && job.offset_increment == crate::job::Amount::Bytes(0) {
+    if let Some(verify) = &job.verify {
+        verified(job, verify, remarks);
+    }
+}
+
+/// What is wrong or odd about a job that verifies.
+fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
+    let pattern = matches!(verify.kind, VerifyKind::Pattern | VerifyKind::PatternHeader);
+    if pattern && verify.pattern.is_none() {
+        remarks.errors.push(format!("verify={} needs verify_pattern=", verify.kind.name()));
+    }
+    if !job.pattern.writes() {
+        return;
+    }
+    if verify.only && !verify.after_write {
+        remarks.errors.push("verify_only and do_verify=0 exclude each other".into());
+    }
+    let own_order = match job.distribution {
+        Distribution::Zipf { .. } => Some("random_distribution=zipf"),
+        Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
+    };
+    if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
+        let message =
+            format!("verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there");
+        remarks.warnings.push(message);
+    }
+    if verify.after_write && !verify.only {
+        if job.numjobs > 1 && job.offset_increment == Amount::Bytes(0) {
             remarks.warnings.push("several writers on the same blocks: verification may find what another one wrote".into());
         }
         if job.time_based && !job.pattern.reads() && job.size.is_none() && job.io_size.is_none() {

@@ -9,6 +9,7 @@
 mod diagnostic;
 mod draft;
 mod expand;
+mod fill;
 mod ini;
 mod known;
 mod options;
@@ -18,7 +19,7 @@ mod values;
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
 pub use outside::{Input, Nothing, Outside};
 
-use crate::job::Job;
+use crate::job::{Engine, Job};
 use draft::Draft;
 use expand::expand;
 use ini::{Line, MAX_LINE, Section, shorten};
@@ -157,8 +158,7 @@ impl Parser<'_> {
                 unset => error.help(not_set(unset)),
             });
         } else if name == "ioengine" && self.told.insert(name.clone()) {
-            let note = Diagnostic::at(&assignment.location, "ioengine is noted for the results only: the device URI decides");
-            self.parsed.notes.push(note);
+            self.parsed.notes.push(Diagnostic::at(&assignment.location, engine_note(&draft.job.engine)));
         }
     }
 
@@ -197,6 +197,12 @@ impl Parser<'_> {
         }
         if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
     }
+}
+
+fn engine_note(engine: &Engine) -> String {
+    let name = engine.name.as_deref().unwrap_or_default();
+    let depth = if engine.is_synchronous() { "; iodepth holds here, where fio has one I/O in flight" } else { "" };
+    format!("ioengine={name} is noted for the results only: the device URI decides{depth}")
 }
 
 fn not_set(names: &[String]) -> String {

@@ -1,9 +1,10 @@
 //! The options that Reap knows: their names, what they take, what they set.
 
 use super::draft::Draft;
+use super::fill;
 use super::known;
 use super::values::{self, Bad};
-use crate::job::{CpuPolicy, Direction, Distribution, Measure, Pattern, PerOp, RandomGenerator, RateProcess};
+use crate::job::{CpuPolicy, Direction, Distribution, Engine, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
 use units::Nanos;
 
 /// What may follow the name.
@@ -73,7 +74,11 @@ static OPTIONS: &[Opt] = &[
     value(&["name"], set!(job.name = |_, v| Ok(v.to_owned()))),
     value(&["description"], set!(job.description = |_, v| Ok(Some(v.to_owned())))),
     value(&["kb_base"], set!(job.kb_base = kb_base)),
-    value(&["ioengine"], set!(job.ioengine = ioengine)),
+    value(&["ioengine"], set!(job.engine.name = ioengine)),
+    flag(&["hipri"], set!(job.engine.hipri = |_, v| values::flag(v))),
+    flag(&["fixedbufs"], set!(job.engine.fixedbufs = |_, v| values::flag(v))),
+    flag(&["registerfiles"], set!(job.engine.registerfiles = |_, v| values::flag(v))),
+    flag(&["sqthread_poll"], set!(job.engine.sqthread_poll = |_, v| values::flag(v))),
     // What I/O.
     value(&["rw", "readwrite"], set!(job.pattern = pattern)),
     value(&["rwmixread"], set!(job.read_percent = |d, v| Ok(values::within(v, d.job.kb_base, 0, 100)? as u32))),
@@ -123,7 +128,8 @@ static OPTIONS: &[Opt] = &[
     flag(&["norandommap"], set!(job.random_map = |_, v| values::flag(v).map(|off| !off))),
     value(&["random_generator"], set!(job.random_generator = random_generator)),
     value(&["random_distribution"], set!(job.distribution = distribution)),
-    boolean(&["randrepeat", "allrandrepeat"], set!(job.repeatable = |_, v| values::flag(v))),
+    boolean(&["randrepeat"], set!(job.repeatable = |_, v| values::flag(v))),
+    boolean(&["allrandrepeat"], set!(job.all_repeatable = |_, v| values::flag(v))),
     value(&["randseed"], set!(job.seed = |d, v| values::number(v, d.job.kb_base).map(Some))),
     // Rates.
     value(&["rate"], |d, v| {
@@ -147,10 +153,22 @@ static OPTIONS: &[Opt] = &[
     // How completions are found. Not fio's.
     flag(&["reap_urgent"], set!(job.urgent = |_, v| values::flag(v))),
     // Verification.
-    value(&["verify"], set!(verify = verify)),
-    value(&["verify_interval"], set!(verify_interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),
-    boolean(&["verify_fatal"], set!(verify_fatal = |_, v| values::flag(v))),
-    boolean(&["do_verify"], set!(no_verify_phase = |_, v| values::flag(v).map(|on| !on))),
+    value(&["verify"], |d, v| {
+        (d.verify, d.verify_given) = (verify(v)?, true);
+        Ok(())
+    }),
+    value(&["verify_pattern"], set!(checks.pattern = |_, v| fill::pattern(v).map(Some))),
+    value(&["verify_interval"], set!(checks.interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),
+    value(&["verify_offset"], set!(checks.offset = |d, v| Ok(values::within(v, d.job.kb_base, 0, 1 << 31)? as u32))),
+    boolean(&["verify_fatal"], set!(checks.fatal = |_, v| values::flag(v))),
+    boolean(&["do_verify"], set!(checks.after_write = |_, v| values::flag(v))),
+    flag(&["verify_only"], set!(checks.only = |_, v| values::flag(v))),
+    boolean(&["verify_header_seed"], set!(checks.header_seed = |_, v| values::flag(v).map(Some))),
+    boolean(&["verify_write_sequence"], set!(checks.sequence = |_, v| values::flag(v))),
+    boolean(&["verify_dump"], |_, v| match values::flag(v)? {
+        true => Err("Reap writes no dumps: it names the first wrong byte of each bad block; leave the option out".into()),
+        false => Ok(()),
+    }),
     // Measurement.
     boolean(&["gtod_reduce"], |d, v| {
         let reduce = values::flag(v)?;
@@ -212,6 +230,10 @@ fn kb_base(_: &Draft, text: &str) -> Result<u64, Bad> {
 
 fn ioengine(_: &Draft, text: &str) -> Result<Option<String>, Bad> {
     let name = text.split([',', ':']).next().unwrap_or(text);
+    if !Engine::does_block_io(name) {
+        let instead = if name == "null" { "; for I/O that costs nothing use a device with profile=null" } else { "" };
+        return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else{instead}"));
+    }
     if name == "external" || known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
@@ -295,12 +317,15 @@ fn distribution(_: &Draft, text: &str) -> Result<Distribution, Bad> {
     }
 }
 
-/// `verify`: whether to verify.
-fn verify(_: &Draft, text: &str) -> Result<bool, Bad> {
-    match text {
-        "0" => Ok(false),
-        "crc32c" | "crc32c-intel" => Ok(true),
-        _ if known::CHECKSUMS.contains(&text) => Err(format!("'{text}': Reap verifies with crc32c only")),
-        _ => Err(format!("'{text}' is no way to verify; Reap has crc32c")),
+/// `verify`: how to verify, if at all.
+fn verify(text: &str) -> Result<Option<VerifyKind>, Bad> {
+    if text == "0" {
+        return Ok(None);
+    }
+    let names = || VerifyKind::ALL.map(VerifyKind::name).join(", ");
+    match VerifyKind::from_name(text) {
+        Some(kind) => Ok(Some(kind)),
+        None if known::CHECKSUMS.contains(&text) => Err(format!("'{text}': Reap verifies with {}", names())),
+        None => Err(format!("'{text}' is no way to verify; Reap has {}", names())),
     }
 }

@@ -128,6 +128,7 @@ fn synonyms_and_defaults() {
     assert_eq!(job("rwmixwrite=30\nrw=rw").read_percent, 70);
     assert!(job("buffered=0").direct);
     assert!(!job("randrepeat=0").repeatable);
+    assert!(job("randrepeat=0\nallrandrepeat=1").all_repeatable && job("allrandrepeat=0").repeatable);
     let plain = job("");
     assert_eq!(plain, Job { name: "a".into(), ..Job::default() });
 }
@@ -183,10 +184,44 @@ fn measurement_and_verification() {
     assert_eq!(job("gtod_reduce=1").measure, Measure { slat: false, clat: false, lat: false, ..all });
     assert_eq!(job("disable_slat=1").measure, Measure { slat: false, ..all });
     assert_eq!(job("lat_percentiles=1\nclat_percentiles=0").measure, Measure { lat_percentiles: true, clat_percentiles: false, ..all });
-    assert_eq!(job("verify=crc32c").verify, Some(Verify { interval: None, fatal: false, after_write: true }));
+}
+
+#[test]
+fn verification() {
+    assert_eq!(job("verify=crc32c").verify, Some(Verify::default()));
     let strict = job("verify=crc32c-intel\nverify_fatal=1\ndo_verify=0\nverify_interval=512");
-    assert_eq!(strict.verify, Some(Verify { interval: Some(512), fatal: true, after_write: false }));
+    assert_eq!(strict.verify, Some(Verify { interval: Some(512), fatal: true, after_write: false, ..Verify::default() }));
+    for kind in VerifyKind::ALL {
+        let verify = job(&format!("verify={}\nverify_pattern=%o", kind.name())).verify.unwrap();
+        assert_eq!((verify.kind, verify.pattern.unwrap().offsets), (kind, vec![0]));
+    }
+    let later = job("rw=write\nverify=md5\nverify_only\nverify_offset=64\nverify_header_seed=0\nverify_write_sequence=0\nverify_dump=0");
+    let wanted = Verify { kind: VerifyKind::Md5, only: true, offset: 64, header_seed: Some(false), sequence: false, ..Verify::default() };
+    assert_eq!(later.verify, Some(wanted));
+    // A pattern alone is a way to verify, unless verify says something else.
+    assert_eq!(job("verify_pattern=0xff").verify.unwrap().kind, VerifyKind::PatternHeader);
+    assert_eq!(job("verify=0\nverify_pattern=0xff").verify, None);
     assert_eq!(job("verify=crc32c\nverify=0").verify, None);
+    // Reading jobs verify anyway; verify_only changes nothing.
+    assert!(job("rw=read\nverify_only").verify.is_none());
+}
+
+#[test]
+fn engines_are_noted_with_their_options() {
+    assert_eq!(job("").engine, Engine::default());
+    let ring = job("ioengine=io_uring\nhipri\nfixedbufs=1\nregisterfiles\nsqthread_poll=1").engine;
+    let name = Some("io_uring".to_owned());
+    assert_eq!(ring, Engine { name, hipri: true, fixedbufs: true, registerfiles: true, sqthread_poll: true });
+    for name in ["libaio", "sync", "psync", "pvsync", "pvsync2", "posixaio"] {
+        assert_eq!(job(&format!("ioengine={name}")).engine.name.as_deref(), Some(name));
+    }
+    let warnings = read("[a]\nioengine=libaio\nhipri\nfixedbufs\n").unwrap().warnings;
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings, ["t.fio:1:1: job 'a': hipri, fixedbufs: not an option of ioengine=libaio in fio; it is ignored"]);
+    for name in ["cpuio", "exec", "net", "rdma", "filecreate", "filestat", "filedelete", "ftruncate", "null"] {
+        let told = error(&format!("ioengine={name}"));
+        assert!(told.starts_with(&format!("t.fio:2:10: ioengine: ioengine={name} does no block I/O")), "{told}");
+    }
 }
 
 #[test]
@@ -306,7 +341,21 @@ fn errors_say_where_and_what_to_do() {
         ("random_distribution=zipf:1.0", "t.fio:2:21: random_distribution: the exponent of zipf must not be 1"),
         ("random_distribution=pareto:0.5", "t.fio:2:21: random_distribution: 'pareto': Reap has random and zipf so far"),
         ("percentile_list=101", "t.fio:2:17: percentile_list: '101' is not between 0 and 100"),
-        ("verify=md5", "t.fio:2:8: verify: 'md5': Reap verifies with crc32c only"),
+        (
+            "verify=sha512",
+            "t.fio:2:8: verify: 'sha512': Reap verifies with crc32c, crc32, md5, sha256, xxhash, meta, pattern_hdr, pattern, null",
+        ),
+        ("verify=pattern", "t.fio:1:1: job 'a': verify=pattern needs verify_pattern="),
+        ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify=: without it nothing would be done"),
+        ("rw=write\nverify=md5\nverify_only\ndo_verify=0", "t.fio:1:1: job 'a': verify_only and do_verify=0 exclude each other"),
+        (
+            "verify_dump=1",
+            "t.fio:2:13: verify_dump: Reap writes no dumps: it names the first wrong byte of each bad block; leave the option out",
+        ),
+        (
+            "verify_pattern=abc",
+            "t.fio:2:16: verify_pattern: 'abc' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o",
+        ),
         ("rate=1m\nrate_iops=5", "t.fio:1:1: job 'a': rate and rate_iops exclude each other"),
         ("size=1k\nbs=4k", "t.fio:1:1: job 'a': size 1024 is less than the smallest block, 4096"),
         ("ioengine=libiao", "t.fio:2:10: ioengine: 'libiao' is no I/O engine of fio; did you mean 'libaio'?"),
@@ -367,10 +416,11 @@ fn what_fio_has_and_reap_has_not_is_one_warning() {
         [
             "t.fio:2:1: fio's option 'thinktime' is not supported yet; it is ignored",
             "t.fio:4:1: fio's option 'userspace_reap' is not supported yet; it is ignored",
-            "t.fio:8:1: fio's option 'hipri' is not supported yet; it is ignored",
         ]
     );
-    assert_eq!(parsed.notes.len(), 1);
+    let notes: Vec<String> = parsed.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["t.fio:3:1: ioengine=libaio is noted for the results only: the device URI decides"]);
+    assert!(read("[a]\nioengine=psync\n").unwrap().notes[0].to_string().contains("one I/O in flight"));
     assert_eq!(read("[a]\ntime_based\n").unwrap().warnings.len(), 1);
 }
 

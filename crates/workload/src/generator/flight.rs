@@ -26,6 +26,10 @@ pub(super) struct Extra {
     pub sequence: u64,
     /// This read is to be checked.
     pub check: bool,
+    /// Of the same write: the seed of its data.
+    pub seed: u64,
+    /// When a write was made.
+    pub written: Nanos,
 }
 
 /// No I/O starts at the end of time.

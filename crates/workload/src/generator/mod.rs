@@ -18,6 +18,8 @@
 //! or fewer than asked for; after each batch of them, ask again.
 
 mod alike;
+mod checking;
+mod dice;
 mod error;
 mod flight;
 mod io;
@@ -30,18 +32,19 @@ mod verify;
 pub use error::{ErrorCode, Failure};
 pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
-pub use verify::{BadBlock, Fault, HEADER as VERIFY_HEADER};
+pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{BlockSizes, Job};
+use crate::job::Job;
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
 use flight::{Extra, Flight};
-use offsets::{Place, Stream};
+use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
+use verify::{Layout, Mark};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +76,7 @@ pub struct Seat {
     pub number: u32,
     /// Number among the job's threads, from 0.
     pub subjob: u32,
-    /// From outside, different in each run: seeds jobs without `randrepeat`, and marks the data that is written for
-    /// verification, so that an earlier run's data is told from this one's.
+    /// From outside, different in each run: seeds jobs without `randrepeat`.
     pub entropy: u64,
 }
 
@@ -103,9 +105,11 @@ enum Phase {
 /// One pass over the job's bytes, as far as verification needs it.
 #[derive(Debug)]
 struct Pass {
-    /// The stream as it was at the start of the pass.
-    replay: Stream,
+    /// The stream as it was at the start of the pass, if what is written is read back.
+    replay: Option<Stream>,
     first_sequence: u64,
+    /// When it began.
+    began: Nanos,
     ios: u64,
     bytes: u64,
     writes: u64,
@@ -182,18 +186,28 @@ struct Goal {
     ios: u64,
     passes_left: u64,
     time_based: bool,
-    /// Passes end by a verification, so that they are told apart.
+    /// Of a job that verifies: its passes are told apart.
     pass: Option<Pass>,
 }
 
 /// What verification needs and found.
 #[derive(Debug)]
 struct Checks {
-    interval: u32,
+    /// What blocks look like; `None`: nothing is looked at.
+    layout: Option<Box<Layout>>,
     fatal: bool,
     /// Reads of the running phase are checked: a job that only reads.
     reads: bool,
-    generation: u64,
+    /// What a writing job wrote earlier is read, and nothing is written.
+    only: bool,
+    /// What is written is read back.
+    after_write: bool,
+    /// Seeds and numbers of writes are compared.
+    seeds: bool,
+    numbers: bool,
+    /// The thread's number, as headers have it.
+    thread: u16,
+    /// Writes so far.
     sequence: u64,
     /// The verification phase: writes still to be read back, and whether a block was written once only.
     left: u64,
@@ -214,7 +228,7 @@ const DEFAULT_SEED: u64 = 0x89;
 impl Generator {
     /// A job thread on `targets`: one per filename of the job, or one.
     pub fn new(job: &Job, seat: Seat, targets: &[Target]) -> Result<Generator, Misfit> {
-        let base = match (job.seed, job.repeatable) {
+        let base = match (job.seed, job.repeatable || job.all_repeatable) {
             (Some(seed), _) => seed,
             (None, true) => DEFAULT_SEED,
             (None, false) => seat.entropy,
@@ -223,10 +237,13 @@ impl Generator {
         let mut stream = Stream::new(job, seat.subjob, targets, seeds.next_u64())?;
         let pacing = Pacing::new(job, seeds.next_u64()).map(Box::new);
         stream.turns = pacing.as_ref().and_then(|pacing| pacing.turns(job));
+        if job.verify.is_some() {
+            stream.follow(Mirror::new(job, seat.number, seat.subjob, seat.entropy));
+        }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
-        let checks = Checks::new(job, seat)?;
         let goal = Goal::new(job, &stream, targets);
+        let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
         let special = pacing.is_some() || job.verify.is_some() || syncs.is_some();
         let mut generator = Generator {
@@ -421,7 +438,7 @@ impl Generator {
             pass.writes += write;
         }
         let check = self.checks.reads && place.op == Op::Read;
-        self.flight.set_extra(slot, Extra { intended, sequence, check });
+        self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
         io(slot, place)
     }
 
@@ -429,26 +446,8 @@ impl Generator {
     fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
         // One slot at least is free: for what was granted, or because nothing is in flight.
         let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence: 0, check: false });
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
         io(slot, Place { op: Op::Flush, target, offset: 0, len: 0 })
-    }
-
-    /// The next write of the pass, as a read; `None` if there is none.
-    fn issue_check(&mut self) -> Option<Next> {
-        let (Some(pass), Some(slot)) = (&mut self.goal.pass, self.flight.occupy()) else {
-            self.checks.left = 0;
-            return None;
-        };
-        let place = loop {
-            let place = pass.replay.next();
-            if place.op == Op::Write {
-                break Place { op: Op::Read, ..place };
-            }
-        };
-        let sequence = pass.first_sequence + pass.writes - self.checks.left;
-        self.checks.left -= 1;
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true });
-        Some(io(slot, place))
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
@@ -489,7 +488,7 @@ impl Generator {
             self.stats.op_mut(io.op).intended.add(now - extra.intended);
         }
         if extra.check {
-            self.check(io, extra.sequence, buf);
+            self.check(io, extra, now, buf);
         }
     }
 
@@ -516,15 +515,15 @@ impl Generator {
     /// Whether data are verified: [`Generator::fill`] does something, and [`Generator::completed`] looks at what was read.
     #[inline]
     pub fn verifies(&self) -> bool {
-        self.checks.interval > 0
+        self.checks.layout.is_some()
     }
 
     /// Puts into `buf` what the write `io` writes. Without `verify` any data will do, and `buf` stays as it is.
     #[inline]
     pub fn fill(&self, io: &Io, buf: &mut [u8]) {
-        if self.verifies() {
-            let sequence = self.flight.extra(io.slot).sequence;
-            verify::fill(io, self.checks.interval, self.checks.generation, sequence, buf);
+        if let Some(layout) = &self.checks.layout {
+            let Extra { sequence, seed, written, .. } = self.flight.extra(io.slot);
+            layout.fill(io, Mark { seed, time: written, thread: self.checks.thread, number: sequence }, buf);
         }
     }
 

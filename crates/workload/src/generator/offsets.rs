@@ -2,10 +2,13 @@
 //! completes, so a clone of it replays the same I/Os, which is how written blocks are found again for verification.
 
 mod cover;
+mod mirror;
+mod mirrored;
 
 use super::pacing::Pacing;
 use crate::job::{Amount, BlockSizes, Direction, Distribution, Job, PerOp, RandomGenerator};
 use cover::{Bitmap, Shuffle};
+pub(super) use mirror::Mirror;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -74,9 +77,7 @@ pub enum Misfit {
         blocks: u64,
     },
     /// The header of a verified block does not fit.
-    #[error(
-        "job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes and must divide every size that is written"
-    )]
+    #[error("job '{job}': a verified block of {bytes} bytes has no room for its header of {header} bytes, verify_offset {at}, and data")]
     VerifyInterval {
         /// The job's name.
         job: String,
@@ -84,6 +85,28 @@ pub enum Misfit {
         bytes: u64,
         /// Bytes of a header.
         header: usize,
+        /// Where in the block it stands.
+        at: u32,
+    },
+    /// Reads are checked block by block.
+    #[error("job '{job}': verified blocks have {bytes} bytes, and a read of {read} bytes is no whole number of them; give verify_interval")]
+    VerifyRead {
+        /// The job's name.
+        job: String,
+        /// Bytes per header.
+        bytes: u64,
+        /// Bytes of the read.
+        read: u64,
+    },
+    /// The header would stand upon itself.
+    #[error("job '{job}': verify_offset {at} lies within the header of {header} bytes; it has to be at least as large")]
+    VerifyOffset {
+        /// The job's name.
+        job: String,
+        /// Bytes of a header.
+        header: usize,
+        /// `verify_offset`.
+        at: u32,
     },
 }
 
@@ -151,6 +174,8 @@ pub(super) struct Stream {
     unit: u64,
     /// Longest one.
     longest: u64,
+    /// The job verifies: fio's dice are thrown instead of `rng`.
+    mirror: Option<Box<Mirror>>,
 }
 
 impl Stream {
@@ -201,6 +226,7 @@ impl Stream {
             },
             block,
             unit,
+            mirror: None,
         })
     }
 
@@ -216,7 +242,9 @@ impl Stream {
 
     /// Whether `ios` I/Os of `bytes` bytes in all, from the start of a pass, touch no block twice.
     pub fn touches_once(&self, ios: u64, bytes: u64) -> bool {
-        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_));
+        // fio's map of a mixed job is in blocks of two sizes.
+        let odd = self.mirror.is_some() && self.direction == Direction::Mixed && self.block.read.min != self.block.write.min;
+        let once = |walk: &Walk| matches!(walk.choice, Choice::Shuffle(_) | Choice::Bitmap(_)) && !odd;
         let ordered = if self.random { self.step <= 1 && self.walks.iter().all(once) } else { self.step == 0 };
         let room = |walk: &Walk| walk.region.len / self.unit * self.unit;
         ordered
@@ -229,6 +257,10 @@ impl Stream {
     /// Starts a new pass: in order from the start, or over all blocks in another order.
     pub fn start_pass(&mut self) {
         self.run_left = 0;
+        if let Some(mirror) = &mut self.mirror {
+            mirror.start_pass();
+            self.turn = 0;
+        }
         for walk in &mut self.walks {
             walk.next = PerOp::both(0);
             match &mut walk.choice {
@@ -263,6 +295,11 @@ impl Stream {
 
     #[inline(never)]
     fn next_of_many(&mut self) -> Place {
+        if self.mirror.is_some()
+            && let Some(place) = self.next_mirrored()
+        {
+            return place;
+        }
         let op = match self.direction {
             Direction::Read => Op::Read,
             Direction::Write => Op::Write,
@@ -297,17 +334,19 @@ impl Walk {
     /// The next place in order; around the end of the region if nothing of `min` bytes is left before it.
     #[inline]
     fn sequential(&mut self, op: Op, wanted: u64, min: u64, skip: i64) -> (u64, u64) {
-        let len = self.region.len;
-        let next = self.next.get_mut(op);
-        if len.saturating_sub(*next) < min {
-            *next = 0;
-        }
-        let offset = *next;
+        let (len, offset) = (self.region.len, self.begin_in_order(op, min));
         let left = len - offset;
         let bytes = if wanted <= left { wanted } else { left - left % min };
         let end = offset + bytes;
-        *next = if skip == 0 { end } else { skipped(end, skip, len) };
+        *self.next.get_mut(op) = if skip == 0 { end } else { skipped(end, skip, len) };
         (offset, bytes)
+    }
+
+    /// Where that is.
+    #[inline]
+    fn begin_in_order(&self, op: Op, min: u64) -> u64 {
+        let next = *self.next.get(op);
+        if self.region.len.saturating_sub(next) < min { 0 } else { next }
     }
 
     /// A random place; shorter than wanted where the region ends, or the next blocks have been visited in this pass.
@@ -387,8 +426,12 @@ fn region(job: &Job, subjob: u32, targets: u64, target: Target, unit: u64) -> Re
     });
     let block = u64::from(target.block.max(1));
     let len = size.min(room) / block * block;
-    if len < unit {
-        return Err(Misfit::NoRoom { job: job.name.clone(), offset: start, room: len, device: target.bytes, block: unit });
+    let block = match job.pattern.direction {
+        Direction::Mixed => job.block.read.min.max(job.block.write.min),
+        Direction::Read | Direction::Write => unit,
+    };
+    if len < block {
+        return Err(Misfit::NoRoom { job: job.name.clone(), offset: start, room: len, device: target.bytes, block });
     }
     if !job.pattern.random && job.pattern.step != 0 {
         aligned("the step after the colon of rw", job.pattern.step.unsigned_abs())?;
@@ -418,7 +461,9 @@ fn choice(job: &Job, block: &PerOp<BlockSizes>, blocks: u64, rng: &mut Xoshiro25
         Direction::Write => block.write.is_fixed(),
         Direction::Mixed => block.read.is_fixed() && block.write.is_fixed() && block.read.min == block.write.min,
     };
-    if fixed {
+    // fio visits the next free block of a map; a shuffle has an order of its own.
+    let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr;
+    if fixed && !by_map {
         return Ok(Choice::Shuffle(Shuffle::new(blocks, rng.next_u64())));
     }
     if blocks > MOST_MAPPED {

@@ -1,4 +1,4 @@
-//! From phase to phase: start delay, ramp, passes, verification, the end; and what happens at instants.
+//! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
 
 use super::*;
 use crate::stats::OpStats;
@@ -23,50 +23,23 @@ impl Goal {
     /// What `job` is to do on `targets`.
     pub(super) fn new(job: &Job, stream: &Stream, targets: &[Target]) -> Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(|| stream.extent());
+        let verifies = job.verify.is_some();
+        let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
+        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
         let ios = job.number_ios.filter(|n| *n > 0);
         let loops = job.loops.max(1);
-        let separate = job.verify.is_some_and(|v| v.after_write) && job.pattern.writes();
-        // Passes that end by a verification are done one after the other, others as one.
-        let (times, passes_left) = if separate { (1, loops) } else { (loops, 1) };
+        let replayed = job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.after_write && !verify.only);
+        let replay = replayed.then(|| stream.clone());
+        let pass = verifies.then_some(Pass { replay, first_sequence: 0, began: Nanos::ZERO, ios: 0, bytes: 0, writes: 0 });
+        // Passes of a job that verifies are done one after the other, others as one.
+        let (times, passes_left) = if verifies { (1, loops) } else { (loops, 1) };
         Goal {
             bytes: bytes.saturating_mul(times),
             ios: ios.map_or(u64::MAX, |n| n.saturating_mul(times)),
             passes_left,
             time_based: job.time_based && job.runtime.is_some(),
-            pass: separate.then(|| Pass { replay: stream.clone(), first_sequence: 0, ios: 0, bytes: 0, writes: 0 }),
+            pass,
         }
-    }
-}
-
-impl Checks {
-    pub(super) fn new(job: &Job, seat: Seat) -> Result<Checks, Misfit> {
-        let mut checks = Checks {
-            interval: 0,
-            fatal: false,
-            reads: false,
-            generation: SplitMix64::seed_from_u64(seat.entropy ^ u64::from(seat.number)).next_u64(),
-            sequence: 0,
-            left: 0,
-            exact: false,
-            bad: Vec::new(),
-            count: 0,
-        };
-        let Some(verify) = job.verify else { return Ok(checks) };
-        let BlockSizes { min, max, split } = &job.block.write;
-        let mut interval = verify.interval.unwrap_or(*min).min(*min);
-        if job.pattern.reads() {
-            interval = interval.min(job.block.read.min);
-        }
-        let divides = |bytes: &u64| interval > 0 && bytes.is_multiple_of(interval);
-        let mut sizes = split.iter().map(|(bytes, _)| bytes).chain([min, max]);
-        if interval < verify::HEADER as u64 || (job.pattern.writes() && !sizes.all(divides)) || interval > 1 << 31 {
-            return Err(Misfit::VerifyInterval { job: job.name.clone(), bytes: interval, header: verify::HEADER });
-        }
-        checks.interval = interval as u32;
-        checks.fatal = verify.fatal;
-        checks.reads = !job.pattern.writes();
-        Ok(checks)
     }
 }
 
@@ -196,7 +169,7 @@ impl Generator {
     }
 
     fn begin(&mut self, now: Nanos) {
-        self.phase = Phase::Run;
+        self.begin_pass(now);
         self.clock.ramp_end = now + self.clock.ramp;
         if let Some(pacing) = &mut self.pacing {
             pacing.start(now);
@@ -248,34 +221,12 @@ impl Generator {
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(),
-            Phase::Run => self.after_run(),
-            Phase::Verify => self.after_verify(),
+            Phase::Run => self.after_run(now),
+            Phase::Verify => self.after_pass(now),
             _ => self.finish(),
         }
         self.event = self.next_event();
         None
-    }
-
-    fn after_run(&mut self) {
-        match &mut self.goal.pass {
-            Some(pass) if pass.writes > 0 => {
-                self.checks.left = pass.writes;
-                self.checks.exact = pass.replay.touches_once(pass.ios, pass.bytes);
-                self.phase = Phase::Verify;
-            }
-            _ => self.finish(),
-        }
-    }
-
-    fn after_verify(&mut self) {
-        self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
-        if self.checks.count > 0 || (self.goal.passes_left == 0 && !self.goal.time_based) {
-            return self.finish();
-        }
-        self.stream.start_pass();
-        self.goal.pass = Some(Pass { replay: self.stream.clone(), first_sequence: self.checks.sequence, ios: 0, bytes: 0, writes: 0 });
-        self.refill_goal();
-        self.phase = Phase::Run;
     }
 
     pub(super) fn refill_goal(&mut self) {
@@ -283,7 +234,7 @@ impl Generator {
         self.ios_left = self.goal.ios;
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.phase = Phase::Done;
         if self.clock.epoch.is_none() {
             // Over before the ramp was: nothing was measured.
@@ -327,23 +278,5 @@ impl Generator {
     pub(super) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.stop();
-    }
-
-    pub(super) fn check(&mut self, io: &Io, sequence: u64, buf: &[u8]) {
-        let own = self.phase == Phase::Verify || self.goal.pass.is_some();
-        let expected = verify::Expected {
-            generation: own.then_some(self.checks.generation),
-            sequence: (own && self.checks.exact).then_some(sequence),
-        };
-        let checks = &mut self.checks;
-        verify::check(io, checks.interval, expected, buf, |bad| {
-            checks.count += 1;
-            if checks.bad.len() < BAD_KEPT {
-                checks.bad.push(bad);
-            }
-        });
-        if checks.fatal && checks.count > 0 {
-            self.stop();
-        }
     }
 }

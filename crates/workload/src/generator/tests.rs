@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
 mod laws;
+mod likefio;
 mod measured;
 mod synced;
 mod verified;

@@ -1,78 +1,177 @@
-//! Blocks that prove what they are: a header with offset, generation and checksum, and a body that follows from them.
+//! Blocks that prove what they are, as fio writes and checks them.
 //!
-//! Each `interval` bytes that a job writes carry their own header, so a reader needs to know only the interval: whatever
-//! was written last over a block, in whatever lengths, each interval can be judged by itself.
+//! Each `interval` bytes that a job writes begin with a header and a digest of the rest ([`header`], [`digest`]); the rest
+//! follows from a seed or is a pattern ([`body`]). A reader needs to know the interval and the kind, so whatever was written
+//! last over a block, in whatever lengths, each interval is judged by itself.
+
+mod body;
+mod digest;
+mod header;
+
+pub use digest::Digest;
 
 use super::io::Io;
-use rand::{Rng, SeedableRng};
-use rand_xoshiro::SplitMix64;
+use super::offsets::Misfit;
+use crate::job::{FillPattern, Job, VerifyKind};
+use header::{HEADER, Header, MAGIC, NoHeader};
 use std::fmt;
+use units::Nanos;
 
-/// Marks a block written by Reap: "reapblk" and a version.
-const MAGIC: [u8; 8] = *b"reapblk\x01";
-/// Bytes of a header: magic, offset, generation, sequence, length, checksum of the body, checksum of the header; all
-/// numbers little-endian.
-pub const HEADER: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
+/// What the blocks of a job look like.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    kind: VerifyKind,
+    pattern: Option<FillPattern>,
+    interval: u32,
+    /// Where the header stands in its block.
+    at: u32,
+}
+
+/// What a write says of itself in its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub seed: u64,
+    pub time: Nanos,
+    pub thread: u16,
+    /// The number of the write: its lower half stands in the header.
+    pub number: u64,
+}
 
 /// What one block is expected to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// Whose writes they are, if known: the writer checks what it wrote itself.
-    pub generation: Option<u64>,
-    /// Which write of that generation was the last one here, if known.
-    pub sequence: Option<u64>,
+    /// The seed of its data, if known.
+    pub seed: Option<u64>,
+    /// When the pass began whose write it is, and the time now, if the job itself wrote.
+    pub written: Option<(Nanos, Nanos)>,
+    /// The thread that wrote, if it is this one.
+    pub thread: Option<u16>,
+    /// Which write was the last one here, if known.
+    pub number: Option<u64>,
+}
+
+/// A byte that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Its index in the block.
+    pub at: u32,
+    /// What was read.
+    pub found: u8,
+    /// What was written.
+    pub wanted: u8,
 }
 
 /// What is wrong with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// No header: never written by a verifying job, or the magic is damaged.
-    Magic,
+    Magic {
+        /// What stands there.
+        found: u16,
+    },
     /// The header's own checksum is wrong.
-    Header,
-    /// A block that belongs elsewhere.
-    Offset {
-        /// The offset that it says it belongs to.
-        found: u64,
+    Header {
+        /// CRC-32C of what was read.
+        found: u32,
+        /// CRC-32C that the header promises.
+        wanted: u32,
+    },
+    /// It was written with another `verify`.
+    Kind {
+        /// fio's number of that.
+        found: u16,
+        /// fio's number of the job's.
+        wanted: u16,
     },
     /// Its length is not the verify interval: another job's, or the intervals differ.
     Length {
         /// The length that it says it has.
         found: u32,
     },
-    /// Another run's or job's data: the last write to this block was lost.
-    Generation {
-        /// The generation found.
+    /// A block that belongs elsewhere.
+    Offset {
+        /// The offset that it says it belongs to.
         found: u64,
+    },
+    /// Data of another time: the last write to this block was lost.
+    Stale {
+        /// When it was written, on the writer's clock.
+        found: Nanos,
+        /// When the job's pass began.
+        since: Nanos,
+    },
+    /// Another thread's data.
+    Thread {
+        /// The thread's number.
+        found: u16,
+        /// This thread's.
+        wanted: u16,
+    },
+    /// Data of another seed: of an earlier write, or of a job with other random numbers.
+    Seed {
+        /// The seed found.
+        found: u64,
+        /// The seed expected.
+        wanted: u64,
     },
     /// An earlier write's data: the last write to this block was lost.
     Sequence {
-        /// The write found.
-        found: u64,
+        /// The write found; its number's lower 16 bits.
+        found: u16,
         /// The write expected.
-        wanted: u64,
+        wanted: u16,
     },
-    /// The body does not have its checksum.
+    /// The rest does not have its digest.
     Checksum {
-        /// crc32c of what was read.
-        found: u32,
-        /// crc32c that the header promises.
-        wanted: u32,
+        /// Which digest.
+        kind: VerifyKind,
+        /// That of what was read.
+        found: Digest,
+        /// The one that the block promises.
+        wanted: Digest,
+        /// The first byte that is not what the seed gives, if that is known.
+        first: Option<Wrong>,
     },
+    /// The pattern is interrupted here.
+    Pattern(Wrong),
     /// The read was shorter than the block.
     Short,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} is {:#04x}, wanted {:#04x}", self.at, self.found, self.wanted)
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Magic => f.write_str("no verify header (bad magic)"),
-            Fault::Header => f.write_str("the verify header's own checksum is wrong"),
-            Fault::Offset { found } => write!(f, "the block says that it belongs to offset {found}"),
+            Fault::Magic { found } => write!(f, "no verify header (bad magic {found:#06x}, wanted {MAGIC:#06x})"),
+            Fault::Header { found, wanted } => {
+                write!(f, "the verify header's own checksum is wrong: crc32c is {found:#010x}, wanted {wanted:#010x}")
+            }
+            Fault::Kind { found, wanted } => {
+                let name = |number: &u16| VerifyKind::ALL.iter().find(|kind| header::number_of(**kind) == *number).map(|kind| kind.name());
+                let (found, wanted) = (name(found).unwrap_or("another method"), name(wanted).unwrap_or("another method"));
+                write!(f, "the block was written with verify={found}, and is checked with verify={wanted}")
+            }
             Fault::Length { found } => write!(f, "the block says that it has {found} bytes"),
-            Fault::Generation { found } => write!(f, "stale data: of another run (generation {found:#x})"),
+            Fault::Offset { found } => write!(f, "the block says that it belongs to offset {found}"),
+            Fault::Stale { found, since } => {
+                let (found, since) = (found.as_secs_f64(), since.as_secs_f64());
+                write!(f, "stale data: written at {found:.9} s, and the job's writes began at {since:.9} s")
+            }
+            Fault::Thread { found, wanted } => write!(f, "the block was written by thread {found}, wanted thread {wanted}"),
+            Fault::Seed { found, wanted } => {
+                write!(f, "the header's seed is {found:#018x}, wanted {wanted:#018x}: another write's data, or another job's")
+            }
             Fault::Sequence { found, wanted } => write!(f, "stale data: of write {found}, wanted write {wanted}"),
-            Fault::Checksum { found, wanted } => write!(f, "crc32c is {found:#010x}, wanted {wanted:#010x}"),
+            Fault::Checksum { kind, found, wanted, first } => {
+                write!(f, "{} is {found}, wanted {wanted}", kind.name())?;
+                first.map_or(Ok(()), |first| write!(f, ": {first}"))
+            }
+            Fault::Pattern(first) => write!(f, "the pattern is interrupted: {first}"),
             Fault::Short => f.write_str("shorter than a verified block"),
         }
     }
@@ -97,69 +196,206 @@ impl fmt::Display for BadBlock {
     }
 }
 
-/// Writes headers and bodies over `buf`, the data of `io`, one per `interval` bytes.
-pub(super) fn fill(io: &Io, interval: u32, generation: u64, sequence: u64, buf: &mut [u8]) {
-    let mut offset = io.offset;
-    for block in buf.chunks_mut(interval.max(1) as usize) {
-        let Some((header, body)) = block.split_at_mut_checked(HEADER) else { return };
-        SplitMix64::seed_from_u64(generation ^ sequence.rotate_left(32) ^ offset).fill_bytes(body);
-        let crc = crc32c::crc32c(body);
-        let len = (HEADER + body.len()) as u32;
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            header[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
-        put(&MAGIC);
-        put(&offset.to_le_bytes());
-        put(&generation.to_le_bytes());
-        put(&sequence.to_le_bytes());
-        put(&len.to_le_bytes());
-        put(&crc.to_le_bytes());
-        let own = crc32c::crc32c(&header[..HEADER - 4]);
-        header[HEADER - 4..].copy_from_slice(&own.to_le_bytes());
-        offset += u64::from(interval);
-    }
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Checks each interval of `buf`, the data of the read `io`; tells `bad` of each that is wrong.
-pub(super) fn check(io: &Io, interval: u32, expected: Expected, buf: &[u8], mut bad: impl FnMut(BadBlock)) {
-    let mut offset = io.offset;
-    for block in buf.chunks(interval.max(1) as usize) {
-        if let Err(fault) = check_block(block, offset, interval, expected) {
-            bad(BadBlock { target: io.target, offset, len: block.len() as u32, fault });
+/// The interval that fio makes of `job`'s: at most a write, else a read, and a divisor of every write's length.
+fn interval(job: &Job, given: Option<u64>) -> u64 {
+    let (write, read) = (&job.block.write, &job.block.read);
+    let mut interval = match given {
+        None if write.max != write.min => write.min,
+        given => given.unwrap_or(0),
+    };
+    if interval > write.min {
+        interval = write.min;
+    } else if job.pattern.reads() && interval > read.min {
+        interval = read.min;
+    }
+    let divides = |bytes: u64| interval > 0 && bytes.is_multiple_of(interval);
+    if divides(write.min) && divides(write.max) { interval } else { greatest_common_divisor(write.min, write.max) }
+}
+
+impl Layout {
+    /// The blocks of `job`; `None` if nothing is to be looked at.
+    ///
+    /// # Errors
+    /// Headers do not fit.
+    pub fn new(job: &Job) -> Result<Option<Layout>, Misfit> {
+        let Some(verify) = job.verify.as_ref().filter(|verify| verify.kind != VerifyKind::Null) else { return Ok(None) };
+        let bytes = interval(job, verify.interval);
+        let mut layout = Layout { kind: verify.kind, pattern: verify.pattern.clone(), interval: 0, at: 0 };
+        let header = layout.header_len();
+        layout.at = if header > 0 { verify.offset } else { 0 };
+        let at = layout.at;
+        if at > 0 && (at as usize) < header {
+            return Err(Misfit::VerifyOffset { job: job.name.clone(), header, at });
         }
-        offset += u64::from(interval);
+        if bytes > 1 << 31 || bytes <= (header + at as usize) as u64 {
+            return Err(Misfit::VerifyInterval { job: job.name.clone(), bytes, header, at });
+        }
+        let read = &job.block.read;
+        let sizes = read.split.iter().map(|(bytes, _)| *bytes).chain([read.min, read.max]);
+        if let Some(read) = sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes)) {
+            return Err(Misfit::VerifyRead { job: job.name.clone(), bytes, read });
+        }
+        layout.interval = bytes as u32;
+        Ok(Some(layout))
     }
-}
 
-fn check_block(block: &[u8], offset: u64, interval: u32, expected: Expected) -> Result<(), Fault> {
-    let header = block.get(..HEADER).ok_or(Fault::Short)?;
-    let word = |at: usize| header.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-    let half = |at: usize| header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-    if header[..8] != MAGIC {
-        return Err(Fault::Magic);
+    /// Bytes of header and digest.
+    fn header_len(&self) -> usize {
+        if self.kind == VerifyKind::Pattern { 0 } else { HEADER + digest::len_of(self.kind) }
     }
-    if half(HEADER - 4) != crc32c::crc32c(&header[..HEADER - 4]) {
-        return Err(Fault::Header);
+
+    /// Whether the data follow from a seed.
+    pub fn is_seeded(&self) -> bool {
+        self.pattern.is_none()
     }
-    if word(8) != offset {
-        return Err(Fault::Offset { found: word(8) });
+
+    /// Writes data and headers over `buf`, which is what the write `io` writes.
+    pub fn fill(&self, io: &Io, mark: Mark, buf: &mut [u8]) {
+        match &self.pattern {
+            Some(pattern) => body::fill_pattern(buf, &pattern.at(io.offset)),
+            None => body::fill_seeded(buf, mark.seed),
+        }
+        let header_len = self.header_len();
+        if header_len == 0 {
+            return;
+        }
+        let mut offset = io.offset;
+        for block in buf.chunks_mut(self.interval as usize) {
+            let header = Header {
+                kind: header::number_of(self.kind),
+                len: block.len() as u32,
+                seed: if self.is_seeded() { mark.seed } else { 0 },
+                offset,
+                time: mark.time,
+                thread: mark.thread,
+                number: mark.number as u16,
+            };
+            offset += block.len() as u64;
+            let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
+            front[..HEADER].copy_from_slice(&header.encode());
+            front[HEADER..].copy_from_slice(digest::digest(self.kind, data).as_bytes());
+            self.swap(block);
+        }
     }
-    if half(32) != interval || block.len() != interval as usize {
-        return Err(Fault::Length { found: half(32) });
+
+    /// Exchanges the header and what stands at `verify_offset`.
+    fn swap(&self, block: &mut [u8]) {
+        let (len, at) = (self.header_len(), self.at as usize);
+        if at > 0
+            && let Some((front, rest)) = block.split_at_mut_checked(at)
+            && let (Some(front), Some(rest)) = (front.get_mut(..len), rest.get_mut(..len))
+        {
+            front.swap_with_slice(rest);
+        }
     }
-    let crc = crc32c::crc32c(&block[HEADER..]);
-    if half(36) != crc {
-        return Err(Fault::Checksum { found: crc, wanted: half(36) });
+
+    /// Checks each interval of `buf`, the data of the read `io`; tells `bad` of each that is wrong.
+    pub fn check(&self, io: &Io, expected: Expected, buf: &[u8], mut bad: impl FnMut(BadBlock)) {
+        let mut turned = Vec::new();
+        for (index, block) in buf.chunks(self.interval.max(1) as usize).enumerate() {
+            let begin = index * self.interval as usize;
+            let offset = io.offset + begin as u64;
+            let block = if self.at == 0 {
+                block
+            } else {
+                turned.clear();
+                turned.extend_from_slice(block);
+                self.swap(&mut turned);
+                &turned
+            };
+            if let Err(fault) = self.check_block(io, begin, block, expected) {
+                bad(BadBlock { target: io.target, offset, len: block.len() as u32, fault });
+            }
+        }
     }
-    match expected.generation {
-        Some(generation) if generation != word(16) => return Err(Fault::Generation { found: word(16) }),
-        _ => {}
+
+    /// Checks one block, which begins `begin` bytes into `io`.
+    fn check_block(&self, io: &Io, begin: usize, block: &[u8], expected: Expected) -> Result<(), Fault> {
+        if block.len() != self.interval as usize {
+            return Err(Fault::Short);
+        }
+        let header_len = self.header_len();
+        let (front, data) = block.split_at_checked(header_len).ok_or(Fault::Short)?;
+        if let Some((header, stored)) = front.split_first_chunk::<HEADER>() {
+            let header = self.check_header(header, io.offset + begin as u64, expected)?;
+            let found = digest::digest(self.kind, data);
+            if found.as_bytes() != stored {
+                let first = self.first_wrong(io, begin, data, header.seed);
+                let (found, wanted) = (Digest::of(found.as_bytes()), Digest::of(stored));
+                return Err(Fault::Checksum { kind: self.kind, found, wanted, first });
+            }
+        }
+        // A checksum speaks for the data. Without one the pattern does.
+        match &self.pattern {
+            Some(pattern) if digest::len_of(self.kind) == 0 => {
+                let differs = body::pattern_differs(data, begin + header_len, &pattern.at(io.offset));
+                differs.map_or(Ok(()), |differs| Err(Fault::Pattern(self.wrong(differs))))
+            }
+            _ => Ok(()),
+        }
     }
-    match expected.sequence {
-        Some(wanted) if wanted != word(24) => Err(Fault::Sequence { found: word(24), wanted }),
-        _ => Ok(()),
+
+    fn check_header(&self, bytes: &[u8; HEADER], offset: u64, expected: Expected) -> Result<Header, Fault> {
+        let header = Header::decode(bytes).map_err(|why| match why {
+            NoHeader::Magic(found) => Fault::Magic { found },
+            NoHeader::Checksum(wanted, found) => Fault::Header { found, wanted },
+        })?;
+        let kind = header::number_of(self.kind);
+        // fio once had a number of its own for crc32c by hardware.
+        if header.kind != kind && !(header.kind == 6 && self.kind == VerifyKind::Crc32c) {
+            return Err(Fault::Kind { found: header.kind, wanted: kind });
+        }
+        if header.len != self.interval {
+            return Err(Fault::Length { found: header.len });
+        }
+        if header.offset != offset {
+            return Err(Fault::Offset { found: header.offset });
+        }
+        match expected.written {
+            Some((since, until)) if header.time < since || header.time > until => {
+                return Err(Fault::Stale { found: header.time, since });
+            }
+            _ => {}
+        }
+        if let Some(wanted) = expected.thread.filter(|thread| *thread != header.thread) {
+            return Err(Fault::Thread { found: header.thread, wanted });
+        }
+        if let Some(wanted) = expected.number.map(|number| number as u16).filter(|number| *number != header.number) {
+            return Err(Fault::Sequence { found: header.number, wanted });
+        }
+        let seed = expected.seed.map(|seed| if self.is_seeded() { seed } else { 0 });
+        match seed.filter(|seed| *seed != header.seed) {
+            Some(wanted) => Err(Fault::Seed { found: header.seed, wanted }),
+            None => Ok(header),
+        }
+    }
+
+    /// The first byte of a block's data that is not what was written, if the write had the extent of the read `io`.
+    #[cold]
+    fn first_wrong(&self, io: &Io, begin: usize, data: &[u8], seed: u64) -> Option<Wrong> {
+        let header_len = self.header_len();
+        let from = begin + header_len;
+        let mut all = vec![0; io.len as usize];
+        match &self.pattern {
+            Some(pattern) => body::fill_pattern(&mut all, &pattern.at(io.offset)),
+            None => body::fill_seeded(&mut all, seed),
+        }
+        // A header that stands elsewhere is not part of the data: what it was exchanged with is.
+        let wanted = all.get(from..from + data.len())?;
+        body::seeded_differs(data, wanted).map(|differs| self.wrong(differs))
+    }
+
+    /// A byte of the data, by its place in the data.
+    fn wrong(&self, (index, found, wanted): (usize, u8, u8)) -> Wrong {
+        let (header, at) = (self.header_len(), self.at as usize);
+        let place = header + index;
+        // What the header was exchanged with stands at the front.
+        let moved = at > 0 && (at..at + header).contains(&place);
+        Wrong { at: (if moved { place - at } else { place }) as u32, found, wanted }
     }
 }
 

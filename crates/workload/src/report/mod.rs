@@ -131,6 +131,9 @@ pub struct Figures {
     pub sq_doorbells: u64,
     /// Doorbells rung for completions.
     pub cq_doorbells: u64,
+    /// System calls per I/O, where the device takes any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_calls_per_io: Option<f64>,
     /// What the mode decided, and how often, where it keeps count.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub decisions: BTreeMap<&'static str, u64>,

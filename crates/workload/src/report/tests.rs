@@ -40,6 +40,7 @@ fn report(text: &str) -> (Report, String) {
             empty_looks: 12,
             sq_doorbells: 5000,
             cq_doorbells: 4000,
+            system_calls_per_io: None,
             oversubscribed: thread.cpus.len() > 1,
         };
     }
@@ -106,7 +107,7 @@ fn errors_stand_in_the_headline() {
     let headline = text.lines().nth(1).unwrap();
     assert_eq!(
         headline,
-        "check: (groupid=0, jobs=1): err=84 (verify: at offset 0, length 4096: no verify header (bad magic), and 15 more): \
+        "check: (groupid=0, jobs=1): err=84 (verify: at offset 0, length 4096: no verify header (bad magic 0x0000, wanted 0xacca), and 15 more): \
          pid=4242: Mon Oct  2 15:22:39 2023"
     );
 }

@@ -53,3 +53,14 @@ fn nothing_done_costs_nothing() {
     counted.add_target(ios(0), Default::default(), (hardware(0, 3, 3, 0), device(0, 0)));
     assert_eq!((counted.messages, counted.cpu_ns_per_io(), counted.completions_per_wakeup()), (0.0, None, None));
 }
+
+/// The device counts system calls, and each thread has the part of them that its queue has of the doorbells.
+#[test]
+fn system_calls_are_shared_by_doorbells() {
+    let device = |doorbells, calls| DeviceCounters { sq_doorbells: doorbells, system_calls: Some(calls), ..DeviceCounters::default() };
+    let mut counted = Counted::default();
+    counted.add_target(ios(100), (hardware(0, 0, 0, 0), device(10, 50)), (hardware(100, 25, 0, 100), device(110, 350)));
+    assert_eq!((counted.sq_doorbells, counted.system_calls), (25.0, Some(75.0)));
+    counted.merge(&counted.clone());
+    assert_eq!((counted.system_calls, Counted::default().system_calls), (Some(150.0), None));
+}

@@ -17,7 +17,7 @@ fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2
         .map(|device| first_namespace(device).unwrap())
         .map(|namespace| Target { bytes: namespace.bytes(), block: namespace.block_bytes() })
         .collect();
-    let mut worker = Worker::new(job, devices, Nanos(100)).unwrap();
+    let mut worker = Worker::new(job, devices, mode, Nanos(100)).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     [1, 2].map(|entropy| {
         let mut generator = Generator::new(job, Seat { entropy, ..Seat::default() }, &targets).unwrap();
@@ -39,6 +39,30 @@ fn every_io_is_done_and_counted_in_every_mode() {
                 assert_eq!(stats.read.ios, 500);
                 assert_eq!(ran.counted.ios, stats.read.ios + stats.write.ios);
                 assert!(ran.counted.cpu > Nanos::ZERO && ran.counted.sq_doorbells > 0.0, "{mode}: {ran:?}");
+            }
+        }
+    }
+}
+
+/// Where submitting and waiting are one call, the same I/Os are done, and none is waited for that was not submitted.
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+fn every_io_of_a_file_is_done_however_it_is_batched() {
+    let place = tempfile::tempdir().unwrap();
+    let uri = format!("kernel:{}?size=4M", place.path().join("disk").display());
+    if let Err(error) = Device::open(&uri) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    for mode in [Mode::INTERRUPT, Mode::INTERRUPT_CHECKED, Mode::THREADED, Mode::POLL, Mode::ADAPTIVE] {
+        for batch in ["", "fsync=2\n", "iodepth_batch=8\niodepth_batch_complete_min=4\n", "rate_iops=20k\n", "iodepth=1\ngtod_reduce=1\n"] {
+            let job = job(&format!("rw=randrw\nbs=4k\niodepth=16\nnumber_ios=300\nverify=crc32c\nsize=4m\n{batch}"));
+            for (generator, ran) in run(&job, &uri, 1, mode) {
+                assert_eq!((generator.error(), generator.in_flight()), (0, 0), "{mode} {batch}");
+                let stats = generator.stats();
+                assert_eq!((stats.read.ios, ran.counted.ios), (300, stats.read.ios + stats.write.ios), "{mode} {batch}");
+                let calls = ran.counted.system_calls.unwrap();
+                assert!(calls > 0.0 && calls < 10.0 * ran.counted.ios as f64 || mode == Mode::POLL, "{mode} {batch}: {calls}");
             }
         }
     }
@@ -99,11 +123,11 @@ fn a_job_with_a_rate_says_when_it_waits_for_room() {
     let namespace = first_namespace(&device).unwrap();
     let targets = [Target { bytes: namespace.bytes(), block: namespace.block_bytes() }];
     let paced = job("rw=randread\nbs=4k\niodepth=1\nrate_iops=200\ntime_based=1\nruntime=1h");
-    let mut worker = Worker::new(&paced, vec![device], Nanos::ZERO).unwrap();
+    let mut worker = Worker::new(&paced, vec![device], Mode::INTERRUPT, Nanos::ZERO).unwrap();
     let mut generator = Generator::new(&paced, Seat::default(), &targets).unwrap();
     let (never, progress) = (AtomicBool::new(false), Progress::default());
     let control = Control { stop: [&never, &never], progress: &progress };
-    let told = |worker: &Worker| worker.lanes.queues()[0].wants_room_at();
+    let told = |worker: &Worker| worker.lanes.queues().next().unwrap().wants_room_at();
     let mut run = worker.begin();
     for waits in [true, false, true] {
         let mut turns = 0..1_000;

@@ -11,7 +11,17 @@ fn spans_are_readable() {
 
 fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
     let scene = Scene { load_pct, qd, profile: profile.into(), ..Scene::default() };
-    Outcome { scene, rows: Vec::new(), pairs: Vec::new(), rounds: 30, blocks: (85, 5), gaps_allowed: 0, together: 1, capacity: Some(6e5) }
+    Outcome {
+        scene,
+        rows: Vec::new(),
+        pairs: Vec::new(),
+        rounds: 30,
+        blocks: (85, 5),
+        rule: Rule::Gaps,
+        gaps_allowed: 0,
+        together: 1,
+        capacity: Some(6e5),
+    }
 }
 
 fn facts() -> Facts {
@@ -40,6 +50,18 @@ fn a_title_says_what_varies() {
     let outcomes = [outcome(5.0, 1, "optane"), outcome(100.0, 32, "tlc")];
     assert_eq!(title(&facts(), &outcomes, true), "randread 4 KiB, queue depths 1, 32 on mem:1G, profiles optane, tlc, 2 loads");
     assert_eq!(title(&facts(), &outcomes[..1], false), "randread 4 KiB, queue depth 1 on mem:1G");
+}
+
+#[test]
+fn of_devices_outside_another_rule_is_told() {
+    let away = |gaps_allowed| Outcome { rule: Rule::Away, gaps_allowed, ..outcome(100.0, 32, "kernel") };
+    let text = |outcomes: &[Outcome]| notes(&facts(), outcomes, &Results::default(), "2 CPUs").join(" ");
+    let quiet = text(&[away(0)]);
+    for part in ["run delay", "85 blocks kept, 5 dropped that had 0.50 ms or more of that.", "on all CPUs together", "`reap trace`"] {
+        assert!(quiet.contains(part), "{part:?} is not in {quiet}");
+    }
+    assert!(!quiet.contains("device's thread") && !quiet.contains("notify"), "{quiet}");
+    assert!(text(&[away(3)]).contains("2.00 ms or more of that (too few had less: the machine is busy)"));
 }
 
 #[test]

@@ -151,3 +151,21 @@ fn a_mode_is_named_once() {
     let labels = labels(&["poll", "interrupt"]);
     assert_eq!((labels.mode(2), labels.name(2).as_str()), (Contender::plain(Mode::POLL), "poll (A/A)"));
 }
+
+/// On a device where `posted` and `dim` are `interrupt`, each of them is one row, the first.
+#[test]
+fn modes_that_coincide_are_compared_once() {
+    let named: Vec<Contender> = ["posted", "poll", "dim", "interrupt", "posted+submit-check", "adaptive", "adaptive@50%", "threaded"]
+        .iter()
+        .map(|name| name.parse().unwrap())
+        .collect();
+    let names = |labels: &Labels| labels.modes().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let all = Labels::new(&named, false).unwrap();
+    let (kept, same) = all.apart(|mode| super::super::contender::stands_for(mode, mode != Mode::INTERRUPT));
+    assert_eq!(names(&kept), ["posted", "poll", "posted+submit-check", "adaptive", "adaptive@50%"]);
+    let same: Vec<String> = same.iter().map(|(a, b)| format!("{a} = {b}")).collect();
+    assert_eq!(same, ["dim = posted", "interrupt = posted", "threaded = posted"]);
+    // Where nothing is otherwise, everything stays.
+    let (kept, same) = all.apart(|mode| super::super::contender::stands_for(mode, false));
+    assert_eq!((kept, same), (all, Vec::new()));
+}

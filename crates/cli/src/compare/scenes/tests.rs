@@ -78,11 +78,19 @@ proptest! {
 #[test]
 fn profiles_take_the_place_of_the_device_s() {
     let given = args("--device mem:64M?lba=512&profile=tlc&seed=3 --profiles optane,bimodal");
+    let uris = |args: &CompareArgs| {
+        let meant = Meant::of(args.device.device.as_deref(), &[])?;
+        let all = profiles(args, &meant)?;
+        Ok::<_, anyhow::Error>(
+            all.into_iter().map(|meant| if let Meant::Name(uri) = meant { uri } else { unreachable!() }).collect::<Vec<_>>(),
+        )
+    };
     assert_eq!(uris(&given).unwrap(), ["mem:64M?lba=512&seed=3&profile=optane", "mem:64M?lba=512&seed=3&profile=bimodal"]);
     assert_eq!(with_profile("mem:64M", "null"), "mem:64M?profile=null");
     let paths = with_profile("multipath:?path=mem:64M?profile=tlc%26delay=2ms&path=mem:64M&policy=numa", "null");
     assert_eq!(paths, "multipath:?path=mem:64M?delay=2ms%26profile=null&path=mem:64M?profile=null&policy=numa");
     assert_eq!(DeviceUri::behind(&paths).unwrap().profile, "null");
+    assert!(uris(&args("--device kernel:/x --profiles tlc")).unwrap_err().to_string().contains("only embedded devices have profiles"));
     assert!(uris(&args("--profiles tlc,tlc")).unwrap_err().to_string().contains("twice"));
 }
 

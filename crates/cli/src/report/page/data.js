@@ -64,7 +64,7 @@ function readRow(row) {
   const ci = row.ci ?? {};
   const figures = {
     iops: number(row.iops), cpu: number(row.cpu_ns_per_io), stolen: number(row.stolen_ns_per_io), notify: number(row.notify_ns_per_io),
-    messages: number(row.messages_per_s), wakeups: number(row.wakeups_per_s), per_wakeup: number(row.completions_per_wakeup) || null,
+    messages: number(row.messages_per_s), calls: number(row.system_calls_per_io), wakeups: number(row.wakeups_per_s), per_wakeup: number(row.completions_per_wakeup) || null,
     p50: number(row.lat_ns?.p50), p99: number(row.lat_ns?.p99), p999: number(row.lat_ns?.p999), p9999: number(row.lat_ns?.p9999),
     mean: number(row.lat_ns?.mean), max: number(row.lat_ns?.max), drain: number(row.entries_per_drain_max),
   };

@@ -5,7 +5,7 @@ const COLUMNS = [
   ["mode", (row) => row.name, null, null], ["load, %", (row) => row.load, (row) => digitsOf(row.load), null], ["IOPS", (row) => row.iops, (row) => count(row.iops), ["iops", count]],
   ["CPU per I/O", (row) => row.cpu, (row) => time(row.cpu), ["cpu", time]], ["CPU, % of one", (row) => row.cores, (row) => percent(row.cores), null],
   ["stolen per I/O", (row) => row.stolen, (row) => time(row.stolen), null], ["notify per I/O", (row) => row.notify, (row) => time(row.notify), null],
-  ["messages/s", (row) => row.messages, (row) => count(row.messages), null], ["wake-ups/s", (row) => row.wakeups, (row) => count(row.wakeups), null],
+  ["messages/s", (row) => row.messages, (row) => count(row.messages), null], ["system calls per I/O", (row) => row.calls ?? null, (row) => (row.calls === null ? "–" : digitsOf(row.calls)), null], ["wake-ups/s", (row) => row.wakeups, (row) => count(row.wakeups), null],
   ["I/Os per wake-up", (row) => row.per_wakeup, (row) => (row.per_wakeup ? digitsOf(row.per_wakeup) : "–"), null], ["most in a drain", (row) => row.drain, (row) => count(row.drain), null],
   ["mean", (row) => row.mean, (row) => time(row.mean), null], ["p50", (row) => row.p50, (row) => time(row.p50), ["p50", time]], ["p99", (row) => row.p99, (row) => time(row.p99), ["p99", time]],
   ["p99.9", (row) => row.p999, (row) => time(row.p999), ["p999", time]], ["p99.99", (row) => row.p9999, (row) => time(row.p9999), null], ["max", (row) => row.max, (row) => time(row.max), null],

@@ -30,6 +30,9 @@ pub struct Figures {
     pub longest_away: Nanos,
     pub drain_max: u32,
     pub decisions: Option<Decisions>,
+    /// Where interrupts share their way: for each message how long it waited, how long the device's writes did, in nanoseconds, and how many of
+    /// a hundred were not in the cache.
+    pub way: Option<[f64; 3]>,
     /// Of devices that have several paths.
     pub failover: Option<FailoverCounters>,
     pub paths: Vec<PathFigures>,
@@ -61,6 +64,10 @@ impl Figures {
             longest_away: outcome.cpus.iter().map(|cpu| cpu.longest_away).max().unwrap_or_default(),
             drain_max: outcome.entries_per_drain_max,
             decisions: outcome.decisions,
+            way: (outcome.way.messages > 0).then(|| {
+                let each = |n: u64| n as f64 / outcome.way.messages as f64;
+                [each(outcome.way.waited.0), each(outcome.way.held.0), each(outcome.way.misses) * 100.0]
+            }),
             failover: (!outcome.paths.is_empty()).then_some(outcome.failover),
             paths: outcome.paths.iter().map(|path| figures_of(path, outcome.elapsed)).collect(),
             moments: latency.moments,

@@ -1,7 +1,7 @@
 //! From outcomes to the rows that `compare` has too, and what only a simulator knows.
 
 use ::sim::file::ScenarioFile;
-use ::sim::{FailoverCounters, Host, JobSpec, Outcome, Scenario};
+use ::sim::{FailoverCounters, Host, JobSpec, Outcome, Scenario, Spin};
 use completion::{Decisions, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,6 +14,29 @@ use crate::bench::over_all;
 use crate::compare::statistics::{self, FEWEST};
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Results, Row, Scene, Tick, Timeline};
 
+/// What has a row: a mode, and, if it spins, what it does where others want the CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// The mode.
+    pub mode: Mode,
+    /// How it spins.
+    pub spin: Spin,
+    /// The row's name.
+    pub label: String,
+}
+
+/// The modes, each once for every way of spinning that makes a difference to it.
+pub fn contenders(modes: &[Mode], spins: &[Spin]) -> Vec<Contender> {
+    let first = spins.first().copied().unwrap_or_default();
+    let of_mode = |&mode: &Mode| {
+        let several = Spin::matters(mode) && spins.len() > 1;
+        let ways = if several { spins.to_vec() } else { vec![first] };
+        let named = move |spin| if several && spin != first { format!("{mode} ({spin})") } else { mode.to_string() };
+        ways.into_iter().map(move |spin| Contender { mode, spin, label: named(spin) })
+    };
+    modes.iter().flat_map(of_mode).collect()
+}
+
 /// Keys of what only a simulator knows.
 pub const INTERRUPTS: &str = "interrupts_per_s";
 pub const SOFTIRQS: &str = "softirqs_per_s";
@@ -21,27 +44,32 @@ pub const SWITCHES: &str = "context_switches_per_s";
 pub const SPLIT: &str = "cpu_pct";
 pub const AWAY: &str = "longest_away_ns";
 pub const DECISIONS: &str = "decisions";
+pub const WAY: &str = "interrupt_path";
 pub const FAILOVER: &str = "failover";
 
 /// The results of `rounds`: by seed, and of each by mode.
-pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]]) -> Results {
+pub fn results(file: &ScenarioFile, modes: &[Contender], rounds: &[&[Option<Outcome>]]) -> Results {
     // Of virtual time nothing is left to chance: the same scenario, the same table.
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let scene = scene(&file.scenario);
     let of = |at: usize| rounds.iter().filter_map(move |round| round.get(at)?.as_ref()).collect::<Vec<&Outcome>>();
     let figures = |at: usize| of(at).into_iter().map(Figures::of).collect::<Vec<Figures>>();
-    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.to_string(), &scene, &figures(at), &mut rng)).collect();
+    let rows = modes.iter().enumerate().filter_map(|(at, mode)| row(mode.label.clone(), &scene, &figures(at), &mut rng)).collect();
     let profiles: Vec<&str> = file.scenario.devices.iter().map(|device| device.config.profile.name.as_str()).collect();
     Results {
         title: file.title.clone(),
         device: format!("{} × {}", profiles.len(), scene.profile),
         rows,
         pairs: pairs(modes, &scene, rounds, &mut rng),
-        timelines: modes.iter().enumerate().filter_map(|(at, mode)| timeline(&file.scenario, *mode, &scene, of(at).first()?)).collect(),
+        timelines: modes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, mode)| timeline(&file.scenario, &mode.label, &scene, of(at).first()?))
+            .collect(),
         notes: modes
             .iter()
             .enumerate()
-            .filter_map(|(at, mode)| starved(*mode, &of(at)))
+            .filter_map(|(at, mode)| starved(&mode.label, &of(at)))
             .chain(notes(&file.scenario, rounds.len()))
             .collect(),
         ..Results::default()
@@ -50,7 +78,7 @@ pub fn results(file: &ScenarioFile, modes: &[Mode], rounds: &[&[Option<Outcome>]
 
 /// Of a job's threads, one that did less than a tenth of what the middle one did: what it waited for is in hardly any figure of a mode,
 /// which looks the faster for it.
-fn starved(mode: Mode, runs: &[&Outcome]) -> Option<String> {
+fn starved(mode: &str, runs: &[&Outcome]) -> Option<String> {
     let of_run = |run: &&Outcome| {
         run.jobs.iter().find_map(|job| {
             let others = run.jobs.iter().filter(|other| other.name == job.name);
@@ -94,7 +122,7 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
 }
 
 /// What a mode did when, with the first seed.
-fn timeline(scenario: &Scenario, mode: Mode, scene: &Scene, outcome: &Outcome) -> Option<Timeline> {
+fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Timeline> {
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
     let tick = |(at, tick): (usize, &::sim::Tick)| {
@@ -115,7 +143,7 @@ fn timeline(scenario: &Scenario, mode: Mode, scene: &Scene, outcome: &Outcome) -
         }
     };
     let ticks = outcome.ticks.iter().enumerate().map(tick).collect();
-    Some(Timeline { mode: mode.to_string(), scene: scene.clone(), tick_ns: every.0, ticks })
+    Some(Timeline { mode: mode.to_owned(), scene: scene.clone(), tick_ns: every.0, ticks })
 }
 
 /// I/Os per second that the steps mean, so long after the start.
@@ -146,6 +174,11 @@ pub fn row(mode: String, scene: &Scene, runs: &[Figures], rng: &mut Xoshiro256Pl
     extra.insert(AWAY.into(), away.0.into());
     if let Some(decisions) = decisions(runs) {
         extra.insert(DECISIONS.into(), decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect());
+    }
+    let ways: Vec<[f64; 3]> = runs.iter().filter_map(|run| run.way).collect();
+    if !ways.is_empty() {
+        let of = |at: usize| statistics::median(&ways.iter().map(|way| way[at]).collect::<Vec<f64>>());
+        extra.insert(WAY.into(), json!({ "wait_ns": of(0), "held_ns": of(1), "miss_pct": of(2) }));
     }
     if let Some(failover) = failover(runs) {
         extra.insert(FAILOVER.into(), failover);
@@ -206,7 +239,7 @@ fn latencies(runs: &[Figures], rng: &mut Xoshiro256PlusPlus) -> Latencies {
 }
 
 /// Each mode with each later one, seed by seed.
-fn pairs(modes: &[Mode], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
+fn pairs(modes: &[Contender], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut Xoshiro256PlusPlus) -> Vec<Pair> {
     type Figure = fn(&Outcome) -> Option<f64>;
     let figures: [(&'static str, Figure); 3] = [
         (IOPS, |o| Some(o.iops())),
@@ -220,7 +253,7 @@ fn pairs(modes: &[Mode], scene: &Scene, rounds: &[&[Option<Outcome>]], rng: &mut
         for a in 0..modes.len() {
             for b in a + 1..modes.len() {
                 if let Some(ratio) = statistics::ratio(&values[a], &values[b], rng) {
-                    pairs.push(Pair { scene: scene.clone(), a: modes[a].to_string(), b: modes[b].to_string(), figure, ratio });
+                    pairs.push(Pair { scene: scene.clone(), a: modes[a].label.clone(), b: modes[b].label.clone(), figure, ratio });
                 }
             }
         }

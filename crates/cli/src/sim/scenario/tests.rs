@@ -19,6 +19,32 @@ fn outcomes(file: &ScenarioFile, modes: &[Mode]) -> Vec<Option<Outcome>> {
     modes.iter().map(|&mode| Some(Scenario { mode, ..file.scenario.clone() }.run().unwrap())).collect()
 }
 
+/// Their rows.
+fn named(file: &ScenarioFile, modes: &[Mode]) -> Vec<rows::Contender> {
+    rows::contenders(modes, &file.spins)
+}
+
+/// A mode that spins has a row for each way of spinning that a scenario names; the others have one.
+#[test]
+fn ways_of_spinning_are_rows_of_modes_that_spin() {
+    let text = "poll = [\"spins\", \"yields\"]\nios = 50\n[machine]\nhogs = 0\n[[device]]\nprofile = \"optane\"\n[[job]]\noptions = {}\n";
+    let file = ::sim::file::read("spun.toml", text, &workload::fio::Nothing).unwrap();
+    let contenders = named(&file, &[Mode::INTERRUPT, Mode::POLL]);
+    let labels: Vec<&str> = contenders.iter().map(|contender| contender.label.as_str()).collect();
+    assert_eq!(labels, ["interrupt", "poll", "poll (yields)"]);
+    let run = |contender: &rows::Contender| {
+        let scenario = Scenario { mode: contender.mode, spin: contender.spin, ..file.scenario.clone() };
+        Some(scenario.run().unwrap())
+    };
+    let outcomes: Vec<Option<Outcome>> = contenders.iter().map(run).collect();
+    let results = rows::results(&file, &contenders, &[&outcomes]);
+    let [_, spins, yields] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
+    assert_eq!((spins.mode.as_str(), yields.mode.as_str()), ("poll", "poll (yields)"));
+    // It is behind the hog with each look, the other one has its slices.
+    let rate = |row: &crate::rows::Row| row.iops.map(|estimate| estimate.value);
+    assert!(rate(yields) < rate(spins), "{:?} {:?}", rate(yields), rate(spins));
+}
+
 #[test]
 fn the_default_scenario_compares_one_mode_of_each_family() {
     let file = load(None).unwrap();
@@ -33,7 +59,7 @@ fn the_rows_say_what_the_cpus_did() {
     let file = load(None).unwrap();
     let modes = [Mode::INTERRUPT, Mode::POLL];
     let rounds = [outcomes(&file, &modes), outcomes(&file, &modes)];
-    let results = rows::results(&file, &modes, &rounds.each_ref().map(Vec::as_slice));
+    let results = rows::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
     let [interrupt, poll] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
     for row in [interrupt, poll] {
         let split = row.extra[rows::SPLIT].as_object().unwrap();
@@ -55,7 +81,7 @@ fn the_rows_say_what_the_cpus_did() {
 fn runs_that_were_never_woken_have_no_completions_per_wakeup() {
     let file = load(None).unwrap();
     let [woken, awake] = [Mode::INTERRUPT, Mode::POLL].map(|mode| outcomes(&file, &[mode]));
-    let per_wakeup = |rounds: &[&[Option<Outcome>]]| rows::results(&file, &[Mode::ADAPTIVE], rounds).rows[0].per_wakeup;
+    let per_wakeup = |rounds: &[&[Option<Outcome>]]| rows::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup;
     let alone = per_wakeup(&[&woken]);
     assert!(alone > 0.0);
     assert_eq!([per_wakeup(&[&woken, &awake]), per_wakeup(&[&awake])], [alone, 0.0]);
@@ -68,7 +94,7 @@ fn a_thread_that_others_keep_from_its_cpu_is_told() {
                 options = { rw = \"randread\", bs = \"4k\", iodepth = 8, numjobs = 4, norandommap = 1 }\n";
     let file = ::sim::file::read("four.toml", text, &workload::fio::Nothing).unwrap();
     let modes = [Mode::INTERRUPT, Mode::THREADED];
-    let results = rows::results(&file, &modes, &[&outcomes(&file, &modes)]);
+    let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
     let told: Vec<&String> = results.notes.iter().filter(|note| note.contains("a thread of job 'job' completed")).collect();
     assert!(told.len() == 1 && told[0].starts_with("threaded: "), "{:?}", results.notes);
 }
@@ -87,7 +113,7 @@ fn steps_have_a_time_line() {
     let mut file = file::read("steps", text, &jobs::Disk).unwrap();
     file.scenario.ticks = rows::ticks(&file.scenario);
     let modes = [Mode::ADAPTIVE, Mode::POLL];
-    let results = rows::results(&file, &modes, &[&outcomes(&file, &modes)]);
+    let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
     let [adaptive, poll] = &results.timelines[..] else { panic!("{:?}", results.timelines) };
     assert_eq!((adaptive.mode.as_str(), adaptive.tick_ns, adaptive.ticks.len()), ("adaptive", 100_000, 200));
     assert_eq!((adaptive.ticks[50].offered, adaptive.ticks[150].offered), (20_000.0, 300_000.0));

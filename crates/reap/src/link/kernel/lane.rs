@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, Sq};
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, RwFlags, Span, Sq};
 use nvme::{Cid, QueueId, Vector};
-use units::Nanos;
+use units::{Nanos, Op};
 
 use super::buffers::{Buffers, PLACES};
 use super::command::{Answer, Command};
@@ -20,8 +20,12 @@ use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
-use crate::request::Token;
+use crate::request::{ERRNO, Token};
 use crate::wake::Wake;
+
+/// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
+const EBADF: u32 = 9;
+const EROFS: u32 = 30;
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.
 const BELL: u64 = 1 << 32;
@@ -29,6 +33,9 @@ const CANCEL: u64 = 2 << 32;
 
 /// The target's place in the ring's table of files.
 const TARGET: FileSlot = FileSlot(0);
+
+/// Requests at once on the ring beside one that is polled.
+const PLAIN_TAGS: u32 = 16;
 
 /// Entries that are taken off the ring at a time.
 const RUN: usize = 64;
@@ -45,6 +52,10 @@ pub(crate) struct UringLane {
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
     state: Mutex<State>,
+    /// The kernel polls the device for it: no completion notifies, and a look is a system call.
+    polls: bool,
+    /// Where a ring that is polled sends what it refuses: all but reads and writes.
+    plain: Option<Box<UringLane>>,
     /// What tells a thread that sleeps elsewhere than in the ring.
     event: OnceLock<EventFd>,
     announced: AtomicU64,
@@ -73,17 +84,36 @@ impl UringLane {
     /// # Errors
     /// The kernel refuses the ring.
     pub(crate) fn new(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Result<UringLane, QueueError> {
+        UringLane::make(link, (id, tags), wake, (owned, Poll::No))
+    }
+
+    /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
+    /// cannot be polled, as a trial shows.
+    pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {
+        if !link.may_poll() {
+            return None;
+        }
+        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned).ok()?;
+        let mut lane = UringLane::make(link, (id, tags), wake, (owned, Poll::Io)).ok()?;
+        let works = lane.tries_to_poll();
+        lane.plain = Some(Box::new(plain));
+        works.then_some(lane)
+    }
+
+    fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
+        let polls = poll != Poll::No;
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
         let entries = (tags + BESIDE).next_power_of_two();
         let owned = owned && link.features().owner;
-        let options = Options { entries, cq_entries: 2 * entries, owner: owned, poll: Poll::No, big: false, files: 1, buffers: PLACES };
+        let options = Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: false, files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
-        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, left: vec![BELL] };
+        let mut state =
+            State { sq, cq, commands, free, buffers: Buffers::default(), bell, left: if polls { Vec::new() } else { vec![BELL] } };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
@@ -92,6 +122,8 @@ impl UringLane {
             tags,
             owner: owned.then(Owner::default),
             state: Mutex::new(state),
+            polls,
+            plain: None,
             event: OnceLock::new(),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -104,9 +136,33 @@ impl UringLane {
         Ok(lane)
     }
 
+    /// Reads a block, and sees whether the kernel says that it cannot poll for it.
+    fn tries_to_poll(&self) -> bool {
+        let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
+        let lent = buf.lend();
+        let entry = Entry::read(TARGET, 0, Span::of(&lent, 0..lent.len()), RwFlags::NONE);
+        let mut state = self.state();
+        if state.sq.push(entry).is_err() || self.submit(&mut state).is_err() {
+            // Lent for good, should the kernel have it after all.
+            return false;
+        }
+        let mut cqe = [Cqe::default(); 1];
+        while state.cq.take(&mut cqe) == 0 {
+            self.enter(Enter { wait_for: 1, ..Enter::default() });
+        }
+        drop(lent.take_back());
+        cqe[0].result > 0
+    }
+
     #[inline]
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Whether this process made it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.ring.is_here()
     }
 
     /// The thread that alone may use it, where there is such a one.
@@ -134,7 +190,13 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.ring.hint() != Hint::None
+        // A ring that is polled shows nothing by itself.
+        self.ring.hint() != Hint::None || self.polls && self.in_flight() > 0
+    }
+
+    /// Whether its completions notify.
+    pub(crate) fn notifies(&self) -> bool {
+        !self.polls
     }
 
     /// Whether there are completions to take, for a thread that has not submitted: what waits in the submitter's task that task alone
@@ -145,12 +207,27 @@ impl UringLane {
 
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
-        self.reap_locked(&mut self.state(), out, true)
+        let reaped = self.reap_locked(&mut self.state(), out, true);
+        self.reap_plain(reaped, out, UringLane::reap_always)
+    }
+
+    fn reap_always(&self, out: &mut [Completed]) -> Option<Reaped> {
+        Some(self.reap(out))
+    }
+
+    /// And what the ring beside one that is polled has.
+    #[inline]
+    fn reap_plain(&self, own: Reaped, out: &mut [Completed], reap: fn(&UringLane, &mut [Completed]) -> Option<Reaped>) -> Reaped {
+        let waits = |plain: &&UringLane| plain.in_flight() > 0 && !own.budget_used_up;
+        let Some(plain) = self.plain.as_deref().filter(waits) else { return own };
+        let Some(theirs) = reap(plain, &mut out[own.found as usize..]) else { return own };
+        Reaped { found: own.found + theirs.found, budget_used_up: theirs.budget_used_up, more: own.more || theirs.more, violation: None }
     }
 
     /// The same for a thread that has not submitted, if nobody else has the ring.
     fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
-        Some(self.reap_locked(&mut *try_lock(&self.state)?, out, false))
+        let own = self.reap_locked(&mut *try_lock(&self.state)?, out, false);
+        Some(self.reap_plain(own, out, UringLane::try_reap))
     }
 
     /// The same, for at most `budget` completions, appended to `out` as far as it has room.
@@ -163,7 +240,9 @@ impl UringLane {
     }
 
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
-        if brings && self.ring.hint() == Hint::TaskWork {
+        // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
+        let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
+        if polls || brings && self.ring.hint() == Hint::TaskWork {
             // Completions wait in this task, or for room: the only way to them is the kernel's.
             self.enter(Enter { run_tasks: true, ..Enter::default() });
         }
@@ -173,7 +252,7 @@ impl UringLane {
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
                 if let Some(completed) = state.end(cqe) {
-                    out[found] = completed;
+                    out[found] = self.explained(completed);
                     found += 1;
                 }
             }
@@ -196,6 +275,13 @@ impl UringLane {
             more: if brings { self.hint() } else { self.shows() },
             violation: None,
         }
+    }
+
+    /// A file that is open for reading alone says that its descriptor is bad.
+    #[inline]
+    fn explained(&self, completed: Completed) -> Completed {
+        let refused = completed.status == ERRNO && completed.result == EBADF && self.link.target().facts().read_only;
+        if refused { Completed { result: EROFS, ..completed } } else { completed }
     }
 
     /// Requests that go on, or that the kernel had no room for.
@@ -274,6 +360,10 @@ impl UringLane {
     /// Asks the kernel to cancel what was posted `timeout` or longer before `now`, once each, if nobody has the ring. How many that
     /// were. Where the ring has an owner, its next commit asks.
     pub(crate) fn try_cancel(&self, now: Nanos, timeout: Nanos) -> u32 {
+        if self.polls {
+            // What is polled for cannot be cancelled, and is never late for long.
+            return self.plain.as_ref().map_or(0, |plain| plain.try_cancel(now, timeout));
+        }
         let Some(mut state) = try_lock(&self.state) else { return 0 };
         let mut cancelled = 0;
         for at in 0..state.commands.len() {
@@ -315,23 +405,25 @@ impl UringLane {
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         let finished = self.finished.load(Acquire);
-        (self.announced.load(Acquire) - finished) as u32
+        let own = (self.announced.load(Acquire) - finished) as u32;
+        own + self.plain.as_ref().map_or(0, |plain| plain.in_flight())
     }
 
     /// What has been counted.
     pub(crate) fn counters(&self) -> Counters {
+        let beside = self.plain.as_ref().map_or_else(Counters::default, |plain| plain.counters());
         Counters {
-            announced: self.announced.load(Relaxed),
-            finished: self.finished.load(Relaxed),
-            sq_doorbells: self.submits.load(Relaxed),
-            cq_doorbells: self.takes.load(Relaxed),
-            empty_looks: self.empty_looks.load(Relaxed),
+            announced: self.announced.load(Relaxed) + beside.announced,
+            finished: self.finished.load(Relaxed) + beside.finished,
+            sq_doorbells: self.submits.load(Relaxed) + beside.sq_doorbells,
+            cq_doorbells: self.takes.load(Relaxed) + beside.cq_doorbells,
+            empty_looks: self.empty_looks.load(Relaxed) + beside.empty_looks,
         }
     }
 
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
-        self.ring.enters()
+        self.ring.enters() + self.plain.as_ref().map_or(0, |plain| plain.enters())
     }
 }
 
@@ -402,6 +494,12 @@ impl UringPosting<'_> {
 
 impl Post for UringPosting<'_> {
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        if let Some(plain) = self.lane.plain.as_ref().filter(|_| !matches!(part.op, Op::Read | Op::Write)) {
+            let mut posting = plain.lock();
+            let posted = posting.post(part, token, now);
+            posting.commit();
+            return posted;
+        }
         let state = &mut *self.state;
         let Some(at) = state.free.pop() else { return false };
         let lane = self.lane;

@@ -4,8 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
-use hw::DmaPool;
+use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
+use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 
 use super::target::Target;
@@ -28,11 +29,11 @@ pub(crate) struct KernelLink {
 }
 
 impl KernelLink {
-    /// Opens what `uri` names, for requests with buffers of `pool`.
+    /// Opens what `uri` names, for requests with buffers of a pool of `pool_bytes` bytes.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(crate) fn open(uri: &KernelUri, pool: DmaPool) -> Result<KernelLink, OpenError> {
+    pub(crate) fn open(uri: &KernelUri, pool_bytes: u64) -> Result<KernelLink, OpenError> {
         let unusable = |what: String| TargetError { path: uri.path.clone(), fault: TargetFault::Kernel(what) };
         let features = Features::probe().map_err(|e| unusable(e.to_string()))?;
         let missing = [Operation::Read, Operation::Write, Operation::Fsync, Operation::Poll, Operation::Cancel];
@@ -45,6 +46,8 @@ impl KernelLink {
             );
         }
         let target = Target::open(uri, true)?;
+        let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
+        let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
         Ok(KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) })
     }
 
@@ -85,6 +88,31 @@ impl KernelLink {
     pub(crate) fn blocks_now(&self) -> u64 {
         let facts = self.target.facts();
         self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
+    }
+
+    /// Whether the kernel may be able to poll its device: direct I/O on a disk that has poll queues.
+    pub(crate) fn may_poll(&self) -> bool {
+        let facts = self.target.facts();
+        self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
+    }
+
+    /// What a mode comes to here, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+        let slack = mode.moderation().is_some_and(|moderation| moderation == Moderation::Slack);
+        if mode.moderation().is_some() && !slack {
+            return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
+        }
+        if mode.delivery() == Delivery::Posted {
+            return Some(format!("each file has a ring of its own, so that `{mode}` notifies as `interrupt` does"));
+        }
+        if mode.placement() == Placement::DrainThread {
+            return Some(format!(
+                "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
+            ));
+        }
+        let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
+        (polls && !self.may_poll())
+            .then(|| format!("the device has no poll queues: `{mode}` spins on the ring, and interrupts are still taken"))
     }
 
     /// Whether buffers are still worth registering.

@@ -4,6 +4,8 @@ use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, SeekFrom as Extent, seek};
 use rustix::io::Errno;
@@ -15,14 +17,18 @@ use super::layout::{self, NewFile};
 use super::uri::KernelUri;
 use crate::error::{TargetError, TargetFault};
 
+/// How long the kernel may need to let go of a device: of a request that one of its workers has carried out, such as a Flush, it lets
+/// go after its completion was taken.
+const LETTING_GO: Duration = Duration::from_millis(300);
+
 /// An open file or block device. While it is open nobody else writes to it: a block device is held exclusively
 /// (O_EXCL, open(2)), a file by an advisory lock (flock(2)).
 #[derive(Debug)]
 pub(crate) struct Target {
     file: File,
-    path: PathBuf,
     facts: Facts,
     notes: Vec<String>,
+    /// The process that has opened it.
     pid: u32,
 }
 
@@ -98,11 +104,6 @@ impl Target {
         &self.file
     }
 
-    /// The path as given.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// What is known of it.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
@@ -113,11 +114,6 @@ impl Target {
         &self.notes
     }
 
-    /// The process that opened it. A child has the descriptor too, but no ring of its parent's.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// Bytes that it has now, whole blocks or not: it may have grown, shrunk, or gone away since it was opened.
     ///
     /// # Errors
@@ -126,6 +122,17 @@ impl Target {
         match self.facts.kind {
             Kind::File { .. } => Ok(self.file.metadata()?.len()),
             Kind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Of a request that a worker of the kernel has carried out the kernel lets go a little later, and of the file with it. A child's
+        // descriptor is its parent's file, with the parent's lock.
+        if self.pid == std::process::id() {
+            // It is closed in any case.
+            let _ = self.file.unlock();
         }
     }
 }
@@ -242,7 +249,7 @@ impl Opening<'_> {
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
         let disk = Disk::of(meta.rdev());
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = self.open_with(flags).map_err(|e| match Errno::from_io_error(&e) {
+        let file = self.open_once_free(flags).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::BUSY) => TargetFault::Held { by: disk.as_ref().map_or_else(Vec::new, hold::device_holders) },
             Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
             Some(_) if self.writing && disk.as_ref().is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
@@ -305,11 +312,22 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, path: self.uri.path.clone(), facts, notes, pid: std::process::id() })
+        Ok(Target { file, facts, notes, pid: std::process::id() })
     }
 
     fn open_with(&self, flags: OFlags) -> io::Result<File> {
         OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(&self.uri.path)
+    }
+
+    /// The same for a block device, which may be held for a moment by what was closed just now.
+    fn open_once_free(&self, flags: OFlags) -> io::Result<File> {
+        let since = Instant::now();
+        loop {
+            match self.open_with(flags) {
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
+                opened => return opened,
+            }
+        }
     }
 
     fn refused(&self, source: io::Error, device: bool) -> TargetFault {

@@ -240,7 +240,8 @@ impl StreamLane {
         let drained = loop {
             // What is not taken yet must not be overwritten, whatever the other end sends.
             let room = completions.room(self.marks.head.load(Acquire)).min(left) as usize * CQE;
-            let Some(places) = bytes.get_mut(..room.saturating_sub(entries.have()).min(RECEIVED)).filter(|places| !places.is_empty()) else {
+            let Some(places) = bytes.get_mut(..room.saturating_sub(entries.have()).min(RECEIVED)).filter(|places| !places.is_empty())
+            else {
                 break false;
             };
             let received = self.line.host.recv(places);
@@ -281,6 +282,11 @@ impl StreamLane {
     /// What a thread that sleeps on it waits for.
     pub(crate) fn wait_on(&self) -> BorrowedFd<'_> {
         self.line.host.as_fd()
+    }
+
+    /// Whether its completions tell a thread that waits: they come as bytes, which a descriptor tells of.
+    pub(crate) fn notifies(&self) -> bool {
+        true
     }
 
     /// The vector that the controller raises at the other end.

@@ -109,10 +109,13 @@ impl Driven for SoftQueue {
         let lane = self.queue.lane.uring()?;
         let looker = self.looker.borrow();
         let Plan::Sleep { at_least, .. } = looker.waiter.plan else { return None };
-        if looker.waiter.others_look || lane.in_flight() == 0 {
+        let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
+        drop(looker);
+        if elsewhere {
+            // Whoever takes what comes does not submit what was held back for a wait in the ring.
+            self.commit();
             return None;
         }
-        drop(looker);
         self.uncommitted.set(false);
         Some(lane.wait(at_least, timeout))
     }

@@ -23,6 +23,9 @@ impl SoftQueue {
     /// queue's file descriptor becomes readable when there is more. Never blocks, never spins. See
     /// [`crate::Queue::leave_loop`] before the loop stops watching.
     pub(crate) fn turn(&self, budget: u32) -> Turned {
+        if !self.is_here() {
+            return Turned { found: 0, more: false };
+        }
         if self.is_submitting() {
             // Inside the application's iterator: once it is over there may be something.
             return Turned { found: 0, more: true };
@@ -48,7 +51,8 @@ impl SoftQueue {
     /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
     fn look_before_leaving(&self) -> bool {
         let mut looker = self.looker.borrow_mut();
-        let found = self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.pending();
+        let found =
+            self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.pending();
         if found {
             looker.waiter.found_something();
         }
@@ -59,6 +63,9 @@ impl SoftQueue {
     /// role of being woken by the queue's vector, which [`crate::Queue::turn`] took, to a thread that waits for it (law 6).
     pub(crate) fn leave_loop(&self) {
         self.in_loop.set(false);
+        if !self.is_here() {
+            return;
+        }
         self.leave();
         self.soft.wake.mask();
     }

@@ -24,7 +24,7 @@ impl Thread {
             _ => None,
         });
         if self.sees_an_entry(g.queues) {
-            Progress::Busy(cost + g.costs.library.look)
+            Progress::Busy(cost + g.costs.library.look + self.pass(g))
         } else {
             Progress::Spin(until.unwrap_or(g.now).max(g.now + cost))
         }
@@ -40,7 +40,7 @@ impl Thread {
             lane.slept = false;
         }
         self.at = At::Decide;
-        Progress::Private(g.costs.library.look)
+        Progress::Private(g.costs.library.look + self.pass(g))
     }
 
     #[inline(never)]
@@ -65,6 +65,11 @@ impl Thread {
                 self.tally.away += self.app.think;
                 Progress::Busy(self.app.think)
             }
+            Step::Block if self.was_posted_to(g) => {
+                // Another round, while the notification stays outstanding.
+                self.at = At::Decide;
+                Progress::Busy(g.costs.library.look)
+            }
             Step::Block => {
                 self.at = At::Blocking { until };
                 if g.context == Context::Waiter {
@@ -80,6 +85,18 @@ impl Thread {
         }
     }
 
+    /// Whether a controller in process has posted to any of its queues since it looked.
+    fn was_posted_to(&mut self, g: &Ground) -> bool {
+        let mut posted = false;
+        if g.context == Context::Waiter {
+            for lane in self.lanes.iter_mut().filter(|lane| lane.waiter.owner && g.queues[lane.queue].take_posted()) {
+                lane.waiter.found_something();
+                posted = true;
+            }
+        }
+        posted
+    }
+
     /// The system call: it returns at once if a signal waits, because signals are sticky.
     pub(super) fn block(&mut self, g: &Ground, until: Nanos) -> Progress {
         if self.is_called(g) || until <= g.now {
@@ -88,6 +105,7 @@ impl Thread {
             self.at = At::Woken { cause, due: until };
             return Progress::Private(if g.host == Host::User { cost } else { Nanos::ZERO });
         }
+        self.lanes.iter().for_each(|lane| g.queues[lane.queue].allow());
         self.at = At::Blocked { until };
         Progress::Block(until)
     }

@@ -157,9 +157,10 @@ impl Thread {
     /// Waits: by a system call, in the kernel host, unless that of the submission does, or the ring has enough.
     fn wait(&mut self, g: &Ground, goal: Goal) -> Progress {
         self.wait_for(goal);
-        let ring = self.engine == Engine::IoUring && (self.in_call || self.reached(g.now));
+        let ring = self.engine != Engine::Libaio && (self.in_call || self.reached(g.now));
         if g.host == Host::User || ring {
-            return Progress::Private(Nanos::ZERO);
+            let fused = self.engine == Engine::Reap && g.host == Host::Kernel && !self.reached(g.now);
+            return Progress::Private(if fused { g.costs.kernel.fused } else { Nanos::ZERO });
         }
         self.tally.syscalls += 1;
         Progress::Private(g.costs.thread.syscall + self.engine_costs(g).wait_call)

@@ -217,7 +217,7 @@ fn ends_once(mut scenario: Scenario, faults: &[FaultPlan], writes: bool) -> Resu
         (job.size, job.offset_increment) = (Some(workload::Amount::Bytes(64 << 10)), workload::Amount::Bytes(64 << 10));
         job.pattern.direction = workload::Direction::Write;
         job.random_map = true;
-        job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+        job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
     }
     match scenario.run() {
         Ok(outcome) => judge(&outcome).map_err(TestCaseError::fail),

@@ -202,11 +202,11 @@ fn the_same_seed_gives_the_same_run_and_another_one_does_not() {
 /// What was written is what is read, under every mode, when requests are larger than the device takes at once.
 #[test]
 fn data_survive_splitting_and_switching() {
-    let verify = workload::Verify { interval: None, fatal: true, after_write: true };
+    let verify = workload::Verify { fatal: true, ..workload::Verify::default() };
     for (n, mode) in Mode::ALL.into_iter().enumerate() {
         let mut job = closed_loop(16, 100);
         job.pattern.direction = workload::Direction::Write;
-        (job.verify, job.random_map) = (Some(verify), true);
+        (job.verify, job.random_map) = (Some(verify.clone()), true);
         job.block = workload::PerOp::both(workload::BlockSizes::fixed(64 << 10));
         let mut scenario = Scenario::new(mode, Profile::optane(), job);
         let config = &mut scenario.devices[0].config;

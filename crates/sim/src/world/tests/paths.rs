@@ -61,7 +61,7 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
             job.pattern.direction = workload::Direction::Write;
             (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 40);
             (job.size, job.offset_increment) = (Some(Amount::Bytes(REGION)), Amount::Bytes(REGION));
-            job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+            job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
             // Slow enough for things to happen meanwhile.
             job.rate = workload::PerOp::both(Some(workload::Rate::Iops(10_000)));
             let multipath = Multipath::over(paths as u8, policy);
@@ -149,7 +149,7 @@ fn a_ghost_write_is_what_verification_finds() {
     job.pattern.direction = workload::Direction::Write;
     (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 100);
     (job.size, job.rate) = (Some(Amount::Bytes(REGION)), workload::PerOp::both(Some(workload::Rate::Iops(10_000))));
-    job.verify = Some(workload::Verify { interval: None, fatal: true, after_write: true });
+    job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
     let at = |release: u64| format!("at 5ms path 0 hold writes; at 7ms path 0 lost; at {release}us path 0 release; at 80ms path 0 back");
     let ghost = |release: u64| {
         let mut scenario = two_paths(job.clone(), &at(release));

@@ -79,10 +79,12 @@ impl Shuffle {
     }
 }
 
-/// Which blocks were visited in this pass, for I/Os of several blocks.
+/// Which blocks were visited in this pass, for I/Os of several blocks and for those that fio's map decides.
 #[derive(Clone, Debug)]
 pub(super) struct Bitmap {
     words: Vec<u64>,
+    /// Which words are full, so that the last free block of a large map is found soon.
+    full: Vec<u64>,
     blocks: u64,
     left: u64,
 }
@@ -91,7 +93,8 @@ impl Bitmap {
     /// No block of `blocks` visited.
     pub fn new(blocks: u64) -> Bitmap {
         let blocks = blocks.max(1);
-        Bitmap { words: vec![0; blocks.div_ceil(64) as usize], blocks, left: blocks }
+        let words = blocks.div_ceil(64) as usize;
+        Bitmap { words: vec![0; words], full: vec![0; words.div_ceil(64)], blocks, left: blocks }
     }
 
     /// How many blocks there are; never 0.
@@ -102,22 +105,37 @@ impl Bitmap {
     /// Visits up to `wanted` (at least 1) blocks in a row, from the first one at or after `hint` that is not visited:
     /// where, and how many.
     pub fn take(&mut self, hint: u64, wanted: u64) -> (u64, u64) {
+        let first = self.free_near(hint);
+        (first, self.visit(first, wanted))
+    }
+
+    /// The first block at or after `hint` that is not visited, or the first one of all. After the last one, a pass begins.
+    pub fn free_near(&mut self, hint: u64) -> u64 {
         if self.left == 0 {
             self.start_pass();
         }
-        let first = self.free_from(hint).or_else(|| self.free_from(0)).unwrap_or(0);
+        self.free_from(hint).or_else(|| self.free_from(0)).unwrap_or(0)
+    }
+
+    /// Visits up to `wanted` (at least 1) blocks from `first` on, up to one that was visited: how many.
+    pub fn visit(&mut self, first: u64, wanted: u64) -> u64 {
         let mut n = 0;
         while n < wanted.max(1) && first + n < self.blocks && !self.visited(first + n) {
-            self.words[((first + n) / 64) as usize] |= 1 << ((first + n) % 64);
+            let index = ((first + n) / 64) as usize;
+            self.words[index] |= 1 << ((first + n) % 64);
+            if self.words[index] == !0 {
+                self.full[index / 64] |= 1 << (index % 64);
+            }
             n += 1;
         }
         self.left -= n;
-        (first, n.max(1))
+        n.max(1)
     }
 
     /// Forgets what was visited.
     pub fn start_pass(&mut self) {
         self.words.fill(0);
+        self.full.fill(0);
         self.left = self.blocks;
     }
 
@@ -127,16 +145,27 @@ impl Bitmap {
 
     fn free_from(&self, block: u64) -> Option<u64> {
         let first = (block / 64) as usize;
-        let ahead = !0 << (block % 64);
-        let mut free = !*self.words.get(first)? & ahead;
-        let mut index = first;
-        while free == 0 {
-            index += 1;
-            free = !*self.words.get(index)?;
-        }
+        let here = !*self.words.get(first)? & (!0 << (block % 64));
+        let (index, free) = if here != 0 {
+            (first, here)
+        } else {
+            let next = zero_from(&self.full, first as u64 + 1)? as usize;
+            (next, !*self.words.get(next)?)
+        };
         let found = index as u64 * 64 + u64::from(free.trailing_zeros());
         (found < self.blocks).then_some(found)
     }
+}
+
+/// The first bit at or after `bit` that is 0.
+fn zero_from(words: &[u64], bit: u64) -> Option<u64> {
+    let mut index = (bit / 64) as usize;
+    let mut zeros = !*words.get(index)? & (!0 << (bit % 64));
+    while zeros == 0 {
+        index += 1;
+        zeros = !*words.get(index)?;
+    }
+    Some(index as u64 * 64 + u64::from(zeros.trailing_zeros()))
 }
 
 #[cfg(test)]

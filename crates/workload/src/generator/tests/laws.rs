@@ -87,7 +87,7 @@ fn any_job() -> impl Strategy<Value = Job> {
             rate: PerOp::both(times.4.map(Rate::Iops)),
             sync_every: syncs.0,
             sync_at_end: syncs.1,
-            verify: verify.then_some(Verify { interval: None, fatal: false, after_write: true }),
+            verify: verify.then(Verify::default),
             seed: Some(seed),
             ..Job::default()
         }
@@ -332,9 +332,16 @@ fn misfits_are_told() {
     assert!(misfit(&crooked, &[TARGET]).contains("offset 100"));
     let long = Job { block: PerOp::both(BlockSizes::fixed(1 << 32)), ..job.clone() };
     assert!(misfit(&long, &[Target { bytes: 1 << 40, block: 512 }]).contains("2 GiB"));
-    let verify = Some(Verify { interval: Some(3000), fatal: false, after_write: true });
-    let verified = Job { verify, pattern: pattern(Direction::Write, false), ..job.clone() };
-    assert!(misfit(&verified, &[TARGET]).contains("3000 bytes"));
+    let verified = |verify| Job { verify: Some(verify), pattern: pattern(Direction::Write, false), ..job.clone() };
+    let narrow = Verify { interval: Some(64), kind: VerifyKind::Sha256, ..Verify::default() };
+    assert!(misfit(&verified(narrow), &[TARGET]).contains("64 bytes has no room for its header of 104 bytes"));
+    let inside = Verify { offset: 40, ..Verify::default() };
+    assert!(misfit(&verified(inside), &[TARGET]).contains("verify_offset 40 lies within the header of 44 bytes"));
+    let behind = Verify { offset: 4090, ..Verify::default() };
+    assert!(misfit(&verified(behind), &[TARGET]).contains("verify_offset 4090"));
+    let block = PerOp { read: BlockSizes::fixed(512), write: BlockSizes::fixed(4096) };
+    let short = Job { verify: Some(Verify::default()), block, ..job.clone() };
+    assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is no whole number"));
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };
     let mapped = Job { block: PerOp::both(sizes), pattern: pattern(Direction::Read, true), ..job };
     assert!(misfit(&mapped, &[Target { bytes: 1 << 50, block: 512 }]).contains("norandommap"));

@@ -130,7 +130,7 @@ fn a_mix_of_one_operation_stays_that_whatever_the_other_s_rate() {
 
 #[test]
 fn what_two_rates_have_written_is_found_again() {
-    let verify = Some(Verify { interval: None, fatal: false, after_write: true });
+    let verify = Some(Verify::default());
     let job = Job { verify, loops: 2, number_ios: Some(200), ..two_rates(RateProcess::Poisson) };
     let (generator, log) = run(&job);
     assert_eq!((generator.bad_count(), generator.error()), (0, 0));

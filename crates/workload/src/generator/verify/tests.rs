@@ -1,69 +1,127 @@
 use super::*;
+use crate::job::{BlockSizes, PerOp, Verify};
 use proptest::prelude::*;
 use units::Op;
 
-const OPEN: Expected = Expected { generation: None, sequence: None };
+const MARK: Mark = Mark { seed: 0x1234_5678_9abc_def1, time: Nanos(77_000_000_005), thread: 3, number: 65_541 };
 
-fn io(offset: u64, len: u32) -> Io {
-    Io { slot: 0, op: Op::Read, target: 3, offset, len }
+fn io(offset: u64, len: usize) -> Io {
+    Io { slot: 0, op: Op::Read, target: 3, offset, len: len as u32 }
 }
 
-fn faults(offset: u64, interval: u32, expected: Expected, data: &[u8]) -> Vec<BadBlock> {
-    let mut bad = Vec::new();
-    check(&io(offset, data.len() as u32), interval, expected, data, |block| bad.push(block));
-    bad
+fn layout(interval: u64, verify: Verify) -> Layout {
+    let verify = Some(Verify { interval: Some(interval), ..verify });
+    let job = Job { verify, block: PerOp::both(BlockSizes::fixed(interval)), ..Job::default() };
+    Layout::new(&job).unwrap().unwrap()
 }
 
-fn filled(offset: u64, interval: u32, len: usize) -> Vec<u8> {
+fn of_kind(kind: VerifyKind) -> Verify {
+    let pattern = FillPattern { bytes: vec![7, 0, 0, 0, 0, 0, 0, 0, 0], offsets: vec![1] };
+    let with = matches!(kind, VerifyKind::Pattern | VerifyKind::PatternHeader);
+    Verify { kind, pattern: with.then_some(pattern), ..Verify::default() }
+}
+
+fn kinds() -> impl Strategy<Value = VerifyKind> {
+    prop::sample::select(&VerifyKind::ALL[..8])
+}
+
+fn filled(layout: &Layout, offset: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
-    fill(&io(offset, len as u32), interval, 77, 5, &mut data);
+    layout.fill(&io(offset, len), MARK, &mut data);
     data
+}
+
+fn faults(layout: &Layout, offset: u64, expected: Expected, data: &[u8]) -> Vec<BadBlock> {
+    let mut bad = Vec::new();
+    layout.check(&io(offset, data.len()), expected, data, |block| bad.push(block));
+    bad
 }
 
 proptest! {
     #[test]
-    fn any_flipped_bit_is_found_where_it_is(blocks in 1usize..5, bit in any::<prop::sample::Index>()) {
-        let mut data = filled(8192, 512, blocks * 512);
-        prop_assert!(faults(8192, 512, OPEN, &data).is_empty());
+    fn any_flipped_bit_is_found_where_it_is(
+        kind in kinds(), blocks in 1usize..5, moved: bool, bit in any::<prop::sample::Index>(),
+    ) {
+        // Without checksum and pattern, only the header can be proved.
+        let verify = Verify { offset: if moved { 128 } else { 0 }, ..of_kind(kind) };
+        let layout = layout(512, verify);
+        let mut data = filled(&layout, 8192, blocks * 512);
+        prop_assert!(faults(&layout, 8192, Expected::default(), &data).is_empty());
         let bit = bit.index(data.len() * 8);
         data[bit / 8] ^= 1 << (bit % 8);
-        let found = faults(8192, 512, OPEN, &data);
-        prop_assert_eq!(found.len(), 1);
-        prop_assert_eq!(found[0].offset, 8192 + (bit / 8 / 512 * 512) as u64);
-        prop_assert_eq!((found[0].target, found[0].len), (3, 512));
+        let found = faults(&layout, 8192, Expected::default(), &data);
+        let place = bit / 8 % 512;
+        let front = if moved && kind != VerifyKind::Pattern { 128 } else { 0 };
+        if kind != VerifyKind::Meta || (front..front + HEADER).contains(&place) {
+            prop_assert_eq!(found.len(), 1);
+            prop_assert_eq!(found[0].offset, 8192 + (bit / 8 / 512 * 512) as u64);
+            prop_assert_eq!((found[0].target, found[0].len), (3, 512));
+            if let Fault::Checksum { first: Some(first), .. } | Fault::Pattern(first) = found[0].fault {
+                prop_assert_eq!(first.at as usize, place);
+            }
+        }
     }
 
     #[test]
-    fn data_of_any_kind_never_panics(data in proptest::collection::vec(any::<u8>(), 0..200), interval: u32, offset: u64) {
-        faults(offset & !511, interval, OPEN, &data);
+    fn data_of_any_kind_never_panics(kind in kinds(), data in proptest::collection::vec(any::<u8>(), 0..1200), offset: u64) {
+        faults(&layout(512, of_kind(kind)), offset >> 1 & !511, Expected::default(), &data);
     }
 
     #[test]
     fn each_interval_stands_for_itself(start in 0usize..8, len in 1usize..8) {
         // Written as one, read in other pieces.
-        let data = filled(0, 512, 16 * 512);
+        let layout = layout(512, Verify::default());
+        let data = filled(&layout, 0, 16 * 512);
         let part = &data[start * 512..(start + len) * 512];
-        prop_assert!(faults(start as u64 * 512, 512, OPEN, part).is_empty());
+        prop_assert!(faults(&layout, start as u64 * 512, Expected::default(), part).is_empty());
     }
 }
 
 #[test]
 fn each_fault_has_its_name() {
-    let data = filled(4096, 4096, 4096);
-    let fault = |offset, interval, expected, data: &[u8]| faults(offset, interval, expected, data)[0].fault;
-    assert_eq!(fault(4096, 4096, OPEN, &[0; 4096]), Fault::Magic);
-    assert_eq!(fault(8192, 4096, OPEN, &data), Fault::Offset { found: 4096 });
-    assert_eq!(fault(4096, 512, OPEN, &data[..512]), Fault::Length { found: 4096 });
-    let other = Expected { generation: Some(78), sequence: None };
-    assert_eq!(fault(4096, 4096, other, &data), Fault::Generation { found: 77 });
-    let later = Expected { generation: Some(77), sequence: Some(6) };
-    assert_eq!(fault(4096, 4096, later, &data), Fault::Sequence { found: 5, wanted: 6 });
-    assert_eq!(fault(4096, 4096, OPEN, &data[..HEADER - 1]), Fault::Short);
+    let layout = |interval| layout(interval, Verify::default());
+    let data = filled(&layout(4096), 4096, 4096);
+    let open = Expected::default();
+    let fault = |offset, expected, data: &[u8]| faults(&layout(4096), offset, expected, data)[0].fault;
+    assert_eq!(fault(4096, open, &[0; 4096]), Fault::Magic { found: 0 });
+    assert_eq!(fault(8192, open, &data), Fault::Offset { found: 4096 });
+    assert_eq!(faults(&layout(512), 4096, open, &data[..512])[0].fault, Fault::Length { found: 4096 });
+    let since = Nanos(77_000_000_006);
+    let later = Expected { written: Some((since, Nanos::MAX)), ..open };
+    assert_eq!(fault(4096, later, &data), Fault::Stale { found: MARK.time, since });
+    let earlier = Expected { written: Some((Nanos(0), Nanos(5))), ..open };
+    assert_eq!(fault(4096, earlier, &data), Fault::Stale { found: MARK.time, since: Nanos(0) });
+    assert_eq!(fault(4096, Expected { thread: Some(4), ..open }, &data), Fault::Thread { found: 3, wanted: 4 });
+    assert_eq!(fault(4096, Expected { number: Some(6), ..open }, &data), Fault::Sequence { found: 5, wanted: 6 });
+    assert_eq!(fault(4096, Expected { seed: Some(9), ..open }, &data), Fault::Seed { found: MARK.seed, wanted: 9 });
+    assert_eq!(fault(4096, open, &data[..39]), Fault::Short);
     let mut damaged = data.clone();
     damaged[20] ^= 1;
-    assert_eq!(fault(4096, 4096, OPEN, &damaged), Fault::Header);
+    assert!(matches!(fault(4096, open, &damaged), Fault::Header { .. }));
     damaged[20] ^= 1;
-    damaged[HEADER] ^= 1;
-    assert!(matches!(fault(4096, 4096, OPEN, &damaged), Fault::Checksum { .. }));
-    assert!(faults(4096, 4096, Expected { generation: Some(77), sequence: Some(5) }, &data).is_empty());
+    damaged[44] ^= 1;
+    assert!(matches!(fault(4096, open, &damaged), Fault::Checksum { first: Some(Wrong { at: 44, .. }), .. }));
+    let other = Layout { kind: VerifyKind::Md5, ..layout(4096) };
+    let found = faults(&other, 4096, open, &data)[0];
+    assert!(found.to_string().ends_with("the block was written with verify=crc32c, and is checked with verify=md5"), "{found}");
+    let all = Expected { seed: Some(MARK.seed), written: Some((MARK.time, MARK.time)), thread: Some(3), number: Some(5) };
+    assert!(faults(&layout(4096), 4096, all, &data).is_empty());
+}
+
+#[test]
+fn intervals_are_made_as_fio_makes_them() {
+    let of = |write: (u64, u64), read: u64, reads: bool, given: Option<u64>| {
+        let block = PerOp { read: BlockSizes::fixed(read), write: BlockSizes { min: write.0, max: write.1, split: Vec::new() } };
+        let direction = if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };
+        let pattern = crate::job::Pattern { direction, random: false, step: 0 };
+        interval(&Job { block, pattern, ..Job::default() }, given)
+    };
+    assert_eq!(of((4096, 4096), 4096, false, None), 4096);
+    assert_eq!(of((4096, 4096), 4096, false, Some(512)), 512);
+    assert_eq!(of((4096, 4096), 4096, false, Some(8192)), 4096);
+    assert_eq!(of((4096, 16384), 4096, false, None), 4096);
+    // No divisor of what is written.
+    assert_eq!(of((4096, 4096), 4096, false, Some(3000)), 4096);
+    assert_eq!(of((4096, 6144), 4096, false, None), 2048);
+    assert_eq!(of((8192, 8192), 4096, true, Some(8192)), 4096);
 }

@@ -19,7 +19,7 @@ fn shipped(name: &str, ramp: Nanos, runtime: Nanos) -> ScenarioFile {
 /// What `reap sim` prints and writes of it.
 fn printed(file: &ScenarioFile, modes: &[Mode]) -> (String, String) {
     let outcomes = outcomes(file, modes);
-    let results = rows::results(file, modes, &[&outcomes]);
+    let results = rows::results(file, &named(file, modes), &[&outcomes]);
     (table::show(&results, &rows::machine(&file.scenario), 120), json::text(&results).unwrap())
 }
 

@@ -1,0 +1,99 @@
+#!/bin/bash
+# What the simulator says beside what the engine does, here and now: closed loops on embedded devices run live by `compare`, and simulated with
+# the price list that `calibrate` has just measured and `in_process = true`. Of each mode IOPS, CPU per I/O and p50, simulated ÷ live.
+#   benches/live_beside_simulated.sh [--quick] [REPEAT (6)] [REAP (target/release/reap)]
+# With all cells ten minutes, with --quick (one thread, depth 32) two. Two CPUs and python3; a quiet machine: the live
+# figures' intervals are beside them, and a cell that is not within 20 % is marked only where the interval does not reach it.
+set -euo pipefail
+quick=
+[ "${1:-}" = --quick ] && { quick=1; shift; }
+repeat=${1:-6} reap=${2:-target/release/reap}
+[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p cli" >&2; exit 1; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+python3 - "$repeat" "$reap" "$dir" "$quick" <<'END'
+import json, os, statistics, subprocess, sys
+
+repeat, reap, directory, quick = sys.argv[1], sys.argv[2], sys.argv[3], bool(sys.argv[4])
+MODES = "interrupt,irq-poll,posted,threaded,hybrid-mean,suspend,poll,adaptive"
+WITHIN = 0.2
+LOOP = "[loop]\nrw={rw}\nbs={bs}\niodepth={depth}\nnumjobs={threads}\nsize=64m\nnorandommap\ntime_based\nruntime=200ms\nramp_time=20ms\ngroup_reporting\n{more}"
+
+
+def job(depth, threads, rw="randread", bs="4k", more=""):
+    return LOOP.format(rw=rw, bs=bs, depth=depth, threads=threads, more=more)
+
+
+# Name, profile, job. The log writes one after the other, and waits for each to be durable.
+cells = [
+    (f"{profile}, depth {depth}, {threads} thread{'s' * (threads > 1)}", profile, job(depth, threads))
+    for profile in ("optane", "tlc")
+    for threads in ((1,) if quick else (1, 4))
+    for depth in ((32,) if quick else (8, 32, 128))
+]
+if not quick:
+    cells.append(("tlc, mixed sizes, depth 32", "tlc", job(32, 1, "randrw", "4k", "bssplit=4k/60:16k/30:64k/10\nrwmixread=70\n").replace("bs=4k\n", "")))
+    cells.append(("optane, log with fdatasync", "optane", job(1, 1, "write", "4k", "fdatasync=1\n")))
+
+
+def run(*words):
+    done = subprocess.run([reap, *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(words)}: {done.stderr}")
+
+
+def rows(path):
+    with open(path) as file:
+        return {row["mode"]: row for row in json.load(file)["rows"]}
+
+
+def figures(row):
+    return row["iops"], row["cpu_ns_per_io"], row["lat_ns"]["p50"]
+
+
+def reaches(row, at, simulated):
+    """Whether the live figure's interval comes within the bound of the simulated one."""
+    interval = row["ci"][("iops", "cpu_ns_per_io", "lat_p50")[at]]
+    if interval is None:
+        return False
+    low, high = interval
+    return low * (1 - WITHIN) <= simulated <= high * (1 + WITHIN)
+
+
+off = {}
+for name, profile, text in cells:
+    threads = 4 if "4 threads" in name else 1
+    with open(f"{directory}/job.fio", "w") as file:
+        file.write(text)
+    # Sleeps are as long as the device takes, at a depth of 1; at high depths a CPU hardly goes to sleep.
+    run("calibrate", "--sleep-us", "1" if "depth 128" in name else "15", "--output", f"{directory}/here.toml")
+    run("compare", f"{directory}/job.fio", "--device", f"mem:64M?profile={profile}", "--modes", MODES, "--repeat", repeat, "--json", f"{directory}/live.json")
+    with open(f"{directory}/scenario.toml", "w") as file:
+        # Each thread has a queue of its own. The threads of the live run share the CPU that the controller's thread has not; here that one has its own.
+        file.write(
+            f'title = "{name}"\nmodes = {json.dumps(MODES.split(","))}\npoll = "naps"\n'
+            f'[machine]\ncpus = {max(1, (os.cpu_count() or 2) - 1)}\ncosts = "here.toml"\n'
+            f'[[device]]\nname = "mem"\nprofile = "{profile}"\nin_process = true\nqueues = {threads}\n'
+            f'[[job]]\nfile = "job.fio"\ndevices = ["mem"]\n'
+        )
+    run("sim", f"{directory}/scenario.toml", "--json", f"{directory}/simulated.json")
+    live, simulated = rows(f"{directory}/live.json"), rows(f"{directory}/simulated.json")
+    print(f"\n{name}\n  {'mode':<12} {'IOPS live':>10} {'sim':>10} {'÷':>6}   {'CPU live':>8} {'sim':>8} {'÷':>6}   {'p50 live':>9} {'sim':>9} {'÷':>6}")
+    for mode, row in live.items():
+        if mode not in simulated:
+            continue
+        line = f"  {mode:<12}"
+        for at, (a, b) in enumerate(zip(figures(row), figures(simulated[mode]))):
+            if not a or b is None:
+                line += f"   {'–':>27}"
+                continue
+            ratio = b / a
+            far = abs(ratio - 1) > WITHIN and not reaches(row, at, b)
+            off.setdefault(at, []).append(far)
+            line += f" {a:>10.0f} {b:>10.0f} {ratio:>5.2f}{'*' if far else ' '}  "
+        print(line, flush=True)
+for at, what in enumerate(("IOPS", "CPU per I/O", "p50")):
+    all_of = off.get(at, [])
+    print(f"{what}: {len(all_of) - sum(all_of)} of {len(all_of)} within {WITHIN:.0%} of what was measured, its interval included (* where not)")
+END

@@ -1,0 +1,234 @@
+//! What a job's `filename=` means: the name of an instance of an embedded device, or a path.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use reap::{Backing, DeviceUri, KernelUri, UriError};
+use workload::plan::Plan;
+use workload::{Amount, Job};
+
+use super::writes::{self, Allowed};
+
+/// The device of jobs whose command line names none, and that name no path.
+pub const USUAL: &str = "mem:1G?profile=optane";
+/// What stands for the device's name in a URI.
+pub const PLACEHOLDER: &str = "{filename}";
+/// Of files and block devices that the kernel drives.
+const KERNEL: &str = "kernel:";
+/// The name of the device of jobs that name none.
+const UNNAMED: &str = "default";
+/// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
+const WHOLE: u64 = 4096;
+
+/// What `filename=` means in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meant {
+    /// A name. All devices are instances of this URI, in which `{filename}` stands for it.
+    Name(String),
+    /// A path: each is a device of its own. The URI has the parameters that all of them get; its path means nothing.
+    Path(KernelUri),
+}
+
+/// A device that a target of the plan stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// What it is opened by.
+    pub uri: String,
+    /// In words: what it is, and what the job's `filename=` has to do with it.
+    pub words: String,
+}
+
+/// Parses a `--device`: a URI, or `kernel:` without a path.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(text: &str) -> Result<(), UriError> {
+    if text.contains('/') && !text.contains(':') {
+        let what = format!("a file or a block device is written `{KERNEL}{text}`, and `file:{text}` is one behind the embedded controller");
+        return Err(UriError { uri: text.to_owned(), column: 1, what });
+    }
+    match bare(text)? {
+        Some(_) => Ok(()),
+        None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
+        None => DeviceUri::behind(text).map(drop),
+    }
+}
+
+/// The parameters of `kernel:` without a path; `None`: it is something else.
+fn bare(text: &str) -> Result<Option<KernelUri>, UriError> {
+    let Some(rest) = text.strip_prefix(KERNEL).filter(|rest| rest.is_empty() || rest.starts_with('?')) else { return Ok(None) };
+    // A path has to stand there while it is parsed.
+    let parsed = format!("{KERNEL}_{rest}").parse::<KernelUri>();
+    parsed.map(Some).map_err(|e| UriError { uri: text.to_owned(), column: e.column.saturating_sub(1).max(1), what: e.what })
+}
+
+impl Named {
+    /// The files that it reads: the medium, and a profile of the user's own.
+    pub fn files(&self) -> Vec<PathBuf> {
+        if let Ok(KernelUri { path, .. }) = self.uri.parse() {
+            return vec![path];
+        }
+        let Ok(DeviceUri { backing, profile, .. }) = DeviceUri::behind(&self.uri) else { return Vec::new() };
+        let medium = if let Backing::File { path, .. } = backing { Some(path) } else { None };
+        medium.into_iter().chain(profile.ends_with(".toml").then(|| profile.into())).collect()
+    }
+}
+
+impl Meant {
+    /// What the names of `jobs` mean where the command line says `--device given`, or nothing.
+    ///
+    /// # Errors
+    /// Names of which one is a path and another is not, jobs without a name where names are paths, or a URI that does not parse.
+    pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Meant> {
+        let nameless = jobs.iter().find(|job| job.filenames.is_empty());
+        if let Some(given) = given {
+            let Some(shared) = bare(given)? else { return Ok(Meant::Name(given.to_owned())) };
+            if let Some(job) = nameless {
+                bail!("--device {given}: job '{}' names no file; give it filename=, or say --device {KERNEL}PATH for all jobs", job.name);
+            }
+            return Ok(Meant::Path(shared));
+        }
+        let names = || jobs.iter().flat_map(|job| &job.filenames);
+        let Some(there) = names().find(|name| Path::new(name).exists()) else { return Ok(Meant::Name(USUAL.to_owned())) };
+        let choose = "say --device kernel: if names are paths (a file that is not there is laid out by its job's size=), \
+                      or --device mem:SIZE if they are names of embedded devices";
+        if let Some(missing) = names().find(|name| !Path::new(name).exists()) {
+            bail!("filename={there} is there, and filename={missing} is not; {choose}");
+        }
+        if let Some(job) = nameless {
+            bail!("filename={there} is there, and job '{}' names no file; give it filename=, or {choose}", job.name);
+        }
+        Ok(Meant::Path(format!("{KERNEL}_").parse()?))
+    }
+
+    /// Whether the devices are files and block devices that the kernel drives.
+    pub fn is_kernel(&self) -> bool {
+        match self {
+            Meant::Name(uri) => uri.starts_with(KERNEL),
+            Meant::Path(_) => true,
+        }
+    }
+
+    /// The profile of embedded devices; of others, what takes its place in results.
+    ///
+    /// # Errors
+    /// The URI does not parse.
+    pub fn profile(&self) -> Result<String> {
+        match self {
+            Meant::Name(uri) if !self.is_kernel() => Ok(DeviceUri::behind(uri)?.profile),
+            _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
+        }
+    }
+
+    /// The `filename=` of a target that is no more than a name although it looks like a path, to be told of.
+    pub fn untouched<'a>(&self, plan: &'a Plan) -> Option<&'a str> {
+        let Meant::Name(uri) = self else { return None };
+        let same = |name: &str| uri.parse::<KernelUri>().is_ok_and(|uri| uri.path == Path::new(name));
+        let names = plan.targets.iter().flatten().map(String::as_str);
+        names.filter(|name| name.contains('/') && !uri.contains(PLACEHOLDER)).find(|name| !same(name))
+    }
+
+    /// The devices of the plan's targets, in their order.
+    ///
+    /// # Errors
+    /// Two would be one, or a job would write to what it may not (`allowed`).
+    pub fn devices(&self, jobs: &[Job], plan: &Plan, allowed: Allowed) -> Result<Vec<Named>> {
+        let uris: Vec<String> = match self {
+            Meant::Name(uri) => uris(&plan.targets, uri)?,
+            Meant::Path(shared) => {
+                let path = |name: &Option<String>| KernelUri { path: name.clone().unwrap_or_default().into(), ..shared.clone() };
+                plan.targets.iter().map(|name| path(name).to_string()).collect()
+            }
+        };
+        let named = |(target, uri): (usize, String)| match uri.starts_with(KERNEL) {
+            true => kernel(jobs, plan, target, &uri, allowed),
+            false => Ok(self.embedded(plan.targets[target].as_deref(), uri)),
+        };
+        uris.into_iter().enumerate().map(named).collect()
+    }
+
+    fn embedded(&self, name: Option<&str>, uri: String) -> Named {
+        let words = match name {
+            Some(name) => format!("{uri} (embedded; filename={name} is its name, and no path)"),
+            None => format!("{uri} (embedded)"),
+        };
+        Named { uri, words }
+    }
+}
+
+/// The file or block device of a target: read-only unless a job writes, laid out if it is not there.
+fn kernel(jobs: &[Job], plan: &Plan, target: usize, uri: &str, allowed: Allowed) -> Result<Named> {
+    let mut parsed: KernelUri = uri.parse()?;
+    let users: Vec<&Job> = users(jobs, plan, target).collect();
+    let writer = users.iter().find(|job| writes::to(job)).copied();
+    let meta = std::fs::metadata(&parsed.path);
+    match (&meta, writer) {
+        (Ok(_), None) => {
+            // `size=` of a file that has that size says nothing more, and `readonly=` does not go with it.
+            parsed.bytes = parsed.bytes.filter(|bytes| meta.as_ref().is_ok_and(|meta| meta.len() != *bytes));
+            parsed.read_only |= parsed.bytes.is_none();
+        }
+        (Ok(meta), Some(job)) => {
+            let path = parsed.path.display();
+            ensure!(!parsed.read_only, "job '{}' writes to {path}, and `readonly=yes` forbids it; leave one of them out", job.name);
+            writes::check(&parsed.path, meta, &users, allowed).with_context(|| format!("job '{}'", job.name))?;
+        }
+        (Err(_), _) if parsed.bytes.is_none() && !parsed.read_only => parsed.bytes = extent(jobs, plan, target),
+        (Err(_), _) => {}
+    }
+    let words = match (&meta, parsed.read_only) {
+        (Ok(meta), _) if meta.is_file() => "the file itself",
+        (Ok(_), _) => "the block device itself",
+        (Err(_), _) => "a new file",
+    };
+    let access = if parsed.read_only { "only read" } else { "read and written" };
+    Ok(Named { uri: parsed.to_string(), words: format!("{KERNEL}{} ({words}, {access})", parsed.path.display()) })
+}
+
+/// The jobs of a target.
+fn users<'a>(jobs: &'a [Job], plan: &'a Plan, target: usize) -> impl Iterator<Item = &'a Job> {
+    let uses = move |index: &usize| plan.threads.iter().any(|thread| thread.job == *index && thread.targets.contains(&target));
+    (0..jobs.len()).filter(uses).map(|index| &jobs[index])
+}
+
+/// Bytes that a new file has to have, as fio lays it out: up to the farthest end of what any thread uses. `None`: no job says.
+fn extent(jobs: &[Job], plan: &Plan, target: usize) -> Option<u64> {
+    let end = |thread: &workload::plan::Thread| {
+        let job = &jobs[thread.job];
+        let (Amount::Bytes(size), Amount::Bytes(offset)) = (job.size?, job.offset) else { return None };
+        let step = if let Amount::Bytes(step) = job.offset_increment { step } else { 0 };
+        let size = size / thread.targets.len().max(1) as u64;
+        offset.checked_add(step.checked_mul(thread.subjob.into())?)?.checked_add(size)?.checked_next_multiple_of(WHOLE)
+    };
+    plan.threads.iter().filter(|thread| thread.targets.contains(&target)).filter_map(end).max()
+}
+
+/// The URI of each target, where its name is no more than a name.
+fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
+    let is_file = uri.starts_with(KERNEL) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
+    if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
+        let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
+        let paths = if uri.starts_with(KERNEL) { ", or say --device kernel: if the names are paths" } else { "" };
+        bail!(
+            "--device {uri} is one file, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand{paths}",
+            targets.len(),
+            names.join(", ")
+        );
+    }
+    let given = |target: &'_ Option<String>| target.clone().unwrap_or_else(|| UNNAMED.to_owned());
+    let name = |target: &Option<String>| given(target).trim_start_matches('/').replace(['/', '?', '&', '%'], "_");
+    let uris: Vec<String> = targets.iter().map(|target| uri.replace(PLACEHOLDER, &name(target))).collect();
+    let twice = (0..uris.len()).find_map(|at| Some((uris[..at].iter().position(|uri| *uri == uris[at])?, at)));
+    if let Some((first, second)) = twice.filter(|_| is_file) {
+        bail!(
+            "the jobs' devices '{}' and '{}' would both be {}, because / ? & and % in a name become _ there: rename one of them",
+            given(&targets[first]),
+            given(&targets[second]),
+            uris[second]
+        );
+    }
+    Ok(uris)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use workload::fio::{self, Input};
+use workload::plan;
+
+use super::*;
+
+fn jobs(text: &str) -> (Vec<Job>, Plan) {
+    let parsed = fio::parse(&[Input { name: "test.fio", text: text.as_bytes() }], &fio::Nothing).unwrap();
+    let plan = plan::plan(&parsed.jobs, &[0]);
+    (parsed.jobs, plan)
+}
+
+/// The devices of these jobs with `--device given`, or why there are none.
+fn devices(given: Option<&str>, text: &str, allowed: Allowed) -> Result<Vec<Named>, String> {
+    let (jobs, plan) = jobs(text);
+    let all = Meant::of(given, &jobs).and_then(|meant| meant.devices(&jobs, &plan, allowed));
+    all.map_err(|error| format!("{error:#}"))
+}
+
+fn uris(given: Option<&str>, text: &str) -> Vec<String> {
+    devices(given, text, Allowed::Own).unwrap().into_iter().map(|named| named.uri).collect()
+}
+
+#[test]
+fn a_filename_is_a_path_where_there_is_one_or_the_command_line_says_so() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("here");
+    std::fs::write(&file, [0; 8192]).unwrap();
+    let here = file.display();
+    let path = format!("[a]\nfilename={here}\nsize=4k\n");
+    // Nothing is said: what is there is meant.
+    assert_eq!(uris(None, &path), [format!("kernel:{here}?readonly=yes")]);
+    assert_eq!(uris(None, "[a]\nfilename=nowhere\n"), [USUAL]);
+    assert_eq!(uris(None, "[a]\n"), [USUAL]);
+    // It is said.
+    assert_eq!(uris(Some("kernel:"), &path), [format!("kernel:{here}?readonly=yes")]);
+    assert_eq!(uris(Some("kernel:?buffered=yes&lba=4096"), &path), [format!("kernel:{here}?readonly=yes&buffered=yes&lba=4096")]);
+    assert_eq!(uris(Some("mem:1G"), &path), ["mem:1G"]);
+    let (jobs, plan) = jobs(&path);
+    let untouched = |given: &str| Meant::of(Some(given), &jobs).unwrap().untouched(&plan).map(str::to_owned);
+    assert_eq!(untouched("mem:1G"), Some(here.to_string()));
+    assert_eq!((untouched("kernel:"), untouched(&format!("kernel:{here}"))), (None, None));
+}
+
+#[test]
+fn what_a_filename_is_stands_in_the_words() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("here");
+    std::fs::write(&file, [0; 8192]).unwrap();
+    let words = |given, rw| {
+        let text = format!("[a]\nrw={rw}\nfilename={}\n", file.display());
+        devices(given, &text, Allowed::Own).unwrap().remove(0).words
+    };
+    assert_eq!(words(None, "read"), format!("kernel:{} (the file itself, only read)", file.display()));
+    assert_eq!(words(None, "randrw"), format!("kernel:{} (the file itself, read and written)", file.display()));
+    assert_eq!(words(Some("mem:1G"), "read"), format!("mem:1G (embedded; filename={} is its name, and no path)", file.display()));
+}
+
+/// One of them would be an embedded device, and nobody would see which.
+#[test]
+fn names_of_both_kinds_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("here");
+    std::fs::write(&file, [0; 4096]).unwrap();
+    let here = file.display();
+    let refusal = |given, text: &str| devices(given, text, Allowed::Own).unwrap_err();
+    let both = refusal(None, &format!("[a]\nfilename={here}:nowhere\n"));
+    assert!(both.contains("filename=nowhere is not") && both.contains("--device kernel:") && both.contains("mem:SIZE"), "{both}");
+    let nameless = refusal(None, &format!("[a]\nfilename={here}\n[b]\n"));
+    assert!(nameless.contains("job 'b' names no file"), "{nameless}");
+    let bare = refusal(Some("kernel:"), "[b]\n");
+    assert!(bare.contains("job 'b' names no file") && bare.contains("kernel:PATH"), "{bare}");
+    let several = refusal(Some("kernel:/x"), "[a]\nfilename=a\n[b]\nfilename=b\n");
+    assert!(several.contains("is one file") && several.contains("say --device kernel: if the names are paths"), "{several}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_laid_out_as_far_as_its_jobs_reach() {
+    let new = |job: &str| uris(Some("kernel:"), &format!("[a]\nfilename=/nowhere/new\n{job}\n")).remove(0);
+    assert_eq!(new("size=1m"), "kernel:/nowhere/new?size=1M");
+    assert_eq!(new("size=1m\noffset=64k\nnumjobs=3\noffset_increment=1m"), format!("kernel:/nowhere/new?size={}K", 64 + 3 * 1024));
+    assert_eq!(new("size=10000\nbs=512"), "kernel:/nowhere/new?size=12K");
+    // The library says what is missing.
+    assert_eq!(new("rw=write"), "kernel:/nowhere/new");
+    let two = uris(Some("kernel:"), "[a]\nfilename=/nowhere/x:/nowhere/y\nsize=8m\n");
+    assert_eq!(two, ["kernel:/nowhere/x?size=4M", "kernel:/nowhere/y?size=4M"]);
+    assert_eq!(uris(Some("kernel:/nowhere/{filename}?size=1G"), "[a]\nfilename=/a/b\n"), ["kernel:/nowhere/a_b?size=1G"]);
+}
+
+/// `readonly=` does not go with `size=`, which says nothing new of a file of that size.
+#[test]
+fn a_job_that_only_reads_opens_for_reading() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("here");
+    std::fs::write(&file, [0; 8192]).unwrap();
+    let here = file.display();
+    let opened = |query: &str, rw: &str| {
+        let uri = format!("kernel:{here}{query}");
+        devices(Some(&uri), &format!("[a]\nrw={rw}\n"), Allowed::Own).map(|mut all| all.remove(0).uri)
+    };
+    assert_eq!(opened("", "randread").unwrap(), format!("kernel:{here}?readonly=yes"));
+    assert_eq!(opened("?size=8K", "randread").unwrap(), format!("kernel:{here}?readonly=yes"));
+    assert_eq!(opened("?size=16K", "randread").unwrap(), format!("kernel:{here}?size=16K"));
+    assert_eq!(opened("", "randrw").unwrap(), format!("kernel:{here}"));
+    let error = opened("?readonly=yes", "write").unwrap_err();
+    assert!(error.contains("job 'a' writes") && error.contains("leave one of them out"), "{error}");
+}
+
+#[test]
+fn only_regular_files_of_ones_own_are_written_without_leave() {
+    // Every machine has it, and nobody but root owns it.
+    let Some(disk) = std::fs::read_dir("/dev").unwrap().flatten().map(|entry| entry.path()).find(|path| {
+        std::os::unix::fs::FileTypeExt::is_block_device(
+            &std::fs::metadata(path).map(|meta| meta.file_type()).unwrap_or_else(|_| std::fs::metadata("/").unwrap().file_type()),
+        )
+    }) else {
+        return;
+    };
+    let disk = disk.display();
+    let error = devices(Some("kernel:"), &format!("[a]\nrw=randwrite\nfilename={disk}\nsize=0x1000\n"), Allowed::Own).unwrap_err();
+    for words in ["job 'a'", "a block device", "--allow-writes", &format!("of {disk}")] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let jobs = format!("[a]\nrw=randwrite\nfilename={disk}\n");
+    assert_eq!(devices(None, &jobs, Allowed::All).unwrap()[0].uri, format!("kernel:{disk}"));
+    let read = format!("[a]\nrw=randread\nfilename={disk}\n");
+    assert_eq!(devices(None, &read, Allowed::Own).unwrap()[0].uri, format!("kernel:{disk}?readonly=yes"));
+}
+
+#[test]
+fn bad_uris_have_a_place() {
+    let what = |uri: &str| check(uri).unwrap_err();
+    assert_eq!((what("kernel:?siz=1").column, what("kernel:/x?siz=1").column), (9, 11));
+    assert!(what("kernel:?siz=1").what.contains("did you mean `size`?"));
+    assert_eq!(what("kernel:?siz=1").uri, "kernel:?siz=1");
+    assert_eq!(check("kernel:"), Ok(()));
+    assert!(what("mem:1X").what.contains("K, M, G or T"));
+}
+
+#[test]
+fn several_devices_need_several_files() {
+    let names = [Some("/dev/nvme0n1".to_owned()), Some("b&c".to_owned()), None];
+    let error = super::uris(&names, "file:/tmp/x").unwrap_err().to_string();
+    assert!(error.contains("3 devices (/dev/nvme0n1, b&c)") && error.contains("{filename}"), "{error}");
+    assert_eq!(
+        super::uris(&names, "file:/tmp/{filename}?size=1M").unwrap(),
+        ["file:/tmp/dev_nvme0n1?size=1M", "file:/tmp/b_c?size=1M", "file:/tmp/default?size=1M"]
+    );
+    assert_eq!(super::uris(&names[..1], "file:/tmp/x").unwrap(), ["file:/tmp/x"]);
+    assert_eq!(super::uris(&names, "mem:1G").unwrap().len(), 3);
+}
+
+/// Each would write over the other's data.
+#[test]
+fn two_names_do_not_become_one_file() {
+    for (a, b) in [(Some("a_b"), Some("/a/b")), (Some("x%y"), Some("x&y")), (None, Some("default"))] {
+        let names = [Some("other"), a, b].map(|name| name.map(str::to_owned));
+        for uri in ["file:/tmp/{filename}?size=1M", "multipath:?path=file:/tmp/{filename}"] {
+            let error = super::uris(&names, uri).unwrap_err().to_string();
+            let both = format!("'{}' and '{}' would both be", a.unwrap_or("default"), b.unwrap_or("default"));
+            assert!(error.contains(&both) && error.contains("rename one of them"), "{error}");
+        }
+        assert_eq!(super::uris(&names, "mem:1G").unwrap().len(), 3, "memory is each one's own");
+    }
+}

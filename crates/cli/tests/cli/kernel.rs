@@ -1,0 +1,134 @@
+//! Jobs on files of one's own, through the kernel: what a name means, what may be written, whole runs.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use serde_json::Value;
+
+use crate::support::{Ended, Place};
+
+const MIB: u64 = 1 << 20;
+
+/// A place with the file `disk` of 8 MiB.
+fn place() -> Place {
+    let place = Place::new();
+    fs::write(place.path("disk"), vec![7; 8 * MIB as usize]).unwrap();
+    place.write("read.fio", "[a]\nrw=randread\nbs=4k\niodepth=8\nnumber_ios=200\nfilename=disk\n");
+    place.write("plain.fio", "[a]\nrw=randread\nbs=4k\niodepth=8\nnumber_ios=200\n");
+    place
+}
+
+/// This kernel, or this file system, may have no io_uring for the test; then it says so, and that is no failure of the command's.
+fn runs(ended: Ended) -> Option<Ended> {
+    if ended.code == Some(1) && ended.stderr.contains("through this kernel") {
+        eprintln!("skipped: {}", ended.stderr);
+        return None;
+    }
+    Some(ended.ok())
+}
+
+#[test]
+fn which_of_the_two_a_name_is_stands_in_the_output() {
+    let place = place();
+    let Some(path) = runs(place.reap("run read.fio")) else { return };
+    assert!(path.stdout.contains("\nDevice: kernel:disk (the file itself, only read)"), "{}", path.stdout);
+    assert!(!path.stderr.contains("no more than a name"), "{}", path.stderr);
+    let name = place.reap("run read.fio --device mem:8M").ok();
+    assert!(name.stdout.contains("\nDevice: mem:8M (embedded; filename=disk is its name, and no path)\n"), "{}", name.stdout);
+    for (device, link) in
+        [("", "kernel"), ("--device kernel:", "kernel"), ("--device kernel:disk", "kernel"), ("--device mem:8M", "embedded")]
+    {
+        let json = place.reap(&format!("run read.fio {device} --output-format json")).ok().json();
+        assert_eq!((&json["devices"][0]["link"], &json["devices"][0]["filename"]), (&link.into(), &"disk".into()), "{device}");
+        let calls = &json["jobs"][0]["reap"]["system_calls_per_io"];
+        assert_eq!(calls.as_f64().is_some_and(|calls| calls > 0.0), link == "kernel", "{device}: {calls}");
+    }
+}
+
+#[test]
+fn a_run_reads_writes_and_verifies_the_file_itself() {
+    let place = place();
+    place.write("job.fio", "[a]\nrw=write\nbs=64k\niodepth=4\nsize=1m\noffset=2m\nfilename=disk\nverify=crc32c\n");
+    let Some(_) = runs(place.reap("run job.fio --completion interrupt")) else { return };
+    let disk = fs::File::open(place.path("disk")).unwrap();
+    let byte = |at: u64| {
+        let mut page = [0; 4096];
+        disk.read_exact_at(&mut page, at).unwrap();
+        page.iter().all(|byte| *byte == 7)
+    };
+    assert_eq!([0, 2 * MIB - 4096, 2 * MIB, 3 * MIB - 4096, 3 * MIB].map(byte), [true, true, false, false, true]);
+    assert_eq!(disk.metadata().unwrap().len(), 8 * MIB);
+}
+
+#[test]
+fn a_new_file_is_laid_out_by_its_jobs_size() {
+    let place = place();
+    place.write("job.fio", "[a]\nrw=randrw\nbs=4k\nsize=1m\noffset=64k\nnumjobs=2\noffset_increment=1m\nfilename=new/f\n");
+    place.reap("run job.fio --device kernel:").fails_with(&["new", "make it first"]);
+    fs::create_dir(place.path("new")).unwrap();
+    let Some(ended) = runs(place.reap("run job.fio --device kernel:")) else { return };
+    assert!(ended.stdout.contains("kernel:new/f (a new file, read and written)"), "{}", ended.stdout);
+    assert_eq!(fs::metadata(place.path("new/f")).unwrap().len(), 2 * MIB + 64 * 1024);
+    // Without a size nobody can lay it out.
+    place.write("job.fio", "[a]\nrw=randread\nfilename=none\n");
+    place.reap("run job.fio --device kernel:").fails_with(&["none", "no such file", "`size=`"]);
+}
+
+#[test]
+fn what_may_not_be_written_is_not_opened() {
+    let place = place();
+    place.write("both.fio", "[a]\nrw=randread\nfilename=disk:nowhere\n");
+    place.reap("run both.fio").fails_with(&["filename=disk is there, and filename=nowhere is not", "--device kernel:"]);
+    place.reap("run plain.fio --device kernel:").fails_with(&["job 'a' names no file", "kernel:PATH"]);
+    place.reap("compare --device kernel:").fails_with(&["job 'randread' names no file"]);
+    place.reap("run plain.fio --device kernel:?siz=1M").fails_with(&["column 9", "did you mean `size`?"]);
+    place.reap("compare --device kernel:disk --profiles tlc").fails_with(&["--profiles", "only embedded devices"]);
+    place.write("write.fio", "[a]\nrw=write\nfilename=disk\n");
+    place.reap("run write.fio --device kernel:?readonly=yes").fails_with(&["job 'a' writes to disk", "leave one of them out"]);
+    place.reap("run read.fio --output disk").fails_with(&["--output disk would overwrite what is read"]);
+    // Only root can make it somebody else's.
+    if std::os::unix::fs::chown(place.path("disk"), Some(12_345), None).is_ok() {
+        let words = ["job 'a'", "bytes 0 to 8388608 of disk, a regular file of user 12345", "--allow-writes"];
+        assert_eq!(place.reap("run write.fio").fails_with(&words).stdout, "");
+        assert_eq!(fs::read(place.path("disk")).unwrap(), vec![7; 8 * MIB as usize]);
+        let Some(_) = runs(place.reap("run read.fio")) else { return };
+        runs(place.reap("run write.fio --allow-writes"));
+    }
+}
+
+#[test]
+fn modes_are_compared_on_a_file() {
+    let place = place();
+    let line = "compare --device kernel:disk --modes interrupt,posted,poll --repeat 2 --json results.json --html page.html";
+    let Some(ended) = runs(place.reap(line)) else { return };
+    for words in ["on kernel:disk", "Device: kernel:disk (the file itself, only read)", "posted is left out", "run delay", "sys"] {
+        assert!(ended.stdout.contains(words), "{words:?} is not in {}", ended.stdout);
+    }
+    for words in ["notify", "msgs", "device's thread", "device thread"] {
+        assert!(!ended.stdout.contains(words), "{words:?} is in {}", ended.stdout);
+    }
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    assert_eq!((&results["devices"][0]["link"], &results["complete"]), (&"kernel".into(), &true.into()));
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["mode"].as_str().unwrap()).collect::<Vec<_>>(), ["interrupt", "poll"]);
+    for row in rows {
+        assert!(row["iops"].as_f64().unwrap() > 0.0 && row["cpu_ns_per_io"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["system_calls_per_io"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["messages_per_s"].is_null() && row["notify_ns_per_io"].is_null(), "{row}");
+        assert_eq!(row["profile"], "kernel");
+    }
+    assert!(place.read("page.html").contains("system_calls_per_io"));
+}
+
+/// Two threads, two files, a rate, and loads: what a sweep does, on files.
+#[test]
+fn a_sweep_runs_on_several_files() {
+    let place = place();
+    fs::copy(place.path("disk"), place.path("other")).unwrap();
+    place.write("two.fio", "[a]\nrw=randrw\nbs=4k\niodepth=4\nfilename=disk:other\n[b]\nrw=randread\nbs=4k\nfilename=other\n");
+    let line = "compare two.fio --modes interrupt --repeat 1 --loads 30,100 --background 20 --json results.json";
+    let Some(ended) = runs(place.reap(line)) else { return };
+    assert!(ended.stdout.contains("on kernel:disk and kernel:other"), "{}", ended.stdout);
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    assert_eq!((results["rows"].as_array().unwrap().len(), results["devices"].as_array().unwrap().len()), (4, 2));
+}

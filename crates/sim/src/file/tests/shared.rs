@@ -1,0 +1,134 @@
+//! The keys of what is shared: the way of interrupts, links, a drive's inside, CPUs that several want.
+
+use super::*;
+use crate::{Inside, InterruptPath, SharedLink, Spin};
+
+const REST: &str = "[[device]]\nprofile = \"tlc\"\n[[job]]\noptions = {}\n";
+
+fn reads(text: &str) -> ScenarioFile {
+    read("s.toml", &format!("{text}\n{REST}"), &Nothing).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn the_way_of_interrupts_arrives() {
+    let path = reads(
+        "[machine.interrupts]\nremap = \"20ns\"\nmiss = \"200ns\"\ncache = 64\nnotify = \"100ns\"\npost = \"30ns\"\nbuffer = 2\ncross = \"150ns\"\n\
+         cross_link = \"10ns\"\ninject = \"2us\"\ninjectors = 8\n",
+    );
+    let expected = InterruptPath {
+        remap: Nanos(20),
+        miss: Nanos(200),
+        cache: 64,
+        notify: Nanos(100),
+        post: Nanos(30),
+        buffer: 2,
+        cross: Nanos(150),
+        cross_link: Nanos(10),
+        inject: Nanos(2_000),
+        injectors: 8,
+    };
+    assert_eq!(path.scenario.machine.interrupts, expected);
+    assert!(!reads("").scenario.machine.interrupts.is_shared());
+}
+
+#[test]
+fn the_rules_of_the_scheduler_arrive() {
+    let machine = reads(
+        "[machine]\nscheduler = { tick = \"4ms\", rt_runtime = \"40ms\", rt_period = \"100ms\" }\nsoftirq = { beside_ksoftirqd = true }\n\
+         costs.thread = { refill = 900, deepest_exit = 133_000, timer_tail_ppm = 50 }\n",
+    )
+    .scenario
+    .machine;
+    let scheduler = machine.scheduler;
+    assert_eq!([scheduler.tick, scheduler.rt_runtime, scheduler.rt_period], [4, 40, 100].map(Nanos::from_millis));
+    let thread = machine.costs.thread;
+    assert_eq!((thread.refill, thread.deepest_exit, thread.timer_tail_ppm), (Nanos(900), Nanos(133_000), 50));
+    assert!(machine.softirq.beside_ksoftirqd);
+}
+
+#[test]
+fn ways_of_spinning_arrive_one_or_several() {
+    assert_eq!(reads("").spins, [Spin::Spins]);
+    assert_eq!(reads("poll = \"naps\"").scenario.spin, Spin::Naps);
+    assert_eq!(reads("poll = [\"spins\", \"yields\"]").spins, [Spin::Spins, Spin::Yields]);
+}
+
+#[test]
+fn links_and_what_is_inside_a_drive_arrive() {
+    let text = "[[link]]\nname = \"switch\"\nbytes_per_second = 16_000_000_000\n[[device]]\nname = \"a\"\nprofile = \"tlc\"\nlink = \"switch\"\n\
+                inside = { dies = 64, stripe = \"16k\", read_tags = 32, round_trip = \"1us\" }\n";
+    let scenario = reads(text).scenario;
+    assert_eq!(scenario.links, [SharedLink { name: "switch".into(), bytes_per_second: 16_000_000_000 }]);
+    let inside = Inside { dies: 64, stripe: 16_384, read_tags: 32, read_bytes: 512, round_trip: Nanos(1_000) };
+    assert_eq!((scenario.devices[0].link, scenario.devices[0].inside), (Some(0), inside));
+    assert_eq!((scenario.devices[1].link, scenario.devices[1].inside), (None, Inside::default()));
+}
+
+#[test]
+fn an_interface_of_reaps_own_arrives() {
+    let text =
+        "host = \"kernel\"\n[[device]]\nprofile = \"tlc\"\n[[job]]\nengine = \"reap\"\noptions = {}\n[machine.costs.kernel]\nrun = 77\n";
+    let scenario = read("s.toml", text, &Nothing).unwrap().scenario;
+    assert_eq!((scenario.jobs[0].engine, scenario.machine.costs.kernel.run), (Engine::Reap, Nanos(77)));
+}
+
+/// Text, and what the message has to say.
+const MISTAKES: [(&str, &[&str]); 16] = [
+    ("[machine.interrupts]\nmiss = \"1us\"", &["s.toml:1:1", "machine.interrupts.cache"]),
+    ("[machine.interrupts]\nnotfy = \"1us\"", &["s.toml:2:1", "did you mean 'notify'?"]),
+    ("[machine.interrupts]\nremap = 5", &["s.toml:2:9", "string"]),
+    ("[machine.interrupts]\ncache = 99999999", &["s.toml:1:1", "at most 65536"]),
+    ("[machine.scheduler]\nrt_period = \"0s\"", &["s.toml:2:13", "no time at all"]),
+    ("poll = \"spin\"", &["s.toml:1:8", "did you mean 'spins'?"]),
+    ("poll = []", &["s.toml:1:8", "names no way of spinning"]),
+    ("poll = [\"naps\", \"naps\"]", &["s.toml:1:8", "naps twice"]),
+    ("[[link]]\nname = \"a\"\nbytes_per_second = 0", &["s.toml:3:20", "from 1"]),
+    ("[[link]]\nname = \"a\"\nbytes_per_second = 5\n[[link]]\nname = \"a\"\nbytes_per_second = 5", &["s.toml:4:1", "a second link"]),
+    (
+        "[[link]]\nname = \"left\"\nbytes_per_second = 5\n[[device]]\nname = \"b\"\nprofile = \"tlc\"\nlink = \"let\"",
+        &["s.toml:7:8", "no link `let`", "did you mean 'left'?"],
+    ),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\nlink = \"let\"", &["s.toml:4:8", "add a table [[link]]"]),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { dies = 70_000 }", &["s.toml:4:10", "'b'", "at most 65536"]),
+    ("[[device]]\nname = \"b\"\nprofile = \"tlc\"\ninside = { read_tags = 8 }", &["s.toml:4:10", "round_trip"]),
+    ("[machine.costs.kernel]\nentr = 5", &["s.toml:2:1", "kernel.entr", "did you mean 'enter'?"]),
+    ("ios = 9223372036854775807", &["s.toml:1:7", "at most 10000000000", "`duration`"]),
+];
+
+#[test]
+fn mistakes_are_told_where_they_stand() {
+    for (text, words) in MISTAKES {
+        let error = read("s.toml", &format!("{text}\n{REST}"), &Nothing).unwrap_err().to_string();
+        for word in words {
+            assert!(error.contains(word), "{text}\nlacks `{word}`: {error}");
+        }
+    }
+}
+
+/// Profiles that no run of the length that there is could come to an end with.
+#[test]
+fn devices_that_are_too_slow_are_told_with_the_key_that_makes_them_so() {
+    let with = |profile: &str| {
+        let text = format!("[[device]]\nprofile = {{ read = {{}}, write = {{}}, {profile} }}\n[[job]]\noptions = {{ bs = \"4k\" }}\n");
+        read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
+    };
+    let slow = with("bytes_per_second = 1").unwrap_err();
+    assert!(slow.contains("1 bytes per second") && slow.contains("4096 bytes") && slow.contains("`limit`"), "{slow}");
+    assert_eq!(with("bytes_per_second = 1_000_000"), Ok(()));
+    let base = |ns: &str| {
+        let text =
+            format!("limit = \"1s\"\n[[device]]\nprofile = {{ read.base_ns = {ns}, write.base_ns = {ns} }}\n[[job]]\noptions = {{}}\n");
+        read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
+    };
+    assert!(base("2_000_000_000").unwrap_err().contains("a command takes"), "longer than the run");
+    assert!(base("9_223_372_036_854_775_807").unwrap_err().contains("an hour"), "longer than anything");
+    assert_eq!(base("2_000"), Ok(()));
+}
+
+#[test]
+fn a_profile_of_ones_own_is_called_as_its_file_is() {
+    let profile = read_profile("drives/mine.toml", "channels = 8\nread.base_ns = 7000\nwrite = {}\n").unwrap();
+    assert_eq!((profile.name.as_str(), profile.channels, profile.read.base), ("mine", 8, Nanos(7_000)));
+    let error = read_profile("mine.toml", "read = {}\nwrite = {}\nchanels = 8\n").unwrap_err().to_string();
+    assert!(error.contains("mine.toml:3:1") && error.contains("channels"), "{error}");
+}

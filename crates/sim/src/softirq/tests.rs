@@ -1,0 +1,48 @@
+use super::*;
+
+fn pollers(beside_ksoftirqd: bool) -> Pollers {
+    let mut pollers = Pollers::new(Softirq { restarts: 1, beside_ksoftirqd, ..Softirq::default() });
+    pollers.add(vec![0, 1]);
+    pollers
+}
+
+/// One run, after which a queue is still to be looked at, so that the rest is ksoftirqd's.
+fn handed_over(beside_ksoftirqd: bool) -> Pollers {
+    let mut pollers = pollers(beside_ksoftirqd);
+    pollers.schedule(0, 64, Nanos(0));
+    assert!(pollers.is_raised());
+    pollers.at = Poll::Turn;
+    assert!(pollers.end_run(Nanos(10), false), "one restart, and no more");
+    pollers.handed_over = true;
+    assert!(!pollers.is_raised());
+    pollers
+}
+
+#[test]
+fn an_interrupt_that_ends_while_ksoftirqd_waits_runs_the_softirq_or_leaves_it() {
+    for beside in [false, true] {
+        let mut pollers = handed_over(beside);
+        pollers.schedule(1, 64, Nanos(20));
+        assert!(!pollers.is_raised(), "not before it ends");
+        pollers.interrupt_ends();
+        assert_eq!(pollers.is_raised(), beside);
+    }
+}
+
+#[test]
+fn nobody_runs_the_softirq_beside_a_ksoftirqd_that_has_begun() {
+    let mut pollers = handed_over(true);
+    pollers.at = Poll::Turn;
+    pollers.interrupt_ends();
+    assert!(!pollers.is_raised());
+}
+
+#[test]
+fn what_was_run_beside_it_leaves_ksoftirqd_nothing_to_do() {
+    let mut pollers = handed_over(true);
+    pollers.interrupt_ends();
+    pollers.at = Poll::Turn;
+    pollers.plans.fill(Plan::Rest);
+    assert!(!pollers.end_run(Nanos(30), false));
+    assert_eq!((pollers.at, pollers.handed_over, pollers.is_raised()), (Poll::Quiet, false, false));
+}

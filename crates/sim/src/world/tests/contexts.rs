@@ -1,0 +1,241 @@
+//! What competes for a CPU, and what interrupts share on their way to it.
+
+use super::*;
+
+/// A thread on each of `cpus` (one CPU may have several), each with `ios` 4 KiB reads, `depth` at a time, from one drive whose queues are the
+/// machine's CPUs'.
+fn threads(mode: &str, host: Host, machine: Machine, profile: Profile, cpus: &[usize], (depth, ios): (u32, u64)) -> Scenario {
+    let queues = machine.cpus as u16;
+    let job = |cpu: usize| {
+        let job = workload::Job { cpus_allowed: Some(vec![cpu as u32]), filenames: vec!["disk".into()], ..closed_loop(depth, ios) };
+        JobSpec::new(job)
+    };
+    let base = Scenario::new(super::mode(mode), profile.clone(), closed_loop(1, 1));
+    let devices = vec![DeviceSpec::new("disk", profile).with_queues(queues)];
+    Scenario { machine, host, devices, jobs: cpus.iter().map(|&cpu| job(cpu)).collect(), ..base }
+}
+
+fn ran(scenario: &Scenario) -> Outcome {
+    scenario.run().unwrap_or_else(|error| panic!("{error}: {scenario:?}"))
+}
+
+fn hogged(spin: Spin) -> Outcome {
+    let mut scenario = Scenario { spin, ..Scenario::new(Mode::POLL, Profile::tlc(), closed_loop(1, 1_000)) };
+    scenario.machine.hogs = vec![0];
+    ran(&scenario)
+}
+
+/// A spinner that gives no way has its slices, and waits for the other's.
+#[test]
+fn whoever_spins_has_half_of_a_cpu_that_another_wants() {
+    let spins = hogged(Spin::Spins);
+    let share = spins.thread.0 as f64 / spins.elapsed.0 as f64;
+    assert!((0.4..0.6).contains(&share), "{share}");
+    let slice = Scheduler::default().slice;
+    assert!(spins.read_latency().max >= slice.0, "what completes in the other's slice is found after it: {}", spins.read_latency().max);
+    let switches = spins.elapsed.0 / (2 * slice.0);
+    assert!(spins.context_switches <= 3 * switches, "two for each pair of slices: {} of {switches}", spins.context_switches);
+}
+
+/// One that yields has what the other leaves: it is behind it with each look.
+#[test]
+fn whoever_yields_gives_the_cpu_away_at_once_and_stays_ready() {
+    let (spins, yields, naps) = (hogged(Spin::Spins), hogged(Spin::Yields), hogged(Spin::Naps));
+    assert!(yields.thread.0 * 20 < spins.thread.0, "{} {}", yields.thread, spins.thread);
+    assert!(yields.elapsed > Nanos(2 * spins.elapsed.0), "each look costs a slice of the other's: {}", yields.elapsed);
+    assert_eq!((yields.wakeups, spins.wakeups), (0, 0));
+    assert!(naps.wakeups > 0 && naps.elapsed < yields.elapsed);
+}
+
+/// Hybrid polling leaves the CPU to others for half of each wait. Where there are more threads than CPUs that is worth something;
+/// where there are fewer, it is worth nothing.
+#[test]
+fn hybrid_polling_wins_where_threads_are_more_than_cpus() {
+    let iops = |mode, cpus: &[usize]| ran(&threads(mode, Host::Kernel, Machine::new(2, 1), Profile::tlc(), cpus, (1, 400))).iops();
+    let crowded = [0, 1].repeat(4);
+    let (poll, hybrid) = (iops("poll", &crowded), iops("hybrid-mean", &crowded));
+    assert!(hybrid > 1.3 * poll, "eight threads on two CPUs: {hybrid} {poll}");
+    let (poll, hybrid) = (iops("poll", &[0, 1]), iops("hybrid-mean", &[0, 1]));
+    assert!(poll >= hybrid, "a thread on each: {poll} {hybrid}");
+}
+
+/// An interrupt thread that has no end to its work leaves a job on its CPU what the quota leaves it.
+#[test]
+fn interrupt_threads_leave_others_what_the_quota_leaves() {
+    let beside = |runtime| {
+        let mut machine = Machine::new(4, 1);
+        machine.scheduler.rt_period = Nanos::from_micros(200);
+        machine.scheduler.rt_runtime = Nanos::from_micros(runtime);
+        // Completions cost more than submissions: one CPU takes all, and is never done.
+        machine.costs.block.complete = Nanos(3_000);
+        let mut scenario = threads("threaded", Host::Kernel, machine, Profile::null(), &[1, 2, 3], (32, u64::MAX));
+        scenario.devices[0].affinity = Affinity::Cpus(vec![0]);
+        scenario.machine.hogs = vec![0];
+        for spec in &mut scenario.jobs {
+            (spec.job.runtime, spec.job.time_based) = (Some(Nanos::from_millis(4)), true);
+        }
+        let outcome = ran(&scenario);
+        let threads: u64 = outcome.thread.0 - outcome.cpus[1..].iter().map(|cpu| cpu.thread.0).sum::<u64>();
+        threads as f64 / outcome.elapsed.0 as f64
+    };
+    // What the hog does not have, interrupts and interrupt threads have.
+    let (all, half) = (beside(200), beside(100));
+    assert!(all > 0.8, "{all}");
+    assert!((0.35..0.65).contains(&half), "{half}");
+}
+
+/// A softirq that interrupts raise while ksoftirqd waits for the CPU is run at their end, or left, as the kernel does it.
+#[test]
+fn softirqs_run_beside_a_ksoftirqd_that_waits_or_are_left_to_it() {
+    let runs = |beside| {
+        let mut machine = Machine::new(4, 1);
+        (machine.softirq.beside_ksoftirqd, machine.softirq.restarts) = (beside, 1);
+        // Completions cost more than submissions: one CPU takes all, and is never done.
+        machine.costs.block.complete = Nanos(3_000);
+        machine.hogs = vec![0; 4];
+        let mut scenario = threads("irq-poll", Host::Kernel, machine, Profile::optane(), &[1, 2], (32, 3_000));
+        // Whatever is scheduled is masked: it takes another drive to interrupt meanwhile.
+        let other = workload::Job { cpus_allowed: Some(vec![3]), filenames: vec!["other".into()], ..open_loop(20_000, 1_000) };
+        scenario.jobs.push(JobSpec::new(other));
+        scenario.devices.push(DeviceSpec::new("other", Profile::optane()));
+        scenario.devices.iter_mut().for_each(|device| device.affinity = Affinity::Cpus(vec![0]));
+        let outcome = ran(&scenario);
+        assert_eq!(outcome.completed, 7_000);
+        (outcome.ksoftirqd_runs as f64 / outcome.softirqs as f64, outcome.elapsed)
+    };
+    let ((left, long), (beside, short)) = (runs(false), runs(true));
+    assert!(left > 0.0 && beside < left, "{left} {beside}");
+    assert!(short < long, "ksoftirqd has to wait for the hogs: {short} {long}");
+}
+
+/// What a switch costs depends on what ran in between.
+#[test]
+fn a_thread_pays_for_the_caches_that_others_have_used() {
+    let cost = |refill, cpus: &[usize]| {
+        let mut machine = Machine::new(2, 1);
+        (machine.costs.thread.refill, machine.costs.thread.refill_after) = (Nanos(refill), Nanos(5_000));
+        let mut scenario = threads("interrupt", Host::Kernel, machine, Profile::optane(), cpus, (4, 2_000));
+        scenario.jobs.iter_mut().for_each(|spec| spec.work = Nanos(2_000));
+        ran(&scenario).cpu_ns_per_io()
+    };
+    let (alone, together) = (cost(2_000, &[0, 1]) - cost(0, &[0, 1]), cost(2_000, &[0, 0]) - cost(0, &[0, 0]));
+    assert!(together > 200.0 && together > 3.0 * alone, "{together} {alone}");
+}
+
+#[test]
+fn a_cpu_that_has_been_idle_for_longer_wakes_later() {
+    let thread = ThreadCosts {
+        deeper_after: Nanos(20_000),
+        deeper_exit: Nanos(10_000),
+        deepest_after: Nanos(600_000),
+        deepest_exit: Nanos(133_000),
+        ..Costs::BARE_METAL.thread
+    };
+    let latency = |base: u64, thread| {
+        let mut profile = Profile::null();
+        profile.read.base = Nanos(base);
+        let mut scenario = Scenario::new(Mode::INTERRUPT, profile, closed_loop(1, 200));
+        scenario.machine.costs.thread = thread;
+        ran(&scenario).read_latency().p50 as i64
+    };
+    // Of a microsecond or so around it, a histogram's bucket.
+    let later = |base| latency(base, thread) - latency(base, Costs::BARE_METAL.thread);
+    assert!(later(10_000).abs() < 500, "{}", later(10_000));
+    assert!((9_000..10_500).contains(&later(100_000)), "{}", later(100_000));
+    assert!((115_000..150_000).contains(&later(800_000)), "{}", later(800_000));
+}
+
+/// Waking a thread of another CPU costs its waker more than one of its own.
+#[test]
+fn a_wake_up_of_another_cpu_has_a_price_of_its_own() {
+    let hard = |affinity: usize, far| {
+        let mut machine = Machine::new(2, 1);
+        machine.costs.thread.wake_remote = Nanos(far);
+        let mut scenario = threads("interrupt", Host::User, machine, Profile::optane(), &[1], (1, 1_000));
+        scenario.devices[0].affinity = Affinity::Cpus(vec![affinity]);
+        let outcome = ran(&scenario);
+        (outcome.hard.0 / outcome.wakeups.max(1)) as i64
+    };
+    assert_eq!(hard(1, 700), hard(1, 0));
+    assert!((hard(0, 700) - hard(0, 0) - 700).abs() < 20, "{}", hard(0, 700) - hard(0, 0));
+}
+
+/// Timers are late by a distribution: what naps find is late by it, its mean and its tail.
+#[test]
+fn timers_are_late_by_a_distribution() {
+    let (mean, p999) = {
+        let latency = |jitter, tail| {
+            let mut costs = Costs::BARE_METAL;
+            (costs.thread.timer_jitter, costs.thread.timer_tail_ppm, costs.thread.timer_tail) = (Nanos(jitter), tail, Nanos(200_000));
+            let mut profile = Profile::null();
+            // Half of it is slept: where the sleep is not late, it shows nowhere.
+            profile.read.base = Nanos(10_000);
+            let scenario = Scenario::new(Mode::HYBRID_MEAN, profile, closed_loop(1, 5_000)).with_costs(costs);
+            ran(&scenario).read_latency()
+        };
+        let (exact, late, tail) = (latency(0, 0), latency(6_000, 0), latency(0, 20_000));
+        assert_eq!(exact.p99, exact.p50, "{exact:?}");
+        (late.mean - exact.mean, tail.p999 as f64 - exact.p999 as f64)
+    };
+    // What an exponential of mean 6 has beyond the 2 µs or so that the sleep is early.
+    assert!((1_500.0..6_000.0).contains(&mean), "{mean}");
+    assert!(p999 > 150_000.0, "{p999}");
+}
+
+/// Drives that share a node's unit share what it carries; what is posted without telling anybody, and what the device gathers, it does
+/// not carry.
+#[test]
+fn a_node_carries_so_many_interrupts_whatever_the_number_of_drives() {
+    let at = |mode: &str, drives: usize, nodes: usize| {
+        let mut machine = Machine::new(8, nodes);
+        // A million interrupts a second and node.
+        machine.interrupts.notify = Nanos(1_000);
+        machine.interrupts.post = Nanos(50);
+        let names: Vec<String> = (0..drives).map(|n| format!("disk{n}")).collect();
+        let base = Scenario::new(super::mode(mode), Profile::null(), closed_loop(1, 1));
+        let mut scenario = Scenario { machine, host: Host::Kernel, ..base };
+        let device = |(n, name): (usize, &String)| {
+            let cpu = n * 8 / drives;
+            let mut profile = Profile::optane();
+            profile.bandwidth = 0;
+            DeviceSpec { affinity: Affinity::Cpus(vec![cpu]), node: scenario.machine.node_of(cpu), ..DeviceSpec::new(name, profile) }
+        };
+        scenario.devices = names.iter().enumerate().map(device).collect();
+        let job = |(n, name): (usize, &String)| {
+            let (cpu, filenames) = ((n * 8 / drives) as u32, vec![name.clone()]);
+            JobSpec::new(workload::Job { cpus_allowed: Some(vec![cpu]), filenames, ..closed_loop(32, 4_000) })
+        };
+        scenario.jobs = names.iter().enumerate().map(job).collect();
+        ran(&scenario)
+    };
+    let (one, four, eight) = (at("interrupt", 1, 1), at("interrupt", 4, 1), at("interrupt", 8, 1));
+    let per_s = |outcome: &Outcome| outcome.per_second(outcome.messages);
+    assert!(per_s(&one) < 1.0e6 && per_s(&four) < 1.01e6 && per_s(&eight) < 1.01e6, "{} {} {}", per_s(&one), per_s(&four), per_s(&eight));
+    assert!(eight.iops() < 1.15 * four.iops(), "nothing is gained by more drives: {} {}", four.iops(), eight.iops());
+    assert!(at("interrupt", 8, 2).iops() > 1.6 * eight.iops(), "but by another node");
+    assert!(at("posted", 8, 1).iops() > 1.1 * eight.iops(), "a notification stands for several messages");
+    assert!(at("coalesce", 8, 1).iops() > 1.5 * eight.iops(), "and a message for several entries");
+    assert!(eight.way.waited > Nanos::ZERO && eight.way.held > Nanos::ZERO && eight.way.messages >= eight.messages);
+}
+
+/// A controller in process that posts its messages signals only those that find no notification outstanding, so that it is told less and does
+/// more, and nobody waits for what was posted while it was on its way to sleep.
+#[test]
+fn a_controller_in_process_posts_what_its_thread_would_find_anyway() {
+    let at = |mode: &str, costs, depth| {
+        let mut scenario = Scenario::new(super::mode(mode), Profile::optane(), closed_loop(depth, 10_000)).with_costs(costs);
+        scenario.devices[0].in_process = true;
+        scenario.seed = 3;
+        ran(&scenario)
+    };
+    for costs in [Costs::VIRTUAL, SLOW_LOOK, SLOW_MASK] {
+        for depth in [1, 4, 32] {
+            let (each, posted) = (at("interrupt", costs, depth), at("posted", costs, depth));
+            assert_eq!((posted.completed, posted.messages, posted.interrupts), (10_000, each.messages, 0));
+            assert!(posted.iops() > 0.9 * each.iops(), "{} {}", posted.iops(), each.iops());
+        }
+    }
+    let (each, posted) = (at("interrupt", Costs::VIRTUAL, 32), at("posted", Costs::VIRTUAL, 32));
+    assert!(posted.cpu_ns_per_io() < 1.1 * each.cpu_ns_per_io(), "{} {}", posted.cpu_ns_per_io(), each.cpu_ns_per_io());
+    assert!(posted.returned_at_once <= each.returned_at_once, "{} {}", posted.returned_at_once, each.returned_at_once);
+}

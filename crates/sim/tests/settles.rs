@@ -1,0 +1,85 @@
+//! With a device that keeps up, no mode settles at less than the offered load.
+
+use completion::{LatencySlack, Mode};
+use device::{Profile, Service};
+use sim::sweep::drawn;
+use sim::{Costs, Scenario, closed_loop, open_loop};
+use units::Nanos;
+use workload::Job;
+
+/// A mode with a setting of its knob, and how much of the offered load it settles at.
+fn settled(mode: Mode, slack: LatencySlack, profile: &Profile, (depth, load): (u32, u64), (ios, seed): (u64, u64)) -> f64 {
+    let mean = profile.read.mean().0.max(1);
+    // What the channels do, and no more than the depth allows: there is room for a mode to be late.
+    let parallel = u64::from(profile.channels).min(u64::from(depth));
+    let rate = parallel * 1_000_000_000 / mean * load / 100;
+    let job = Job { iodepth: depth, batch_submit: depth.min(16), ..open_loop(rate, ios) };
+    let mut scenario = Scenario { latency_slack: slack, seed, ..Scenario::new(mode, profile.clone(), job) }.with_costs(Costs::BARE_METAL);
+    scenario.devices[0].config.profile.moves_data = false;
+    let outcome = scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"));
+    outcome.iops() / rate as f64
+}
+
+/// A profile whose capacity one core keeps up with: so slow, and so few at once.
+fn calm(seed: u64) -> Profile {
+    let mut profile = drawn(seed);
+    profile.channels = profile.channels.min(16);
+    profile.read.base = profile.read.base.max(Nanos(40_000));
+    Profile { write: profile.read, ..profile }
+}
+
+fn look(seeds: std::ops::Range<u64>, ios: u64) -> Vec<String> {
+    let mut short = Vec::new();
+    for seed in seeds {
+        let profile = calm(seed);
+        for depth in [16, 32] {
+            for mode in Mode::ALL {
+                let slacks: &[u32] = if mode == Mode::ADAPTIVE { &[0, 100, 1_000] } else { &[100] };
+                for &slack in slacks {
+                    let part = settled(mode, LatencySlack::per_mille(slack), &profile, (depth, 30), (ios, seed));
+                    if part < 0.9 {
+                        short.push(format!("{mode} at {slack} ‰ of slack, {}, depth {depth}: {part:.2}", profile.name));
+                    }
+                }
+            }
+        }
+    }
+    short
+}
+
+#[test]
+fn no_mode_settles_at_less_than_is_offered() {
+    assert_eq!(look(1..4, 8_000), Vec::<String>::new());
+}
+
+/// More profiles, for longer: some minutes.
+#[test]
+#[ignore = "minutes"]
+fn no_mode_settles_at_less_than_is_offered_on_many_drives() {
+    assert_eq!(look(4..60, 30_000), Vec::<String>::new());
+}
+
+/// A drive in two phases, 20 µs and 300, in runs of 40, which are so many of a million, at 45 % of what `poll` does at a depth of 12; and a
+/// knob that lets commands be late by five times what the drive takes.
+fn trapped(costs: Costs, tail_ppm: u32, seeds: std::ops::RangeInclusive<u64>) -> Vec<(u64, f64)> {
+    let tail = Service { base: Nanos(20_000), tail_ppm, tail: Nanos(280_000), tail_run: 40, ..Service::default() };
+    let profile = Profile { name: "trap".into(), read: tail, write: tail, channels: 128, ..Profile::null() };
+    let capacity = Scenario::new(Mode::POLL, profile.clone(), closed_loop(12, 50_000)).with_costs(costs).run().unwrap().iops();
+    let part = |seed| {
+        let rate = (capacity * 0.45) as u64;
+        let job = Job { iodepth: 12, batch_submit: 12, ..open_loop(rate, 30_000) };
+        let slack = LatencySlack::per_mille(5_000);
+        let scenario = Scenario { latency_slack: slack, seed, ..Scenario::new(Mode::ADAPTIVE, profile.clone(), job) };
+        scenario.with_costs(costs).run().unwrap().iops() / rate as f64
+    };
+    seeds.map(|seed| (seed, part(seed))).filter(|(_, part)| *part < 0.9).collect()
+}
+
+#[test]
+fn a_slack_of_five_times_the_devices_time_is_no_trap() {
+    for costs in [Costs::BARE_METAL, Costs::VIRTUAL] {
+        for tail_ppm in [50_000, 100_000, 300_000] {
+            assert_eq!(trapped(costs, tail_ppm, 1..=4), [], "{tail_ppm}");
+        }
+    }
+}

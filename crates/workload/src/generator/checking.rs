@@ -1,0 +1,144 @@
+//! Verification: what is read back when, what is known of it, and what comes of it.
+
+use super::*;
+use verify::Expected;
+
+impl Checks {
+    pub(super) fn new(job: &Job, seat: Seat, stream: &Stream, goal: &Goal) -> Result<Checks, Misfit> {
+        let layout = Layout::new(job)?.map(Box::new);
+        let given = job.verify.clone().unwrap_or_default();
+        let writes = job.pattern.writes();
+        let only = given.only && writes;
+        // A repeated pass leaves its last writes behind.
+        let passes = if goal.time_based { u64::MAX } else { goal.passes_left };
+        let known = if only {
+            given.header_seed.unwrap_or_else(|| stream.is_reproducible(passes))
+        } else if writes {
+            given.header_seed.unwrap_or(true)
+        } else {
+            // A reader is not the writer, unless it says so.
+            given.header_seed.unwrap_or(false)
+        };
+        let at_most = if goal.ios == u64::MAX { stream.most_ios(goal.bytes) } else { goal.ios };
+        Ok(Checks {
+            layout,
+            fatal: given.fatal,
+            reads: job.verify.is_some() && !writes,
+            only,
+            after_write: given.after_write,
+            seeds: known,
+            numbers: given.sequence && writes && !only,
+            thread: seat.number as u16,
+            sequence: 0,
+            left: 0,
+            // A pass that writes is judged when it is over.
+            exact: stream.touches_once(at_most, goal.bytes),
+            bad: Vec::new(),
+            count: 0,
+        })
+    }
+}
+
+impl Generator {
+    /// A pass begins.
+    pub(super) fn begin_pass(&mut self, now: Nanos) {
+        if let Some(pass) = &mut self.goal.pass {
+            pass.began = now;
+        }
+        // What was written earlier is gone through as if it were written, and read.
+        self.phase = if self.checks.only { Phase::Verify } else { Phase::Run };
+        self.checks.left = u64::from(self.checks.only);
+    }
+
+    /// All is issued and has completed.
+    pub(super) fn after_run(&mut self, now: Nanos) {
+        match &self.goal.pass {
+            Some(Pass { replay: Some(replay), writes, ios, bytes, .. }) if *writes > 0 => {
+                self.checks.left = *writes;
+                self.checks.exact = replay.touches_once(*ios, *bytes);
+                self.phase = Phase::Verify;
+            }
+            _ => self.after_pass(now),
+        }
+    }
+
+    /// A pass is over, verification included: another one, or the end.
+    pub(super) fn after_pass(&mut self, now: Nanos) {
+        self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
+        let more = self.goal.passes_left > 0 || self.goal.time_based;
+        if self.checks.count > 0 || !more || self.goal.pass.is_none() {
+            return self.finish();
+        }
+        self.stream.start_pass();
+        let replay = (self.checks.after_write && !self.checks.only && !self.checks.reads).then(|| self.stream.clone());
+        self.goal.pass = Some(Pass { replay, first_sequence: self.checks.sequence, began: now, ios: 0, bytes: 0, writes: 0 });
+        self.refill_goal();
+        self.begin_pass(now);
+    }
+
+    /// The next write of the pass, as a read; `None` if there is none.
+    pub(super) fn issue_check(&mut self) -> Option<Next> {
+        let (place, seed, sequence) = if self.checks.only { self.earlier_write()? } else { self.replayed_write()? };
+        let slot = self.flight.occupy()?;
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO });
+        Some(io(slot, Place { op: Op::Read, ..place }))
+    }
+
+    /// A write of this run.
+    fn replayed_write(&mut self) -> Option<(Place, u64, u64)> {
+        let Some((pass, replay)) =
+            self.goal.pass.as_mut().and_then(|pass| Some((pass.first_sequence + pass.writes, pass.replay.as_mut()?)))
+        else {
+            self.checks.left = 0;
+            return None;
+        };
+        let place = loop {
+            let place = replay.next();
+            if place.op == Op::Write {
+                break place;
+            }
+        };
+        let sequence = pass - self.checks.left;
+        self.checks.left -= 1;
+        Some((place, replay.data_seed(), sequence))
+    }
+
+    /// A write that an earlier run of the job made.
+    fn earlier_write(&mut self) -> Option<(Place, u64, u64)> {
+        while self.bytes_left > 0 && self.ios_left > 0 {
+            let place = self.stream.next();
+            self.bytes_left = self.bytes_left.saturating_sub(u64::from(place.len));
+            self.ios_left -= 1;
+            if place.op == Op::Write {
+                let sequence = self.checks.sequence;
+                self.checks.sequence += 1;
+                return Some((place, self.stream.data_seed(), sequence));
+            }
+        }
+        self.checks.left = 0;
+        None
+    }
+
+    /// Checks the data of the read `io`, which completed at `now`.
+    pub(super) fn check(&mut self, io: &Io, extra: Extra, now: Nanos, buf: &[u8]) {
+        let checks = &mut self.checks;
+        let Some(layout) = &checks.layout else { return };
+        let own = !checks.only && !checks.reads;
+        let began = self.goal.pass.as_ref().map_or(Nanos::ZERO, |pass| pass.began);
+        let expected = Expected {
+            seed: (checks.seeds && checks.exact).then_some(extra.seed),
+            written: own.then_some((began, now)),
+            thread: own.then_some(checks.thread),
+            number: (checks.numbers && checks.exact).then_some(extra.sequence),
+        };
+        layout.check(io, expected, buf, |bad| {
+            checks.count += 1;
+            if checks.bad.len() < BAD_KEPT {
+                checks.bad.push(bad);
+            }
+        });
+        if checks.fatal && checks.count > 0 {
+            self.stop();
+        }
+    }
+}

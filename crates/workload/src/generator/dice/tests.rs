@@ -1,0 +1,23 @@
+use super::*;
+use std::collections::HashSet;
+
+#[test]
+fn numbers_do_not_repeat_soon_and_fractions_stay_below_1() {
+    for wide in [false, true] {
+        for seed in [0, 1, 7, 1 << 31, u64::MAX] {
+            let mut dice = Tausworthe::new(seed, wide);
+            let seen: HashSet<u64> = (0..1000).map(|_| dice.seed()).collect();
+            assert!(seen.len() > 995, "{seed} {wide}");
+            assert!((0..1000).all(|_| (0.0..1.0).contains(&dice.fraction())));
+        }
+    }
+}
+
+#[test]
+fn threads_and_purposes_have_seeds_of_their_own() {
+    let purposes = [Purpose::Sizes, Purpose::Data, Purpose::Mix, Purpose::Offsets];
+    for seeding in [Seeding::Repeatable, Seeding::AllRepeatable, Seeding::Given(42), Seeding::Entropy(42)] {
+        let seeds: HashSet<u64> = (1..20).flat_map(|number| purposes.map(|purpose| seeding.seed(purpose, number))).collect();
+        assert_eq!(seeds.len(), 19 * 4, "{seeding:?}");
+    }
+}

@@ -1,0 +1,34 @@
+use super::super::header::HEADER;
+use super::*;
+
+/// From blocks of 512 bytes that fio 3.33 wrote with verify_pattern=0x5a.
+const OF_FIO: [(VerifyKind, &str); 5] = [
+    (VerifyKind::Crc32c, "5aef5f04"),
+    (VerifyKind::Crc32, "90e18725"),
+    (VerifyKind::XxHash, "44c80cc1"),
+    (VerifyKind::Md5, "f2f02d7d685e8888c8afca247ff9a782"),
+    (
+        VerifyKind::Sha256,
+        "fbefdea974620f285a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a8000000000000000000000000000000000000000000000000000000000000000c00c000000000000",
+    ),
+];
+
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn digests_are_fios() {
+    for (kind, wanted) in OF_FIO {
+        let data = vec![0x5a; 512 - HEADER - len_of(kind)];
+        assert_eq!(text(digest(kind, &data).as_bytes()), wanted, "{}", kind.name());
+        assert_eq!(len_of(kind), wanted.len() / 2);
+    }
+}
+
+#[test]
+fn a_digest_is_shown_as_a_number_or_by_its_first_bytes() {
+    let shown = |kind| Digest::of(digest(kind, &[0x5a; 408]).as_bytes()).to_string();
+    assert!(shown(VerifyKind::Crc32).starts_with("0x"));
+    assert_eq!(shown(VerifyKind::Sha256), "fbefdea974620f285a5a5a5a5a5a5a5a");
+}

@@ -1,0 +1,73 @@
+//! Counters that add up.
+
+use reap::{Mode, Nanos};
+
+use super::table::everywhere;
+use super::work::{Job, begin};
+
+#[test]
+fn each_command_is_counted_once_in_every_mode() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, kind| {
+                let before = queue.hardware_counters();
+                Job::of(1).run(queue);
+                let after = queue.hardware_counters();
+                let commands = 2 * Job::of(1).requests;
+                assert_eq!(after.finished - before.finished, commands, "{mode}, {kind:?}: {after:?}");
+                let bells = [after.sq_doorbells - before.sq_doorbells, after.cq_doorbells - before.cq_doorbells];
+                assert!(bells.iter().all(|bells| (1..=commands).contains(bells)), "{mode}, {kind:?}: one for each batch: {bells:?}");
+                assert_eq!((queue.in_flight(), device.in_flight()), (0, 0), "{mode}");
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_thread_counts_of_its_looks_agrees() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, kind| {
+                Job::of(1).run(queue);
+                let counters = queue.take_counters();
+                let commands = 2 * Job::of(1).requests;
+                // In `threaded` another thread takes them, except where the queue's own is the only one that may.
+                assert!(counters.entries <= commands, "{mode}, {kind:?}: {counters:?}");
+                if [Mode::INTERRUPT, Mode::POLL, Mode::HYBRID_MEAN, Mode::ADAPTIVE].contains(&mode) {
+                    assert_eq!(counters.entries, commands, "{mode}, {kind:?}: {counters:?}");
+                }
+                // A look finds entries, or what others have left for the queue's thread, or nothing.
+                assert_eq!(counters.looks, counters.drains + counters.empty_looks, "{mode}, {kind:?}: {counters:?}");
+                assert!(counters.drain_max <= 64 && u64::from(counters.drain_max) <= counters.entries, "{mode}: {counters:?}");
+                assert_eq!(queue.take_counters().entries, 0, "they were taken");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_devices_counters_keep_what_queues_have_counted_that_are_gone() {
+    everywhere(&[], |place| {
+        let device = place.open(2, Mode::INTERRUPT);
+        assert_eq!(device.counters().system_calls.is_some(), place.is_kernel() && device.counters().system_calls.is_some());
+        let mut before = device.counters();
+        for round in 0..6 {
+            let queue = device.local_queue().unwrap();
+            begin(&queue, 40);
+            assert_eq!(queue.wait(40, Nanos::MAX).unwrap(), 40);
+            let with = device.counters();
+            drop(queue);
+            let after = device.counters();
+            assert!(after.sq_doorbells >= with.sq_doorbells && with.sq_doorbells > before.sq_doorbells, "round {round}: {after:?}");
+            assert!(after.cq_doorbells >= with.cq_doorbells && with.cq_doorbells > before.cq_doorbells, "round {round}: {after:?}");
+            assert!(after.messages >= before.messages && after.notifications >= before.notifications, "round {round}: {after:?}");
+            if place.is_kernel() {
+                assert!(with.system_calls > before.system_calls && after.system_calls >= with.system_calls, "round {round}: {after:?}");
+            }
+            assert_eq!(after.leaked_bytes, 0);
+            before = after;
+        }
+    });
+}

@@ -1,0 +1,219 @@
+//! The ways to drive a queue.
+
+use std::future::Future;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, OpenOptions, Queue, QueueError, Reactor, Request};
+
+use super::place::{companion, options};
+use super::table::{Feature, everywhere};
+use super::work::{begin, differs, fill};
+
+#[test]
+fn futures_of_one_queue_end_together() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, _| {
+                let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
+                let per = 4096 / block as u64;
+                let writes: Vec<_> = (0..24)
+                    .map(|n| {
+                        let mut buf = queue.buffer(4096).unwrap();
+                        fill(&mut buf, n * per, block, 3);
+                        queue.write(&ns, n * per, buf)
+                    })
+                    .collect();
+                queue
+                    .block_on(async {
+                        // The last first: the others have ended meanwhile, or end later.
+                        for (n, write) in writes.into_iter().enumerate().rev() {
+                            let (result, buf) = write.await;
+                            result.unwrap();
+                            let (result, buf) = queue.read(&ns, n as u64 * per, buf).await;
+                            result.unwrap();
+                            assert_eq!(differs(&buf, n as u64 * per, block, 3), None, "{mode}");
+                        }
+                        queue.flush(&ns).await.unwrap();
+                    })
+                    .unwrap();
+            });
+        }
+    });
+}
+
+fn rounds<Q: AsRef<Queue>>(group: &Group<Q>, mode: Mode) {
+    let mut out = Vec::with_capacity(64);
+    for round in 0..8 {
+        let all = group.queues().iter().map(AsRef::as_ref);
+        all.clone().for_each(|queue| begin(queue, 20));
+        let posted = 20 * group.queues().len();
+        // Some of them, and then the rest.
+        assert!(group.wait(5, Nanos::MAX).unwrap() >= 5);
+        assert_eq!(group.wait(posted, Nanos::MAX).unwrap(), posted, "{mode}, round {round}");
+        all.for_each(|queue| _ = queue.reap(&mut out));
+        assert_eq!(out.drain(..).filter(|done: &Completion| done.result.is_ok()).count(), posted);
+    }
+}
+
+#[test]
+fn a_group_takes_turns_over_queues_of_several_devices() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let (device, memory) = (place.open(2, mode), companion());
+            if place.sends() {
+                let queues = vec![device.queue().unwrap(), memory.queue().unwrap(), device.queue().unwrap()];
+                rounds(&Group::new(queues).unwrap(), mode);
+            }
+            let queues = vec![device.local_queue().unwrap(), memory.local_queue().unwrap(), device.local_queue().unwrap()];
+            let group: Group<LocalQueue> = Group::new(queues).unwrap();
+            rounds(&group, mode);
+        }
+    });
+}
+
+#[test]
+fn a_foreign_loop_turns_a_queue_with_a_batch_in_flight() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, _| {
+                let poller = hw::Poller::new().unwrap();
+                poller.add(queue, 0).unwrap();
+                for _ in 0..3 {
+                    begin(queue, 24);
+                    while queue.finished() < 24 {
+                        if !queue.turn(8).more {
+                            // What is only looked for tells nobody: the queue says when to come.
+                            let due = queue.next_deadline().map(|due| due - reap::now());
+                            poller.wait(due, &mut Vec::new()).unwrap();
+                        }
+                    }
+                    let mut out = Vec::with_capacity(24);
+                    queue.reap(&mut out);
+                    assert!(out.iter().all(|done| done.result.is_ok()), "{mode}: {out:?}");
+                }
+                queue.leave_loop();
+                // And then the queue's own.
+                begin(queue, 24);
+                assert_eq!(queue.wait(24, Nanos::MAX).unwrap(), 24, "{mode}");
+                queue.reap(&mut Vec::with_capacity(24));
+            });
+        }
+    });
+}
+
+/// A queue of this thread's, as the runtime wants it.
+struct Lent<'a>(&'a Queue);
+
+impl AsRawFd for Lent<'_> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// One future under an async runtime, which sleeps on the queue's descriptor.
+async fn turned(queue: &tokio::io::unix::AsyncFd<Lent<'_>>, request: Request) -> Completion {
+    let mut pending = pin!(queue.get_ref().0.start(request));
+    loop {
+        if let Poll::Ready(done) = pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
+        if queue.get_ref().0.turn(64).more || queue.get_ref().0.in_flight() == 0 {
+            continue;
+        }
+        let left = queue.get_ref().0.next_deadline().map_or(Nanos::MAX, |deadline| deadline - reap::now());
+        if let Ok(ready) = tokio::time::timeout(Duration::from_nanos(left.0), queue.readable()).await {
+            ready.unwrap().clear_ready();
+        }
+    }
+}
+
+#[test]
+#[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
+fn an_async_runtime_turns_a_queue() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, _| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
+                runtime.block_on(async {
+                    let watched = tokio::io::unix::AsyncFd::new(Lent(queue)).unwrap();
+                    let ns = queue.namespaces()[0];
+                    for n in 0..25 {
+                        turned(&watched, Request::write(&ns, n * 8, queue.buffer(4096).unwrap())).await.result.unwrap();
+                    }
+                    turned(&watched, Request::flush(&ns)).await.result.unwrap();
+                });
+            });
+        }
+    });
+}
+
+/// Futures that a reactor drives, awaited on a thread that has nothing to do with the device.
+fn through(reactor: &Reactor, device: &Device) {
+    let (main, ns) = (companion().queue().unwrap(), device.namespaces()[0]);
+    let block = ns.block_bytes() as usize;
+    main.block_on(async {
+        let write = |n: u64| {
+            let mut buf = device.buffer(4096).unwrap();
+            fill(&mut buf, n * 8, block, 5);
+            reactor.start_request(Request::write(&ns, n * 8, buf))
+        };
+        let begun: Vec<_> = (0..40).map(write).collect();
+        for (n, write) in (0..).zip(begun) {
+            let done = write.await;
+            done.result.unwrap();
+            let done = reactor.start_request(Request::read(&ns, n * 8, done.buf.unwrap())).await;
+            done.result.unwrap();
+            assert_eq!(differs(&done.buf.unwrap(), n * 8, block, 5), None);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_reactor_drives_a_queue_that_its_thread_has_taken() {
+    everywhere(&[], |place| {
+        for mode in Mode::ALL {
+            // The last reactor's thread ends by itself, and then lets go of the device.
+            let device = place.open_when_free(&OpenOptions { mode, ..options(1) });
+            let reactor = Reactor::start_local(&device, None).unwrap();
+            assert!(matches!(Reactor::start_local(&device, None), Err(QueueError::AllTaken { .. })));
+            through(&reactor, &device);
+        }
+    });
+}
+
+#[test]
+fn a_reactor_drives_a_queue_that_was_sent_to_it() {
+    everywhere(&[Feature::Sending], |place| {
+        for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
+            // The last reactor's thread ends by itself, and then lets go of the device.
+            let device = place.open_when_free(&OpenOptions { mode, ..options(1) });
+            through(&Reactor::start(device.queue().unwrap(), None).unwrap(), &device);
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_cannot_be_sent_is_refused_with_what_to_do() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        match device.queue() {
+            Ok(queue) => {
+                assert!(place.sends());
+                assert!(matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })), "there is only one");
+                begin(&queue, 1);
+                assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+            }
+            Err(why) => {
+                assert!(!place.sends() && matches!(why, QueueError::OneThread), "{why}");
+                assert!(why.to_string().contains("Device::local_queue"));
+            }
+        }
+    });
+}

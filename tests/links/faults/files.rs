@@ -1,0 +1,197 @@
+//! Files that cannot be used, and files that become otherwise while they are.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use reap::{Device, IoError, Mode, OpenOptions, QueueError, Request, TargetFault};
+
+use super::{Written, fault};
+use crate::place::{BYTES, Loop, Scratch, options, run};
+use crate::table::{skipped, watched};
+use crate::work::{Job, drain, submit};
+
+#[test]
+fn what_is_no_file_is_named_and_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let uri = |name: &str| format!("kernel:{}", dir.path().join(name).display());
+    assert!(matches!(fault(&format!("kernel:{}", dir.path().display())), TargetFault::Directory));
+    assert!(matches!(fault(&uri("nothing")), TargetFault::NotFound { tilde: false }));
+    assert!(matches!(fault(&uri("no/where?size=1M")), TargetFault::NoParent(_)));
+    symlink("nowhere", dir.path().join("dangling")).unwrap();
+    assert!(matches!(fault(&uri("dangling")), TargetFault::Dangling { .. }));
+    symlink("loop", dir.path().join("loop")).unwrap();
+    assert!(fault(&uri("loop")).to_string().contains("symbolic links"), "a link to itself");
+    run("mkfifo", &[&dir.path().join("fifo").display().to_string()]).unwrap();
+    assert!(matches!(fault(&uri("fifo")), TargetFault::NoStorage("a FIFO")));
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    assert!(matches!(fault(&uri("socket")), TargetFault::NoStorage("a socket")));
+    for path in ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"] {
+        assert!(matches!(fault(&format!("kernel:{path}")), TargetFault::NoStorage("a character device")), "{path}");
+    }
+    assert!(matches!(fault("kernel:/dev/no-such-disk"), TargetFault::NoSuchDevice));
+    assert!(matches!(fault("kernel:/dev/no-such-disk?size=1M"), TargetFault::NoSuchDevice));
+    fs::write(dir.path().join("empty"), "").unwrap();
+    assert!(matches!(fault(&uri("empty")), TargetFault::Empty { device: false }));
+}
+
+#[test]
+fn a_size_or_a_block_that_does_not_fit_is_refused_with_both_numbers() {
+    let file = Scratch::new("sizes", 1 << 20);
+    let uri = format!("kernel:{}", file.path().display());
+    for (bytes, with, said) in [(1_000_000, "", "1000000"), (513, "", "513"), (511, "", "511"), ((1 << 20) + 512, "?lba=4096", "1049088")] {
+        file.resize(bytes);
+        let fault = fault(&format!("{uri}{with}"));
+        assert!(matches!(fault, TargetFault::NotWhole { .. }) && fault.to_string().contains(said), "{fault}");
+    }
+    file.resize(1 << 20);
+    assert!(matches!(fault(&format!("{uri}?size=2M")), TargetFault::OtherSize { is: 0x10_0000, asked: 0x20_0000 }));
+    assert!(matches!(fault(&format!("{uri}-new?size=1000T")), TargetFault::NoSpace { .. } | TargetFault::TooLarge { .. }));
+    assert!(!file.path().with_extension("-new").exists());
+    for (options, said) in [
+        (OpenOptions { software_queues: 0, ..options(1) }, "0 software queues"),
+        (OpenOptions { timeout: reap::Nanos::ZERO, ..options(1) }, "time-out of 0"),
+    ] {
+        let why = Device::open_with(&uri, &options).err().unwrap().to_string();
+        assert!(why.contains(said), "{why}");
+    }
+}
+
+/// Blocks of 4 KiB on the device below: requests of 512 bytes cannot be direct, and buffers have to begin where it wants.
+#[test]
+fn alignment_is_what_the_device_wants() {
+    let file = Scratch::new("aligned", BYTES);
+    let path = file.path().display().to_string();
+    let node = match run("losetup", &["--find", "--show", "--sector-size", "4096", &path]) {
+        Ok(node) => Loop { node: node.trim().into() },
+        Err(why) => return skipped(why),
+    };
+    let uri = format!("kernel:{}", node.node.display());
+    assert!(matches!(fault(&format!("{uri}?lba=512")), TargetFault::Alignment { lba: 512, needs: 4096 }));
+    let device = Device::open_with(&uri, &options(1)).unwrap();
+    let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+    assert_eq!(ns.block_bytes(), 4096);
+    Job::of(1).run(&queue);
+    let region = device.register(reap::Pages::new(64 << 10).unwrap()).map_err(|(why, _)| why).unwrap();
+    // Either the range is refused, with what is wrong, or it works.
+    match region.buffer(512..512 + 4096) {
+        Err(why) => assert!(why.to_string().contains("multiples of"), "{why}"),
+        Ok(buf) => queue.block_on(queue.write(&ns, 0, buf)).unwrap().0.unwrap(),
+    }
+    drop((queue, device));
+    let buffered = Device::open_with(&format!("{uri}?buffered=yes&lba=512"), &options(1)).unwrap();
+    Job::of(1).run(&buffered.local_queue().unwrap());
+}
+
+/// Somebody cuts the file off and lets it grow again, all the time: what lies beyond fails or is zero, what lies before is as it was.
+#[test]
+fn a_file_that_is_truncated_under_requests_loses_only_what_was_cut() {
+    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
+        let file = Scratch::new("truncated", BYTES);
+        let device = Device::open_with(&file.uri(), &OpenOptions { mode, ..options(2) }).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    file.resize(BYTES / 2);
+                    thread::yield_now();
+                    file.resize(BYTES);
+                }
+            });
+            let ns = device.namespaces()[0];
+            let beyond = |n: u64| ns.blocks() / 2 + 8 * n;
+            watched("truncation", || {
+                let (queue, mut written) = (device.queue().unwrap(), Written::default());
+                for generation in 1..12 {
+                    written.write(&queue, (0..30).map(|n| 8 * n), generation);
+                    assert_eq!(written.errors, [], "before the cut nothing fails");
+                    submit(&queue, (0..30).map(|n| Request::read(&ns, beyond(n), queue.buffer(4096).unwrap())));
+                    for done in drain(&queue) {
+                        assert!(matches!(done.result, Ok(()) | Err(IoError::System(5))), "{:?}", done.result);
+                    }
+                    submit(&queue, (0..30).map(|n| Request::write(&ns, beyond(n), queue.buffer(4096).unwrap())));
+                    drain(&queue).into_iter().for_each(|done| done.result.unwrap());
+                }
+                written.is_there(&queue);
+            });
+            stop.store(true, Ordering::Relaxed);
+            stopping.join().unwrap();
+        });
+        assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0), "{mode}");
+    }
+}
+
+/// A file system of a test's own, on a loop device of its own.
+struct Mounted {
+    dir: tempfile::TempDir,
+    _looped: Loop,
+    _image: Scratch,
+}
+
+impl Mounted {
+    fn new(bytes: u64) -> Result<Mounted, String> {
+        let image = Scratch::new("image", bytes);
+        let looped = Loop::over(image.path())?;
+        let (dir, node) = (tempfile::tempdir().unwrap(), looped.node.display().to_string());
+        run("mkfs.ext4", &["-q", "-O", "^has_journal", &node])?;
+        run("mount", &[&node, &dir.path().display().to_string()])?;
+        Ok(Mounted { dir, _looped: looped, _image: image })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        _ = run("umount", &["--lazy", &self.dir.path().display().to_string()]);
+    }
+}
+
+#[test]
+fn a_full_file_system_says_so_and_keeps_what_it_took() {
+    let mounted = match Mounted::new(16 << 20) {
+        Ok(mounted) => mounted,
+        Err(why) => return skipped(why),
+    };
+    for (extra, mode) in [("", Mode::INTERRUPT), ("?buffered=yes", Mode::THREADED), ("", Mode::ADAPTIVE)] {
+        let path = mounted.dir.path().join("sparse");
+        fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
+        let uri = format!("kernel:{}{extra}", path.display());
+        let (device, mut written) = (Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap(), Written::default());
+        assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
+        let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+        let per = 4096 / u64::from(ns.block_bytes());
+        for batch in 0..(64 << 20) / 4096 / 32 {
+            written.write(&queue, (32 * batch..32 * (batch + 1)).map(|n| n * per), batch + 1);
+            if !written.errors.is_empty() {
+                break;
+            }
+        }
+        println!("{mode}: {} written, then {:?}", written.durable.len(), written.errors);
+        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| why.errno() == 28), "{:?}", written.errors);
+        assert!(written.durable.len() > 1000, "{} of 4 KiB were written to 16 MiB", written.durable.len());
+        // What stands already can be written again.
+        let first = *written.durable.keys().next().unwrap();
+        written.errors.clear();
+        written.write(&queue, [first].into_iter(), 9999);
+        assert_eq!(written.errors, []);
+        drop((queue, device));
+        let device = Device::open_with(&uri, &options(1)).unwrap();
+        written.is_there(&device.local_queue().unwrap());
+        drop(device);
+        // And there is no room for another file, which leaves nothing behind.
+        let new = mounted.dir.path().join("new");
+        assert!(matches!(fault(&format!("kernel:{}?size=8M", new.display())), TargetFault::NoSpace { .. }));
+        assert!(!new.exists());
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn no_more_queues_than_were_asked_for() {
+    let file = Scratch::new("queues", 1 << 20);
+    let device = Device::open_with(&file.uri(), &options(2)).unwrap();
+    let (_one, two) = (device.queue().unwrap(), device.local_queue().unwrap());
+    assert!(matches!(device.local_queue(), Err(QueueError::AllTaken { queues: 2 })));
+    drop(two);
+    Job { requests: 4, ..Job::of(0) }.run(&device.queue().unwrap());
+}

@@ -258,35 +258,31 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
     });
 }
 
+/// Fewer than a request is posted again after, however little this machine lets it do between two of them.
+const RESETS: u32 = 2;
+
 /// What is in the host's buffer, in the socket, at the relay and in its rings is given up, and each request answered once.
 #[test]
 fn a_reset_in_the_middle_loses_nothing() {
     both(|open| {
         for mode in Mode::ALL {
             let device = open(OpenOptions { software_queues: 2, hardware_queues: 1, mode, ..OpenOptions::default() });
-            let over = AtomicBool::new(false);
             thread::scope(|scope| {
-                let workers: Vec<_> = (1..=2)
-                    .map(|owner| {
-                        let queue = device.queue().unwrap();
-                        let device = &device;
-                        scope.spawn(move || {
-                            // Until there has been a reset under it.
-                            while device.health().resets < 2 {
-                                work(&queue, owner, 100, 24);
-                            }
-                        })
-                    })
-                    .collect();
-                scope.spawn(|| {
-                    while !over.load(Ordering::Relaxed) {
-                        thread::sleep(Duration::from_millis(3));
-                        device.reset();
-                    }
-                });
-                let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-                over.store(true, Ordering::Relaxed);
-                ended.into_iter().for_each(|end| end.unwrap());
+                for owner in 1..=2 {
+                    let queue = device.queue().unwrap();
+                    let device = &device;
+                    scope.spawn(move || {
+                        // Until there has been a reset under it.
+                        while device.health().resets < RESETS {
+                            work(&queue, owner, 100, 24);
+                        }
+                    });
+                }
+                while device.health().resets < RESETS {
+                    // Asked in the middle of a reset, another does not follow.
+                    device.reset();
+                    thread::sleep(Duration::from_millis(3));
+                }
             });
             let health = device.health();
             assert!(health.dead.is_none() && health.aborts == 0 && device.counters().leaked_bytes == 0, "{mode}: {health:?}");
@@ -432,11 +428,14 @@ fn until_it_sleeps(thread: &str) {
     });
 }
 
+/// A thread that sleeps later than another has posted sees the debt by itself, so that what is broken may not show: once has to do.
+const TRIES: usize = 10;
+
 /// What each scenario needs of the habits, as a list of those that break it.
 fn is_caught(scenario: impl Fn(DebtHabits) -> bool, breaking: &[DebtHabits]) {
     assert!(scenario(LAWFUL), "a debt was left by lawful threads");
     for broken in breaking {
-        assert!(!scenario(*broken), "not caught: {broken:?}");
+        assert!((0..TRIES).any(|_| !scenario(*broken)), "not caught: {broken:?}");
     }
 }
 
@@ -628,11 +627,14 @@ fn a_foreign_loop_is_told_when_its_lane_takes_bytes() {
                     let mut events = Vec::new();
                     poller.wait(Some(Nanos::from_millis(20)), &mut events).unwrap();
                     // It keeps to what it was told: only the descriptor has it come back.
-                    while !events.is_empty() && queue.turn(64).more {}
+                    while !events.is_empty() && queue.turn(64).more {
+                        queue.reap_all();
+                    }
                 }
                 while queue.in_flight() > 0 {
                     queue.turn(64);
                 }
+                queue.reap_all();
             });
             until_it_sleeps(&told.recv().unwrap());
             drop(held);

@@ -1,5 +1,5 @@
-//! Commands and completions as bytes (`wire=stream`), which a socket takes a part of, and gives in pieces; and law 7: nobody leaves a
-//! debt, whoever stops.
+//! Commands and completions as bytes (`wire=stream`): a socket takes a part of them, and gives them in pieces. And law 7: no thread
+//! that stops leaves a debt. What each link has to do is tested over bytes too, in `links/`, `driving.rs` and `modes.rs`.
 
 use std::fs;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{DebtHabits, Device, EmbeddedOptions, FaultPlan, Faults, Group, Mode, Nanos, OpenOptions, Queue, Reactor, Request, Wire};
+use reap::{DebtHabits, Device, EmbeddedOptions, FaultPlan, Faults, Group, Mode, Nanos, OpenOptions, Queue, Request, Wire};
 
 const BLOCK: usize = 512;
 
@@ -68,36 +68,6 @@ fn assert_well(device: &Device, what: &str) {
     assert_eq!((health.aborts, health.resets, leaked), (0, 0, 0), "{what}: a lost wake-up or a debt ends in an abort: {health:?}");
 }
 
-#[test]
-fn a_thread_alone_in_every_mode() {
-    both(|open| {
-        for mode in Mode::ALL {
-            let device = open(OpenOptions { mode, ..OpenOptions::default() });
-            let queue = device.queue().unwrap();
-            work(&queue, 1, 20, 1);
-            work(&queue, 1, 200, 48);
-            assert_well(&device, &mode.to_string());
-        }
-    });
-}
-
-#[test]
-fn threads_share_one_hardware_queue_in_every_mode() {
-    both(|open| {
-        for mode in Mode::ALL {
-            // Fewer tags than they want: they wait in line, and post for one another.
-            let device = open(OpenOptions { software_queues: 4, hardware_queues: 1, depth: 16, mode, ..OpenOptions::default() });
-            thread::scope(|scope| {
-                for owner in 1..=4 {
-                    let queue = device.queue().unwrap();
-                    scope.spawn(move || work(&queue, owner, 60, 8));
-                }
-            });
-            assert_well(&device, &mode.to_string());
-        }
-    });
-}
-
 /// What the tests below are worth: with crumbs almost no commit is sent whole, and each completion comes in pieces.
 #[test]
 fn a_commit_of_several_commands_is_sent_in_parts() {
@@ -147,37 +117,6 @@ fn a_group_takes_turns() {
 }
 
 #[test]
-#[expect(deprecated, reason = "the replacement is unsafe; the queue owns its descriptor for as long as it lives")]
-fn a_foreign_loop_turns_the_queue_when_its_descriptor_is_readable() {
-    both(|open| {
-        for mode in Mode::ALL {
-            let device = open(OpenOptions { mode, ..OpenOptions::default() });
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().unwrap();
-            runtime.block_on(async {
-                let queue = tokio::io::unix::AsyncFd::new(device.queue().unwrap()).unwrap();
-                for _ in 0..5 {
-                    // Between two turns: what is unsent then is the loop's.
-                    begin(queue.get_ref(), 40);
-                    while queue.get_ref().finished() < 40 {
-                        if queue.get_ref().turn(64).more {
-                            continue;
-                        }
-                        let left = queue.get_ref().next_deadline().map_or(Nanos::MAX, |deadline| deadline - reap::now());
-                        let ready = tokio::time::timeout(Duration::from_nanos(left.0), queue.readable()).await;
-                        if let Ok(ready) = ready {
-                            ready.unwrap().clear_ready();
-                        }
-                    }
-                    queue.get_ref().reap_all();
-                }
-                queue.get_ref().leave_loop();
-            });
-            assert_well(&device, &mode.to_string());
-        }
-    });
-}
-
-#[test]
 fn loops_share_a_hardware_queue_with_threads() {
     both(|open| {
         for mode in [Mode::INTERRUPT, Mode::THREADED, Mode::IRQ_POLL, Mode::ADAPTIVE] {
@@ -204,88 +143,6 @@ fn loops_share_a_hardware_queue_with_threads() {
                 });
             });
             assert_well(&device, &mode.to_string());
-        }
-    });
-}
-
-#[test]
-fn a_reactor_drives_futures_of_other_threads() {
-    both(|open| {
-        for mode in Mode::ALL {
-            let device = open(OpenOptions { software_queues: 2, mode, ..OpenOptions::default() });
-            let reactor = Reactor::start(device.queue().unwrap(), None).unwrap();
-            let here = device.queue().unwrap();
-            let ns = device.namespaces()[0];
-            for _ in 0..5 {
-                let requests: Vec<_> =
-                    (0..20).map(|n| reactor.start_request(Request::write(&ns, n, device.buffer(BLOCK).unwrap()))).collect();
-                for request in requests {
-                    here.block_on(request).unwrap().result.unwrap();
-                }
-            }
-            drop(reactor);
-            assert_well(&device, &mode.to_string());
-        }
-    });
-}
-
-#[test]
-fn modes_switch_every_5_ms_with_requests_in_flight() {
-    both(|open| {
-        let device = open(OpenOptions { software_queues: 3, hardware_queues: 2, ..OpenOptions::default() });
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let workers: Vec<_> = (1..=3)
-                .map(|owner| {
-                    let queue = device.queue().unwrap();
-                    scope.spawn(move || (0..3).for_each(|_| work(&queue, owner, 200, 16)))
-                })
-                .collect();
-            scope.spawn(|| {
-                for mode in Mode::ALL.into_iter().cycle() {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    device.set_mode(mode);
-                    thread::sleep(Duration::from_millis(5));
-                }
-            });
-            let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            stop.store(true, Ordering::Relaxed);
-            ended.into_iter().for_each(|end| end.unwrap());
-        });
-        assert_well(&device, "switching");
-    });
-}
-
-/// Fewer than a request is posted again after, however little this machine lets it do between two of them.
-const RESETS: u32 = 2;
-
-/// What is in the host's buffer, in the socket, at the relay and in its rings is given up, and each request answered once.
-#[test]
-fn a_reset_in_the_middle_loses_nothing() {
-    both(|open| {
-        for mode in Mode::ALL {
-            let device = open(OpenOptions { software_queues: 2, hardware_queues: 1, mode, ..OpenOptions::default() });
-            thread::scope(|scope| {
-                for owner in 1..=2 {
-                    let queue = device.queue().unwrap();
-                    let device = &device;
-                    scope.spawn(move || {
-                        // Until there has been a reset under it.
-                        while device.health().resets < RESETS {
-                            work(&queue, owner, 100, 24);
-                        }
-                    });
-                }
-                while device.health().resets < RESETS {
-                    // Asked in the middle of a reset, another does not follow.
-                    device.reset();
-                    thread::sleep(Duration::from_millis(3));
-                }
-            });
-            let health = device.health();
-            assert!(health.dead.is_none() && health.aborts == 0 && device.counters().leaked_bytes == 0, "{mode}: {health:?}");
         }
     });
 }

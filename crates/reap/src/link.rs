@@ -30,7 +30,7 @@ use crate::error::OpenError;
 use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
-pub(crate) use facts::Reaper;
+pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting, on_lane};
 pub(crate) use number::next_number;
@@ -71,6 +71,14 @@ impl Link {
     /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
     pub(crate) fn belongs_to_one_thread(&self) -> bool {
         matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
+    }
+
+    /// What its counts of messages are.
+    pub(crate) fn messages(&self) -> Messages {
+        match self {
+            Link::Ring(link) => link.facts().messages,
+            Link::Kernel(_) => Messages::Wakeups,
+        }
     }
 
     /// What a mode comes to on this link, where that is something else than its name says.

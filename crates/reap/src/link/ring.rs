@@ -19,7 +19,7 @@ use hw::{AllocError, DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
 
 use super::embedded::{self, Bells, EmbeddedOptions, End, Host, HostProperties, Member};
-use super::facts::{Facts, Mask, Reaper};
+use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
 use crate::error::OpenError;
 use crate::uri::{DeviceUri, Wire};
@@ -62,7 +62,9 @@ impl RingLink {
             (Wire::Rings, false) => Mask::Unread,
             _ => Mask::Unwatched,
         };
-        let facts = Facts { mask, reaper: if uri.owner { Reaper::Owner } else { Reaper::Any } };
+        let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
+        let messages = if uri.wire == Wire::Rings { Messages::Exact } else { Messages::Wakeups };
+        let facts = Facts { mask, reaper, messages };
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;

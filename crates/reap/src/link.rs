@@ -32,7 +32,7 @@ use embedded::End;
 pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
-pub(crate) use lane::{Lane, Posting, on_lane};
+pub(crate) use lane::{Lane, Posting};
 pub(crate) use number::next_number;
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};

@@ -36,7 +36,6 @@ macro_rules! on_lane {
         }
     };
 }
-pub(crate) use on_lane;
 
 impl Lane {
     /// The queue pair, where it is one.
@@ -133,7 +132,7 @@ impl Lane {
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         match self {
             Lane::Ring(lane) => lane.try_reap(out),

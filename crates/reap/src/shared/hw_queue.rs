@@ -24,7 +24,7 @@ use super::reports::Reporter;
 use super::soft::Soft;
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, Tended, on_lane};
+use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended};
 use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
@@ -264,14 +264,12 @@ impl HwQueue {
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
         let posted = if first {
-            on_lane!(self.lane_of(book), lane => {
-                let mut posting = lane.lock();
-                let posted = book.post_entered(&mut posting, plain, now, self.most());
-                if commit {
-                    posting.commit();
-                }
-                posted
-            })
+            let how = (plain, commit, self.most());
+            match self.lane_of(book) {
+                Lane::Ring(lane) => post_on(lane.lock(), book, how, now),
+                Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
+                Lane::Stream(lane) => post_bytes(lane, book, how, now),
+            }
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
         };
@@ -482,6 +480,24 @@ fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped
         more: first.more || second.more,
         violation: first.violation.or(second.violation),
     })
+}
+
+/// Posts what has been entered into `book`, `plain` requests or not, as far as there are tags for `most`, and announces it if it
+/// is to `commit`.
+#[inline(always)]
+fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+    let posted = book.post_entered(&mut posting, plain, now, most);
+    if commit {
+        posting.commit();
+    }
+    posted
+}
+
+/// The same over bytes, out of the way of the other lanes' instructions.
+#[cold]
+#[inline(never)]
+fn post_bytes(lane: &StreamLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+    post_on(lane.lock(), book, how, now)
 }
 
 /// Enters what the application's iterator yields, until one is refused. A function of its own, so that the book is known to be

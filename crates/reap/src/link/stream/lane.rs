@@ -221,6 +221,7 @@ impl StreamLane {
     }
 
     /// The same, and if there is none a look at the socket.
+    #[cold] // A socket costs more than a call, and memory that both sides share must not pay for it.
     pub(crate) fn pending(&self) -> bool {
         self.settle();
         self.pair.pending() || {
@@ -262,6 +263,8 @@ impl StreamLane {
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         self.look(out.len() as u32, || self.pair.try_reap_into(&self.marks, out))
     }

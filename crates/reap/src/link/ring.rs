@@ -25,8 +25,8 @@ use crate::error::OpenError;
 use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
 
-pub(super) use lane::command;
 pub(crate) use lane::{RingLane, RingPosting};
+pub(super) use lane::{command, dataless};
 pub(crate) use pair::{Pair, Rings};
 pub(super) use tended::Between;
 pub(crate) use tended::{Held, Tended};

@@ -18,6 +18,10 @@ pub struct EmbeddedOptions {
     pub stamps: Option<Stamps>,
     /// Of a device with `wire=stream`: how its threads see to what is unsent. For tests.
     pub debts: DebtHabits,
+    /// The controller has no Write Zeroes.
+    pub no_write_zeroes: bool,
+    /// The controller has no Dataset Management, and so no Deallocate.
+    pub no_deallocate: bool,
 }
 
 impl EmbeddedOptions {

@@ -30,5 +30,5 @@ pub use dma::{
 pub use eventfd::EventFd;
 pub use nodes::Nodes;
 pub use nvme::Vector;
-pub use poller::Poller;
+pub use poller::{Interest, Poller};
 pub use vectors::Vectors;

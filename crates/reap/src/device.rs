@@ -13,7 +13,7 @@ use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Reaper, RingLink};
+use crate::link::{self, KernelLink, Messages, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -151,6 +151,12 @@ impl Device {
     /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
     pub fn mode_note(&self, mode: Mode) -> Option<String> {
         self.first().link().mode_note(mode)
+    }
+
+    /// Whether [`DeviceCounters::messages`] are the messages that were sent, of all its paths. Otherwise they are waits or looks that
+    /// brought something, and [`DeviceCounters::notify`] is none of the host's affair.
+    pub fn counts_messages(&self) -> bool {
+        self.controllers.iter().all(|controller| controller.link().messages() == Messages::Exact)
     }
 
     /// Which controller it is; of several, the first path's.

@@ -232,14 +232,14 @@ impl Controller {
     /// Says whether a request can be carried out on this controller.
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
-        let (number, pool) = (self.0.link.number(), self.pool());
+        let (number, pool) = (self.0.link.number(), self.pool().key());
         move |request| {
             request.check()?;
             if request.namespace.device() != number {
                 return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }
             match &request.buf {
-                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
+                Some(buf) if !buf.is_of(pool) => Err(Refused::ForeignBuffer),
                 _ => Ok(()),
             }
         }

@@ -366,7 +366,7 @@ impl Worker {
                 let request = match io.op {
                     Op::Read => Request::read(&namespace, lba, buf),
                     Op::Write => Request::write(&namespace, lba, buf),
-                    Op::Flush => flush(&namespace, buf),
+                    op => dataless(op, &namespace, lba, buf),
                 };
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
@@ -473,8 +473,13 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
 
 /// Apart from the requests that move data: what makes those is short then, and becomes one loop with what posts them.
 #[cold]
-fn flush(namespace: &Namespace, buf: DmaBuf) -> Request {
-    Request::flush(namespace).carrying(buf)
+fn dataless(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
+    let request = match op {
+        Op::WriteZeroes => Request::write_zeroes(namespace, lba, 0),
+        Op::Deallocate => Request::deallocate(namespace, lba, 0),
+        _ => Request::flush(namespace),
+    };
+    request.carrying(buf)
 }
 
 /// Fills a buffer with something that does not compress, and so brings its pages into memory.

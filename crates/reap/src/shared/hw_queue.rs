@@ -33,6 +33,8 @@ pub(crate) struct HwQueue {
     pub lane: Lane,
     /// A lane whose completions are only looked for.
     pub polled: Option<Lane>,
+    /// Most parts in flight of one software queue.
+    most: u32,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
@@ -89,7 +91,8 @@ impl HwQueue {
         let role = LookRole::new(softs.len() + 1);
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, errand, line })
+        let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, dead, errand, line })
     }
 
     /// Its lanes.
@@ -322,7 +325,7 @@ impl HwQueue {
     /// Most parts in flight of one software queue: what its inbox holds.
     #[inline]
     pub(crate) fn most(&self) -> u32 {
-        self.lane.tags() + self.polled.as_ref().map_or(0, Lane::tags)
+        self.most
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.

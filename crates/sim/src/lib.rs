@@ -32,7 +32,6 @@ mod requests;
 mod scenario;
 mod sched;
 mod softirq;
-mod spin;
 pub mod sweep;
 mod world;
 
@@ -45,4 +44,4 @@ pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop};
-pub use spin::Spin;
+pub use completion::Spin;

@@ -83,7 +83,7 @@ for name, profile, text in cells:
         )
     run("sim", f"{directory}/scenario.toml", "--json", f"{directory}/simulated.json")
     live, simulated = rows(f"{directory}/live.json"), rows(f"{directory}/simulated.json")
-    had = min(1.0, live["poll"]["iops"] * live["poll"]["cpu_ns_per_io"] / 1e9)
+    had = min(1.0, live["poll"]["iops"] * live["poll"]["cpu_ns_per_io"] / 1e9 / min(threads, max(1, (os.cpu_count() or 2) - 1)))
     short = had < ENOUGH
     unjudged += short
     name += f" (short of CPUs: the thread that spins had {had:.0%} of one; IOPS are not judged)" if short else ""

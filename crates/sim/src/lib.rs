@@ -35,6 +35,7 @@ mod softirq;
 pub mod sweep;
 mod world;
 
+pub use completion::Spin;
 pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, RingCosts, ThreadCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
@@ -44,4 +45,3 @@ pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop};
-pub use completion::Spin;

@@ -65,7 +65,12 @@ fn where_few_cpus_take_all_interrupts_of_a_vm_a_poller_and_looks_after_submissio
     assert!(irq_poll.interrupts < interrupt.interrupts && interrupt.interrupts < threaded.interrupts);
     // What a soft lockup is seen by.
     let away = |outcome: &Outcome| outcome.cpus.iter().map(|cpu| cpu.longest_away).max().unwrap_or_default();
-    assert!(away(&interrupt) > Nanos::from_millis(5) && away(&interrupt).0 > 2 * away(&check).0, "{:?} {:?}", away(&interrupt), away(&check));
+    assert!(
+        away(&interrupt) > Nanos::from_millis(5) && away(&interrupt).0 > 2 * away(&check).0,
+        "{:?} {:?}",
+        away(&interrupt),
+        away(&check)
+    );
     // Each CPU's fair share of the same drives' interrupts: then only the drives limit.
     let spread = |scenario: &mut Scenario| scenario.devices.iter_mut().for_each(|device| device.affinity = sim::Affinity::Managed);
     let [interrupt, irq_poll] = ["interrupt", "irq-poll"].map(|mode| changed(TEN, mode, 10_000, spread));

@@ -205,7 +205,12 @@ impl Derived<'_> {
             let i = &self.shipped.interrupt;
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
             let rest = late.value - around - idle - wake - back;
-            self.put("thread", "timer_slack", rest, format!("a timer is {:.0} late, less interrupt, idle exit, wake-up and the way back", late.value));
+            self.put(
+                "thread",
+                "timer_slack",
+                rest,
+                format!("a timer is {:.0} late, less interrupt, idle exit, wake-up and the way back", late.value),
+            );
         }
     }
 

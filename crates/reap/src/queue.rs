@@ -5,7 +5,7 @@ mod local;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Decisions, LatencySlack, Mode};
+use completion::{Decisions, LatencySlack, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
@@ -251,6 +251,12 @@ impl Queue {
     /// Changes how much later than if it were polled a request may be found under `adaptive`.
     pub fn set_latency_slack(&self, slack: LatencySlack) {
         self.lanes.iter().for_each(|lane| lane.set_latency_slack(slack));
+    }
+
+    /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
+    /// CPU to them between looks, or spin on, until the scheduler takes it.
+    pub fn set_spin(&self, spin: Spin) {
+        self.lanes.iter().for_each(|lane| lane.set_spin(spin));
     }
 
     /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was

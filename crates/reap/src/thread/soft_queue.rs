@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Tuning, Woke};
+use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Spin, Tuning, Woke};
 use handover::SleeperId;
 use hw::{DmaPool, Interest};
 use units::Nanos;
@@ -318,6 +318,14 @@ impl SoftQueue {
             let tuning = self.tuning();
             self.looker.borrow_mut().retune(&tuning);
         }
+    }
+
+    /// See [`crate::Queue::set_spin`].
+    pub(crate) fn set_spin(&self, spin: Spin) {
+        let mut looker = self.looker.borrow_mut();
+        looker.spin = spin;
+        // What was told under the other meaning.
+        looker.waiter.seen.cpu_wanted = false;
     }
 
     /// See [`crate::Queue::set_wants_room_at`].

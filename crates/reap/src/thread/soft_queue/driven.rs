@@ -73,6 +73,11 @@ impl Driven for SoftQueue {
         self.looker.borrow_mut().sample_delay(now);
     }
 
+    fn gives_way(&self) -> bool {
+        let looker = self.looker.borrow();
+        looker.spin.gives_way(looker.waiter.policy.mode())
+    }
+
     fn arm(&self) {
         self.soft.wake.arm();
         let (mut looker, mut vector) = (self.looker.borrow_mut(), self.vector());

@@ -93,7 +93,7 @@ impl ReapAll for Queue {
     fn reap_all(&self) {
         let mut out = Vec::with_capacity(64);
         while self.reap(&mut out) > 0 {
-            out.drain(..).for_each(|done| _ = done.result.unwrap());
+            out.drain(..).for_each(|done| done.result.unwrap());
         }
     }
 }

@@ -65,7 +65,7 @@ counted "$(by_serial SLOW)n1" sleeps_are_as_many_as_the_scheduler_counts
 
 mount -t configfs none /sys/kernel/config
 null=/sys/kernel/config/nullb/nullb1
-if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/power && [ -b /dev/nullb1 ]; then
+if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/discard && echo 1 >$null/power && [ -b /dev/nullb1 ]; then
     # Another driver below the same lane: what is the lane's own is left out.
     suite "null_blk" kernel:/dev/nullb1 data:: limits:: memory:: moving:: zeroes::
 else

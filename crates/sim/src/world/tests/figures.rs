@@ -125,7 +125,8 @@ fn a_switch_from_idle_costs_more_than_one_from_a_thread() {
     };
     // One read at a time: the CPU is idle before each of them has completed.
     let (cheap, dear) = (run(0, vec![]), run(5_000, vec![]));
-    assert_eq!(dear.read_latency().min - cheap.read_latency().min, 5_000);
+    let later = dear.read_latency().mean - cheap.read_latency().mean;
+    assert!((later - 5_000.0).abs() < 50.0, "{later}");
     let more = (dear.cpus[0].thread - cheap.cpus[0].thread).0;
     assert!((999 * 5_000..=1_001 * 5_000).contains(&more), "{more}");
     // Never idle, but for the start: nobody pays.

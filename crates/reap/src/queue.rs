@@ -5,7 +5,7 @@ mod local;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Decisions, LatencySlack, Mode};
+use completion::{Decisions, LatencySlack, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
@@ -192,6 +192,16 @@ impl Queue {
         FlushFuture(self.start(Request::flush(namespace)))
     }
 
+    /// Makes blocks read as zeroes: see [`Request::write_zeroes`].
+    pub fn write_zeroes(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::write_zeroes(namespace, lba, blocks)))
+    }
+
+    /// Tells that nobody needs what blocks hold: see [`Request::deallocate`].
+    pub fn deallocate(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::deallocate(namespace, lba, blocks)))
+    }
+
     /// Runs a future to its end on this thread, driving the queue while it waits.
     ///
     /// # Errors
@@ -241,6 +251,12 @@ impl Queue {
     /// Changes how much later than if it were polled a request may be found under `adaptive`.
     pub fn set_latency_slack(&self, slack: LatencySlack) {
         self.lanes.iter().for_each(|lane| lane.set_latency_slack(slack));
+    }
+
+    /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
+    /// CPU to them between looks, or spin on, until the scheduler takes it.
+    pub fn set_spin(&self, spin: Spin) {
+        self.lanes.iter().for_each(|lane| lane.set_spin(spin));
     }
 
     /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
@@ -311,6 +327,7 @@ impl Queue {
             None => self.lane().commit(),
             Some(fan) => fan.commit(&self.lanes),
         }
+        self.lanes.iter().for_each(SoftQueue::stops);
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {

@@ -141,6 +141,11 @@ impl Policy {
         }
     }
 
+    /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
+    pub fn weighs_sleeps(&self) -> bool {
+        matches!(self.rule, Rule::Adaptive(_))
+    }
+
     /// How often `adaptive` decided what; `None` in every other mode.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {

@@ -92,11 +92,14 @@ impl Lanes {
     pub fn submit_and_wait(
         &self,
         now: Nanos,
-        requests: impl Iterator<Item = Request>,
+        mut requests: impl Iterator<Item = Request>,
         min: usize,
-        refused: impl FnMut(Refused, Request),
+        mut refused: impl FnMut(Refused, Request),
     ) -> Result<(), WouldDeadlock> {
-        self.submit(0, now, requests, refused);
+        let Some(queue) = self.queues().next() else { return Ok(()) };
+        while let Err((why, request)) = queue.post(now, requests.by_ref()) {
+            refused(why, request);
+        }
         self.wait(min, Nanos::MAX)
     }
 

@@ -130,12 +130,13 @@ impl SoftQueue {
     }
 
     /// The same; where submitting and sleeping can be one system call (`hold`), the next wait announces them, or
-    /// [`SoftQueue::commit`].
+    /// [`SoftQueue::commit`]. A mode that looks after each commit has them announced at once: the look is what it is for.
     ///
     /// # Errors
     /// As of [`SoftQueue::submit`].
     pub(crate) fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.submit_or_hold(now, requests, self.queue.lane.uring().is_some())
+        let holds = self.queue.lane.uring().is_some() && !self.mode().submit_check();
+        self.submit_or_hold(now, requests, holds)
     }
 
     #[inline(always)]

@@ -243,8 +243,9 @@ impl UringLane {
         // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
         if polls || brings && self.ring.hint() == Hint::TaskWork {
-            // Completions wait in this task, or for room: the only way to them is the kernel's.
-            self.enter(Enter { run_tasks: true, ..Enter::default() });
+            // Completions wait in this task, or for room: the only way to them is the kernel's, and takes along what is to be submitted.
+            let submit = self.push(state);
+            self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
         let (mut found, mut cqes) = (0, [Cqe::default(); RUN]);
         while found < out.len() {
@@ -284,23 +285,35 @@ impl UringLane {
         if refused { Completed { result: EROFS, ..completed } } else { completed }
     }
 
-    /// Requests that go on, or that the kernel had no room for.
-    #[cold]
+    /// Submits; what the kernel has no room for now goes with a later call.
     fn settle(&self, state: &mut State) {
-        state.push_left();
         if let Err(error) = self.submit(state) {
             tracing::debug!(%error, "requests wait for the kernel");
         }
     }
 
+    /// Shows the kernel what was pushed and what was left. How many entries the next enter submits.
+    #[inline]
+    fn push(&self, state: &mut State) -> u32 {
+        if !state.left.is_empty() {
+            state.push_left();
+        }
+        let submit = state.sq.publish();
+        if submit > 0 {
+            self.submits.fetch_add(1, Relaxed);
+        }
+        submit
+    }
+
     /// Has the kernel take what was pushed.
     fn submit(&self, state: &mut State) -> Result<(), EnterError> {
-        let submit = state.sq.publish();
+        let submit = self.push(state);
         if submit == 0 {
             return Ok(());
         }
-        self.submits.fetch_add(1, Relaxed);
-        self.ring.enter(Enter { submit, ..Enter::default() }).map(drop)
+        // Completions that wait in this task come with the same call, and not with one of their own.
+        let run_tasks = self.ring.hint() == Hint::TaskWork;
+        self.ring.enter(Enter { submit, run_tasks, ..Enter::default() }).map(drop)
     }
 
     fn enter(&self, enter: Enter) -> Option<Ended> {
@@ -318,14 +331,10 @@ impl UringLane {
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
     /// Whether there is something to take.
     pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
-        let mut state = self.state();
-        if !state.left.is_empty() {
-            state.push_left();
-        }
-        let submit = state.sq.publish();
-        drop(state);
-        if submit > 0 {
-            self.submits.fetch_add(1, Relaxed);
+        let submit = self.push(&mut self.state());
+        if submit == 0 && at_least <= 1 && self.shows() {
+            // What it would wait for is there.
+            return true;
         }
         let wait_for = at_least.min(self.in_flight()).max(1);
         let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });

@@ -34,7 +34,8 @@ impl Driven for SoftQueue {
         if looker.says_what_it_holds(&self.soft, now) {
             self.controller.kick_keeper();
         }
-        if held && !matches!(plan, Plan::Sleep { .. }) {
+        // A sleep in the ring submits, and so does a look: each in the system call that it makes anyway.
+        if held && !matches!(plan, Plan::Sleep { .. } | Plan::Look { .. }) {
             drop(looker);
             self.commit();
         }
@@ -99,6 +100,10 @@ impl Driven for SoftQueue {
         }
         drop(looker);
         taken || met || changed || self.soft.mode_asked() || self.runs_errand()
+    }
+
+    fn weighs_sleeps(&self) -> bool {
+        self.looker.borrow().waiter.policy.weighs_sleeps()
     }
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {

@@ -21,3 +21,54 @@ fn moderated_modes_are_interrupt_and_it_is_said() {
         assert_eq!(device.mode_note(Mode::INTERRUPT), None);
     });
 }
+
+/// Each of the kernel's own modes carries data, in queues of its own beside others, or says in a sentence what is missing.
+#[test]
+fn the_kernels_own_modes_are_there_or_say_what_is_missing() {
+    everywhere(&[], |place| {
+        for mode in Mode::KERNELS {
+            let device = place.open(3, Mode::INTERRUPT);
+            let Ok(queue) = device.local_queue_in(mode) else {
+                // A device that says that it polls may be found not to in a trial.
+                let why = device.local_queue_in(mode).map(drop).unwrap_err().to_string();
+                assert!(why.contains(&mode.to_string()), "{why}");
+                assert!(device.lacks(mode).is_none_or(|said| why.contains(&said)), "{why}");
+                if let Some(lacking) = device.lacks(mode) {
+                    let opened = place.try_open("", reap::OpenOptions { mode, ..reap::OpenOptions::default() });
+                    assert!(opened.map(drop).unwrap_err().to_string().contains(&lacking), "{lacking}");
+                }
+                continue;
+            };
+            assert!(place.is_kernel() && device.lacks(mode).is_none());
+            let beside = device.local_queue().unwrap();
+            assert_eq!((queue.mode(), beside.mode()), (mode, Mode::INTERRUPT));
+            Job { fused: true, ..Job::of(1) }.run(&queue);
+            Job::of(2).run(&beside);
+            // Neither ring becomes the other's.
+            device.set_mode(Mode::SUSPEND);
+            Job::of(1).run(&queue);
+            Job::of(2).run(&beside);
+            assert_eq!((queue.mode(), beside.mode()), (mode, Mode::SUSPEND));
+            beside.set_mode(mode);
+            Job::of(2).run(&beside);
+            assert_eq!(beside.mode(), Mode::INTERRUPT);
+            // Flushes too, which polled rings send elsewhere.
+            let flushed = queue.block_on(queue.flush(&queue.namespaces()[0])).unwrap();
+            flushed.unwrap();
+        }
+    });
+}
+
+/// A ring that a thread of the kernel's submits is entered to wait, and to wake that thread, and for nothing else.
+#[test]
+fn a_ring_that_the_kernel_submits_takes_no_call_for_it() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        let Ok(queue) = device.local_queue_in(Mode::KERNEL_SQPOLL) else { return };
+        let before = device.counters();
+        Job { requests: 400, ..Job::of(1) }.run(&queue);
+        let after = device.counters();
+        let calls = after.system_calls.unwrap() - before.system_calls.unwrap();
+        assert!(calls <= 2 * (2 * 400), "{calls} system calls for 800 requests");
+    });
+}

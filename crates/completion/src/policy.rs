@@ -47,6 +47,7 @@ impl Policy {
         let rule = match mode.preset() {
             Preset::Interrupt | Preset::Threaded | Preset::Posted => Rule::Interrupt,
             Preset::Coalesce | Preset::Dim | Preset::Vic => Rule::Interrupt,
+            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => Rule::Interrupt,
             Preset::IrqPoll => Rule::IrqPoll,
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),

@@ -22,7 +22,7 @@ impl Held {
     pub fn take(device: &Device, mode: Mode) -> Result<Held, QueueError> {
         // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
         let drained = mode.placement() == Placement::DrainThread && device.embedded().is_none();
-        if drained { device.queue().map(Held::Any) } else { device.local_queue().map(Held::Own) }
+        if drained { device.queue().map(Held::Any) } else { device.local_queue_in(mode).map(Held::Own) }
     }
 }
 

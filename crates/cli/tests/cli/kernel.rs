@@ -145,7 +145,7 @@ fn at_depth_one_an_io_is_one_system_call() {
     place.write("more.fio", "[a]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=2400\nnorandommap\nfilename=disk\ngtod_reduce=1\n");
     let Some(many) = traced(&place, "more.fio", 2400) else { return };
     // The job thread's alone, whatever they are; a snapshot of its progress now and then is not the library's.
-    let (enters, others) = (many.0 - few.0, many.1 - few.1);
+    let (enters, others) = (many.0 - few.0, many.1.saturating_sub(few.1));
     assert!(enters <= 2000 && others <= 100, "2000 more I/Os took {enters} enters and {others} other system calls");
 }
 
@@ -175,4 +175,39 @@ fn traced(place: &Place, job: &str, ios: u64) -> Option<(u64, u64)> {
     traces.iter().for_each(|path| fs::remove_file(path).unwrap());
     assert!(busiest.0 >= ios / 2, "strace has seen the job thread: {busiest:?}");
     Some(busiest)
+}
+
+#[test]
+fn the_kernels_own_modes_are_rows_on_files_and_refused_by_name_elsewhere() {
+    let place = place();
+    place.reap("run plain.fio --completion kernel-sqpoll").fails_with(&["kernel-sqpoll", "only `kernel:` devices"]);
+    place.reap("compare --modes interrupt,kernel-iopoll").fails_with(&["kernel-iopoll", "only `kernel:` devices"]);
+    assert_eq!(place.reap("sim --modes kernel-sqpoll").code, Some(2));
+    // No poll queues behind a file on this test's file system: unless there are, that is said.
+    let line =
+        "compare --device kernel:disk --modes interrupt,kernel-sqpoll,kernel-iopoll,kernel-hybrid-iopoll --repeat 2 --json results.json";
+    let Some(ended) = runs(place.reap(line)) else { return };
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    let rows: Vec<_> = results["rows"].as_array().unwrap().iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    for mode in ["kernel-sqpoll", "kernel-iopoll", "kernel-hybrid-iopoll"] {
+        let why = ended.stdout.replace('\n', " ").contains(&format!("Left out: `{mode}`: "));
+        assert_ne!(rows.contains(&mode), why, "{mode} is a row, or it is said why not: {}", ended.stdout);
+    }
+    assert_eq!(rows[0], "interrupt");
+}
+
+#[test]
+fn what_a_job_says_of_io_uring_is_done_or_told() {
+    let place = place();
+    let job = "[a]\nioengine=io_uring\nrw=randread\nbs=4k\niodepth=8\nnumber_ios=200\nfilename=disk\n";
+    for (option, mode, otherwise) in [("hipri", "kernel-iopoll", "poll"), ("sqthread_poll", "kernel-sqpoll", "adaptive")] {
+        place.write("job.fio", &format!("{job}{option}\nregisterfiles\nfixedbufs\n"));
+        let Some(ended) = runs(place.reap("run job.fio --output-format json")) else { return };
+        let ran = ended.json()["jobs"][0]["reap"]["mode"].as_str().unwrap().to_owned();
+        let told = ended.stderr.contains(&format!("note: `{mode}`: ")) && ended.stderr.contains(&format!("the jobs run in {otherwise}"));
+        assert!(if told { ran == otherwise } else { ran == mode }, "{option}: {ran}: {}", ended.stderr);
+        if told {
+            place.reap(&format!("run job.fio --completion {mode}")).fails_with(&[mode]);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use completion::{Batch, Route, WEIGHT};
+use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
 use nvme::Vector;
@@ -22,7 +22,7 @@ use super::reports::Reporter;
 use super::soft::Soft;
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, on_lane};
+use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, UringLane, on_lane};
 use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
@@ -88,6 +88,17 @@ impl HwQueue {
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, errand, line })
+    }
+
+    /// What is in force of a mode that is asked for: a ring that was made for a mode of the kernel's own has that mode and no other, and
+    /// on no other ring is there such a mode.
+    #[inline]
+    pub(crate) fn means(&self, asked: Mode) -> Mode {
+        match self.lane.uring().and_then(UringLane::made_for) {
+            Some(own) => own,
+            None if asked.is_the_kernels() => Mode::INTERRUPT,
+            None => asked,
+        }
     }
 
     /// Its lanes.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
+use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
@@ -34,6 +35,9 @@ const CANCEL: u64 = 2 << 32;
 /// The target's place in the ring's table of files.
 const TARGET: FileSlot = FileSlot(0);
 
+/// Without entries for so long the thread of an SQPOLL ring sleeps, so that it disturbs no other mode's block in a comparison.
+const SQPOLL_IDLE_MS: u32 = 1;
+
 /// Requests at once on the ring beside one that is polled.
 const PLAIN_TAGS: u32 = 16;
 
@@ -49,6 +53,8 @@ pub(crate) struct UringLane {
     ring: Ring,
     id: QueueId,
     tags: u32,
+    /// The mode of the kernel's own that the ring was made for.
+    made_for: Option<Mode>,
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
     state: Mutex<State>,
@@ -93,15 +99,60 @@ impl UringLane {
         if !link.may_poll() {
             return None;
         }
-        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned).ok()?;
-        let mut lane = UringLane::make(link, (id, tags), wake, (owned, Poll::Io)).ok()?;
+        UringLane::on_poll_queue(link, (id, tags), wake, (owned, Poll::Io)).ok()?
+    }
+
+    /// A ring for a mode of the kernel's own: one in which the kernel polls, or which a thread of the kernel's submits.
+    ///
+    /// # Errors
+    /// The kernel refuses the ring, or says in a trial that it cannot poll the device.
+    pub(crate) fn kernels(
+        link: &Arc<KernelLink>,
+        (id, tags): (QueueId, u32),
+        wake: &Wake,
+        owned: bool,
+        mode: Mode,
+    ) -> Result<UringLane, QueueError> {
+        if let Some(why) = link.lacks(mode) {
+            return Err(QueueError::Ring(why));
+        }
+        let poll = match mode {
+            Mode::KERNEL_SQPOLL => Poll::Sq { idle_ms: SQPOLL_IDLE_MS },
+            Mode::KERNEL_HYBRID_IOPOLL => Poll::HybridIo,
+            _ => Poll::Io,
+        };
+        let mut lane = match poll {
+            // Its thread alone submits, whoever else there is.
+            Poll::Sq { .. } => UringLane::make(link, (id, tags), wake, (false, poll))?,
+            _ => UringLane::on_poll_queue(link, (id, tags), wake, (owned, poll))?
+                .ok_or_else(|| QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device")))?,
+        };
+        lane.made_for = Some(mode);
+        Ok(lane)
+    }
+
+    /// A ring whose device the kernel polls, with one beside it. `None`: the kernel says in a trial that it cannot.
+    fn on_poll_queue(
+        link: &Arc<KernelLink>,
+        (id, tags): (QueueId, u32),
+        wake: &Wake,
+        (owned, poll): (bool, Poll),
+    ) -> Result<Option<UringLane>, QueueError> {
+        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned)?;
+        let mut lane = UringLane::make(link, (id, tags), wake, (owned, poll))?;
         let works = lane.tries_to_poll();
         lane.plain = Some(Box::new(plain));
-        works.then_some(lane)
+        Ok(works.then_some(lane))
+    }
+
+    /// The mode of the kernel's own that its ring was made for.
+    #[inline]
+    pub(crate) fn made_for(&self) -> Option<Mode> {
+        self.made_for
     }
 
     fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
-        let polls = poll != Poll::No;
+        let polls = matches!(poll, Poll::Io | Poll::HybridIo);
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
         let entries = (tags + BESIDE).next_power_of_two();
         let owned = owned && link.features().owner;
@@ -120,6 +171,7 @@ impl UringLane {
             ring,
             id,
             tags,
+            made_for: None,
             owner: owned.then(Owner::default),
             state: Mutex::new(state),
             polls,

@@ -3,6 +3,8 @@
 //! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
 //! thread sleeps.
 
+mod kinds;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
@@ -32,14 +34,16 @@ const EROFS: u32 = 30;
 const BELL: u64 = 1 << 32;
 const CANCEL: u64 = 2 << 32;
 
+/// User data of the peal, and of its last.
+const PEAL: u64 = 3 << 32;
+const PEAL_END: u64 = PEAL + 1;
+
+/// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
+/// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
+const MOST_AT_ONCE: u32 = 32;
+
 /// The target's place in the ring's table of files.
 const TARGET: FileSlot = FileSlot(0);
-
-/// Without entries for so long the thread of an SQPOLL ring sleeps, so that it disturbs no other mode's block in a comparison.
-const SQPOLL_IDLE_MS: u32 = 1;
-
-/// Requests at once on the ring beside one that is polled.
-const PLAIN_TAGS: u32 = 16;
 
 /// Entries that are taken off the ring at a time.
 const RUN: usize = 64;
@@ -80,6 +84,10 @@ struct State {
     free: Vec<u16>,
     buffers: Buffers,
     bell: Kept,
+    /// The counter behind the bell.
+    signal: EventFd,
+    /// A peal is in the kernel, and comes when the bell rings.
+    peals: bool,
     /// What could not be pushed, to be pushed first: user data.
     left: Vec<u64>,
 }
@@ -93,58 +101,6 @@ impl UringLane {
         UringLane::make(link, (id, tags), wake, (owned, Poll::No))
     }
 
-    /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
-    /// cannot be polled, as a trial shows.
-    pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {
-        if !link.may_poll() {
-            return None;
-        }
-        UringLane::on_poll_queue(link, (id, tags), wake, (owned, Poll::Io)).ok()?
-    }
-
-    /// A ring for a mode of the kernel's own: one in which the kernel polls, or which a thread of the kernel's submits.
-    ///
-    /// # Errors
-    /// The kernel refuses the ring, or says in a trial that it cannot poll the device.
-    pub(crate) fn kernels(
-        link: &Arc<KernelLink>,
-        (id, tags): (QueueId, u32),
-        wake: &Wake,
-        owned: bool,
-        mode: Mode,
-    ) -> Result<UringLane, QueueError> {
-        if let Some(why) = link.lacks(mode) {
-            return Err(QueueError::Ring(why));
-        }
-        let poll = match mode {
-            Mode::KERNEL_SQPOLL => Poll::Sq { idle_ms: SQPOLL_IDLE_MS },
-            Mode::KERNEL_HYBRID_IOPOLL => Poll::HybridIo,
-            _ => Poll::Io,
-        };
-        let mut lane = match poll {
-            // Its thread alone submits, whoever else there is.
-            Poll::Sq { .. } => UringLane::make(link, (id, tags), wake, (false, poll))?,
-            _ => UringLane::on_poll_queue(link, (id, tags), wake, (owned, poll))?
-                .ok_or_else(|| QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device")))?,
-        };
-        lane.made_for = Some(mode);
-        Ok(lane)
-    }
-
-    /// A ring whose device the kernel polls, with one beside it. `None`: the kernel says in a trial that it cannot.
-    fn on_poll_queue(
-        link: &Arc<KernelLink>,
-        (id, tags): (QueueId, u32),
-        wake: &Wake,
-        (owned, poll): (bool, Poll),
-    ) -> Result<Option<UringLane>, QueueError> {
-        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned)?;
-        let mut lane = UringLane::make(link, (id, tags), wake, (owned, poll))?;
-        let works = lane.tries_to_poll();
-        lane.plain = Some(Box::new(plain));
-        Ok(works.then_some(lane))
-    }
-
     /// The mode of the kernel's own that its ring was made for.
     #[inline]
     pub(crate) fn made_for(&self) -> Option<Mode> {
@@ -154,17 +110,18 @@ impl UringLane {
     fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
         let polls = matches!(poll, Poll::Io | Poll::HybridIo);
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
-        let entries = (tags + BESIDE).next_power_of_two();
+        let entries = (tags + BESIDE + MOST_AT_ONCE).next_power_of_two();
         let owned = owned && link.features().owner;
         let options = Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: false, files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
+        let signal = wake.signal().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
-        let mut state =
-            State { sq, cq, commands, free, buffers: Buffers::default(), bell, left: if polls { Vec::new() } else { vec![BELL] } };
+        let left = if polls { Vec::new() } else { vec![BELL] };
+        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peals: false, left };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
@@ -186,24 +143,6 @@ impl UringLane {
         };
         lane.submit(&mut lane.state()).map_err(|e| refused(&e))?;
         Ok(lane)
-    }
-
-    /// Reads a block, and sees whether the kernel says that it cannot poll for it.
-    fn tries_to_poll(&self) -> bool {
-        let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
-        let lent = buf.lend();
-        let entry = Entry::read(TARGET, 0, Span::of(&lent, 0..lent.len()), RwFlags::NONE);
-        let mut state = self.state();
-        if state.sq.push(entry).is_err() || self.submit(&mut state).is_err() {
-            // Lent for good, should the kernel have it after all.
-            return false;
-        }
-        let mut cqe = [Cqe::default(); 1];
-        while state.cq.take(&mut cqe) == 0 {
-            self.enter(Enter { wait_for: 1, ..Enter::default() });
-        }
-        drop(lent.take_back());
-        cqe[0].result > 0
     }
 
     #[inline]
@@ -383,20 +322,43 @@ impl UringLane {
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
     /// Whether there is something to take.
     pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
-        let submit = self.push(&mut self.state());
-        if submit == 0 && at_least <= 1 && self.shows() {
+        let found = self.sleep(at_least, timeout);
+        self.wakeups.fetch_add(u64::from(found), Relaxed);
+        found
+    }
+
+    /// The same for `timeout`, unless nothing is left to come, or the bell rings: no notification ends it.
+    pub(crate) fn nap(&self, timeout: Option<Nanos>) {
+        self.sleep(u32::MAX, timeout);
+    }
+
+    fn sleep(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
+        let mut state = self.state();
+        let wait_for = match at_least.min(self.in_flight()) {
+            0 | 1 => 1,
+            // A ring that is polled has no bell.
+            _ if self.polls => 1,
+            several => match state.pealed(several) {
+                Some(most) => most,
+                None => {
+                    // The bell has rung already, and would not ring again.
+                    self.settle(&mut state);
+                    return false;
+                }
+            },
+        };
+        let submit = self.push(&mut state);
+        drop(state);
+        if submit == 0 && wait_for == 1 && self.shows() {
             // What it would wait for is there.
             return true;
         }
-        let wait_for = at_least.min(self.in_flight()).max(1);
         let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });
         if ended.is_none() && timeout.is_none() {
             // It cannot sleep now; what it has to take first is there, or in a moment.
             std::thread::yield_now();
         }
-        let found = self.hint();
-        self.wakeups.fetch_add(u64::from(found), Relaxed);
-        found
+        self.hint()
     }
 
     /// From now on completions signal a descriptor: the thread sleeps on several queues, or in a loop of its own.
@@ -502,8 +464,10 @@ impl State {
     #[inline]
     fn end(&mut self, cqe: &Cqe) -> Option<Completed> {
         if cqe.user_data >= BELL {
-            if cqe.user_data == BELL && !cqe.more() {
-                self.left.push(BELL);
+            match cqe.user_data {
+                BELL if !cqe.more() => self.left.push(BELL),
+                PEAL_END => self.peals = false,
+                _ => {}
             }
             return None;
         }
@@ -520,6 +484,31 @@ impl State {
                 None
             }
         }
+    }
+
+    /// Before a sleep for `several` completions: sees to it that the bell comes with as many. For how many to sleep; `None`: it has rung
+    /// since it was last heard.
+    #[cold]
+    fn pealed(&mut self, several: u32) -> Option<u32> {
+        if !self.peals {
+            // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
+            if self.signal.drain() > 0 {
+                return None;
+            }
+            if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
+                return Some(1);
+            }
+            self.peals = true;
+            let first = Entry::poll(self.bell, false).user_data(PEAL).followed();
+            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(PEAL).followed());
+            let last = Entry::nop().user_data(PEAL_END);
+            for entry in std::iter::once(first).chain(between).chain([last]) {
+                if let Err(Refused { why, .. }) = self.sq.push(entry) {
+                    tracing::debug!(%why, "a bell will not end a sleep for several completions");
+                }
+            }
+        }
+        Some(several.min(MOST_AT_ONCE))
     }
 
     /// Pushes what was left.
@@ -585,3 +574,6 @@ impl Post for UringPosting<'_> {
         before
     }
 }
+
+#[cfg(test)]
+mod tests;

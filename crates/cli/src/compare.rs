@@ -62,8 +62,9 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
     args.slack.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
-    let jobs = scenes::deepest(args, &jobs(args)?);
+    let mut jobs = scenes::deepest(args, &jobs(args)?);
     let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
+    meant.gather(&mut jobs);
     let machine = run::machine(&meant)?;
     machine.keep_clear();
     if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {

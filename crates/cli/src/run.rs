@@ -35,8 +35,9 @@ use record::Recorder;
 /// # Errors
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let parsed = jobs::load(&args.files)?;
+    let mut parsed = jobs::load(&args.files)?;
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
+    meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);

@@ -13,7 +13,7 @@ use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, RwFlags, Span, Sq};
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, Sq};
 use nvme::{Cid, QueueId, Vector};
 use units::{Nanos, Op};
 

@@ -93,7 +93,7 @@ fn a_sleep_for_several_is_one_system_call_and_finds_them() {
         let bufs: Vec<_> = (0..several).map(|_| Some(lane.link.pool().alloc(block as usize).unwrap().lend())).collect();
         for (lba, buf) in (0..).zip(&bufs) {
             let addr = buf.as_ref().unwrap().addr();
-            let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf };
+            let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf, keep: false };
             assert!(lane.lock().post(&part, Token(lba), hw::now()));
         }
         if round == 7 {

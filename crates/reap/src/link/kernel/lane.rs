@@ -35,9 +35,8 @@ const EROFS: u32 = 30;
 const BELL: u64 = 1 << 32;
 const CANCEL: u64 = 2 << 32;
 
-/// User data of the peal, and of its last.
+/// User data of a peal, which is numbered.
 const PEAL: u64 = 3 << 32;
-const PEAL_END: u64 = PEAL + 1;
 
 /// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
 /// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
@@ -87,8 +86,9 @@ struct State {
     bell: Kept,
     /// The counter behind the bell.
     signal: EventFd,
-    /// A peal is in the kernel, and comes when the bell rings.
-    peals: bool,
+    /// The peal that is in the kernel, and comes when the bell rings; peals so far.
+    peal: Option<u32>,
+    peals: u32,
     /// What could not be pushed, to be pushed first: user data.
     left: Vec<u64>,
 }
@@ -122,7 +122,7 @@ impl UringLane {
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
         let left = if polls { Vec::new() } else { vec![BELL] };
-        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peals: false, left };
+        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peal: None, peals: 0, left };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
@@ -467,7 +467,8 @@ impl State {
         if cqe.user_data >= BELL {
             match cqe.user_data {
                 BELL if !cqe.more() => self.left.push(BELL),
-                PEAL_END => self.peals = false,
+                // The first of it is enough: what is left of it would be too few for another sleep.
+                peal if peal >= PEAL && self.peal == Some(peal as u32) => self.peal = None,
                 _ => {}
             }
             return None;
@@ -491,7 +492,7 @@ impl State {
     /// since it was last heard.
     #[cold]
     fn pealed(&mut self, several: u32) -> Option<u32> {
-        if !self.peals {
+        if self.peal.is_none() {
             // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
             if self.signal.drain() > 0 {
                 return None;
@@ -499,10 +500,12 @@ impl State {
             if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
                 return Some(1);
             }
-            self.peals = true;
-            let first = Entry::poll(self.bell, false).user_data(PEAL).followed();
-            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(PEAL).followed());
-            let last = Entry::nop().user_data(PEAL_END);
+            self.peals = self.peals.wrapping_add(1);
+            self.peal = Some(self.peals);
+            let user_data = PEAL | u64::from(self.peals);
+            let first = Entry::poll(self.bell, false).user_data(user_data).followed();
+            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(user_data).followed());
+            let last = Entry::nop().user_data(user_data);
             for entry in std::iter::once(first).chain(between).chain([last]) {
                 if let Err(Refused { why, .. }) = self.sq.push(entry) {
                     tracing::debug!(%why, "a bell will not end a sleep for several completions");

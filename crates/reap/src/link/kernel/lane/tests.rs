@@ -43,19 +43,23 @@ fn a_bell_ends_a_sleep_for_several() {
         let mut out = [Completed::default(); 64];
         for round in 0..40 {
             let at_least = [2, 3, 8, MOST_AT_ONCE, 64, u32::MAX][round % 6];
-            match round % 3 {
+            let late = Duration::from_micros([0, 50, 2_000][round / 3 % 3]);
+            let ringing = match round % 3 {
                 // Before the thread sleeps: told and not yet heard.
-                0 => rings(&wake),
+                0 => {
+                    rings(&wake);
+                    None
+                }
                 _ => {
                     let wake = wake.clone();
-                    let late = Duration::from_micros([0, 50, 2_000][round / 3 % 3]);
-                    thread::spawn(move || {
+                    Some(thread::spawn(move || {
                         thread::sleep(late);
                         rings(&wake);
-                    });
+                    }))
                 }
-            }
+            };
             lane.wait(at_least, None);
+            ringing.into_iter().for_each(|ringing| ringing.join().unwrap());
             assert_eq!(lane.reap(&mut out).found, 0, "bells are no completions");
         }
     }
@@ -66,7 +70,7 @@ fn a_bell_ends_a_sleep_for_several() {
 fn without_a_peal_the_bell_is_one_of_several() {
     let Some((lane, wake, _file)) = lane(64, true) else { return };
     never_completes(&lane, 64);
-    lane.state().peals = true;
+    lane.state().peal = Some(0);
     rings(&wake);
     let (began, time) = (Instant::now(), Nanos::from_millis(100));
     lane.wait(3, Some(time));

@@ -22,5 +22,5 @@ program=$(cargo test -q -p reap --test links --no-run --message-format=json | se
 [ -n "$program" ] || { echo "cannot build the suite"; exit 1; }
 mkdir -p target/links
 strip -o target/links/links "$program"
-tests/guest/run.sh --timeout 240 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
+tests/guest/run.sh --timeout 480 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
     --file tests/guest/links.sh:/links.sh -- "sh /links.sh"

@@ -32,7 +32,7 @@ else
 fi
 mount -t configfs none /sys/kernel/config
 null=/sys/kernel/config/nullb/nullb1
-if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/power && [ -b /dev/nullb1 ]; then
+if mkdir $null && echo 64 >$null/size && echo 1 >$null/memory_backed && echo 1 >$null/discard && echo 1 >$null/power && [ -b /dev/nullb1 ]; then
     suite "null_blk" kernel:/dev/nullb1
 else
     echo "FAILED: no null_blk that keeps data"

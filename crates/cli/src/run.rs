@@ -46,7 +46,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     args.slack.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
     let mode = wish.at_open();
-    let setup = Setup { devices: &devices, mode, slack: args.slack.or_default(), queues: args.queues, histograms: args.histograms };
+    let setup = Setup {
+        devices: &devices,
+        mode,
+        slack: args.slack.or_default(),
+        spin: args.poll,
+        queues: args.queues,
+        histograms: args.histograms,
+    };
     let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
     output::apart(
         args.files.iter().chain(&read).map(PathBuf::as_path),

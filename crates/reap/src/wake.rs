@@ -25,7 +25,7 @@ impl Wake {
     ///
     /// # Errors
     /// Too many open files.
-    pub(crate) fn signal(&self) -> io::Result<EventFd> {
+    pub(crate) fn try_clone_signal(&self) -> io::Result<EventFd> {
         self.signal.try_clone()
     }
 
@@ -39,6 +39,16 @@ impl Wake {
     #[inline]
     pub(crate) fn mask(&self) {
         self.bell.mask();
+    }
+
+    /// The bell alone: whoever rings it has to [`Wake::signal`].
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Wakes the thread: its bell has been rung.
+    pub(crate) fn signal(&self) {
+        self.signal.signal();
     }
 
     /// Wakes the thread if it sleeps. What it is to see has been stored before.

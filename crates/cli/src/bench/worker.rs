@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode};
+use completion::{LatencySlack, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -31,6 +31,7 @@ pub struct Worker {
     /// Queues whose rings were made for other modes, for when such a mode is asked for.
     beside: Vec<(Option<Mode>, Lanes)>,
     counts_wakeups: bool,
+    spin: Option<Spin>,
     ways: Vec<Way>,
     /// I/Os in flight at most.
     depth: usize,
@@ -150,6 +151,7 @@ impl Worker {
             made_for,
             beside: Vec::new(),
             counts_wakeups: false,
+            spin: None,
             ways,
             depth,
             places,
@@ -178,6 +180,12 @@ impl Worker {
     /// How late `adaptive` may be, from now on.
     pub fn set_latency_slack(&self, slack: LatencySlack) {
         self.lanes.set_latency_slack(slack);
+    }
+
+    /// What spinning means where others want the CPU, from now on.
+    pub fn set_spin(&mut self, spin: Spin) {
+        self.spin = Some(spin);
+        self.lanes.set_spin(spin);
     }
 
     /// Runs take a snapshot `every` so often, or no longer.
@@ -209,6 +217,7 @@ impl Worker {
     fn more_lanes(&self, mode: Mode) -> Result<Lanes> {
         let queues = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
+        self.spin.into_iter().for_each(|spin| lanes.set_spin(spin));
         if self.counts_wakeups {
             lanes.queues().for_each(Queue::count_wakeups);
         }
@@ -309,7 +318,7 @@ impl Worker {
         Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
     }
 
-    #[inline]
+    #[inline(always)] // Once for each I/O: a call would cost a fifth of it.
     fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
         let number = usize::from(io.target) * self.depth + io.slot as usize;
         let way = self.ways.get_mut(usize::from(io.target));
@@ -401,9 +410,7 @@ impl Worker {
                 let request = match io.op {
                     Op::Read => Request::read(&namespace, lba, buf),
                     Op::Write => Request::write(&namespace, lba, buf),
-                    Op::Flush => Request::flush(&namespace).carrying(buf),
-                    Op::WriteZeroes => Request::write_zeroes(&namespace, lba, 0).carrying(buf),
-                    Op::Deallocate => Request::deallocate(&namespace, lba, 0).carrying(buf),
+                    op => dataless(op, &namespace, lba, buf),
                 };
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
@@ -465,7 +472,7 @@ impl Worker {
                 ErrorCode(error.errno())
             });
             // The buffer is as long as the longest I/O.
-            let data = place.buf.as_deref().filter(|_| verifies).and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
+            let data = if verifies { place.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
             generator.completed(io, at, result, data);
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
                 let count = if io.op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
@@ -506,6 +513,17 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
         Some(namespace) => Ok(*namespace),
         None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
     }
+}
+
+/// Apart from the requests that move data: what makes those is short then, and becomes one loop with what posts them.
+#[cold]
+fn dataless(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
+    let request = match op {
+        Op::WriteZeroes => Request::write_zeroes(namespace, lba, 0),
+        Op::Deallocate => Request::deallocate(namespace, lba, 0),
+        _ => Request::flush(namespace),
+    };
+    request.carrying(buf)
 }
 
 /// Fills a buffer with something that does not compress, and so brings its pages into memory.

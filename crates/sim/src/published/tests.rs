@@ -187,6 +187,7 @@ const OTHERS: [&str; 36] = [
     "thread.deeper_exit",
     "thread.deepest_after",
     "thread.deepest_exit",
+    "thread.from_idle",
     "thread.refill",
     "thread.refill_after",
     "thread.timer_tail",

@@ -90,7 +90,7 @@ impl Command {
                 Answer::Again
             }
             (_, errno) if errno < 0 => error(errno),
-            // No flag makes an allocation durable (fallocate(2)): what is durable without is made so by what follows.
+            // fallocate(2) has no flag for it: an fdatasync that follows makes the zeroes durable.
             (Rest::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
                 self.rest = Rest::Sync;
                 Answer::Again

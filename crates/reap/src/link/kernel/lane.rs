@@ -117,7 +117,7 @@ impl UringLane {
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
-        let signal = wake.signal().map_err(|e| refused(&e))?;
+        let signal = wake.try_clone_signal().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();

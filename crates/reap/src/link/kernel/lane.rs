@@ -102,12 +102,6 @@ impl UringLane {
         UringLane::make(link, (id, tags), wake, (owned, Poll::No))
     }
 
-    /// The mode of the kernel's own that its ring was made for.
-    #[inline]
-    pub(crate) fn made_for(&self) -> Option<Mode> {
-        self.made_for
-    }
-
     fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
         let polls = matches!(poll, Poll::Io | Poll::HybridIo);
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());

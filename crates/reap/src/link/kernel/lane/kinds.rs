@@ -18,6 +18,12 @@ const SQPOLL_IDLE_MS: u32 = 1;
 const PLAIN_TAGS: u32 = 16;
 
 impl UringLane {
+    /// The mode of the kernel's own that its ring was made for.
+    #[inline]
+    pub(crate) fn made_for(&self) -> Option<Mode> {
+        self.made_for
+    }
+
     /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
     /// cannot be polled, as a trial shows.
     pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {

@@ -14,7 +14,7 @@ mod watch;
 mod worker;
 mod writes;
 
-pub use counted::Counted;
+pub use counted::{Counted, charge};
 pub use fill::Filled;
 pub use meant::{Meant, Named, PLACEHOLDER, USUAL, check};
 pub use paths::{PathMark, over_all};

@@ -60,7 +60,7 @@ impl FromStr for Contender {
             Some((mode, slack)) => (mode, Some(slack.parse::<LatencySlack>().map_err(|error| error.to_string())?)),
             None => (text, None),
         };
-        let mode: Mode = mode.parse().map_err(|error: completion::ModeError| error.to_string())?;
+        let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
         if slack.is_some() && mode != Mode::ADAPTIVE {
             return Err(format!("{mode} has no knob: only adaptive@SLACK sets one"));
         }

@@ -51,6 +51,9 @@ pub(crate) trait Driven {
     /// The look between arming and blocking: whether there is anything that no notification tells of.
     fn look_before_sleep(&self) -> bool;
 
+    /// Whether its policy is to be told what sleeps cost: measuring one takes four system calls.
+    fn weighs_sleeps(&self) -> bool;
+
     /// Blocks where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
     /// or the plan is not to sleep on its notification.
     fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
@@ -104,6 +107,10 @@ impl<Q: Driven> Driven for &Q {
 
     fn look_before_sleep(&self) -> bool {
         (**self).look_before_sleep()
+    }
+
+    fn weighs_sleeps(&self) -> bool {
+        (**self).weighs_sleeps()
     }
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
@@ -236,7 +243,8 @@ impl Place {
                 }
                 Step::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
-                    let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
+                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(Driven::weighs_sleeps);
+                    let measured = measures.then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
                     // A thread with several queues has one place to sleep for all of them.
                     let told = if let [only] = queues { only.block(timeout) } else { None };

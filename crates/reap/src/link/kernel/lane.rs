@@ -3,16 +3,19 @@
 //! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
 //! thread sleeps.
 
+mod kinds;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
+use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Ring, Span, Sq};
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, Sq};
 use nvme::io::Range;
-use nvme::{Cid, QueueId, Status, Vector};
+use nvme::{Cid, QueueId, Vector};
 use units::{Nanos, Op};
 
 use super::buffers::{Buffers, PLACES};
@@ -38,11 +41,15 @@ const ENODEV: u32 = 19;
 const BELL: u64 = 1 << 32;
 const CANCEL: u64 = 2 << 32;
 
+/// User data of a peal, which is numbered.
+const PEAL: u64 = 3 << 32;
+
+/// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
+/// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
+const MOST_AT_ONCE: u32 = 32;
+
 /// The target's place in the ring's table of files.
 const TARGET: FileSlot = FileSlot(0);
-
-/// Requests at once on the ring beside one that is polled.
-const PLAIN_TAGS: u32 = 16;
 
 /// Entries that are taken off the ring at a time.
 const RUN: usize = 64;
@@ -56,6 +63,8 @@ pub(crate) struct UringLane {
     ring: Ring,
     id: QueueId,
     tags: u32,
+    /// The mode of the kernel's own that the ring was made for.
+    made_for: Option<Mode>,
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
     state: Mutex<State>,
@@ -81,6 +90,11 @@ struct State {
     free: Vec<u16>,
     buffers: Buffers,
     bell: Kept,
+    /// The counter behind the bell.
+    signal: EventFd,
+    /// The peal that is in the kernel, and comes when the bell rings; peals so far.
+    peal: Option<u32>,
+    peals: u32,
     /// How its commands pass through the kernel, if they do.
     passthrough: Option<Passthrough>,
     /// What could not be pushed, to be pushed first: user data.
@@ -96,40 +110,30 @@ impl UringLane {
         UringLane::make(link, (id, tags), wake, (owned, Poll::No))
     }
 
-    /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
-    /// cannot be polled, as a trial shows.
-    pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {
-        if !link.may_poll() {
-            return None;
-        }
-        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned).ok()?;
-        let mut lane = UringLane::make(link, (id, tags), wake, (owned, Poll::Io)).ok()?;
-        let works = lane.tries_to_poll();
-        lane.plain = Some(Box::new(plain));
-        works.then_some(lane)
-    }
-
     fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
-        let polls = poll != Poll::No;
+        let polls = matches!(poll, Poll::Io | Poll::HybridIo);
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
-        let entries = (tags + BESIDE).next_power_of_two();
+        let entries = (tags + BESIDE + MOST_AT_ONCE).next_power_of_two();
         let (owned, passthrough) = (owned && link.features().owner, link.target().passthrough());
         let options =
             Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
+        let signal = wake.try_clone_signal().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
         let left = if polls { Vec::new() } else { vec![BELL] };
-        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, passthrough, left };
+        let mut state =
+            State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peal: None, peals: 0, passthrough, left };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
             ring,
             id,
             tags,
+            made_for: None,
             owner: owned.then(Owner::default),
             state: Mutex::new(state),
             polls,
@@ -144,25 +148,6 @@ impl UringLane {
         };
         lane.submit(&mut lane.state()).map_err(|e| refused(&e))?;
         Ok(lane)
-    }
-
-    /// Reads a block, and sees whether the kernel says that it cannot poll for it.
-    fn tries_to_poll(&self) -> bool {
-        let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
-        let lent = buf.lend();
-        let mut state = self.state();
-        state.commands[0] = Command { op: Op::Read, rest: Rest::Data(Span::of(&lent, 0..lent.len())), ..Command::NONE };
-        if !state.push(0) || self.submit(&mut state).is_err() {
-            // Lent for good, should the kernel have it after all.
-            return false;
-        }
-        let mut cqe = [Cqe::default(); 1];
-        while state.cq.take(&mut cqe) == 0 {
-            self.enter(Enter { wait_for: 1, ..Enter::default() });
-        }
-        drop(lent.take_back());
-        let passes = state.passthrough.is_some();
-        matches!(answered(passes, &mut state.commands[0], cqe[0].result, self.link.ways()), Answer::Over(Status::SUCCESS, _))
     }
 
     #[inline]
@@ -254,8 +239,9 @@ impl UringLane {
         // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
         if polls || brings && self.ring.hint() == Hint::TaskWork {
-            // Completions wait in this task, or for room: the only way to them is the kernel's.
-            self.enter(Enter { run_tasks: true, ..Enter::default() });
+            // Completions wait in this task, or for room: the only way to them is the kernel's, and takes along what is to be submitted.
+            let submit = self.push(state);
+            self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
         let (mut found, mut cqes) = (0, [Cqe::default(); RUN]);
         while found < out.len() {
@@ -304,23 +290,35 @@ impl UringLane {
         }
     }
 
-    /// Requests that go on, or that the kernel had no room for.
-    #[cold]
+    /// Submits; what the kernel has no room for now goes with a later call.
     fn settle(&self, state: &mut State) {
-        state.push_left();
         if let Err(error) = self.submit(state) {
             tracing::debug!(%error, "requests wait for the kernel");
         }
     }
 
+    /// Shows the kernel what was pushed and what was left. How many entries the next enter submits.
+    #[inline]
+    fn push(&self, state: &mut State) -> u32 {
+        if !state.left.is_empty() {
+            state.push_left();
+        }
+        let submit = state.sq.publish();
+        if submit > 0 {
+            self.submits.fetch_add(1, Relaxed);
+        }
+        submit
+    }
+
     /// Has the kernel take what was pushed.
     fn submit(&self, state: &mut State) -> Result<(), EnterError> {
-        let submit = state.sq.publish();
+        let submit = self.push(state);
         if submit == 0 {
             return Ok(());
         }
-        self.submits.fetch_add(1, Relaxed);
-        self.ring.enter(Enter { submit, ..Enter::default() }).map(drop)
+        // Completions that wait in this task come with the same call, and not with one of their own.
+        let run_tasks = self.ring.hint() == Hint::TaskWork;
+        self.ring.enter(Enter { submit, run_tasks, ..Enter::default() }).map(drop)
     }
 
     fn enter(&self, enter: Enter) -> Option<Ended> {
@@ -338,24 +336,43 @@ impl UringLane {
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
     /// Whether there is something to take.
     pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
+        let found = self.sleep(at_least, timeout);
+        self.wakeups.fetch_add(u64::from(found), Relaxed);
+        found
+    }
+
+    /// The same for `timeout`, unless nothing is left to come, or the bell rings: no notification ends it.
+    pub(crate) fn nap(&self, timeout: Option<Nanos>) {
+        self.sleep(u32::MAX, timeout);
+    }
+
+    fn sleep(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
         let mut state = self.state();
-        if !state.left.is_empty() {
-            state.push_left();
-        }
-        let submit = state.sq.publish();
+        let wait_for = match at_least.min(self.in_flight()) {
+            0 | 1 => 1,
+            // A ring that is polled has no bell.
+            _ if self.polls => 1,
+            several => match state.pealed(several) {
+                Some(most) => most,
+                None => {
+                    // The bell has rung already, and would not ring again.
+                    self.settle(&mut state);
+                    return false;
+                }
+            },
+        };
+        let submit = self.push(&mut state);
         drop(state);
-        if submit > 0 {
-            self.submits.fetch_add(1, Relaxed);
+        if submit == 0 && wait_for == 1 && self.shows() {
+            // What it would wait for is there.
+            return true;
         }
-        let wait_for = at_least.min(self.in_flight()).max(1);
         let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });
         if ended.is_none() && timeout.is_none() {
             // It cannot sleep now; what it has to take first is there, or in a moment.
             std::thread::yield_now();
         }
-        let found = self.hint();
-        self.wakeups.fetch_add(u64::from(found), Relaxed);
-        found
+        self.hint()
     }
 
     /// From now on completions signal a descriptor: the thread sleeps on several queues, or in a loop of its own.
@@ -467,8 +484,11 @@ impl State {
     #[inline]
     fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
         if cqe.user_data >= BELL {
-            if cqe.user_data == BELL && !cqe.more() {
-                self.left.push(BELL);
+            match cqe.user_data {
+                BELL if !cqe.more() => self.left.push(BELL),
+                // The first of it is enough: what is left of it would be too few for another sleep.
+                peal if peal >= PEAL && self.peal == Some(peal as u32) => self.peal = None,
+                _ => {}
             }
             return None;
         }
@@ -495,6 +515,33 @@ impl State {
             None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
             Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
         }
+    }
+
+    /// Before a sleep for `several` completions: sees to it that the bell comes with as many. For how many to sleep; `None`: it has rung
+    /// since it was last heard.
+    #[cold]
+    fn pealed(&mut self, several: u32) -> Option<u32> {
+        if self.peal.is_none() {
+            // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
+            if self.signal.drain() > 0 {
+                return None;
+            }
+            if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
+                return Some(1);
+            }
+            self.peals = self.peals.wrapping_add(1);
+            self.peal = Some(self.peals);
+            let user_data = PEAL | u64::from(self.peals);
+            let first = Entry::poll(self.bell, false).user_data(user_data).followed();
+            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(user_data).followed());
+            let last = Entry::nop().user_data(user_data);
+            for entry in std::iter::once(first).chain(between).chain([last]) {
+                if let Err(Refused { why, .. }) = self.sq.push(entry) {
+                    tracing::debug!(%why, "a bell will not end a sleep for several completions");
+                }
+            }
+        }
+        Some(several.min(MOST_AT_ONCE))
     }
 
     /// Pushes what was left.
@@ -587,3 +634,6 @@ impl Post for UringPosting<'_> {
         before
     }
 }
+
+#[cfg(test)]
+mod tests;

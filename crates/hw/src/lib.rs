@@ -16,6 +16,7 @@ mod cpu;
 mod dma;
 mod eventfd;
 mod nodes;
+pub mod passthrough;
 mod poller;
 pub mod uring;
 mod vectors;
@@ -30,5 +31,5 @@ pub use dma::{
 pub use eventfd::EventFd;
 pub use nodes::Nodes;
 pub use nvme::Vector;
-pub use poller::Poller;
+pub use poller::{Interest, Poller};
 pub use vectors::Vectors;

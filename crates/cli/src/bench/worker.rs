@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode};
+use completion::{LatencySlack, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -168,6 +168,11 @@ impl Worker {
     /// How late `adaptive` may be, from now on.
     pub fn set_latency_slack(&self, slack: LatencySlack) {
         self.lanes.set_latency_slack(slack);
+    }
+
+    /// What spinning means where others want the CPU, from now on.
+    pub fn set_spin(&self, spin: Spin) {
+        self.lanes.set_spin(spin);
     }
 
     /// Runs take a snapshot `every` so often, or no longer.

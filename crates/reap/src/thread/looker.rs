@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
+use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -34,6 +34,8 @@ pub(crate) struct Looker {
     pub counters: Counters,
     /// What wake-ups bring, if somebody wants to know.
     pub wakeups: Option<Box<Wakeups>>,
+    /// What spinning means where others want the CPU.
+    pub spin: Spin,
     /// [`MOST`] places; what a look takes is in the first of them.
     taken: Box<[Completed; MOST]>,
     inbox: Vec<Outcome>,
@@ -51,6 +53,7 @@ impl Looker {
             waiter: Waiter::new(policy, Lawful),
             counters: Counters::default(),
             wakeups: None,
+            spin: Spin::Naps,
             taken: Box::new([Completed::default(); MOST]),
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
@@ -251,8 +254,13 @@ impl Looker {
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        self.waiter.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
+        self.tell_wanted((delay - self.delay_seen).0 > elapsed.0 / WANTED_PART);
         self.delay_seen = delay;
+    }
+
+    /// Tells the policy that others want the CPU, unless its mode spins and is to spin all the same.
+    fn tell_wanted(&mut self, wanted: bool) {
+        self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
     }
 }
 

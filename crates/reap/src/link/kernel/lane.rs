@@ -4,6 +4,7 @@
 //! thread sleeps.
 
 mod kinds;
+mod state;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -13,17 +14,15 @@ use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, Sq};
+use hw::uring::{Cqe, Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use nvme::io::Range;
-use nvme::{Cid, QueueId, Vector};
+use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
 
+use self::state::{BELL, CANCEL, MOST_AT_ONCE, State, TARGET};
 use super::buffers::{Buffers, PLACES};
-use super::command::{Answer, Command, Rest};
+use super::command::{Command, Rest};
 use super::link::KernelLink;
-use super::namespace::Passthrough;
-use super::passthrough;
-use super::ways::Ways;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
@@ -36,20 +35,6 @@ const EROFS: u32 = 30;
 /// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
-
-/// User data of what is no command: the bell of the queue's thread, and cancelling.
-const BELL: u64 = 1 << 32;
-const CANCEL: u64 = 2 << 32;
-
-/// User data of a peal, which is numbered.
-const PEAL: u64 = 3 << 32;
-
-/// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
-/// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
-const MOST_AT_ONCE: u32 = 32;
-
-/// The target's place in the ring's table of files.
-const TARGET: FileSlot = FileSlot(0);
 
 /// Entries that are taken off the ring at a time.
 const RUN: usize = 64;
@@ -81,24 +66,6 @@ pub(crate) struct UringLane {
     takes: AtomicU64,
     empty_looks: AtomicU64,
     wakeups: AtomicU64,
-}
-
-struct State {
-    sq: Sq,
-    cq: Cq,
-    commands: Box<[Command]>,
-    free: Vec<u16>,
-    buffers: Buffers,
-    bell: Kept,
-    /// The counter behind the bell.
-    signal: EventFd,
-    /// The peal that is in the kernel, and comes when the bell rings; peals so far.
-    peal: Option<u32>,
-    peals: u32,
-    /// How its commands pass through the kernel, if they do.
-    passthrough: Option<Passthrough>,
-    /// What could not be pushed, to be pushed first: user data.
-    left: Vec<u64>,
 }
 
 impl UringLane {
@@ -469,95 +436,6 @@ impl Drop for UringLane {
         // The kernel closes a ring some time after its descriptor; the file is to be free at once.
         if let Err(error) = self.ring.unregister_file(TARGET) {
             tracing::debug!(%error, "a file stays open until its ring has gone");
-        }
-    }
-}
-
-/// What the kernel's answer to a command means.
-#[inline]
-fn answered(passes: bool, command: &mut Command, result: i32, ways: &Ways) -> Answer {
-    if passes { passthrough::answered(command, result) } else { command.answered(result, ways) }
-}
-
-impl State {
-    /// A command's completion; `None`: it goes on, or it is something else's.
-    #[inline]
-    fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
-        if cqe.user_data >= BELL {
-            match cqe.user_data {
-                BELL if !cqe.more() => self.left.push(BELL),
-                // The first of it is enough: what is left of it would be too few for another sleep.
-                peal if peal >= PEAL && self.peal == Some(peal as u32) => self.peal = None,
-                _ => {}
-            }
-            return None;
-        }
-        let at = cqe.user_data as usize;
-        let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
-            Answer::Over(status, result) => {
-                command.open = false;
-                self.free.push(at as u16);
-                Some(Completed { token: command.token, cid: Cid(at as u16), status, result, posted_at: command.posted_at })
-            }
-            Answer::Again => {
-                self.left.push(cqe.user_data);
-                None
-            }
-        }
-    }
-
-    /// Pushes the command at `at`, by what its target takes. False: there is no room.
-    #[inline]
-    fn push(&mut self, at: u16) -> bool {
-        let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
-        match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
-            None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
-            Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
-        }
-    }
-
-    /// Before a sleep for `several` completions: sees to it that the bell comes with as many. For how many to sleep; `None`: it has rung
-    /// since it was last heard.
-    #[cold]
-    fn pealed(&mut self, several: u32) -> Option<u32> {
-        if self.peal.is_none() {
-            // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
-            if self.signal.drain() > 0 {
-                return None;
-            }
-            if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
-                return Some(1);
-            }
-            self.peals = self.peals.wrapping_add(1);
-            self.peal = Some(self.peals);
-            let user_data = PEAL | u64::from(self.peals);
-            let first = Entry::poll(self.bell, false).user_data(user_data).followed();
-            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(user_data).followed());
-            let last = Entry::nop().user_data(user_data);
-            for entry in std::iter::once(first).chain(between).chain([last]) {
-                if let Err(Refused { why, .. }) = self.sq.push(entry) {
-                    tracing::debug!(%why, "a bell will not end a sleep for several completions");
-                }
-            }
-        }
-        Some(several.min(MOST_AT_ONCE))
-    }
-
-    /// Pushes what was left.
-    #[cold]
-    fn push_left(&mut self) {
-        while let Some(&user_data) = self.left.last() {
-            let pushed = match user_data {
-                BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),
-                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
-                command => self.push(command as u16),
-            };
-            if !pushed {
-                tracing::debug!("an entry waits for room");
-                return;
-            }
-            self.left.pop();
         }
     }
 }

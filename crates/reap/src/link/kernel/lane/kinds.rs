@@ -7,7 +7,8 @@ use hw::uring::{Cqe, Enter, Poll, Span};
 use nvme::{QueueId, Status};
 use units::Op;
 
-use super::{UringLane, answered};
+use super::UringLane;
+use super::state::answered;
 use crate::error::QueueError;
 use crate::link::kernel::command::{Answer, Command, Rest};
 use crate::link::kernel::link::KernelLink;

@@ -195,9 +195,9 @@ pub struct CompareArgs {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Completion modes to compare; the first is what the others are compared with [default: interrupt and
-    /// irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@50%]. On kernel: devices also
+    /// Completion modes to compare; the first is what the others are compared with. By default interrupt
+    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
+    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@50%. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Contender>,

@@ -1,6 +1,6 @@
 //! Job threads on open devices: what `run` and `compare` have in common.
 //!
-//! [`rig`] opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
+//! `rig` opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
 //! its `workload::Generator` says, and tells what that came to as [`Counted`].
 
 mod counted;

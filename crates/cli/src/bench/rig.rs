@@ -148,7 +148,7 @@ impl Rig {
     /// Writes over what `readers` are going to read, where that matters.
     ///
     /// # Errors
-    /// As [`fill::fill`].
+    /// A write fails.
     pub fn fill(&self, readers: &[(&Thread, &Generator)], stop: &AtomicBool) -> Result<Filled> {
         let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();

@@ -192,7 +192,7 @@ impl HwQueue {
     /// Whether a completion waits, for a thread that spins or goes to sleep: it may cost a system call.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
-        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::hint)
+        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::pending)
     }
 
     /// The same for a thread that submits nothing.

@@ -338,7 +338,7 @@ impl State {
     #[inline]
     fn spin(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match (queues, spin(queues, &mut self.plans, now, until, enough)) {
-            ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
+            ([only], (_, true)) => only.look(WEIGHT).1.unwrap_or_else(hw::now),
             (_, (now, true)) => self.round(queues, now),
             (_, (now, false)) => now,
         }
@@ -349,7 +349,8 @@ impl State {
     fn look(&mut self, queues: &[impl Driven], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
-            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
+            // A look in vain takes time as well, on a ring that is polled a system call's.
+            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or_else(hw::now),
             _ => self.round(queues, now),
         }
     }
@@ -360,7 +361,7 @@ impl State {
         for _ in queues {
             let Some(turn) = self.round.turn(now, &self.plans) else { break };
             let (found, read) = queues[turn.queue].look(turn.budget);
-            now = read.unwrap_or(now);
+            now = read.unwrap_or_else(hw::now);
             self.round.took(found);
             // It is asked again after the round.
             self.plans[turn.queue] = Plan::Rest;

@@ -158,7 +158,10 @@ impl SoftQueue {
             (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
         );
         drop(book);
-        self.uncommitted.set(hold);
+        if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
+            // What was held before may have gone to the other lane.
+            self.queue.commit();
+        }
         drop(inside);
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch, hold);

@@ -153,8 +153,13 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        // A ring that is polled shows nothing by itself.
-        self.ring.hint() != Hint::None || self.polls && self.in_flight() > 0
+        self.ring.hint() != Hint::None
+    }
+
+    /// The same for a thread that spins or goes to sleep. A ring that is polled shows nothing by itself: only a look tells.
+    #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        self.hint() || self.polls && self.in_flight() > 0
     }
 
     /// Whether its completions notify.
@@ -171,6 +176,7 @@ impl UringLane {
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
         let reaped = self.reap_locked(&mut self.state(), out, true);
+        self.explain(&mut out[..reaped.found as usize]);
         self.reap_plain(reaped, out, UringLane::reap_always)
     }
 
@@ -190,6 +196,7 @@ impl UringLane {
     /// The same for a thread that has not submitted, if nobody else has the ring.
     fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         let own = self.reap_locked(&mut *try_lock(&self.state)?, out, false);
+        self.explain(&mut out[..own.found as usize]);
         Some(self.reap_plain(own, out, UringLane::try_reap))
     }
 
@@ -216,7 +223,7 @@ impl UringLane {
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
                 if let Some(completed) = state.end(cqe, self.link.ways()) {
-                    out[found] = self.explained(completed);
+                    out[found] = completed;
                     found += 1;
                 }
             }
@@ -241,9 +248,12 @@ impl UringLane {
         }
     }
 
+    /// Without the lock of the ring: a device is asked, and may be slow to answer.
     #[inline]
-    fn explained(&self, completed: Completed) -> Completed {
-        if completed.status == ERRNO { Completed { result: self.meant(completed.result), ..completed } } else { completed }
+    fn explain(&self, out: &mut [Completed]) {
+        for completed in out.iter_mut().filter(|completed| completed.status == ERRNO) {
+            completed.result = self.meant(completed.result);
+        }
     }
 
     /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
@@ -449,7 +459,8 @@ pub(crate) struct UringPosting<'a> {
 impl UringPosting<'_> {
     /// Whether there is no room for another command now.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.state.free.is_empty()
+        // What waits for room may be for the ring beside it.
+        self.state.free.is_empty() || self.lane.plain.as_ref().is_some_and(|plain| plain.lock().is_exhausted())
     }
 
     /// So many bytes of the part's buffer.

@@ -94,7 +94,7 @@ impl Driven for SoftQueue {
             // What cannot be masked is not read while it naps.
             let sleeps = matches!(looker.waiter.plan, Plan::Sleep { .. });
             let owner = looker.waiter.owner && !looker.waiter.others_look;
-            // After the bell and the role (law 7). Whoever naps does not stay either.
+            // After the bell and the role (law 7). A thread that naps does not stay either.
             let write = self.queue.owes() && self.queue.has_to_wait_for_room(owner);
             vector.watch_for(Interest { read: sleeps && owner, write });
         }
@@ -132,7 +132,7 @@ impl Driven for SoftQueue {
         let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
         drop(looker);
         if elsewhere {
-            // Whoever takes what comes does not submit what was held back for a wait in the ring.
+            // A thread that takes completions does not submit what was held back for a wait in the ring.
             self.commit();
             return None;
         }

@@ -118,6 +118,12 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
+    /// A Flush has no range (NVM 3.2.2): it is for every write to the namespace.
+    #[error("a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out")]
+    FlushOfBytes {
+        /// As asked for.
+        bytes: u32,
+    },
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
         "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",

@@ -6,11 +6,18 @@ use std::collections::VecDeque;
 use nvme::admin::{AsyncEvent, GetLogPage, Identify, async_event_request, cns};
 use nvme::prp::Dptr;
 use nvme::{Nsid, Status};
+use units::Nanos;
 
 use crate::{AdminCommand, Inventory, Purpose};
 
 /// Requests kept in the controller, so that no event waits for another to be handled.
 const WANTED: u32 = 4;
+
+/// Most requests posted within [`PACE`]: each may be answered at once, and costs the reading of a log page.
+const BURST: usize = 8;
+
+/// See [`BURST`].
+const PACE: Nanos = Nanos::from_millis(100);
 
 /// Something to be read from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +62,8 @@ pub struct Events {
     /// In order. The reading of a log page allows the controller to send the next event of that kind.
     to_read: VecDeque<Reading>,
     reading: bool,
+    /// When the latest requests for events were posted, the latest first.
+    posted: VecDeque<Nanos>,
 }
 
 impl Events {
@@ -95,17 +104,31 @@ impl Events {
     }
 
     /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a [`Reading`].
-    pub fn next_command(&mut self) -> Option<(AdminCommand, Purpose)> {
+    pub fn next_command(&mut self, now: Nanos) -> Option<(AdminCommand, Purpose)> {
         if !self.reading
             && let Some(what) = self.to_read.pop_front()
         {
             self.reading = true;
             return Some((what.command(), Purpose::Own(what.to_number())));
         }
-        (self.out < self.wanted).then(|| {
-            self.out += 1;
-            (AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent)
-        })
+        if self.out >= self.wanted || now < self.next_at() {
+            return None;
+        }
+        self.posted.truncate(BURST - 1);
+        self.posted.push_front(now);
+        self.out += 1;
+        Some((AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent))
+    }
+
+    /// When there may be another request. A controller that answers each at once would have its host do nothing else.
+    fn next_at(&self) -> Nanos {
+        self.posted.get(BURST - 1).map_or(Nanos::ZERO, |&oldest| oldest + PACE)
+    }
+
+    /// When a request for events that is held back may be posted; `MAX`: none is.
+    pub fn until(&self, now: Nanos) -> Nanos {
+        let at = self.next_at();
+        if self.out < self.wanted && now < at { at } else { Nanos::MAX }
     }
 
     /// There was no room for it: it is asked for again later.
@@ -124,3 +147,6 @@ impl Events {
 fn length(page: u8) -> u64 {
     if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { 4096 } else { 512 }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -351,8 +351,7 @@ impl Keeper {
                     let watching = recovery.is_watching();
                     until = until.min(next);
                     if watching {
-                        self.look_after_events(now);
-                        until = until.min(self.moderate(now));
+                        until = until.min(self.look_after_events(now)).min(self.moderate(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
                             self.life = Life::ShuttingDown(shutdown, None);
@@ -375,13 +374,15 @@ impl Keeper {
         }
     }
 
-    fn look_after_events(&mut self, now: Nanos) {
-        while let Some((command, purpose)) = self.events.next_command() {
+    /// Asks for events, and reads what they were about. When to come again.
+    fn look_after_events(&mut self, now: Nanos) -> Nanos {
+        while let Some((command, purpose)) = self.events.next_command(now) {
             if !self.admin.post(&self.link, command, purpose, now) {
                 self.events.not_posted(purpose);
                 break;
             }
         }
+        self.events.until(now)
     }
 
     fn may_shut_down(&self) -> bool {

@@ -245,8 +245,13 @@ impl Keeper {
                 Purpose::KeepAlive => {}
             }
         }
-        if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
-            recovery.violated(violation);
+        let Some(violation) = violation else { return };
+        tracing::warn!(%violation, "protocol violation on the admin queue");
+        match &mut self.life {
+            Life::BringingUp(bringup, ..) => bringup.violated(violation),
+            Life::Live(recovery) => recovery.violated(violation),
+            // Its command stays unanswered, and that has a deadline.
+            Life::ShuttingDown(..) | Life::Ended => {}
         }
     }
 

@@ -20,8 +20,8 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery, RecoveryAsk,
-    RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery,
+    RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::{EventFd, Poller};
 use nvme::{Cid, QueueId, Status, Vector};
@@ -108,6 +108,8 @@ pub(crate) struct Keeper {
     life: Life,
     watch: Watch,
     events: Events,
+    /// The ANA log, as far as it has been read.
+    ana: AnaPieces,
     moderation: Moderation,
     /// Taken back by a reset, until it is known what becomes of them.
     abandoned: Vec<(usize, Vec<Abandoned>)>,
@@ -207,6 +209,7 @@ impl Keeper {
             life: Life::BringingUp(Box::new(Bringup::new(config)), tell, Some(control)),
             watch: Watch::new(),
             events: Events::default(),
+            ana: AnaPieces::default(),
             moderation: Moderation::default(),
             abandoned: Vec::new(),
             put_off: None,

@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering::Release;
 
 use driver::{Purpose, Reading};
-use nvme::log::ana::AnaLog;
 use nvme::log::{ChangedNamespaces, lid};
 use nvme::{Nsid, Page, Status, identify};
 
@@ -28,9 +27,10 @@ impl Keeper {
                     changed.for_each(|nsid| self.events.read(Reading::Namespace(nsid)));
                 }
             }
-            Reading::Log(lid::ANA) if status.is_success() => match (AnaLog::from_bytes(page), &self.seat) {
+            Reading::Log(lid::ANA) | Reading::Rest(lid::ANA, _) => match (self.ana.add(what, page, self.inventory.log_offsets), &self.seat)
+            {
                 (Ok(log), Some(seat)) => seat.set_ana(&log),
-                (Err(error), _) => tracing::warn!(%error, "the ANA log page cannot be read"),
+                (Err(next), _) => self.events.read_next(next),
                 _ => {}
             },
             Reading::Namespace(nsid) => {
@@ -39,7 +39,7 @@ impl Keeper {
                     self.namespace_was_read(nsid, &identify);
                 }
             }
-            Reading::Log(_) => {}
+            Reading::Log(_) | Reading::Rest(..) => {}
         }
         self.events.was_read();
     }

@@ -394,9 +394,17 @@ impl Keeper {
     }
 
     fn may_shut_down(&self) -> bool {
+        self.is_unused() && self.queues.iter().flat_map(|queue| queue.lanes()).all(|lane| lane.in_flight() == 0)
+    }
+
+    /// Whether nobody uses the controller, and nobody waits for a request: what this turn's sweep has seen may be old by now, since the
+    /// last queue and the device may have gone after it, with completions in an inbox that only the next sweep takes out.
+    fn is_unused(&self) -> bool {
+        // In this order: once the device is closing nothing is opened any more, and every change has been told.
         self.asks.is_closing()
+            && self.asks.changes().is_empty()
             && self.orphans.is_empty()
-            && self.queues.iter().flat_map(|queue| queue.lanes()).all(|lane| lane.in_flight() == 0)
+            && self.queues.iter().flat_map(|queue| &queue.softs).all(|soft| soft.open() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
@@ -448,3 +456,6 @@ impl Drop for Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,7 +203,7 @@ impl Keeper {
             self.return_abandoned(How::Dead);
             self.queues.iter().for_each(|queue| queue.fail());
         }
-        if self.asks.is_closing() && self.orphans.is_empty() {
+        if self.is_unused() {
             self.life = Life::Ended;
         }
     }

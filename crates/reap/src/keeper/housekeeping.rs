@@ -112,6 +112,7 @@ impl Drop for End {
 
 impl Worker {
     fn run(mut self) {
+        hw::roam();
         let _end = End(self.me.clone());
         loop {
             self.me.kick.clear();

@@ -30,6 +30,7 @@ use units::Nanos;
 use crate::error::OpenError;
 use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
+use crate::request::How;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control};
 use crate::shared::controller::{Opened, Sizes};
@@ -449,8 +450,15 @@ fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues, admi
     BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive }
 }
 
+/// Where its life has not ended, a turn has panicked: nobody stops the controller, which may write to whatever it was given.
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if !matches!(self.life, Life::Ended) {
+            self.asks.health().dead.get_or_insert_with(|| "what looks after it has panicked".to_owned());
+            self.take_everything_back();
+            self.return_abandoned(How::Lost);
+            self.leak_rings();
+        }
         for queue in &self.queues {
             queue.fail();
         }

@@ -208,6 +208,22 @@ impl Keeper {
         }
     }
 
+    /// At the end of a keeper alone, which cannot come again: it waits for threads that have a lane's locks. None of them runs the
+    /// application's code meanwhile.
+    pub(super) fn take_everything_back(&mut self) {
+        for (n, queue) in self.queues.iter().enumerate() {
+            for lane in queue.tended_lanes() {
+                let mut held = loop {
+                    match lane.try_exclusive() {
+                        Some(held) => break held,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                self.abandoned.push((n, held.take_back()));
+            }
+        }
+    }
+
     /// The controller may still write to its rings: nobody else may ever have that memory.
     pub(super) fn leak_rings(&mut self) {
         std::mem::forget(std::mem::take(&mut self.rings));

@@ -1,10 +1,13 @@
-//! What can only be told in a process of its own: which CPUs the library's threads may run on. Each test runs itself once more.
+//! What can only be told in a process of its own: which CPUs the library's threads may run on, and what a forked child is told. Each
+//! test runs itself once more.
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
-use reap::Device;
+use reap::{Device, IoError, OpenError, Refused, Request};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Set in the process that a test has started.
 const CHILD: &str = "REAP_TEST_ALONE";
@@ -55,5 +58,52 @@ fn the_librarys_threads_are_not_pinned_where_their_opener_is() {
             assert_eq!(where_is(name), anywhere, "{name}");
         }
         drop(device);
+    });
+}
+
+/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with. Whether it was well.
+fn in_fork(work: impl FnOnce() -> bool) -> bool {
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let signal = if work() { Signal::USR1 } else { Signal::USR2 };
+            _ = kill_process(getpid(), signal);
+            std::process::abort();
+        }
+        fork::Fork::Parent(child) => {
+            let child = Pid::from_raw(child).unwrap();
+            for _ in 0..3_000 {
+                if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+                    println!("the child: {status:?}");
+                    return status.terminating_signal() == Some(Signal::USR1.as_raw());
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            _ = kill_process(child, Signal::KILL);
+            panic!("the child hangs");
+        }
+    }
+}
+
+/// The threads that look after devices are the parent's. A child is told so, at once, by whatever it does; the parent goes on.
+#[test]
+fn a_forked_child_opens_nothing_and_is_told_so() {
+    alone("a_forked_child_opens_nothing_and_is_told_so", || {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let uris = ["mem:1M?profile=null".to_owned(), format!("kernel:{}", file.path().display())];
+        let device = Device::open(&uris[0]).unwrap();
+        for uri in &uris {
+            let refused = || matches!(Device::open(uri), Err(OpenError::Forked));
+            assert!(in_fork(refused), "{uri}");
+        }
+        let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+        let (buf, forked) = (queue.buffer(4096).unwrap(), Err(IoError::Refused(Refused::Forked)));
+        let uses = || {
+            let batch = queue.submit(reap::now(), [Request::read(&ns, 0, buf)]);
+            let Err((Refused::Forked, _)) = batch else { return false };
+            queue.wait(1, reap::Nanos::MAX).is_ok() && queue.block_on(queue.flush(&ns)).is_ok_and(|result| result == forked)
+        };
+        assert!(in_fork(uses), "the parent's device");
+        queue.block_on(queue.flush(&ns)).unwrap().unwrap();
     });
 }

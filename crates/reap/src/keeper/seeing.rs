@@ -1,8 +1,6 @@
 //! What a controller says of itself while it is in use: how large its namespaces are, their ANA states, whether it has lost its
 //! power. Its keeper reads it, and passes it on.
 
-use std::sync::atomic::Ordering::Release;
-
 use driver::{Purpose, Reading};
 use nvme::log::{ChangedNamespaces, lid};
 use nvme::{Nsid, Page, Status, identify};
@@ -44,7 +42,7 @@ impl Keeper {
         self.events.was_read();
     }
 
-    fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
+    pub(super) fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
         let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
         let blocks = match driver::Namespace::new(nsid, identify) {
             // The UUID is not told here.
@@ -56,11 +54,8 @@ impl Keeper {
 
     /// The controller shows a namespace in this size; 0: it cannot be used any more.
     pub(super) fn shows(&mut self, nsid: Nsid, blocks: u64) {
-        if let Some(size) = self.sizes.find(nsid) {
-            let before = size.swap(blocks, Release);
-            if before != blocks {
-                self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
-            }
+        if let Some(before) = self.sizes.set(nsid, blocks).filter(|&before| before != blocks) {
+            self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
         }
         if let Some(namespace) = self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid) {
             namespace.blocks = blocks;

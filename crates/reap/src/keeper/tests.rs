@@ -3,13 +3,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use completion::Route;
+use nvme::Nsid;
 
 use super::*;
-use crate::link::{EmbeddedOptions, new_pool};
+use crate::error::Refused;
+use crate::link::{EmbeddedOptions, Reaper as User, new_pool};
+use crate::queue::Queue;
 use crate::request::Request;
 use crate::shared::book::Claim;
+use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
 use crate::shared::reports::Kick;
+use crate::shared::roster::Roster;
 
 /// What has not happened by then does not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,4 +95,69 @@ fn nor_does_the_end_of_a_controller() {
     assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
     turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
     assert!(is_complete(&mut future));
+}
+
+/// A keeper goes in the middle of things where one of its turns has panicked. Whoever waits for a request hears of it.
+#[test]
+fn a_keeper_that_goes_leaves_nobody_waiting() {
+    let (keeper, opened) = up();
+    let ns = opened.namespaces[0];
+    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
+    let controller = Controller::new(opened, roster, completion::Mode::INTERRUPT, Default::default());
+    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    queue.submit(hw::now(), (0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
+    drop(keeper);
+    let since = Instant::now();
+    let mut ended = Vec::new();
+    while ended.len() < 300 {
+        queue.wait(1, hw::now() + Nanos::from_millis(100)).unwrap();
+        queue.reap(&mut ended);
+        assert!(since.elapsed() < PATIENCE, "{} of 300 have ended", ended.len());
+    }
+    let lost = |done: &crate::Completion| done.result == Err(crate::IoError::DeviceLost);
+    assert!(ended.iter().all(lost), "nobody has looked before");
+    assert!(controller.health().dead.is_some());
+}
+
+/// One namespace that cannot be used is named, and the others are had.
+#[test]
+fn a_block_that_no_command_moves_is_of_one_namespace_alone() {
+    let (mut keeper, opened) = up();
+    let usable = opened.namespaces.len();
+    keeper.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..keeper.inventory.namespaces[0] });
+    let namespaces = keeper.namespaces();
+    assert_eq!(namespaces.len(), usable);
+    let refused = keeper.description().refused;
+    assert!(refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")), "{refused:?}");
+}
+
+/// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
+#[test]
+fn a_handle_of_another_format_is_refused() {
+    let (mut keeper, opened) = up();
+    let ns = opened.namespaces[0];
+    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
+    let controller = Controller::new(opened, roster, completion::Mode::POLL, Default::default());
+    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    let read = || queue.submit(hw::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
+    assert_eq!(read(), Ok(()));
+    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    let format = |keeper: &mut Keeper, log2| {
+        let mut identify = nvme::identify::Namespace::default();
+        (identify.nsze, identify.ncap) = (ns.bytes() >> log2, ns.bytes() >> log2);
+        identify.lbaf[0].set_lbads(log2);
+        let known = keeper.inventory.namespaces[0];
+        (identify.nguid, identify.eui64) = (known.nguid, known.eui64);
+        keeper.namespace_was_read(ns.nsid(), &identify);
+    };
+    let log2 = ns.block_bytes().ilog2() as u8;
+    format(&mut keeper, 24 - log2);
+    assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
+    assert_eq!(controller.current(&ns).blocks(), 0);
+    // Nothing is lost of one that is what it was again.
+    format(&mut keeper, log2);
+    assert_eq!(read(), Ok(()));
+    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    drop((queue, controller));
+    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
 }

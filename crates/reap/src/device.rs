@@ -12,6 +12,7 @@ use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
 use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
+use crate::home::is_home;
 use crate::keeper::open as keeper;
 use crate::link::{self, KernelLink, Messages, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
@@ -44,9 +45,15 @@ impl Device {
 
     /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], or a [`crate::MultipathUri`].
     ///
+    /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]), and is refused the parent's
+    /// ([`Refused::Forked`](crate::Refused::Forked)). It does not have the memory of their buffers either, and must not touch it.
+    ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+        if !is_home() {
+            return Err(OpenError::Forked);
+        }
         if options.mode.is_the_kernels() && !uri.starts_with(link::KERNEL) {
             return Err(OpenError::Options(QueueError::NotTheKernels(options.mode).to_string()));
         }

@@ -9,6 +9,7 @@
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
+//! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
 //! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
 //!
@@ -24,10 +25,11 @@ mod look;
 mod mode;
 mod posted;
 mod role;
+pub mod sleep;
 pub mod sync;
 
-#[cfg(all(test, loom))]
-mod model;
+#[cfg(loom)]
+pub mod model;
 
 pub use bell::Bell;
 pub use debt::{Debt, Leave};
@@ -37,3 +39,4 @@ pub use look::{LookLock, Looked};
 pub use mode::ModeCell;
 pub use posted::{MOST_ROUNDS, Posted};
 pub use role::{LookRole, SleeperId};
+pub use sleep::LightSleeper;

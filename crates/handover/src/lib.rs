@@ -7,6 +7,7 @@
 //! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
+//! | [`Line`] | tags, from whoever returns them to the queue that has waited longest |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
 //! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
@@ -21,6 +22,7 @@ mod bell;
 mod debt;
 mod gate;
 mod inbox;
+mod line;
 mod look;
 mod mode;
 mod posted;
@@ -35,6 +37,7 @@ pub use bell::Bell;
 pub use debt::{Debt, Leave};
 pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
+pub use line::{Line, Progress, Waiting};
 pub use look::{LookLock, Looked};
 pub use mode::ModeCell;
 pub use posted::{MOST_ROUNDS, Posted};

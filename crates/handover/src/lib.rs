@@ -12,6 +12,7 @@
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
 //! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
+//! | [`orphan`] | what a thread left in flight, to the sweeper or to the thread that takes the queue |
 //! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
 //!
 //! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
@@ -25,6 +26,7 @@ mod inbox;
 mod line;
 mod look;
 mod mode;
+pub mod orphan;
 mod posted;
 mod role;
 pub mod sleep;

@@ -11,6 +11,7 @@
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
 //! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
+//! | [`Vectors`] | a device's messages, to the thread that sleeps where they go |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
 //! | [`orphan`] | what a thread left in flight, to the sweeper or to the thread that takes the queue |
 //! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
@@ -31,6 +32,7 @@ mod posted;
 mod role;
 pub mod sleep;
 pub mod sync;
+mod vectors;
 
 #[cfg(loom)]
 pub mod model;
@@ -45,3 +47,4 @@ pub use mode::ModeCell;
 pub use posted::{MOST_ROUNDS, Posted};
 pub use role::{LookRole, SleeperId};
 pub use sleep::LightSleeper;
+pub use vectors::{Signal, Vectors};

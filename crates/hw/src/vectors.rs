@@ -1,4 +1,8 @@
-//! Interrupt vectors: a mask, an eventfd and counters each, as a guest of VFIO sees MSI-X.
+//! Interrupt vectors: a mask and an eventfd each, as a guest of VFIO sees MSI-X.
+//!
+//! Messages are counted where the host receives them: in the eventfd, by the kernel, which is read and never emptied. Nothing that a
+//! device says is believed for it. Posted messages set bits in a descriptor, and most signal nothing, so that no host could count
+//! them: what stands here for the host's remapping hardware does.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,13 +25,15 @@ pub struct Vectors {
 #[repr(align(64))]
 struct Line {
     bell: Bell,
+    /// Never drained: its count is that of the signals so far.
     eventfd: EventFd,
-    messages: AtomicU64,
     /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own eventfd.
     route: AtomicU32,
-    /// The descriptor of whoever posts here, and how often its notification, this vector's eventfd, was signalled.
+    /// The descriptor of whoever posts here, and how often its notification, which is this vector's eventfd, was signalled.
     posted: Posted,
-    signals: AtomicU64,
+    notified: AtomicU64,
+    /// Messages of this vector that were posted.
+    posts: AtomicU64,
 }
 
 /// Messages are not posted.
@@ -43,10 +49,10 @@ impl Vectors {
             Ok(Line {
                 bell: Bell::new(),
                 eventfd: EventFd::new()?,
-                messages: AtomicU64::new(0),
                 route: AtomicU32::new(DIRECT),
                 posted: Posted::new(),
-                signals: AtomicU64::new(0),
+                notified: AtomicU64::new(0),
+                posts: AtomicU64::new(0),
             })
         };
         let lines = (0..count).map(|_| line()).collect::<io::Result<_>>()?;
@@ -77,10 +83,12 @@ impl Vectors {
         let Some(line) = self.line(vector) else { return false };
         let rings = line.bell.rings() || !self.masks;
         if rings {
-            line.messages.fetch_add(1, Ordering::Relaxed);
             match line.route.load(Ordering::Relaxed) {
-                DIRECT => line.signal(),
-                home => self.post(vector, home),
+                DIRECT => line.eventfd.signal(),
+                home => {
+                    line.posts.fetch_add(1, Ordering::Relaxed);
+                    self.post(vector, home);
+                }
             }
         }
         rings
@@ -90,7 +98,8 @@ impl Vectors {
         if let Some(home) = self.lines.get(home as usize)
             && home.posted.post(vector.0)
         {
-            home.signal();
+            home.notified.fetch_add(1, Ordering::Relaxed);
+            home.eventfd.signal();
         }
     }
 
@@ -121,14 +130,24 @@ impl Vectors {
         self.line(home).map(|line| &line.posted)
     }
 
-    /// Notifications sent so far: as many as messages, or, where they are posted into this vector's descriptor, fewer.
-    pub fn notifications(&self, vector: Vector) -> u64 {
-        self.line(vector).map_or(0, |line| line.signals.load(Ordering::Relaxed))
+    /// Whether the system shows what eventfds have counted, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.
+    pub fn are_counted(&self) -> bool {
+        self.lines.first().is_some_and(|line| line.eventfd.count().is_ok())
     }
 
-    /// Messages sent so far.
+    /// Notifications received so far: as many as messages, or, where they are posted into this vector's descriptor, fewer. Three system
+    /// calls. 0 where the system does not show what eventfds have counted.
+    pub fn notifications(&self, vector: Vector) -> u64 {
+        self.line(vector).map_or(0, Line::signals)
+    }
+
+    /// Messages received so far; a posted one that is on its way at this moment may be missing. As [`Vectors::notifications`].
     pub fn messages(&self, vector: Vector) -> u64 {
-        self.line(vector).map_or(0, |line| line.messages.load(Ordering::Relaxed))
+        self.line(vector).map_or(0, |line| {
+            // The count of signals first: whatever of it is no message has been counted as a notification before.
+            let signals = line.signals();
+            signals.saturating_sub(line.notified.load(Ordering::Relaxed)) + line.posts.load(Ordering::Relaxed)
+        })
     }
 
     #[inline]
@@ -138,10 +157,8 @@ impl Vectors {
 }
 
 impl Line {
-    #[inline]
-    fn signal(&self) {
-        self.signals.fetch_add(1, Ordering::Relaxed);
-        self.eventfd.signal();
+    fn signals(&self) -> u64 {
+        self.eventfd.count().unwrap_or(0)
     }
 }
 

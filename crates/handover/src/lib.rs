@@ -7,6 +7,7 @@
 //! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
+//! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
@@ -20,6 +21,7 @@ mod bell;
 mod debt;
 mod gate;
 mod inbox;
+pub mod loan;
 mod look;
 mod mode;
 mod posted;

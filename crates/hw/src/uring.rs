@@ -12,7 +12,7 @@
 //!
 //! **Memory.** A request names bytes of a [`Lent`](crate::Lent) buffer. Its memory stays mapped until it is taken back, and
 //! a lent buffer that is dropped is leaked: nothing that the kernel may still write to is ever given to somebody else.
-//! Whoever calls [`Lent::take_back`](crate::Lent::take_back) says that the device is done with the buffer. Here that is so
+//! A caller of [`Lent::take_back`](crate::Lent::take_back) says that the device is done with the buffer. Here that is so
 //! once the request's completion has been taken, or the entry was never pushed. This module cannot check it: a kernel
 //! that copies asks nobody, as a device without an IOMMU does not. It is the same promise that the NVMe rings need.
 //!

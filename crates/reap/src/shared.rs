@@ -18,7 +18,6 @@ pub(crate) mod drain;
 pub(crate) mod future;
 pub(crate) mod held;
 pub(crate) mod hw_queue;
-mod line;
 pub(crate) mod reports;
 pub(crate) mod roster;
 pub(crate) mod soft;

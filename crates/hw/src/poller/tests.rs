@@ -87,7 +87,7 @@ fn a_poller_is_readable_while_it_has_something_to_say() {
 
 /// A socket that is full, or just not, in a poller; the far end makes room.
 #[test]
-fn writability_is_reported_once_room_has_come_and_to_whoever_asks_then() {
+fn writability_is_reported_once_room_has_come_and_to_those_who_ask() {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 

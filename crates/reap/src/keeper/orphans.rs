@@ -6,11 +6,13 @@ use std::task::Waker;
 
 use completion::WEIGHT;
 use driver::Completed;
+use handover::orphan::{self, Orphan};
 use units::Nanos;
 
 use crate::shared::book::Failure;
 use crate::shared::control::{Asks, Change};
 use crate::shared::hw_queue::HwQueue;
+use crate::shared::soft::Soft;
 use crate::thread::executor;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
@@ -88,28 +90,44 @@ fn wake_elsewhere(wakers: Vec<Waker>) {
 
 /// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
 fn end_orphans(queue: &HwQueue, me: u8) -> bool {
-    let Some(soft) = queue.softs.get(usize::from(me)) else { return false };
-    // A thread has taken the queue meanwhile, and looks after it.
-    let Some(mut book) = soft.try_requests() else { return true };
-    let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
-    let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
-    for outcome in outcomes {
-        wakers.extend(book.end(outcome.token, outcome.how, now));
+    queue.softs.get(usize::from(me)).is_some_and(|soft| orphan::sweep(&Left { queue, soft, me }))
+}
+
+/// A software queue without a thread.
+struct Left<'a> {
+    queue: &'a HwQueue,
+    soft: &'a Soft,
+    me: u8,
+}
+
+impl Orphan for Left<'_> {
+    fn end(&self) -> Option<bool> {
+        let Left { queue, soft, me } = *self;
+        let mut book = soft.try_requests()?;
+        let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
+        let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
+        for outcome in outcomes {
+            wakers.extend(book.end(outcome.token, outcome.how, now));
+        }
+        if queue.is_dead() {
+            book.fail_waiting(Failure::DeviceLost, now);
+        } else if queue.lacks_its_owner() {
+            // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
+            book.fail_waiting(Failure::TimedOut, now);
+        } else if book.is_waiting() {
+            queue.join_line(me);
+        }
+        book.take_ended(&mut wakers);
+        drop(book);
+        wake_elsewhere(wakers);
+        Some(found)
     }
-    if queue.is_dead() {
-        book.fail_waiting(Failure::DeviceLost, now);
-    } else if queue.lacks_its_owner() {
-        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
-        book.fail_waiting(Failure::TimedOut, now);
-    } else if book.is_waiting() {
-        queue.join_line(me);
+
+    fn tell(&self) {
+        self.soft.tell();
     }
-    book.take_ended(&mut wakers);
-    drop(book);
-    wake_elsewhere(wakers);
-    if found {
-        // Somebody may have taken the queue meanwhile, and sleep because this was faster.
-        soft.tell();
+
+    fn is_open(&self) -> bool {
+        self.soft.open() > 0
     }
-    soft.open() > 0
 }

@@ -155,7 +155,8 @@ impl Lane {
         }
     }
 
-    /// Allows its notifications; where they are posted, the next one. A look is owed. A ring of the kernel's notifies whoever waits.
+    /// Allows its notifications; where they are posted, the next one. A look is owed. A ring of the kernel's notifies
+    /// the thread that waits.
     #[inline]
     pub(crate) fn arm(&self) {
         if let Lane::Ring(lane) = self {

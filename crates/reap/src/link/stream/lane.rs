@@ -45,7 +45,7 @@ pub(crate) struct StreamLane {
     sending: Mutex<Sending>,
     receiving: Mutex<Receiving>,
     debt: Debt,
-    /// Nobody sleeps on the lane, and whoever went left the debt to the housekeeping thread.
+    /// Nobody sleeps on the lane, and the thread that went left the debt to the housekeeping thread.
     left: AtomicBool,
     habits: DebtHabits,
     /// Looks at the socket that brought something.
@@ -200,7 +200,7 @@ impl StreamLane {
         self.habits
     }
 
-    /// Sends what is unsent, as far as the socket takes it, if anything is. Nobody is waited for: whoever is sending at this moment
+    /// Sends what is unsent, as far as the socket takes it, if anything is. It waits for no lock: the thread that is sending at this moment
     /// notes what is left, and sees to that before it stops.
     #[inline]
     pub(crate) fn settle(&self) {

@@ -8,6 +8,7 @@
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
 //! | [`Line`] | tags, from whoever returns them to the queue that has waited longest |
+//! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
 //! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
@@ -25,6 +26,7 @@ mod debt;
 mod gate;
 mod inbox;
 mod line;
+pub mod loan;
 mod look;
 mod mode;
 pub mod orphan;

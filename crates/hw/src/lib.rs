@@ -6,6 +6,10 @@
 //! while it is not lent. And what is here is safe to call: what a caller could get wrong is checked or is impossible by
 //! type, so that every other crate can forbid `unsafe`. Only who brings memory by its address, or takes the pool's to
 //! another process, has to give a promise.
+//!
+//! One rule is neither checked nor a type, because who breaks it is not in this process. A buffer that the kernel has by a request of
+//! io_uring is taken back ([`Lent::take_back`]) once the request has completed, and not before. The lane that posts requests keeps to it
+//! for all that is above it.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Reap runs on 64-bit Linux");

@@ -28,7 +28,7 @@ impl Machine {
         let pool = DmaPool::new(1 << 20).unwrap();
         let memory = pool.alloc_ring(4096).unwrap();
         Machine {
-            bar: Bar::new(6, 1),
+            bar: Bar::new(1),
             vectors: Vectors::new(1, true).unwrap(),
             cq: pool.cq(memory.addr(), ENTRIES).unwrap(),
             stop: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::home::is_home;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reaper, RingLink};
+use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -69,7 +69,7 @@ impl Device {
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;
-        let link = RingLink::embedded(&parsed, &options.embedded, link::new_pool(options.pool_bytes)?, None)?;
+        let link = RingLink::embedded(&parsed, &options.embedded, Reach::new(options.pool_bytes)?, None)?;
         let (controller, _) = keeper::open(link, None, uri, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }

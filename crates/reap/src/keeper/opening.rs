@@ -81,7 +81,7 @@ impl Keeper {
             let wanted = self.options.software_queues;
             return Err(options(&format!("each of {wanted} threads needs a hardware queue of its own, and the controller grants {count}")));
         }
-        let prp = self.link.prp_table().map_err(|_| too_small())?;
+        let prp = self.link.prp_table();
         let pair = |n: usize| {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
             Some(rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small))

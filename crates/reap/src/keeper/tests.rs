@@ -7,7 +7,7 @@ use nvme::Nsid;
 
 use super::*;
 use crate::error::Refused;
-use crate::link::{EmbeddedOptions, Reaper as User, new_pool};
+use crate::link::{EmbeddedOptions, Reach, Reaper as User};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::shared::book::Claim;
@@ -35,7 +35,7 @@ fn turn_until<T>(keeper: &mut Keeper, mut looked_for: impl FnMut(&mut Keeper) ->
 /// A controller that is up, and its keeper without a housekeeping thread: a test takes each of its turns.
 fn up() -> (Keeper, Opened) {
     let uri = "mem:1M?profile=null".parse().unwrap();
-    let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), new_pool(8 << 20).unwrap(), None).unwrap();
+    let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
     let control = Control::new(Arc::new(Kick::new().unwrap()));
     let (tell, told) = sync_channel(1);
     let mut keeper = Keeper::new(Arc::new(link), None, &OpenOptions::default(), control, tell).unwrap();

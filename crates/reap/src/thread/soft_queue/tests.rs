@@ -1,9 +1,20 @@
+mod sharing;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use completion::{Mode, Plan};
 
 use super::SoftQueue;
 use crate::thread::engine::{Driven, Slept};
 use crate::{Device, Group, OpenOptions, Queue, Request, now};
 use units::Nanos;
+
+/// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
+/// else, and so let go last.
+fn by_hand() -> MutexGuard<'static, ()> {
+    static HAND: Mutex<()> = Mutex::new(());
+    HAND.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn read(queue: &Queue, ios: u64) {
     let ns = queue.namespaces()[0];
@@ -130,6 +141,7 @@ fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
 /// where there is nothing.
 #[test]
 fn the_look_before_a_sleep_finds_what_came_meanwhile() {
+    let _alone = by_hand();
     let device = Device::open_with("mem:1M?profile=null", &OpenOptions { mode: Mode::IRQ_POLL, ..OpenOptions::default() }).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     let lane = &queue.lanes()[0];
@@ -203,6 +215,7 @@ fn the_look_before_a_sleep_finds_what_came_meanwhile() {
 /// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
 #[test]
 fn whoever_is_named_by_the_look_role_is_told() {
+    let _alone = by_hand();
     let options = OpenOptions { software_queues: 2, hardware_queues: 1, mode: Mode::INTERRUPT, ..OpenOptions::default() };
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];

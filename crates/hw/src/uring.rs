@@ -9,7 +9,6 @@
 //! | what can be asked for? | `entry.rs`; NVMe commands: `command.rs`; of which bytes: `span.rs` |
 //! | which file is meant? | `file.rs` |
 //! | which files and buffers does the kernel know already? | `register.rs` |
-//! | is this still the process that made the ring? | `birth.rs` |
 //!
 //! **Memory.** A request names bytes of a [`Lent`](crate::Lent) buffer. Its memory stays mapped until it is taken back, and
 //! a lent buffer that is dropped is leaked: nothing that the kernel may still write to is ever given to somebody else.
@@ -23,7 +22,6 @@
 //! **Threads.** [`Sq`] and [`Cq`] exist once for each ring and need `&mut`; [`Ring`] is shared. The kernel's memory is
 //! unmapped when the last of them is gone.
 
-mod birth;
 mod command;
 mod cq;
 mod entry;

@@ -33,7 +33,7 @@ pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, S
 pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
-pub(crate) use number::next_number;
+pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
 pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings, Tended};

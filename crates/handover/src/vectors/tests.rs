@@ -8,6 +8,10 @@ mod unit {
         fn signal(&self) {
             self.set(self.get() + 1);
         }
+
+        fn count(&self) -> Option<u64> {
+            Some(self.get().into())
+        }
     }
 
     fn three(masks: bool) -> Vectors<Cell<u32>> {
@@ -49,6 +53,7 @@ mod unit {
         vectors.route(2, None);
         assert!(vectors.message(2));
         assert_eq!((signalled(&vectors), vectors.notifications(2)), ([0, 2, 1], 1));
+        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has told of all");
     }
 
     #[test]
@@ -87,6 +92,10 @@ mod models {
     impl Signal for Fd {
         fn signal(&self) {
             self.0.signal(self.1);
+        }
+
+        fn count(&self) -> Option<u64> {
+            None
         }
     }
 

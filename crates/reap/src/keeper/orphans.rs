@@ -1,7 +1,8 @@
 //! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use completion::WEIGHT;
 use driver::Completed;
@@ -72,6 +73,21 @@ impl Orphans {
     }
 }
 
+/// Wakes each, on a thread that is made for it: a waker is the application's code and may block, and this thread has other devices to look
+/// after. Where the system has no thread left they are woken here.
+fn wake_elsewhere(wakers: Vec<Waker>) {
+    if wakers.is_empty() {
+        return;
+    }
+    let wakers = Arc::new(Mutex::new(wakers));
+    let theirs = wakers.clone();
+    let wake = |wakers: &Mutex<Vec<Waker>>| executor::wake_all(std::mem::take(&mut *wakers.lock().unwrap_or_else(PoisonError::into_inner)));
+    if let Err(error) = std::thread::Builder::new().name("reap-wake".into()).spawn(move || wake(&theirs)) {
+        tracing::warn!(%error, "futures are woken on the housekeeping thread");
+        wake(&wakers);
+    }
+}
+
 /// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
 fn end_orphans(queue: &HwQueue, me: u8) -> bool {
     queue.softs.get(usize::from(me)).is_some_and(|soft| orphan::sweep(&Left { queue, soft, me }))
@@ -103,7 +119,7 @@ impl Orphan for Left<'_> {
         }
         book.take_ended(&mut wakers);
         drop(book);
-        executor::wake_all(wakers);
+        wake_elsewhere(wakers);
         Some(found)
     }
 

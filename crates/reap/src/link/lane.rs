@@ -64,10 +64,15 @@ impl Lane {
         }
     }
 
-    /// Whether this process may use it: a ring of the kernel's belongs to the one that made it.
+    /// Whether this process may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
+    /// threads that look after a controller.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        self.uring().is_none_or(UringLane::is_here)
+        match self {
+            Lane::Ring(lane) => lane.is_here(),
+            Lane::Uring(lane) => lane.is_here(),
+            Lane::Stream(lane) => lane.is_here(),
+        }
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.

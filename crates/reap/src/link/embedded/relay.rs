@@ -77,7 +77,10 @@ impl Relay {
         let (lines, news, held, ended) = (Mutex::new(Vec::new()), AtomicBool::new(false), AtomicU32::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { vectors: vectors.clone(), bells: bells.clone(), poller, wake, lines, news, held, ended });
         let relaying = shared.clone();
-        std::thread::Builder::new().name("reap-relay".into()).spawn(move || relaying.run())?;
+        std::thread::Builder::new().name("reap-relay".into()).spawn(move || {
+            hw::roam();
+            relaying.run();
+        })?;
         Ok(Relay { shared, wire, habits })
     }
 

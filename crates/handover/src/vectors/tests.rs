@@ -37,6 +37,22 @@ mod unit {
     }
 
     #[test]
+    fn signals_say_whether_they_count_themselves() {
+        struct Mute;
+        impl Signal for Mute {
+            fn signal(&self) {}
+
+            fn count(&self) -> Option<u64> {
+                None
+            }
+        }
+        let (counted, mute) = (three(true), Vectors::new([Mute], true));
+        mute.arm(0);
+        assert!(mute.message(0) && counted.are_counted() && !mute.are_counted());
+        assert_eq!((mute.messages(0), mute.notifications(0)), (0, 0));
+    }
+
+    #[test]
     fn posted_messages_share_one_notification_until_the_next_is_allowed() {
         let vectors = three(true);
         for vector in [1, 2] {

@@ -28,7 +28,7 @@ fn lane(queue: &Queue) -> &SoftQueue {
 
 /// What each of the queues waits for, and what each has got.
 fn stand(queues: &[Queue]) -> Vec<(u32, usize)> {
-    queues.iter().map(|queue| (queue.in_flight() as u32, queue.finished())).collect()
+    queues.iter().map(|queue| (queue.in_flight(), queue.finished())).collect()
 }
 
 #[test]

@@ -106,6 +106,9 @@ pub struct Seen {
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.
     pub leaving: bool,
+    /// So many more completions whoever waits needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
+    /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
+    pub wants: u32,
     /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
     /// Whoever waits only waits for room, and has had a command to submit since this instant, or will have one then.

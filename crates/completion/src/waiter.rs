@@ -134,6 +134,9 @@ impl<H: Habits> Waiter<H> {
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
+        if let Plan::Sleep { at_least, .. } = &mut plan {
+            *at_least = self.seen.wants.max(*at_least);
+        }
         if self.silent > 0 {
             plan = self.unnotified(now, plan);
         }

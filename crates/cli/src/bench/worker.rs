@@ -367,6 +367,10 @@ impl Worker {
             };
         };
         self.will_wait(generator, min);
+        if self.ways.iter().all(|way| way.batch.is_empty()) {
+            // All that was issued has ended by itself: a wait is left.
+            return self.reap(generator, min, Nanos::MAX, now);
+        }
         let refused = self.submit(generator, now, Some(min))?;
         self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);

@@ -327,6 +327,9 @@ impl Adaptive {
         if let Some(plan) = self.without_weighing(now, seen, &wait, first, known) {
             return plan;
         }
+        if !keeps_up && self.sleeps_for_several(now, seen, horizon) {
+            return self.sleep(now);
+        }
         let allowance = if keeps_up { Nanos::ZERO } else { self.allowance(seen) };
         if let Some(last) = self.sooner_than_a_nap(now, seen.in_flight, allowance).filter(|_| !seen.cpu_wanted) {
             return self.spin(now, last - now);
@@ -384,6 +387,16 @@ impl Adaptive {
             return Some(if spins { self.spin(now, left) } else { self.sleep(now) });
         }
         None
+    }
+
+    /// Whether the caller needs several, and the last of them is not due before a sleep has cost what it counts as: the first of them
+    /// would only be looked at.
+    fn sleeps_for_several(&self, now: Nanos, seen: &Seen, horizon: Nanos) -> bool {
+        if seen.wants < 2 || horizon == Nanos::MAX {
+            return false;
+        }
+        let last = self.flight.last(now, &self.service, Some(seen.in_flight.saturating_sub(seen.wants)));
+        last <= now || last - now > horizon
     }
 
     /// What a sleep finds late as well, a nap finds without being told of each: if the caller goes on by then, the thread wakes for him

@@ -147,6 +147,12 @@ impl Ring {
         }
     }
 
+    /// How many completions can be taken: loads only.
+    #[inline]
+    pub fn ready(&self) -> u32 {
+        self.0.view.entries()
+    }
+
     /// Enters the kernel once (io_uring_enter(2)): submits, then waits. An SQPOLL ring whose kernel thread is awake
     /// submits without.
     ///

@@ -366,6 +366,12 @@ impl HwQueue {
         }
     }
 
+    /// Whether somebody waits for a tag.
+    #[inline]
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.is_formed()
+    }
+
     /// What waits in the book of `me` is posted when the line is served.
     pub(crate) fn join_line(&self, me: u8) {
         self.line.join(me);

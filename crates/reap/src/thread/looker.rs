@@ -84,10 +84,13 @@ impl Looker {
         self.waiter.looks_first(|| queue.hint())
     }
 
-    /// What to do next.
+    /// What to do next, where the caller needs so many more completions (`wants`) to go on, and a sleep can be for as many.
     #[inline]
-    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, (goes_on_at, wants): (Nanos, u32), vector: &mut Vector<'_>) -> Plan {
         let seen = &mut self.waiter.seen;
+        seen.wants = wants;
+        // A sleep for several counts what is there already.
+        seen.pending &= wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();

@@ -48,6 +48,10 @@ pub(crate) struct SoftQueue {
     uncommitted: Cell<bool>,
     /// The thread drives this queue and no other, where submitting and sleeping can be one system call.
     alone: Cell<bool>,
+    /// Finished requests that the caller waits for, where it waits for several of a batch.
+    wanted: Cell<u32>,
+    /// Requests of futures may be open: each of them is waited for by itself.
+    has_futures: Cell<bool>,
     /// The clock read of the last batch.
     clock: Cell<Nanos>,
     /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
@@ -102,6 +106,8 @@ impl SoftQueue {
             posting: Posting::default(),
             uncommitted: Cell::new(false),
             alone: Cell::new(false),
+            wanted: Cell::new(0),
+            has_futures: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
             watched: Cell::new(Interest::NONE),
@@ -149,6 +155,9 @@ impl SoftQueue {
         self.clock.set(now);
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);
+        }
+        if self.has_futures.get() {
+            self.has_futures.set(self.soft.open() > 0);
         }
         let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
@@ -256,7 +265,9 @@ impl SoftQueue {
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         let _inside = self.enter_wait()?;
+        self.wanted.set(u32::try_from(min).unwrap_or(u32::MAX));
         self.drive_alone(self.clock.get(), until, idle, || self.finished() >= min);
+        self.wanted.set(0);
         Ok(self.finished())
     }
 
@@ -278,6 +289,7 @@ impl SoftQueue {
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
+        self.has_futures.set(true);
         match submitted.refused {
             None => Pending::new(tickets, at),
             Some(refused) => {

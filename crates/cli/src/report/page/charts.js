@@ -87,7 +87,7 @@ function loadChart() {
 function wakeupChart() {
   const some = groupRows().filter((row) => row.per_wakeup > 0);
   if (!some.length) return null;
-  const words = "How many completions a thread finds each time that it is woken: 1 is one interrupt for each I/O. A mode that never sleeps has none, and is not drawn.";
+  const words = "How many completions a thread finds each time that it is woken: 1 is a wake-up for each I/O. A mode that never sleeps or naps has none, and is not drawn.";
   const one = loadsOf(groupRows()).length < 2
     ? panel("Completions per wake-up", (width) => forest(some, "per_wakeup", digitsOf, width), { height: forestHeight(some) })
     : panel("Completions per wake-up, against the load", () => againstLoad(some, "per_wakeup", "completions", count), { labels: true, height: 280 });

@@ -42,7 +42,7 @@ impl Adaptive {
     /// grants every wait, and a wait that lasts longer is weighed like any other.
     #[inline]
     pub(super) fn glance(&mut self, now: Nanos, seen: &Seen) -> Option<Nanos> {
-        if self.awake < AWAKE || self.wait.is_some() || self.explored > 0 || seen.cpu_wanted || seen.leaving {
+        if self.awake < AWAKE || seen.wants > 1 || self.wait.is_some() || self.explored > 0 || seen.cpu_wanted || seen.leaving {
             return None;
         }
         self.decisions.spun += 1;

@@ -30,6 +30,7 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
             leaving: b[4],
             goes_on_at: goes_on_at.map(Nanos),
             wants_room_at: wants_room_at.map(Nanos),
+            wants: messages % 40,
             met_at: met_at.map(Nanos),
             cycle: cycle.map(Nanos),
             held,

@@ -137,6 +137,60 @@ fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
 
+/// A wait is for several at once where the ring counts them, and nobody needs one of them by itself.
+#[test]
+fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
+    let _alone = by_hand();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
+    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    for (uri, counts) in [(format!("kernel:{}", file.path().display()), true), ("mem:1M?profile=optane".into(), false)] {
+        let device = match Device::open_with(&uri, &options) {
+            Ok(device) => device,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                continue;
+            }
+        };
+        let queue = device.local_queue().unwrap();
+        let (lane, ns) = (&queue.lanes()[0], queue.namespaces()[0]);
+        // Requests that are not driven stay open.
+        let post = |ios: u64, urgent: bool| {
+            let read = |lba| Request::read(&ns, lba, queue.buffer(4096).unwrap());
+            let batch = (0..ios).map(|lba| if urgent { read(lba).urgent() } else { read(lba) });
+            queue.post(now(), batch).map_err(|(why, _)| why).unwrap();
+        };
+        let wants = |wanted: u32| {
+            lane.alone.set(true);
+            lane.wanted.set(wanted);
+            let wants = lane.wants();
+            lane.alone.set(false);
+            wants
+        };
+        let finish = || {
+            let open = queue.in_flight() as usize;
+            queue.wait(queue.finished() + open, Nanos::MAX).unwrap();
+            let mut done = Vec::with_capacity(64);
+            queue.reap(&mut done);
+            assert!(done.iter().all(|done| done.result.is_ok()));
+        };
+        let if_counted = |wants: [u32; 4]| if counts { wants } else { [0; 4] };
+        post(10, false);
+        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
+        post(1, true);
+        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "somebody waits for one of them");
+        finish();
+        post(10, false);
+        let future = queue.read(&ns, 0, queue.buffer(4096).unwrap());
+        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "one of them is a future's");
+        queue.block_on(future).unwrap().0.unwrap();
+        finish();
+        post(10, false);
+        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
+        finish();
+    }
+}
+
 /// Of what comes between arming and blocking nothing is missed, whatever left it there: the last look finds each of them, and nothing
 /// where there is nothing.
 #[test]

@@ -41,6 +41,19 @@ fn it_spins_for_what_is_due_sooner_than_a_sleep_is_worth_and_sleeps_for_the_rest
 }
 
 #[test]
+fn where_the_caller_needs_several_the_last_of_them_counts() {
+    let plan = |wants: u32, apart: u64| {
+        let mut policy = taught(LatencySlack::default(), 1_000);
+        (0..8u64).for_each(|n| submit(&mut policy, LATER + Nanos(n * apart), 1, n as u32 + 1));
+        policy.next(LATER, &Seen { wants, ..waiting(8) })
+    };
+    // The first is due sooner than a sleep is worth, the eighth is not.
+    assert!(matches!(plan(1, 2_000), Plan::Spin { .. }));
+    assert!(matches!(plan(2, 100), Plan::Spin { .. }) && matches!(plan(8, 100), Plan::Spin { .. }));
+    assert_eq!(plan(8, 2_000), Plan::sleep(Nanos::MAX));
+}
+
+#[test]
 fn at_no_slack_it_naps_until_just_before_something_is_due_and_spins() {
     let mut policy = taught(LatencySlack::NONE, 80_000);
     submit(&mut policy, LATER, 1, 1);

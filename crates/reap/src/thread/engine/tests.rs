@@ -15,7 +15,9 @@ fn only_a_sleep_that_was_one_tells_what_sleeps_cost() {
     };
     bell.signal();
     assert_eq!(wait(Nanos::from_millis(1_000)), None, "told before it could sleep");
-    assert!(wait(Nanos::from_millis(1)).is_some_and(|cpu| cpu > Nanos::ZERO));
+    let before = hw::thread_cpu();
+    let cpu = wait(Nanos::from_millis(1)).unwrap();
+    assert!(cpu > Nanos::ZERO && cpu <= hw::thread_cpu() - before);
 }
 
 /// A queue that plans what it was told to, finds what it was told to, and notes what is done with it.
@@ -30,6 +32,9 @@ struct Scripted {
     blocks: Option<bool>,
     reports: bool,
     yields: bool,
+    weighs: bool,
+    /// Sleeps whose CPU time was measured.
+    measured: Cell<u32>,
     notes: RefCell<Vec<String>>,
 }
 
@@ -46,6 +51,8 @@ impl Scripted {
             blocks: Some(true),
             reports: false,
             yields: false,
+            weighs: false,
+            measured: Cell::new(0),
             notes: RefCell::default(),
         }
     }
@@ -108,7 +115,7 @@ impl Driven for Scripted {
     }
 
     fn weighs_sleeps(&self) -> bool {
-        false
+        self.weighs
     }
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
@@ -121,7 +128,8 @@ impl Driven for Scripted {
     }
 
     fn woken(&self, slept: &Slept) {
-        let Slept { found, nap, notified, .. } = *slept;
+        let Slept { found, nap, notified, cycle, .. } = *slept;
+        self.measured.set(self.measured.get() + u32::from(cycle.is_some()));
         let why = [(found, " found"), (nap, " nap"), (notified, " notified")];
         self.note(why.into_iter().filter(|(is, _)| *is).fold("woken".to_owned(), |all, (_, why)| all + why));
     }
@@ -180,6 +188,10 @@ fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
     let bell = hw::EventFd::new().unwrap();
     let place = Place::new().unwrap();
     place.poller().add(&bell, 1).unwrap();
+    // The third's place is among the events as well, but its own poller has nothing to report of its notification.
+    let other = hw::EventFd::new().unwrap();
+    place.poller().add(&other, 2).unwrap();
+    other.signal();
     let [first, second, third] = [true, true, false].map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Rest]) });
     bell.signal();
     let queues = [&first, &second, &third];
@@ -194,6 +206,20 @@ fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
     assert_eq!(drive(&[&first, &second], Nanos::MAX, false), Ended::Enough);
     for queue in [&first, &second] {
         assert_eq!(queue.notes(), ["arm", "look once more", "woken found", "look 3"]);
+    }
+}
+
+#[test]
+fn a_sleep_is_measured_now_and_then_where_a_policy_weighs_it() {
+    for weighs in [false, true] {
+        let (place, queue) = (Place::new().unwrap(), Scripted { weighs, blocks: None, ..Scripted::new(&[]) });
+        let sleep = || {
+            place.drive(&[&queue], hw::now(), hw::now() + Nanos::from_millis(1), true, || false).unwrap();
+            queue.measured.get() > 0
+        };
+        // On a busy machine the instant may have come before the thread could sleep, which is no sleep.
+        let most = if weighs { 100 * MEASURED_SLEEPS } else { 2 * MEASURED_SLEEPS };
+        assert_eq!((0..most).find(|_| sleep()).map(|n| (n + 1) % MEASURED_SLEEPS), weighs.then_some(0));
     }
 }
 

@@ -85,6 +85,12 @@ impl Policy {
         self.check
     }
 
+    /// Whether [`Policy::submitted`] does anything with [`Batch::class`]; if not, it need not be found out.
+    #[inline]
+    pub fn wants_class(&self) -> bool {
+        matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
+    }
+
     /// Whether the next commit may be followed by a look.
     #[inline]
     pub fn looks_on_commit(&self) -> bool {

@@ -13,7 +13,7 @@ pub struct Batch {
     pub urgent: u32,
     /// Commands of the queue in flight, this batch included.
     pub in_flight: u32,
-    /// The class of the batch's commands; of a mixed batch, of the last one.
+    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy wants to know ([`crate::Policy::wants_class`]).
     pub class: Option<Class>,
 }
 

@@ -113,3 +113,17 @@ fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
     assert_eq!(policy.next(Nanos(3), &full), Plan::sleep(Nanos::MAX));
     assert!(!policy.masks());
 }
+
+#[test]
+fn a_policy_that_wants_no_class_plans_the_same_without_one() {
+    for mode in Mode::ALL {
+        let mut policies = [Some(Class::new(Op::Read, 4096)), None].map(|class| (Policy::new(mode), class));
+        let wants = policies[0].0.wants_class();
+        let answers = policies.each_mut().map(|(policy, class)| {
+            let batch = Batch { commands: 1, in_flight: 1, class: *class, ..Batch::default() };
+            let check = policy.submitted(Nanos(1_000), &batch);
+            (check, policy.next(Nanos(1_000), &Seen { in_flight: 1, ..Seen::default() }))
+        });
+        assert!(wants || answers[0] == answers[1], "{mode}: {answers:?}");
+    }
+}

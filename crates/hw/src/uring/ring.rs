@@ -179,7 +179,12 @@ impl Ring {
     /// Whether this process made the ring: after `fork` the child has it too, and must not use it.
     #[inline]
     pub fn is_here(&self) -> bool {
-        self.0.birth.is_here()
+        self.birth().is_here()
+    }
+
+    /// Which process made it.
+    pub fn birth(&self) -> Birth {
+        self.0.birth
     }
 
     /// How often the kernel was entered.

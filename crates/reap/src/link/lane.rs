@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use driver::{Completed, Counters, Reaped};
 use handover::Posted;
+use hw::Birth;
 use nvme::{QueueId, Vector};
 use units::Nanos;
 
@@ -16,7 +17,8 @@ use super::stream::{StreamLane, StreamPosting};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
 
-/// A lane of any link.
+/// A lane of any link. Its kind has a byte of its own, so that asking for it is one comparison.
+#[repr(u8)]
 pub(crate) enum Lane {
     /// A queue pair in memory that the controller shares.
     Ring(RingLane),
@@ -64,15 +66,10 @@ impl Lane {
         }
     }
 
-    /// Whether this process may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
+    /// The process that may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
     /// threads that look after a controller.
-    #[inline]
-    pub(crate) fn is_here(&self) -> bool {
-        match self {
-            Lane::Ring(lane) => lane.is_here(),
-            Lane::Uring(lane) => lane.is_here(),
-            Lane::Stream(lane) => lane.is_here(),
-        }
+    pub(crate) fn birth(&self) -> Birth {
+        on_lane!(self, lane => lane.birth())
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.

@@ -24,6 +24,9 @@ pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
     link: Link,
+    /// The link's number and pool, which each batch asks for.
+    number: u32,
+    pool: DmaPool,
     roster: Arc<Roster>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
@@ -116,7 +119,8 @@ impl Controller {
     /// A controller that is up, or a file that is open, with its queues.
     pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, slack: LatencySlack) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
-        Controller(Arc::new(Shared { link, roster, namespaces, sizes, mode: AtomicU32::new(mode.into()), slack, control, description }))
+        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(mode.into()));
+        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, slack, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
@@ -167,7 +171,7 @@ impl Controller {
     /// The buffers that it reaches.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
-        self.0.link.pool()
+        &self.0.pool
     }
 
     /// How it is reached.
@@ -270,7 +274,7 @@ impl Controller {
     /// Says whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let (number, pool) = (self.0.link.number(), self.pool());
+        let (number, pool) = (self.0.number, self.pool());
         let key = pool.key();
         // Asked once for a batch: no namespace has the number that each is compared with then, and each is looked up.
         let number = if self.0.sizes.any_gone() { NO_LINK } else { number };

@@ -65,7 +65,7 @@ impl Looker {
     }
 
     /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
-    #[inline]
+    #[inline(always)] // Asked for each plan, and the answer is no.
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
         let mode = soft.mode.adopt(self.waiter.policy.mode())?;
         self.waiter.adopt(Policy::with(mode, &tuning()));
@@ -78,12 +78,15 @@ impl Looker {
         self.waiter.adopt(Policy::with(self.waiter.policy.mode(), tuning));
     }
 
+    /// What to do next, where that is to look and need not be asked for.
+    #[inline]
+    pub(crate) fn looks_first(&mut self, queue: &HwQueue) -> Option<Plan> {
+        self.waiter.looks_first(|| queue.hint())
+    }
+
     /// What to do next.
     #[inline]
     pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
-        if let Some(plan) = self.waiter.looks_first(|| vector.queue.hint()) {
-            return plan;
-        }
         let seen = &mut self.waiter.seen;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Spin, Tuning, Woke};
 use handover::SleeperId;
-use hw::{DmaPool, Interest};
+use hw::{Birth, DmaPool, Interest};
 use units::Nanos;
 
 use super::cycle;
@@ -35,6 +35,8 @@ pub(crate) struct SoftQueue {
     queue: Arc<HwQueue>,
     soft: Arc<Soft>,
     me: u8,
+    /// The process that the lanes belong to.
+    birth: Birth,
     place: Place,
     looker: RefCell<Looker>,
     posting: Posting,
@@ -92,6 +94,7 @@ impl SoftQueue {
             soft,
             slack: Cell::new(tuning.slack),
             controller,
+            birth: queue.lane.birth(),
             queue,
             me,
             place,
@@ -157,6 +160,7 @@ impl SoftQueue {
             requests,
             (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
         );
+        let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
         drop(book);
         if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
             // What was held before may have gone to the other lane.
@@ -164,7 +168,7 @@ impl SoftQueue {
         }
         drop(inside);
         if submitted.batch.commands > 0 {
-            self.committed(now, &submitted.batch, hold);
+            self.committed(now, &Batch { class, ..submitted.batch }, hold);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -416,7 +420,7 @@ impl SoftQueue {
     /// Whether this process made it, and not one that has forked since.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        self.queue.lane.is_here()
+        self.birth.is_here()
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {

@@ -31,6 +31,10 @@ impl Driven for SoftQueue {
             self.settle();
             looker = self.looker.borrow_mut();
         }
+        // What a look submits, and that it holds nothing back, is known: it need not be asked below.
+        if let Some(plan) = looker.looks_first(&self.queue) {
+            return plan;
+        }
         let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
         if looker.says_what_it_holds(&self.soft, now) {
             self.controller.kick_keeper();
@@ -157,7 +161,7 @@ impl Driven for SoftQueue {
     }
 
     /// The thread goes back to its caller: hands on the role of looking, if others need it.
-    #[inline]
+    #[inline(always)] // Two questions, once for each wait.
     fn leave(&self) {
         if self.queue.is_shared() {
             let heir = self.looker.borrow_mut().waiter.leave(&mut self.vector());

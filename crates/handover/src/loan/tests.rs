@@ -17,3 +17,21 @@ fn what_is_lent_is_used_and_what_is_not_is_not() {
     end(&mark, KIND);
     assert_eq!(kind_of(&mark), PRIVATE);
 }
+
+#[test]
+fn the_owner_waits_until_a_user_is_done() {
+    let (mark, done) = (AtomicU8::new(PRIVATE), std::sync::atomic::AtomicBool::new(false));
+    lend(&mark, KIND);
+    let used = try_enter(&mark, KIND).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Long enough for an owner that does not wait, and of no effect on one that does.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            done.store(true, Relaxed);
+            drop(used);
+        });
+        end(&mark, KIND);
+        assert!(done.load(Relaxed), "the owner has the piece while a user has it");
+    });
+    assert_eq!(kind_of(&mark), PRIVATE);
+}

@@ -1,6 +1,7 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
+mod cost;
 mod hybrid;
 mod interrupt;
 mod irq_poll;
@@ -13,6 +14,7 @@ use units::Nanos;
 
 use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
+use cost::Cost;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
 pub use work::WEIGHT;
@@ -34,6 +36,7 @@ enum Rule {
     Suspend(Suspend),
     Poll,
     Adaptive(Box<Adaptive>),
+    Cost(Box<Cost>),
 }
 
 impl Policy {
@@ -53,6 +56,7 @@ impl Policy {
             Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
+            Preset::AdaptiveCost => Rule::Cost(Box::new(Cost::new(tuning))),
         };
         Policy { mode, check: submit_check::after_commit(mode), rule }
     }
@@ -69,6 +73,7 @@ impl Policy {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
+            Rule::Cost(rule) => rule.route(),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
         }
     }
@@ -79,6 +84,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => return rule.submitted(now, batch),
+            Rule::Cost(rule) => return rule.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -89,6 +95,7 @@ impl Policy {
     pub fn looks_on_commit(&self) -> bool {
         match &self.rule {
             Rule::Adaptive(rule) => rule.looks_on_commit(),
+            Rule::Cost(rule) => rule.looks_on_commit(),
             _ => self.check != Check::No,
         }
     }
@@ -97,7 +104,7 @@ impl Policy {
     #[inline]
     pub fn wants_done(&self) -> bool {
         match &self.rule {
-            Rule::Hybrid(_) => true,
+            Rule::Hybrid(_) | Rule::Cost(_) => true,
             Rule::Adaptive(rule) => rule.wants_done(),
             _ => false,
         }
@@ -106,7 +113,7 @@ impl Policy {
     /// Whether, of the records of one look, the last says it all: the others need not be made.
     #[inline]
     pub fn wants_last_alone(&self) -> bool {
-        matches!(self.rule, Rule::Adaptive(_))
+        matches!(self.rule, Rule::Adaptive(_) | Rule::Cost(_))
     }
 
     /// Tells of the commands that a look took.
@@ -115,6 +122,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
+            Rule::Cost(rule) => rule.completed(done),
             _ => {}
         }
     }
@@ -129,6 +137,7 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
+            Rule::Cost(rule) => rule.next(now, seen),
         }
     }
 
@@ -137,6 +146,7 @@ impl Policy {
     pub fn holds(&self, now: Nanos) -> Option<Coalesce> {
         match &self.rule {
             Rule::Adaptive(rule) => rule.holds(now),
+            Rule::Cost(rule) => rule.holds(now),
             _ => None,
         }
     }
@@ -145,6 +155,7 @@ impl Policy {
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(rule.decisions()),
+            Rule::Cost(rule) => Some(rule.decisions()),
             _ => None,
         }
     }

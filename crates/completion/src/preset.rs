@@ -27,6 +27,8 @@ pub enum Preset {
     Poll,
     /// Whatever costs least within what the user lets it cost in latency.
     Adaptive,
+    /// The same by one principle, on trial.
+    AdaptiveCost,
 }
 
 /// Who looks at a queue.
@@ -77,6 +79,7 @@ impl Preset {
             Preset::Vic => "vic",
             Preset::Poll => "poll",
             Preset::Adaptive => "adaptive",
+            Preset::AdaptiveCost => "adaptive-cost",
         }
     }
 
@@ -86,7 +89,7 @@ impl Preset {
     pub fn masks(self) -> bool {
         match self {
             Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
-            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
+            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive | Preset::AdaptiveCost => true,
         }
     }
 
@@ -95,7 +98,7 @@ impl Preset {
     /// spared, as in modes that never mask.
     #[inline]
     pub fn stays_armed_alone(self) -> bool {
-        self == Preset::Adaptive
+        matches!(self, Preset::Adaptive | Preset::AdaptiveCost)
     }
 
     /// Who looks.
@@ -117,7 +120,7 @@ impl Preset {
 
     /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
     pub fn asks_placer(self) -> bool {
-        self == Preset::Adaptive
+        matches!(self, Preset::Adaptive | Preset::AdaptiveCost)
     }
 
     /// How a message becomes a notification.

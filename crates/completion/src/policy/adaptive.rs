@@ -17,14 +17,14 @@ mod flight;
 mod gather;
 mod hold_back;
 mod holds;
-mod ledger;
+pub(super) mod ledger;
 mod outcome;
 mod pace;
 mod put_off;
 mod room;
 mod service;
 mod step;
-mod timers;
+pub(super) mod timers;
 mod waits;
 
 use units::Nanos;

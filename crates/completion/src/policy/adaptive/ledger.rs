@@ -15,7 +15,7 @@ use units::Nanos;
 const CONSTANT: u64 = 32;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
+pub(in crate::policy) struct Ledger {
     spent: u64,
     sleeping: u64,
     renting: u64,
@@ -27,18 +27,18 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Waiting has cost so much.
     #[inline]
-    pub(super) fn spend(&mut self, cpu: Nanos) {
+    pub(in crate::policy) fn spend(&mut self, cpu: Nanos) {
         self.spent = self.spent.saturating_add(cpu.0);
     }
 
-    pub(super) fn explore(&mut self, cpu: Nanos) {
+    pub(in crate::policy) fn explore(&mut self, cpu: Nanos) {
         self.explored = self.explored.saturating_add(cpu.0);
     }
 
     /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.
     /// A sleep costs `sleep`.
     #[inline]
-    pub(super) fn waited(&mut self, length: Option<Nanos>, elapsed: Nanos, sleep: Nanos) {
+    pub(in crate::policy) fn waited(&mut self, length: Option<Nanos>, elapsed: Nanos, sleep: Nanos) {
         let rent = match length {
             Some(length) if length <= sleep => length.0,
             Some(_) => 2 * sleep.0,
@@ -52,18 +52,18 @@ impl Ledger {
 
     /// Whether a prediction may be followed that costs so many sleeps if it is wrong.
     #[inline]
-    pub(super) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
+    pub(in crate::policy) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
         let best = self.sleeping.min(self.renting).min(self.spinning);
         self.spent.saturating_add(margin * sleep.0) <= best.saturating_mul(2).saturating_add(CONSTANT * sleep.0)
     }
 
     /// Whether to sleep at once where no prediction may be followed: with this one it stays the best of the three.
-    pub(super) fn sleeps(&self, sleep: Nanos) -> bool {
+    pub(in crate::policy) fn sleeps(&self, sleep: Nanos) -> bool {
         self.sleeping.saturating_add(sleep.0) <= self.renting.min(self.spinning)
     }
 
     /// Whether learning has cost less than its share.
-    pub(super) fn may_explore(&self) -> bool {
+    pub(in crate::policy) fn may_explore(&self) -> bool {
         self.explored <= self.spent / 64
     }
 }

@@ -7,27 +7,27 @@ use units::Nanos;
 
 /// The part of a nap's CPU time that is spent before the thread blocks is less than one in this many: a timer that is
 /// nearer would have passed by then.
-pub(super) const SETTING: u64 = 3;
+pub(in crate::policy) const SETTING: u64 = 3;
 
 /// And before its CPU has gone idle, one in so many.
 const AWAKE: u64 = 2;
 
 #[derive(Clone, Debug)]
-pub(super) struct Timers {
+pub(in crate::policy) struct Timers {
     /// What a nap costs: CPU time.
-    pub(super) cost: Nanos,
+    pub(in crate::policy) cost: Nanos,
     short: Nanos,
     long: Nanos,
 }
 
 impl Timers {
-    pub(super) fn new(cost: Nanos, late: Nanos) -> Timers {
+    pub(in crate::policy) fn new(cost: Nanos, late: Nanos) -> Timers {
         Timers { cost: cost.max(Nanos(1)), short: late, long: late }
     }
 
     /// Of a nap that the CPU spends idle.
     #[inline]
-    pub(super) fn late(&self) -> Nanos {
+    pub(in crate::policy) fn late(&self) -> Nanos {
         self.long
     }
 
@@ -37,18 +37,18 @@ impl Timers {
 
     /// Of a nap of this length.
     #[inline]
-    pub(super) fn late_after(&self, length: Nanos) -> Nanos {
+    pub(in crate::policy) fn late_after(&self, length: Nanos) -> Nanos {
         if self.is_short(length) { self.short.min(self.long) } else { self.long }
     }
 
     /// The soonest that a timer can be.
-    pub(super) fn soonest(&self, now: Nanos) -> Nanos {
+    pub(in crate::policy) fn soonest(&self, now: Nanos) -> Nanos {
         now + Nanos(self.cost.0 / SETTING)
     }
 
     /// Until when to nap from now on to be back at `end` at the latest.
     #[inline]
-    pub(super) fn until(&self, now: Nanos, end: Nanos) -> Option<Nanos> {
+    pub(in crate::policy) fn until(&self, now: Nanos, end: Nanos) -> Option<Nanos> {
         let until = end - self.long;
         if until > now && !self.is_short(until - now) {
             return Some(until);
@@ -60,12 +60,12 @@ impl Timers {
 
     /// When a nap until then that begins now is over.
     #[inline]
-    pub(super) fn back(&self, now: Nanos, until: Nanos) -> Nanos {
+    pub(in crate::policy) fn back(&self, now: Nanos, until: Nanos) -> Nanos {
         until + self.late_after(until - now)
     }
 
     /// A nap of this length was so late. Rather too early than too late: it falls slowly.
-    pub(super) fn was(&mut self, length: Nanos, late: Nanos) {
+    pub(in crate::policy) fn was(&mut self, length: Nanos, late: Nanos) {
         let known = if self.is_short(length) { &mut self.short } else { &mut self.long };
         *known = if late >= *known { super::step::track(*known, late) } else { *known - Nanos((*known - late).0 / 128) };
     }

@@ -6,17 +6,16 @@ mod forecast;
 use units::Nanos;
 
 use super::adaptive::ledger::Ledger;
-use super::adaptive::timers::Timers;
 use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Coalesce, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use climb::Climb;
-use forecast::Forecast;
+use forecast::{Forecast, INSTANTS, Point, at};
 
 const AWAKE: u32 = 64;
 const MARGIN: u64 = 6;
 const EXPLORE_EVERY: u64 = 64;
 const LONGEST: f32 = 1_000_000.0;
-const SLICE: Nanos = Nanos::from_micros(100);
+const SLICE: f32 = 100_000.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
@@ -41,13 +40,17 @@ struct Wait {
 pub(super) struct Cost {
     lambda: f32,
     cpu: Nanos,
-    timers: Timers,
+    nap: Nanos,
+    late: Nanos,
     delay_over_late: Nanos,
     message: Nanos,
     forecast: Forecast,
     /// What a command takes on average, and how many times that the caller has been late by.
     typical: f32,
     behind: f32,
+    /// From one command to the next.
+    gap: f32,
+    sent: Nanos,
     climb: Climb,
     ledger: Ledger,
     decisions: Decisions,
@@ -75,12 +78,15 @@ impl Cost {
         Cost {
             lambda,
             cpu: machine.cpu.max(Nanos(1)),
-            timers: Timers::new(machine.nap, machine.late),
+            nap: machine.nap.max(Nanos(1)),
+            late: machine.late,
             delay_over_late: machine.delay - machine.late,
             message: machine.message,
             forecast: Forecast::new(),
             typical: 0.0,
             behind: 0.0,
+            gap: 0.0,
+            sent: Nanos::ZERO,
             climb: Climb::default(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
@@ -108,6 +114,9 @@ impl Cost {
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         self.forecast.keep(batch.in_flight - batch.commands.min(batch.in_flight));
         self.forecast.sent(now, batch);
+        let gap = (now - self.sent).0 as f32 / batch.commands.max(1) as f32;
+        self.gap += (gap - self.gap) / 16.0;
+        self.sent = now;
         self.clock = now;
         self.checks = batch.in_flight > batch.commands && self.looks_on_commit();
         if self.checks { Check::TryLook { budget: WEIGHT } } else { Check::No }
@@ -138,7 +147,7 @@ impl Cost {
     }
 
     fn delay(&self) -> Nanos {
-        self.timers.late() + self.delay_over_late
+        self.late + self.delay_over_late
     }
 
     pub(super) fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
@@ -151,7 +160,9 @@ impl Cost {
         }
         if seen.in_flight == 0 {
             self.wait = None;
-            return Plan::Rest;
+            let soon = Nanos((self.nap.0 as f32 + self.lambda * self.late.0 as f32) as u64);
+            let attends = seen.goes_on_at.filter(|&at| at > now && at < now + soon && !seen.leaving && !seen.cpu_wanted);
+            return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
         }
         self.vain = now;
         self.forecast.keep(seen.in_flight);
@@ -159,19 +170,32 @@ impl Cost {
         self.climb.closed = if open { 0 } else { self.climb.closed.saturating_add(1) };
         self.asked = now;
         self.goes_on_at = seen.goes_on_at;
+        if self.wait.is_none() && self.climb.closed >= AWAKE && seen.in_flight >= 4 {
+            self.climb.tick(now, seen.in_flight, self.lambda);
+        }
+        if self.awake >= AWAKE && self.wait.is_none() && !self.gathers() && !seen.cpu_wanted && !seen.leaving {
+            self.doing = Doing::Glance;
+            self.decisions.spun += 1;
+            return Plan::Spin { until: now + Nanos(self.cpu.0 / 2).max(Nanos(1)) };
+        }
         let plan = self.decide(now, seen);
         self.doing = match plan {
-            Plan::Spin { .. } if self.doing == Doing::Glance => Doing::Glance,
             Plan::Spin { .. } => Doing::Spin,
             Plan::Nap { .. } => Doing::Nap,
             _ => Doing::Sleep,
         };
         match self.doing {
-            Doing::Glance | Doing::Spin => self.decisions.spun += 1,
+            Doing::Spin => self.decisions.spun += 1,
             Doing::Nap => self.decisions.napped += 1,
             _ => self.decisions.slept += 1,
         }
         plan
+    }
+
+    /// Until when to nap to be back at `end`.
+    fn until(&self, now: Nanos, end: Nanos) -> Option<Nanos> {
+        let until = end - self.late;
+        (until > now + Nanos(self.nap.0 / 3)).then_some(until)
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
@@ -184,7 +208,7 @@ impl Cost {
             return Plan::sleep(Nanos::MAX);
         }
         if wait.explores > Nanos::ZERO {
-            return Plan::Spin { until: now + wait.explores.min(SLICE) };
+            return Plan::Spin { until: now + wait.explores.min(Nanos(SLICE as u64)) };
         }
         if self.lambda <= 1.0 && !self.ledger.may_predict(self.cpu, MARGIN) {
             let left = self.cpu - wait.spun;
@@ -195,12 +219,15 @@ impl Cost {
             return Plan::sleep(Nanos::MAX);
         }
         if self.climb.closed >= AWAKE && seen.in_flight >= 4 {
-            self.climb.tick(now, seen.in_flight, self.lambda);
             if self.climb.wanted() > 0 {
-                let wanted = (self.climb.wanted() as f32).min(seen.in_flight as f32 * 0.97);
-                let span = self.forecast.when(now, wanted, LONGEST);
+                let wanted = (self.climb.wanted() as f32).min(seen.in_flight as f32 * 0.8);
+                let points = self.forecast.look(now);
+                let next = points.iter().position(|point| point.found >= wanted).unwrap_or(INSTANTS - 1);
+                let before = if next == 0 { Point::default() } else { points[next - 1] };
+                let part = (wanted - before.found) / (points[next].found - before.found).max(0.01);
+                let span = before.at + (points[next].at - before.at) * part.min(1.0);
                 let until = now + Nanos(span as u64);
-                if let Some(until) = self.timers.until(now, until) {
+                if let Some(until) = self.until(now, until) {
                     self.decisions.gathered += 1;
                     return Plan::Nap { until };
                 }
@@ -209,67 +236,51 @@ impl Cost {
         self.cheapest(now, seen, &wait)
     }
 
-    /// ∫ of how many are there and not found, over `from..to` from now on.
-    fn late(&self, now: Nanos, to: f32) -> f32 {
-        let step = to / 4.0;
-        (1..=4).map(|i| self.forecast.by(now, step * (i as f32 - 0.5))).sum::<f32>() * step
-    }
-
     fn cheapest(&mut self, now: Nanos, seen: &Seen, wait: &Wait) -> Plan {
-        let n = seen.in_flight as f32;
-        let (cpu, nap, delay) = (self.cpu.0 as f32, self.timers.cost.0 as f32, self.delay().0 as f32);
+        let (cpu, nap, delay, timer) = (self.cpu.0 as f32, self.nap.0 as f32, self.delay().0 as f32, self.late.0 as f32);
         // Whoever waits for room is delayed as well, and so is who comes after him.
         let behind = seen.wants_room_at.map_or(0.0, |due| (now - due).0 as f32 / self.typical.max(1.0));
-        self.behind += (behind - self.behind) / 64.0;
-        let lambda = self.lambda * if seen.urgent_waiting > 0 { 100.0 } else { 1.0 + behind.max(self.behind) };
-        let single = seen.in_flight == 1;
-        let alive = |by: f32| if single { 1.0 - by.min(1.0) } else { (-by).exp() };
-        let horizon = (cpu + lambda * delay).min(LONGEST) - wait.spun.0 as f32;
-        // What is left to pay after being awake in `from`, when nothing had come by then.
-        let awake_from = |from: f32| {
-            if horizon <= 0.0 {
-                return alive(self.forecast.by(now, from)) * (cpu + lambda * delay);
-            }
-            let step = horizon / 4.0;
-            let spun: f32 = (0..4).map(|i| alive(self.forecast.by(now, from + step * (i as f32 + 0.5)))).sum::<f32>() * step;
-            spun + alive(self.forecast.by(now, from + horizon)) * (cpu + lambda * delay)
+        self.behind = behind.max(self.behind * (1.0 - 1.0 / 256.0));
+        let lambda = self.lambda * if seen.urgent_waiting > 0 { 100.0 } else { 1.0 + self.behind * 2.0 * delay / (self.typical + delay) };
+        let points = self.forecast.look(now);
+        let sleep = cpu + lambda * delay;
+        let horizon = (sleep - wait.spun.0 as f32).max(0.0);
+        // What is left to pay after being awake from there on, when nothing had come by then.
+        let awake_from = |from: &Point| {
+            let end = at(&points, from.at + horizon);
+            end.awake - from.awake + end.none * sleep
         };
-        // Sleep.
-        let first = self.forecast.when(now, if single { 0.5 } else { 0.7 }, LONGEST);
-        let found = self.forecast.by(now, first + delay).max(1.0);
-        let late = self.late(now, first + delay);
-        let mut best = (cpu + (found - 1.0) * self.message.0 as f32 + lambda * late.max(delay)) / found;
+        let goes_on = seen.goes_on_at.filter(|&at| at > now).map_or(f32::MAX, |at| (at - now).0 as f32);
+        let now_is = Point { none: 1.0, ..Point::default() };
+        let first = points.iter().find(|point| point.none < 0.5).unwrap_or(&points[INSTANTS - 1]).at;
+        // The first is found late by the delay, those that come meanwhile by less.
+        let (told, awake) = (at(&points, first), at(&points, first + delay));
+        let more = (awake.found - told.found).max(0.0);
+        let late = delay + (awake.late - told.late - told.found * delay).max(0.0);
+        let mut best = (cpu + more * self.message.0 as f32 + lambda * late) / (1.0 + more);
         let mut plan = Plan::sleep(Nanos::MAX);
-        if horizon > 0.0 {
-            let cost = awake_from(0.0);
+        let until = |span: f32| now + Nanos(span as u64).max(Nanos(1));
+        if horizon > 0.0 && awake_from(&now_is) < best {
+            (best, plan) = (awake_from(&now_is), Plan::Spin { until: until(horizon.min(SLICE)) });
+        }
+        let soonest = timer + nap / 3.0;
+        for point in points.iter().filter(|point| point.at > soonest && point.at < goes_on) {
+            let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
             if cost < best {
-                (best, plan) = (cost, Plan::Spin { until: now + Nanos(horizon as u64).max(Nanos(1)).min(SLICE) });
+                (best, plan) = (cost, Plan::Nap { until: until(point.at - timer) });
             }
         }
-        let back = |span: f32| self.timers.back(now, now + Nanos(span as u64));
-        let mut nap = |end: f32| {
-            let Some(until) = self.timers.until(now, now + Nanos(end as u64)) else { return };
-            let to = (back((until - now).0 as f32) - now).0 as f32;
-            let found = self.forecast.by(now, to);
-            let cost = (nap + lambda * self.late(now, to) + awake_from(to)) / found.max(1.0);
+        if goes_on < LONGEST {
+            // The caller goes on: what a thread that is awake then spares him, and what one that is not costs him.
+            let back = at(&points, goes_on + timer);
+            // Those of his instants that pass meanwhile wake nobody.
+            let his = 1.0 + timer / self.gap.max(1.0);
+            let cost = (nap + lambda * (back.late + timer * (1.0 + his) / 2.0)) / (back.found + his);
             if cost < best {
-                (best, plan) = (cost, Plan::Nap { until });
+                (best, plan) = (cost, Plan::Nap { until: until(goes_on) });
             }
-        };
-        let wanted = if single { [0.05, 0.2, 0.5, 0.9] } else { [0.1, 1.0, n / 2.0, n * 0.95] };
-        for wanted in wanted {
-            nap(self.forecast.when(now, wanted, LONGEST));
-        }
-        if n > 8.0 {
-            nap(self.forecast.when(now, n / 4.0, LONGEST));
-            nap(self.forecast.when(now, n / 8.0, LONGEST));
-        }
-        if let Some(at) = seen.goes_on_at.filter(|&at| at > now) {
-            let to = (at - now).0 as f32 + self.timers.late().0 as f32;
-            let found = self.forecast.by(now, to);
-            let cost = lambda * self.late(now, to) / found.max(1e-6);
-            if cost < best {
-                plan = Plan::Nap { until: at };
+            if goes_on / (at(&points, goes_on).found + 1.0) < best {
+                plan = Plan::Spin { until: until(goes_on) };
             }
         }
         plan
@@ -290,13 +301,17 @@ impl Cost {
 
     fn account(&mut self, now: Nanos, seen: &Seen) {
         let doing = std::mem::take(&mut self.doing);
-        let over = seen.met_at.filter(|_| doing == Doing::Spin).unwrap_or(now);
+        let over = seen.met_at.filter(|_| matches!(doing, Doing::Spin | Doing::Glance)).unwrap_or(now);
         let mut spent = Nanos::ZERO;
         self.climb.found(seen.found);
         match doing {
-            Doing::Nothing | Doing::Glance => {}
-            Doing::Spin => {
+            Doing::Nothing => {}
+            Doing::Glance | Doing::Spin => {
                 spent = over - self.asked;
+                if doing == Doing::Glance {
+                    self.decisions.waits += 1;
+                    self.wait = Some(Wait { since: self.asked, came: None, spun: Nanos::ZERO, slept: false, explores: Nanos::ZERO });
+                }
                 if let Some(wait) = &mut self.wait {
                     wait.spun += spent;
                     wait.came = (seen.pending || seen.met_at.is_some()).then_some(over);
@@ -311,13 +326,13 @@ impl Cost {
                 if let Some(woke) = seen.woke {
                     self.told = doing == Doing::Sleep && woke.cause == Cause::Notification;
                     let delay = self.delay();
-                    let cost = if doing == Doing::Nap { &mut self.timers.cost } else { &mut self.cpu };
+                    let cost = if doing == Doing::Nap { &mut self.nap } else { &mut self.cpu };
                     if let Some(cycle) = seen.cycle {
                         *cost = Nanos((cost.0 - cost.0 / 8 + cycle.0 / 8).max(1));
                     }
                     spent = *cost;
                     if woke.cause == Cause::Timer && now - self.asked > spent {
-                        self.timers.was(now - self.asked - woke.late, woke.late);
+                        self.late = Nanos(self.late.0 - self.late.0 / 16 + woke.late.0 / 16);
                     }
                     if let Some(wait) = &mut self.wait {
                         wait.slept = true;

@@ -4,15 +4,24 @@
 use units::Nanos;
 
 /// Completions of a trial, and how many times what is in flight.
-const WINDOW: u32 = 256;
-const TURNS: u32 = 6;
+const WINDOW: u32 = 1_024;
+const TURNS: u32 = 8;
 /// Trials that fail in a row are this far apart at most.
-const REST: u32 = 16;
+const REST: u32 = 64;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// CPU time and latency of a completion.
+    cpu: f32,
+    latency: f32,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Climb {
-    /// What a completion costs with the choice in force; 0: not known.
-    cost: f32,
+    /// Of the choice in force; all 0: not known.
+    known: Window,
+    /// How far the latencies of its windows are apart.
+    spread: f32,
     best: u32,
     arm: u32,
     down: bool,
@@ -34,18 +43,11 @@ impl Climb {
         if self.found < WINDOW.max(TURNS * in_flight) {
             return;
         }
-        let most = in_flight.max(1).ilog2() * 2;
-        let cost = (self.spent + lambda * in_flight as f32 * (now - self.since).0 as f32) / self.found as f32;
+        let most = in_flight.max(1).ilog2();
+        let found = self.found as f32;
+        let window = Window { cpu: self.spent / found, latency: in_flight as f32 * (now - self.since).0 as f32 / found };
         (self.found, self.spent, self.since) = (0, 0.0, now);
-        if self.arm == self.best {
-            self.cost = if self.cost == 0.0 { cost } else { self.cost + (cost - self.cost) / 4.0 };
-        } else if cost < self.cost * 0.99 {
-            (self.best, self.cost, self.rest) = (self.arm, cost, 0);
-        } else {
-            self.down = !self.down;
-            self.rest = (self.rest * 2).clamp(1, REST);
-            self.left = self.rest;
-        }
+        self.judge(window, lambda);
         self.best = self.best.min(most);
         self.arm = self.best;
         if self.left > 0 {
@@ -59,16 +61,35 @@ impl Climb {
         self.arm = trial;
     }
 
+    fn judge(&mut self, window: Window, lambda: f32) {
+        let known = &mut self.known;
+        if self.arm == self.best {
+            if known.latency == 0.0 {
+                *known = window;
+            }
+            self.spread += ((window.latency - known.latency).abs() - self.spread) / 4.0;
+            known.cpu += (window.cpu - known.cpu) / 4.0;
+            known.latency += (window.latency - known.latency) / 4.0;
+            return;
+        }
+        // What is no later than such windows are anyway is not later.
+        let later = window.latency - known.latency;
+        let later = if later > 0.0 { (later - self.spread / 2.0).max(0.0) } else { (later + self.spread / 2.0).min(0.0) };
+        if (window.cpu - known.cpu) + lambda * later < -0.02 * known.cpu {
+            (self.best, *known, self.rest) = (self.arm, window, 0);
+        } else {
+            self.down = !self.down;
+            self.rest = (self.rest * 2).clamp(1, REST);
+            self.left = self.rest;
+        }
+    }
+
     pub(super) fn found(&mut self, found: u32) {
         self.found += found;
     }
 
     /// How many to gather; 0: none in particular.
     pub(super) fn wanted(&self) -> u32 {
-        match self.arm {
-            0 => 0,
-            arm if arm % 2 == 1 => 1 << (arm / 2 + 1),
-            arm => 3 << (arm / 2 - 1),
-        }
+        if self.arm == 0 { 0 } else { 1 << self.arm }
     }
 }

@@ -4,21 +4,26 @@ use units::{Class, Nanos};
 
 use crate::Batch;
 
-/// Parts of an octave that are told apart: as many as three bits of a float's mantissa say.
+/// Eight parts of an octave are told apart, as three bits of a float's mantissa say them; from 256 ns on, 14 octaves.
 const SHIFT: u32 = 20;
-/// From 256 ns on, 14 octaves.
 const FIRST: u32 = (127 + 8) << 3;
 const BUCKETS: usize = 14 * 8;
-/// One sample in so many of what is remembered.
+/// Samples that are remembered.
 const MEMORY: f32 = 64.0;
 /// What may take longer than anything remembered.
 const UNSEEN: f32 = 1.0 / 64.0;
-const BATCHES: usize = 16;
+/// Batches that are told apart; a power of two.
+const BATCHES: usize = 8;
+/// Instants that are weighed.
+pub(super) const INSTANTS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
 struct Times {
+    /// The share of commands that have completed by the end of each bucket.
     cdf: [f32; BUCKETS],
     samples: f32,
+    /// The first bucket of any weight.
+    low: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,53 +35,64 @@ struct Sent {
 
 #[derive(Clone, Debug)]
 pub(super) struct Forecast {
-    times: Vec<Times>,
+    times: Box<[Times; Class::COUNT]>,
     ring: [Sent; BATCHES],
     len: usize,
     commands: u32,
 }
 
-fn place(t: f32) -> f32 {
-    let bits = t.max(1.0).to_bits();
-    ((bits as f32) / (1u32 << SHIFT) as f32 - FIRST as f32).clamp(0.0, (BUCKETS - 1) as f32)
+/// What is expected at an instant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Point {
+    /// From now on.
+    pub(super) at: f32,
+    /// So many have completed.
+    pub(super) found: f32,
+    /// So long all of them together have waited to be found.
+    pub(super) late: f32,
+    /// How likely it is that none has.
+    pub(super) none: f32,
+    /// How long a spin has lasted that ends with the first.
+    pub(super) awake: f32,
+}
+
+fn place(age: f32) -> f32 {
+    let bits = age.max(1.0).to_bits();
+    (bits as f32 / (1u32 << SHIFT) as f32 - FIRST as f32).clamp(0.0, (BUCKETS - 1) as f32)
+}
+
+fn end_of(bucket: usize) -> f32 {
+    f32::from_bits((FIRST + bucket as u32 + 1) << SHIFT)
 }
 
 impl Times {
-    fn done(&self, t: f32) -> f32 {
-        let at = place(t);
-        let i = at as usize;
-        let below = if i == 0 { 0.0 } else { self.cdf[i - 1] };
-        let f = below + (self.cdf[i] - below) * (at - i as f32);
-        f * (1.0 - UNSEEN)
+    fn done(&self, age: f32) -> f32 {
+        let place = place(age);
+        let bucket = place as usize;
+        let below = if bucket == 0 { 0.0 } else { self.cdf[bucket - 1] };
+        below + (self.cdf[bucket] - below) * (place - bucket as f32)
     }
 
-    /// Between these ages: at one point if they are the same.
+    /// It completed at an age between these: as likely as ever at each of them.
     fn add(&mut self, from: f32, to: f32) {
         self.samples = (self.samples + 1.0).min(MEMORY);
         let weight = 1.0 / self.samples;
-        let (lo, hi) = (place(from), place(to));
-        let (flo, fhi) = (self.done(from), self.done(to));
-        let known = fhi - flo > 0.02;
-        for (i, f) in self.cdf.iter_mut().enumerate() {
-            let at = (i + 1) as f32;
-            let share = if at >= hi {
-                1.0
-            } else if at <= lo {
-                0.0
-            } else if known && hi - lo > 1.0 {
-                ((*f * (1.0 - UNSEEN) - flo) / (fhi - flo)).clamp(0.0, 1.0)
-            } else {
-                (at - lo) / (hi - lo).max(1.0)
-            };
-            *f += (share - *f) * weight;
+        let (low, high) = (self.done(from), self.done(to));
+        let last = place(to) as usize;
+        let known = high - low > 0.1;
+        let scale = if known { 1.0 / (high - low) } else { 0.0 };
+        for (bucket, cdf) in self.cdf.iter_mut().enumerate() {
+            let share = if bucket >= last { 1.0 } else { ((*cdf - low) * scale).clamp(0.0, 1.0) };
+            *cdf += (share - *cdf) * weight;
         }
+        self.low = self.cdf.iter().position(|&cdf| cdf > 0.02).unwrap_or(0);
     }
 }
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0 };
-        Forecast { times: vec![none; Class::COUNT], ring: [Sent::default(); BATCHES], len: 0, commands: 0 }
+        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0 };
+        Forecast { times: Box::new([none; Class::COUNT]), ring: [Sent::default(); BATCHES], len: 0, commands: 0 }
     }
 
     pub(super) fn sent(&mut self, at: Nanos, batch: &Batch) {
@@ -119,32 +135,52 @@ impl Forecast {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class as usize].samples > 0.0)
     }
 
-    /// How many complete within `span` from now on.
-    pub(super) fn by(&self, now: Nanos, span: f32) -> f32 {
-        self.ring[..self.len]
-            .iter()
-            .map(|sent| {
-                let times = &self.times[sent.class as usize];
-                let age = (now - sent.at).0 as f32;
-                let before = times.done(age);
-                let hist = times.done(age + span) - before;
-                // What has taken longer than anything seen may take as long again.
-                let tail = UNSEEN * span / (age + span + 1.0);
-                sent.commands as f32 * ((hist + tail) / (1.0 - before)).min(1.0)
-            })
-            .sum()
+    /// How many complete within each of these spans from now on.
+    fn by(&self, now: Nanos, points: &mut [Point; INSTANTS]) {
+        for sent in &self.ring[..self.len] {
+            let times = &self.times[sent.class as usize];
+            let age = (now - sent.at).0 as f32;
+            let before = times.done(age);
+            // What has taken longer than anything remembered may take as long again.
+            let left = (1.0 - before) * (1.0 - UNSEEN) + UNSEEN;
+            let scale = sent.commands as f32 / left;
+            for point in points.iter_mut() {
+                let done = (times.done(age + point.at) - before) * (1.0 - UNSEEN) + UNSEEN * point.at / (age + point.at);
+                point.found += scale * done;
+            }
+        }
     }
 
-    /// In how long so many complete.
-    pub(super) fn when(&self, now: Nanos, wanted: f32, most: f32) -> f32 {
-        let (mut low, mut high) = (0.0, most);
-        if self.by(now, most) < wanted {
-            return most;
+    /// The instants at which the oldest may complete, and what is expected by then.
+    pub(super) fn look(&self, now: Nanos) -> [Point; INSTANTS] {
+        let mut points = [Point::default(); INSTANTS];
+        let oldest = self.ring[0];
+        let age = (now - oldest.at).0 as f32;
+        let first = (place(age) as usize).max(self.times[oldest.class as usize].low);
+        for (n, point) in points.iter_mut().enumerate() {
+            // The later the coarser.
+            let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 3 };
+            point.at = (end_of(bucket) - age).max(1.0);
         }
-        for _ in 0..12 {
-            let mid = (low + high) / 2.0;
-            if self.by(now, mid) < wanted { low = mid } else { high = mid }
+        self.by(now, &mut points);
+        let single = self.commands == 1;
+        let mut before = Point { none: 1.0, ..Point::default() };
+        for point in &mut points {
+            let span = point.at - before.at;
+            point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
+            point.late = before.late + (before.found + point.found) / 2.0 * span;
+            point.awake = before.awake + (before.none + point.none) / 2.0 * span;
+            before = *point;
         }
-        high
+        points
     }
+}
+
+/// What is expected at an instant between those.
+pub(super) fn at(points: &[Point; INSTANTS], at: f32) -> Point {
+    let next = points.iter().position(|point| point.at >= at).unwrap_or(INSTANTS - 1);
+    let (a, b) = (if next == 0 { Point { none: 1.0, ..Point::default() } } else { points[next - 1] }, points[next]);
+    let part = ((at - a.at) / (b.at - a.at).max(1.0)).clamp(0.0, 1.0);
+    let mix = |a: f32, b: f32| a + (b - a) * part;
+    Point { at, found: mix(a.found, b.found), late: mix(a.late, b.late), none: mix(a.none, b.none), awake: mix(a.awake, b.awake) }
 }

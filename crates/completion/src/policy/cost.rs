@@ -241,7 +241,7 @@ impl Cost {
         // Whoever waits for room is delayed as well, and so is who comes after him.
         let behind = seen.wants_room_at.map_or(0.0, |due| (now - due).0 as f32 / self.typical.max(1.0));
         self.behind = behind.max(self.behind * (1.0 - 1.0 / 256.0));
-        let lambda = self.lambda * if seen.urgent_waiting > 0 { 100.0 } else { 1.0 + self.behind * 2.0 * delay / (self.typical + delay) };
+        let lambda = self.lambda * if seen.urgent_waiting > 0 { 100.0 } else { 1.0 + (self.behind * 2.0 * delay / (self.typical + delay)).min(32.0) };
         let points = self.forecast.look(now);
         let sleep = cpu + lambda * delay;
         let horizon = (sleep - wait.spun.0 as f32).max(0.0);

@@ -24,7 +24,8 @@ pub(super) struct Climb {
     spread: f32,
     best: u32,
     arm: u32,
-    down: bool,
+    turn: u32,
+    begun: bool,
     rest: u32,
     left: u32,
     found: u32,
@@ -47,6 +48,10 @@ impl Climb {
         let found = self.found as f32;
         let window = Window { cpu: self.spent / found, latency: in_flight as f32 * (now - self.since).0 as f32 / found };
         (self.found, self.spent, self.since) = (0, 0.0, now);
+        let first = std::mem::replace(&mut self.begun, true);
+        if !first {
+            return;
+        }
         self.judge(window, lambda);
         self.best = self.best.min(most);
         self.arm = self.best;
@@ -54,11 +59,9 @@ impl Climb {
             self.left -= 1;
             return;
         }
-        let trial = if self.down { self.best.saturating_sub(1) } else { (self.best + 1).min(most) };
-        if trial == self.best {
-            self.down = !self.down;
-        }
-        self.arm = trial;
+        // All by turns: between two good ones there may be a bad one.
+        self.turn = (self.turn + 1) % (most + 1);
+        self.arm = self.turn;
     }
 
     fn judge(&mut self, window: Window, lambda: f32) {
@@ -78,7 +81,6 @@ impl Climb {
         if (window.cpu - known.cpu) + lambda * later < -0.02 * known.cpu {
             (self.best, *known, self.rest) = (self.arm, window, 0);
         } else {
-            self.down = !self.down;
             self.rest = (self.rest * 2).clamp(1, REST);
             self.left = self.rest;
         }

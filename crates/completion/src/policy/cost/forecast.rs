@@ -4,16 +4,16 @@ use units::{Class, Nanos};
 
 use crate::Batch;
 
-/// Eight parts of an octave are told apart, as three bits of a float's mantissa say them; from 256 ns on, 14 octaves.
-const SHIFT: u32 = 20;
-const FIRST: u32 = (127 + 8) << 3;
-const BUCKETS: usize = 14 * 8;
+/// Sixteen parts of an octave are told apart, as four bits of a float's mantissa say them; from 256 ns on, 14 octaves.
+const SHIFT: u32 = 19;
+const FIRST: u32 = (127 + 8) << 4;
+const BUCKETS: usize = 14 * 16;
 /// Samples that are remembered.
 const MEMORY: f32 = 64.0;
 /// What may take longer than anything remembered.
 const UNSEEN: f32 = 1.0 / 64.0;
 /// Batches that are told apart; a power of two.
-const BATCHES: usize = 8;
+const BATCHES: usize = 16;
 /// Instants that are weighed.
 pub(super) const INSTANTS: usize = 20;
 
@@ -100,7 +100,9 @@ impl Forecast {
         if self.len == BATCHES {
             for pair in 0..BATCHES / 2 {
                 let (a, b) = (self.ring[2 * pair], self.ring[2 * pair + 1]);
-                self.ring[pair] = Sent { commands: a.commands + b.commands, ..b };
+                let commands = a.commands + b.commands;
+                let later = (b.at - a.at).0 * u64::from(b.commands) / u64::from(commands.max(1));
+                self.ring[pair] = Sent { at: a.at + Nanos(later), commands, ..b };
             }
             self.len = BATCHES / 2;
         }
@@ -156,10 +158,10 @@ impl Forecast {
         let mut points = [Point::default(); INSTANTS];
         let oldest = self.ring[0];
         let age = (now - oldest.at).0 as f32;
-        let first = (place(age) as usize).max(self.times[oldest.class as usize].low);
+        let first = (place(age) as usize).max(self.times[oldest.class as usize].low.saturating_sub(1));
         for (n, point) in points.iter_mut().enumerate() {
             // The later the coarser.
-            let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 3 };
+            let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 6 };
             point.at = (end_of(bucket) - age).max(1.0);
         }
         self.by(now, &mut points);

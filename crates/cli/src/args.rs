@@ -11,7 +11,7 @@ use completion::{LatencySlack, Mode};
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
-pub use values::once;
+pub use values::{Seeds, once};
 use values::{load, mode, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
@@ -265,23 +265,36 @@ pub struct SimArgs {
     /// The first seed [default: the scenario's, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// How many seeds, from the first on; six give intervals [default: the scenario's, or 1]. With --sweep: how many a cell may
-    /// have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
-    pub seeds: Option<u32>,
+    /// How many seeds, from the first on, or which, as 9-16; six give intervals [default: the scenario's, or 1]. With --sweep: how
+    /// many a cell may have, which are doubled from 8 on while its halves disagree [default: 32; with --quick 8]
+    #[arg(long, value_name = "N|A-B")]
+    pub seeds: Option<Seeds>,
     /// Reproduce the posts' tables instead: what was published, what the simulator says, and how good its predictions are
     #[arg(long, conflicts_with_all = ["scenario", "seeds", "modes", "sweep", "replay", "costs", "html"])]
     pub published: bool,
     /// With --published: look for the calibrated constants anew, and print what fits beside what is shipped
     #[arg(long, requires = "published", conflicts_with_all = ["json", "scenario", "sweep", "replay", "seed"])]
     pub calibrate: bool,
-    /// Run the sweep instead: loads of 1 to 90 % × queue depths 1 to 128 × four profiles × two price lists × all modes, and
-    /// how far `adaptive` is from each of the others
+    /// Run the sweep instead: all modes in cells of open and closed loops and of jobs × four profiles × two price lists. Says first
+    /// where another mode, or another setting of its own knob, dominates `adaptive` at its default: as quick, and 5 % cheaper
     #[arg(long, conflicts_with = "scenario")]
     pub sweep: bool,
-    /// With --sweep: queue depths 1 and 32 and loads of 10, 50 and 90 % only, 40,000 I/Os
+    /// With --sweep: a third of the cells, every second setting of the knob and no finer ones, no +submit-check, 20,000 I/Os
     #[arg(long, requires = "sweep", conflicts_with_all = NO_SWEEP)]
     pub quick: bool,
+    /// With --sweep: a grid that no constant was chosen on, all of it drawn from --seed: three devices, a price list between the two,
+    /// loads, depths. It is printed, and --scenarios writes its cells
+    #[arg(long, requires = "sweep", conflicts_with_all = NO_SWEEP)]
+    pub unseen: bool,
+    /// With --sweep: only cells that have all of these words; with commas between, one of several: 'vm closed qd=1,32'
+    #[arg(long, value_name = "WORDS", requires = "sweep", conflicts_with_all = NO_SWEEP)]
+    pub cells: Option<String>,
+    /// With --sweep: run nothing, but write each cell into this directory as a scenario file, to be run alone
+    #[arg(long, value_name = "DIR", requires = "sweep", conflicts_with_all = ["scenario", "published", "replay", "json", "html"])]
+    pub scenarios: Option<PathBuf>,
+    /// With --sweep: so many runs at a time [default: one for each core]
+    #[arg(long, value_name = "N", requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = whole::<usize>(1..=1_024))]
+    pub jobs: Option<usize>,
     /// With --sweep: these loads only, in per cent of what `poll` reaches
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', requires = "sweep", conflicts_with_all = NO_SWEEP, value_parser = percent::<u32>(1..=99))]
     pub loads: Vec<u32>,
@@ -326,6 +339,9 @@ Examples:
   reap sim --sweep --quick --json sweep.json --html sweep.html
   reap sim --sweep --costs vm --profiles tlc,drawn --qd 32 --loads 50,90 --ios 100000
   reap sim --sweep --json sweep.json --resume
+  reap sim --sweep --quick --cells 'vm closed' --seeds 9-16
+  reap sim --sweep --unseen --seed 11 --json unseen.json
+  reap sim --sweep --unseen --seed 11 --cells 'think' --scenarios cells
   reap sim --replay run.trace --costs here.toml --modes interrupt,poll,hybrid-mean
 
 The same scenario and seed give the same figures on any machine. All cores are used, one run each.

@@ -20,7 +20,11 @@ pub fn bar(steps: u64, what: &str) -> ProgressBar {
     let left = |state: &ProgressState, out: &mut dyn fmt::Write| {
         _ = match state.pos() {
             0 => Ok(()),
-            _ => write!(out, ", {} left", HumanDuration(state.eta())),
+            // By all that is done: the next steps need not be like the last.
+            done => {
+                let steps = state.len().unwrap_or(done).saturating_sub(done);
+                write!(out, ", {} left", HumanDuration(state.elapsed().mul_f64(steps as f64 / done as f64)))
+            }
         };
     };
     // The template is a constant: it parses.

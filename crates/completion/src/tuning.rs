@@ -47,6 +47,39 @@ impl LatencySlack {
     /// Whatever costs the least CPU time: what has come may wait until the caller has no room for more.
     pub const UNLIMITED: LatencySlack = LatencySlack(u32::MAX);
 
+    /// The settings that a sweep tries, from the one that finds completions soonest to the one that costs least.
+    pub const SETTINGS: [LatencySlack; 11] = [
+        LatencySlack::NONE,
+        LatencySlack::per_mille(20),
+        LatencySlack::per_mille(50),
+        LatencySlack::per_mille(100),
+        LatencySlack::per_mille(200),
+        LatencySlack::per_mille(500),
+        LatencySlack::per_mille(1_000),
+        LatencySlack::per_mille(2_500),
+        LatencySlack::per_mille(5_000),
+        LatencySlack::per_mille(10_000),
+        LatencySlack::UNLIMITED,
+    ];
+
+    /// Grows from the settings that find completions soonest to those that cost least.
+    pub const fn rank(self) -> u32 {
+        self.0
+    }
+
+    /// The rate of exchange that this setting means: CPU time that may be spent to find a completion one unit of time sooner. `None`:
+    /// the knob says nothing of the kind.
+    pub fn exchange(self) -> Option<f64> {
+        None
+    }
+
+    /// The setting that lies so far on the way from one to another: half-way at 0.5.
+    pub fn between(self, other: LatencySlack, part: f64) -> LatencySlack {
+        // In the logarithm, up to where a caller may be later than a run is long: any more is the same.
+        let log = |slack: LatencySlack| f64::from(slack.0.clamp(1, 10_000_000)).ln();
+        LatencySlack((log(self) + (log(other) - log(self)) * part).exp().round() as u32)
+    }
+
     /// Of so many thousandths.
     pub const fn per_mille(thousandths: u32) -> LatencySlack {
         LatencySlack(thousandths)

@@ -49,6 +49,14 @@ pub struct Service {
     /// They come in runs of this many commands, regularly, so that the device alternates between phases. 0: each
     /// command throws its own dice.
     pub tail_run: u32,
+    /// How many of a million commands take `more` longer, by dice of their own, in whichever phase the device is.
+    pub more_ppm: u32,
+    /// The extra time of those.
+    pub more: Nanos,
+    /// `base` grows by up to so many per cent and falls back, evenly, over and over.
+    pub drift_pct: u32,
+    /// Commands from one beginning of that to the next. 0: `base` stays.
+    pub drift_run: u32,
 }
 
 /// Interrupt coalescing that the device keeps to itself: features 08h and 09h read zero and cannot be changed. All zero:
@@ -78,7 +86,17 @@ impl Hidden {
 
 impl Service {
     const fn fixed(base: Nanos) -> Service {
-        Service { base, jitter: Nanos::ZERO, tail_ppm: 0, tail: Nanos::ZERO, tail_run: 0 }
+        Service {
+            base,
+            jitter: Nanos::ZERO,
+            tail_ppm: 0,
+            tail: Nanos::ZERO,
+            tail_run: 0,
+            more_ppm: 0,
+            more: Nanos::ZERO,
+            drift_pct: 0,
+            drift_run: 0,
+        }
     }
 
     /// Whether every command takes no time at all.
@@ -88,8 +106,9 @@ impl Service {
 
     /// The mean time.
     pub fn mean(&self) -> Nanos {
-        let tail = u128::from(self.tail.0) * u128::from(self.tail_ppm.min(1_000_000)) / 1_000_000;
-        self.base + self.jitter + Nanos(tail as u64)
+        let part = |time: Nanos, ppm: u32| u128::from(time.0) * u128::from(ppm.min(1_000_000)) / 1_000_000;
+        let drift = if self.drift_run > 0 { u128::from(self.base.0) * u128::from(self.drift_pct) / 200 } else { 0 };
+        self.base + self.jitter + Nanos((part(self.tail, self.tail_ppm) + part(self.more, self.more_ppm) + drift) as u64)
     }
 }
 

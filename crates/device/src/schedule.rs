@@ -122,9 +122,12 @@ impl Service {
     #[inline]
     pub fn sample(&self, served: u64, dice: &mut Xoshiro256PlusPlus) -> Nanos {
         let slow = in_tail(self, served, dice);
-        let mut time = self.base;
+        let mut time = self.base + drifted(self, served);
         if self.jitter > Nanos::ZERO {
             time += exponential(self.jitter, dice.next_u64());
+        }
+        if self.more_ppm > 0 && thrown(self.more_ppm, dice) {
+            time += self.more;
         }
         if slow { time + self.tail } else { time }
     }
@@ -135,12 +138,30 @@ fn free(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
     (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect()
 }
 
+/// Whether the dice say so, as they do for `ppm` of a million.
+fn thrown(ppm: u32, dice: &mut Xoshiro256PlusPlus) -> bool {
+    (u128::from(dice.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
+}
+
+/// By how much `base` has grown: up and down evenly, from none to none.
+fn drifted(service: &Service, served: u64) -> Nanos {
+    let run = u64::from(service.drift_run);
+    if run == 0 {
+        return Nanos::ZERO;
+    }
+    let into = served % run;
+    // Of half a run, as it goes up and then down.
+    let up = into.min(run - into);
+    let most = u128::from(service.base.0) * u128::from(service.drift_pct) / 100;
+    Nanos((most * u128::from(up) * 2 / u128::from(run)) as u64)
+}
+
 fn in_tail(service: &Service, served: u64, dice: &mut Xoshiro256PlusPlus) -> bool {
     const MILLION: u64 = 1_000_000;
     let ppm = u64::from(service.tail_ppm).min(MILLION);
     match u64::from(service.tail_run) {
         _ if ppm == 0 => false,
-        0 => (u128::from(dice.next_u64()) * u128::from(MILLION)) >> 64 < u128::from(ppm),
+        0 => thrown(service.tail_ppm, dice),
         // The end of each period, so that a device starts in its fast phase.
         run => {
             let period = run * MILLION / ppm;

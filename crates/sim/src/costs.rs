@@ -334,7 +334,7 @@ impl Costs {
     pub(crate) fn lateness(&self) -> Service {
         let thread = &self.thread;
         let tail_ppm = thread.timer_tail_ppm;
-        Service { base: thread.timer_slack, jitter: thread.timer_jitter, tail_ppm, tail: thread.timer_tail, tail_run: 0 }
+        Service { base: thread.timer_slack, jitter: thread.timer_jitter, tail_ppm, tail: thread.timer_tail, ..Service::default() }
     }
 
     /// The same machine with slower or faster cores: what a CPU executes takes so many percent of its price. Delays, the bus

@@ -96,7 +96,7 @@ fn profile(timing: &Timing) -> Profile {
 
 fn service(times: &ServiceTimes) -> Service {
     let ServiceTimes { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run } = *times;
-    Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm, tail: Nanos(tail_ns), tail_run }
+    Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm, tail: Nanos(tail_ns), tail_run, ..Service::default() }
 }
 
 /// Of a device of which only the recorded times are known. One nanosecond, so that none is taken to be instant.

@@ -7,35 +7,19 @@
 //! other, and they do not everywhere: some modes collapse on one seed and not on the next. So what is good has to be so in
 //! both halves of that half, and a cell whose [halves disagree](halves_agree) gets more seeds.
 
-use completion::LatencySlack;
-use device::{Profile, Service};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use serde::{Deserialize, Serialize};
-use units::Nanos;
+pub mod cells;
+pub mod judge;
+mod text;
+mod unseen;
 
-use crate::{Costs, Scenario, SimError, closed_loop, file, open_loop};
-use completion::Mode;
+pub use cells::{Cell, DEPTHS, Grid, JOBS, Kind, LOADS, PHASED, Prices, ShippedJob, drawn, ships};
+
+use completion::LatencySlack;
+use serde::{Deserialize, Serialize};
 use workload::Histogram;
 
-/// Loads, in per cent of what `poll` reaches.
-pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
-/// I/Os in flight at most.
-pub const DEPTHS: [u32; 4] = [1, 4, 32, 128];
-/// Settings of the knob, in thousandths.
-pub const SLACKS: [LatencySlack; 11] = [
-    LatencySlack::NONE,
-    LatencySlack::per_mille(20),
-    LatencySlack::per_mille(50),
-    LatencySlack::per_mille(100),
-    LatencySlack::per_mille(200),
-    LatencySlack::per_mille(500),
-    LatencySlack::per_mille(1_000),
-    LatencySlack::per_mille(2_500),
-    LatencySlack::per_mille(5_000),
-    LatencySlack::per_mille(10_000),
-    LatencySlack::UNLIMITED,
-];
+/// Settings of the knob.
+pub const SLACKS: &[LatencySlack] = &LatencySlack::SETTINGS;
 /// Seeds that each cell has, which share its I/Os; even, so that they can be halved.
 pub const SEEDS: u64 = 8;
 /// Seeds that a cell may have whose halves disagree; each is as long as the first.
@@ -51,119 +35,8 @@ const GOOD: f64 = 1.0 / GOAL;
 const TIE: f64 = 1.005;
 /// The ratio up to which two settings are the same.
 const ALIKE: f64 = 1.01;
-/// So many times the I/Os has a device that alternates between phases.
-pub const PHASED: u64 = 2;
-/// I/Os of the closed loop that measures what `poll` reaches.
-const CAPACITY_IOS: u64 = 50_000;
-
-/// A place at which modes are compared.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
-    /// Name of the price list.
-    pub costs: &'static str,
-    /// The device.
-    pub profile: Profile,
-    /// I/Os in flight at most.
-    pub depth: u32,
-    /// In per cent of the capacity.
-    pub load: u32,
-}
-
 /// How often the knob is set finer.
 pub const REFINEMENTS: usize = 3;
-
-/// What is swept.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Grid {
-    /// Names of price lists.
-    pub costs: Vec<&'static str>,
-    /// Devices.
-    pub profiles: Vec<Profile>,
-    /// I/Os in flight at most.
-    pub depths: Vec<u32>,
-    /// In per cent of what `poll` reaches.
-    pub loads: Vec<u32>,
-}
-
-impl Grid {
-    /// Everything; `seed` draws the last of the profiles.
-    pub fn whole(seed: u64) -> Grid {
-        let profiles = vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(seed)];
-        Grid { costs: file::COSTS.map(|(name, _)| name).to_vec(), profiles, depths: DEPTHS.to_vec(), loads: LOADS.to_vec() }
-    }
-
-    /// A quarter of it: two depths, and loads that are low, middling and high.
-    pub fn quick(seed: u64) -> Grid {
-        Grid { depths: vec![1, 32], loads: vec![10, 50, 90], ..Grid::whole(seed) }
-    }
-
-    /// All cells, neighbours alike but for the load.
-    pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for &costs in &self.costs {
-            for profile in &self.profiles {
-                for &depth in &self.depths {
-                    cells.extend(self.loads.iter().map(|&load| Cell { costs, profile: profile.clone(), depth, load }));
-                }
-            }
-        }
-        cells
-    }
-}
-
-/// Whether a profile of this name ships.
-pub fn ships(name: &str) -> bool {
-    Profile::NAMES.contains(&name)
-}
-
-/// A profile that nobody chose: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
-pub fn drawn(seed: u64) -> Profile {
-    let mut dice = SplitMix64::seed_from_u64(seed);
-    let mut within = |low: u64, high: u64| low + dice.next_u64() % (high - low);
-    // Evenly in the logarithm: as many short ones as long ones.
-    let base = 5_000u64 << within(0, 5) | within(0, 5_000);
-    let read = Service {
-        base: Nanos(base),
-        jitter: Nanos(base * within(0, 30) / 100),
-        tail_ppm: within(0, 20_000) as u32,
-        tail: Nanos(base * within(2, 20)),
-        tail_run: if within(0, 2) == 0 { 0 } else { 64 },
-    };
-    let channels = 16u32 << within(0, 4);
-    Profile { name: format!("drawn-{seed}"), read, write: read, channels, ..Profile::optane() }
-}
-
-impl Cell {
-    /// What `poll` does here in a closed loop, in I/Os per second. The same for every load.
-    ///
-    /// # Errors
-    /// A run that broke a law.
-    pub fn capacity(&self, seed: u64) -> Result<f64, SimError> {
-        let scenario = self.at(Scenario::new(Mode::POLL, self.profile.clone(), closed_loop(self.depth, CAPACITY_IOS)), seed);
-        scenario.run().map(|outcome| outcome.iops())
-    }
-
-    /// I/Os of a run where others have `ios`. A device that alternates between phases is seen as often as these change and not as
-    /// often as it is used: how a run fares is decided by the few phases in which a backlog stays.
-    pub fn ios(&self, ios: u64) -> u64 {
-        if self.profile.read.tail_run > 0 { ios * PHASED } else { ios }
-    }
-
-    /// `ios` I/Os that arrive as a Poisson process at the cell's part of `capacity`.
-    pub fn scenario(&self, mode: Mode, slack: LatencySlack, capacity: f64, ios: u64, seed: u64) -> Scenario {
-        let rate = (capacity * f64::from(self.load) / 100.0).max(1.0) as u64;
-        let job = workload::Job { iodepth: self.depth, batch_submit: self.depth.min(16), ..open_loop(rate, ios) };
-        Scenario { latency_slack: slack, ..self.at(Scenario::new(mode, self.profile.clone(), job), seed) }
-    }
-
-    fn at(&self, scenario: Scenario, seed: u64) -> Scenario {
-        let costs = file::costs_of(self.costs).unwrap_or(Costs::BARE_METAL);
-        // Data moved or not: no figure depends on it, and it takes half of the time.
-        let mut scenario = Scenario { seed, ..scenario.with_costs(costs) };
-        scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
-        scenario
-    }
-}
 
 /// What regret is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -284,7 +157,7 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
 pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
     let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
-    let between = |first: usize, part: f64| part_way(settings[first].0, settings[first + 1].0, part);
+    let between = |first: usize, part: f64| settings[first].0.between(settings[first + 1].0, part);
     let room = |first: usize| halves[first].between(&halves[first + 1], other);
     let roomiest = (0..settings.len() - 1).min_by(|&a, &b| room(a).total_cmp(&room(b)));
     let within = roomiest.filter(|&first| room(first) < halves[at].worst(other));
@@ -296,16 +169,6 @@ pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<Latency
     more.dedup();
     more.retain(|slack| settings.iter().all(|(known, _)| known != slack));
     more
-}
-
-/// The most that tells anything, in thousandths: with ten thousand times what its device takes, at least 5 µs, a caller may be later
-/// than a run is long, and any more is the same.
-const MOST: u32 = 10_000_000;
-
-/// In the logarithm, from a thousandth to [`MOST`].
-fn part_way(a: LatencySlack, b: LatencySlack, part: f64) -> LatencySlack {
-    let log = |slack: LatencySlack| f64::from(slack.thousandths().clamp(1, MOST)).ln();
-    LatencySlack::per_mille((log(a) + (log(b) - log(a)) * part).exp().round() as u32)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use completion::Mode;
@@ -14,6 +15,31 @@ pub fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Re
             &u64::MAX => format!("give a whole number, {} or more", range.start()),
             most => format!("give a whole number from {} to {most}", range.start()),
         })
+    }
+}
+
+/// How many seeds, or which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first, if it is named.
+    pub first: Option<u64>,
+    /// How many.
+    pub count: u32,
+}
+
+/// `8`, or `9-16`.
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Seeds, String> {
+        let counted = whole::<u32>(1..=10_000);
+        let Some((first, last)) = text.split_once('-') else {
+            return counted(text).map(|count| Seeds { first: None, count }).map_err(|what| format!("{what}, or a range like 9-16"));
+        };
+        let ends = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
+        let (first, last) = ends.filter(|(first, last)| first <= last).ok_or("give a range of seeds like 9-16")?;
+        let count = (last - first).checked_add(1).and_then(|count| counted(&count.to_string()).ok());
+        Ok(Seeds { first: Some(first), count: count.ok_or("a range has at most 10000 seeds")? })
     }
 }
 

@@ -1,19 +1,33 @@
 //! Runs on all cores: each takes the next when it is done with one, and results come back in order.
 
+use std::io::{self, IsTerminal};
 use std::num::NonZero;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::output;
 
 /// Does `work` for each item. What was not begun before `stop` was set is `None`.
 pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    each_of(None, items, what, stop, work)
+}
+
+/// The same on so many threads; unless given as many as there are cores.
+pub fn each_of<T: Sync, R: Send>(
+    threads: Option<usize>,
+    items: &[T],
+    what: &str,
+    stop: &AtomicBool,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<Option<R>> {
     let bar = output::bar(items.len() as u64, what);
     let (next, mut results) = (AtomicUsize::new(0), Vec::new());
     results.resize_with(items.len(), || None);
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)).min(items.len());
+    let mut lines = Lines::new(items.len(), what);
     let (done, each_done) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -35,10 +49,42 @@ pub fn each<T: Sync, R: Send>(items: &[T], what: &str, stop: &AtomicBool, work: 
                 *slot = Some(result);
             }
             bar.inc(1);
+            lines.step();
         }
     });
     bar.finish_and_clear();
     results
+}
+
+/// Where stderr is no terminal, a line each so often says what the bar would.
+struct Lines<'a> {
+    what: &'a str,
+    all: usize,
+    done: usize,
+    begun: Instant,
+    told: Instant,
+    silent: bool,
+}
+
+impl Lines<'_> {
+    /// From one line to the next.
+    const EVERY: Duration = Duration::from_secs(20);
+
+    fn new(all: usize, what: &str) -> Lines<'_> {
+        let now = Instant::now();
+        Lines { what, all, done: 0, begun: now, told: now, silent: io::stderr().is_terminal() }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        if self.silent || self.told.elapsed() < Lines::EVERY {
+            return;
+        }
+        self.told = Instant::now();
+        let gone = self.begun.elapsed().as_secs_f64();
+        let left = gone * (self.all - self.done) as f64 / self.done as f64;
+        output::say(format_args!("{}: {} of {} after {gone:.0} s, about {left:.0} s left", self.what, self.done, self.all));
+    }
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     file.scenario.ticks = rows::ticks(&file.scenario);
     let modes = rows::contenders(&modes(args, &file)?, &file.spins);
-    let seeds = args.seeds.unwrap_or(file.seeds);
-    let first = args.seed.unwrap_or(file.scenario.seed);
+    let seeds = args.seeds.map_or(file.seeds, |seeds| seeds.count);
+    let first = args.seeds.and_then(|seeds| seeds.first).or(args.seed).unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
     let (json, html) = files::beside(args)?;
     let runs: Vec<Scenario> = (0..u64::from(seeds))

@@ -1,20 +1,16 @@
 //! Profiles as people write them.
 
 use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use units::Nanos;
 
 use super::{Hidden, Profile, Service};
 
 /// A profile as written in a file: a device's own, or part of a scenario. Times are in nanoseconds; whatever is left out
 /// is zero, which means "none".
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileFile {
-    read: ServiceFile,
-    write: ServiceFile,
-    #[serde(default)]
-    flush: ServiceFile,
     #[serde(default, deserialize_with = "channels")]
     channels: u32,
     #[serde(default)]
@@ -23,6 +19,10 @@ pub struct ProfileFile {
     iops: u64,
     #[serde(default = "one")]
     iops_burst: u32,
+    read: ServiceFile,
+    write: ServiceFile,
+    #[serde(default)]
+    flush: ServiceFile,
     #[serde(default)]
     hidden_coalescing: HiddenFile,
 }
@@ -58,7 +58,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     }
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServiceFile {
     #[serde(deserialize_with = "time")]
@@ -70,9 +70,15 @@ struct ServiceFile {
     #[serde(deserialize_with = "time")]
     tail_ns: u64,
     tail_run: u32,
+    #[serde(deserialize_with = "ppm")]
+    more_ppm: u32,
+    #[serde(deserialize_with = "time")]
+    more_ns: u64,
+    drift_pct: u32,
+    drift_run: u32,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct HiddenFile {
     entries: u32,
@@ -84,8 +90,38 @@ struct HiddenFile {
 
 impl ServiceFile {
     fn into_service(self) -> Service {
-        let ServiceFile { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run } = self;
-        Service { base: Nanos(base_ns), jitter: Nanos(jitter_ns), tail_ppm, tail: Nanos(tail_ns), tail_run }
+        let ServiceFile { tail_ppm, tail_run, more_ppm, drift_pct, drift_run, .. } = self;
+        let [base, jitter, tail, more] = [self.base_ns, self.jitter_ns, self.tail_ns, self.more_ns].map(Nanos);
+        Service { base, jitter, tail_ppm, tail, tail_run, more_ppm, more, drift_pct, drift_run }
+    }
+
+    fn of(service: &Service) -> ServiceFile {
+        let Service { tail_ppm, tail_run, more_ppm, drift_pct, drift_run, .. } = *service;
+        let [base_ns, jitter_ns, tail_ns, more_ns] = [service.base, service.jitter, service.tail, service.more].map(|time| time.0);
+        ServiceFile { base_ns, jitter_ns, tail_ppm, tail_ns, tail_run, more_ppm, more_ns, drift_pct, drift_run }
+    }
+}
+
+/// What the file of a profile has to say, but that data are not moved.
+impl From<&Profile> for ProfileFile {
+    fn from(profile: &Profile) -> ProfileFile {
+        let hidden = &profile.hidden;
+        ProfileFile {
+            channels: profile.channels,
+            bytes_per_second: profile.bandwidth,
+            iops: profile.iops,
+            iops_burst: profile.iops_burst,
+            read: ServiceFile::of(&profile.read),
+            write: ServiceFile::of(&profile.write),
+            flush: ServiceFile::of(&profile.flush),
+            hidden_coalescing: HiddenFile {
+                entries: hidden.entries,
+                time_ns: hidden.time.0,
+                announced_per_second: hidden.announced_per_s,
+                announced_burst: hidden.announced_burst,
+                messages_per_second: hidden.messages_per_s,
+            },
+        }
     }
 }
 

@@ -35,6 +35,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             tail_ppm,
             tail: Nanos(tail),
             tail_run,
+            ..Service::default()
         });
         let [read, write, flush] = [(); 3].map(|()| services.next().unwrap_or_default());
         let hidden = hidden.map_or(Hidden::default(), |(entries, time, announced, announced_burst, messages)| Hidden {

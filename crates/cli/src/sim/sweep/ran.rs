@@ -1,6 +1,7 @@
 //! What is kept of a run.
 
 use ::sim::sweep::Halves;
+use ::sim::sweep::judge::Fare;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::Row;
@@ -10,4 +11,6 @@ use crate::rows::Row;
 pub struct Ran {
     pub row: Row,
     pub halves: Halves,
+    /// Over all seeds.
+    pub fare: Fare,
 }

@@ -1,0 +1,256 @@
+//! Places at which modes are compared: a price list, a device, and what is asked of it.
+
+use std::fmt;
+
+use device::{Profile, Service};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use units::Nanos;
+
+use crate::{Costs, file};
+
+/// Loads of the known grid, in per cent of what `poll` reaches.
+pub const LOADS: [u32; 7] = [1, 5, 10, 25, 50, 75, 90];
+/// I/Os in flight at most where loads are offered.
+pub const DEPTHS: [u32; 4] = [1, 4, 32, 128];
+/// I/Os in flight of closed loops.
+pub const CLOSED_DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// So many times the I/Os has a device that alternates between phases.
+pub const PHASED: u64 = 2;
+
+/// A price list, by its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prices {
+    /// What tables call it.
+    pub name: String,
+    /// The list.
+    pub costs: Costs,
+}
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// I/Os arrive at random, at so many per cent of what `poll` reaches in a closed loop of this depth.
+    Open {
+        /// The per cent.
+        load: u32,
+    },
+    /// As many as the depth are in flight, refilled as they complete.
+    Closed,
+    /// The same, but the thread thinks before each I/O.
+    Think {
+        /// For so long.
+        think: Nanos,
+    },
+    /// As many threads on one device, each with a CPU and a hardware queue to itself.
+    Threads {
+        /// So many.
+        threads: u16,
+    },
+    /// A job file that ships.
+    File(ShippedJob),
+}
+
+/// A job under `jobs/` that is a cell of every grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShippedJob {
+    /// What cells call it.
+    pub name: &'static str,
+    /// The file's text.
+    pub text: &'static str,
+    /// Its depth, and its threads.
+    pub depth: u32,
+    /// They share one CPU.
+    pub threads: u32,
+}
+
+/// The jobs of every grid.
+pub const JOBS: [ShippedJob; 4] = [
+    ShippedJob { name: "mixed-sizes", text: include_str!("../../../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "sequential-128k", text: include_str!("../../../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "four-threads", text: include_str!("../../../../jobs/four-threads.fio"), depth: 8, threads: 4 },
+    ShippedJob { name: "log", text: include_str!("../../../../jobs/log.fio"), depth: 1, threads: 1 },
+];
+
+impl Kind {
+    /// The family of cells that a table groups by.
+    pub fn family(self) -> &'static str {
+        match self {
+            Kind::Open { .. } => "open",
+            Kind::Closed => "closed",
+            Kind::Think { .. } => "think",
+            Kind::Threads { .. } => "threads",
+            Kind::File(job) => job.name,
+        }
+    }
+
+    /// Whether I/Os arrive whether or not others complete.
+    pub fn is_open(self) -> bool {
+        matches!(self, Kind::Open { .. })
+    }
+
+    /// In per cent of what `poll` reaches; 100 of closed loops.
+    pub fn load(self) -> u32 {
+        if let Kind::Open { load } = self { load } else { 100 }
+    }
+
+    /// Threads that do I/O.
+    pub fn threads(self) -> u32 {
+        match self {
+            Kind::Threads { threads } => threads.into(),
+            Kind::File(job) => job.threads,
+            _ => 1,
+        }
+    }
+}
+
+/// A place at which modes are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What things cost.
+    pub costs: Prices,
+    /// The device.
+    pub profile: Profile,
+    /// I/Os of each thread in flight at most.
+    pub depth: u32,
+    /// What is asked.
+    pub kind: Kind,
+}
+
+/// `vm tlc open qd=32 load=50`: words by which a cell is picked.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { costs, profile, depth, kind } = self;
+        write!(f, "{} {} {} qd={depth}", costs.name, profile.name, kind.family())?;
+        match kind {
+            Kind::Open { load } => write!(f, " load={load}"),
+            Kind::Think { think } => write!(f, " think={}us", think.0 / 1_000),
+            Kind::Threads { threads } => write!(f, " threads={threads}"),
+            Kind::Closed | Kind::File(_) => Ok(()),
+        }
+    }
+}
+
+impl Cell {
+    /// I/Os of a run where others have `ios`. A device that alternates between phases is seen as often as these change and not as
+    /// often as it is used: how a run fares is decided by the few phases in which a backlog stays.
+    pub fn ios(&self, ios: u64) -> u64 {
+        let Service { tail_run, drift_run, .. } = self.profile.read;
+        if tail_run > 0 || drift_run > 0 { ios * PHASED } else { ios }
+    }
+
+    /// Whether its words include one of each group: `[["vm"], ["qd=1", "qd=32"]]`.
+    pub fn is_named(&self, groups: &[Vec<String>]) -> bool {
+        let name = self.to_string();
+        groups.iter().all(|group| group.iter().any(|word| name.split(' ').any(|own| own == word)))
+    }
+}
+
+/// What is swept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// What things cost.
+    pub costs: Vec<Prices>,
+    /// Devices.
+    pub profiles: Vec<Profile>,
+    /// I/Os in flight at most where loads are offered.
+    pub depths: Vec<u32>,
+    /// In per cent of what `poll` reaches.
+    pub loads: Vec<u32>,
+    /// I/Os in flight of closed loops.
+    pub closed: Vec<u32>,
+    /// Depths and times of loops that think.
+    pub thinks: Vec<(u32, Nanos)>,
+    /// Depths and numbers of threads on one device.
+    pub threads: Vec<(u32, u16)>,
+    /// Jobs that ship.
+    pub jobs: Vec<ShippedJob>,
+}
+
+impl Grid {
+    /// The grid that constants were chosen on; `seed` draws the last of the profiles.
+    pub fn whole(seed: u64) -> Grid {
+        let (short, long) = (Nanos::from_micros(10), Nanos::from_micros(100));
+        Grid {
+            costs: file::COSTS.map(|(name, costs)| Prices { name: name.into(), costs }).to_vec(),
+            profiles: vec![Profile::optane(), Profile::tlc(), Profile::bimodal(), drawn(seed)],
+            depths: DEPTHS.to_vec(),
+            loads: LOADS.to_vec(),
+            closed: CLOSED_DEPTHS.to_vec(),
+            thinks: vec![(1, short), (1, long), (8, short), (8, long)],
+            threads: vec![(1, 4), (8, 4), (32, 4)],
+            jobs: JOBS.to_vec(),
+        }
+    }
+
+    /// A third of it: two depths, loads that are low, middling and high, and half of the closed loops.
+    pub fn quick(seed: u64) -> Grid {
+        let whole = Grid::whole(seed);
+        Grid {
+            depths: vec![1, 32],
+            loads: vec![10, 50, 90],
+            closed: vec![1, 8, 32, 128],
+            thinks: whole.thinks[1..3].to_vec(),
+            threads: whole.threads[1..2].to_vec(),
+            ..whole
+        }
+    }
+
+    /// All cells, neighbours alike but for the load.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for costs in &self.costs {
+            for profile in &self.profiles {
+                cells.extend(self.kinds().map(|(depth, kind)| Cell { costs: costs.clone(), profile: profile.clone(), depth, kind }));
+            }
+        }
+        cells
+    }
+
+    /// What is asked of each device, with its depth.
+    fn kinds(&self) -> impl Iterator<Item = (u32, Kind)> {
+        let open = self.depths.iter().flat_map(|&depth| self.loads.iter().map(move |&load| (depth, Kind::Open { load })));
+        let closed = self.closed.iter().map(|&depth| (depth, Kind::Closed));
+        let thinks = self.thinks.iter().map(|&(depth, think)| (depth, Kind::Think { think }));
+        let threads = self.threads.iter().map(|&(depth, threads)| (depth, Kind::Threads { threads }));
+        let jobs = self.jobs.iter().map(|&job| (job.depth, Kind::File(job)));
+        open.chain(closed).chain(thinks).chain(threads).chain(jobs)
+    }
+
+    /// The same, open and closed loops of these depths only; other families keep what they have of them.
+    pub fn at_depths(mut self, depths: &[u32]) -> Grid {
+        (self.depths, self.closed) = (depths.to_vec(), depths.to_vec());
+        self.thinks.retain(|(depth, _)| depths.contains(depth));
+        self.threads.retain(|(depth, _)| depths.contains(depth));
+        self.jobs.retain(|job| depths.contains(&job.depth));
+        self
+    }
+
+    /// The same at these loads only, which closed loops do not have.
+    pub fn at_loads(self, loads: &[u32]) -> Grid {
+        Grid { loads: loads.to_vec(), closed: Vec::new(), thinks: Vec::new(), threads: Vec::new(), jobs: Vec::new(), ..self }
+    }
+}
+
+/// Whether a profile of this name ships.
+pub fn ships(name: &str) -> bool {
+    Profile::NAMES.contains(&name)
+}
+
+/// A profile that nobody chose: 5 to 200 µs, some jitter, perhaps a tail, perhaps in runs.
+pub fn drawn(seed: u64) -> Profile {
+    let mut dice = SplitMix64::seed_from_u64(seed);
+    let mut within = |low: u64, high: u64| low + dice.next_u64() % (high - low);
+    // Evenly in the logarithm: as many short ones as long ones.
+    let base = 5_000u64 << within(0, 5) | within(0, 5_000);
+    let read = Service {
+        base: Nanos(base),
+        jitter: Nanos(base * within(0, 30) / 100),
+        tail_ppm: within(0, 20_000) as u32,
+        tail: Nanos(base * within(2, 20)),
+        tail_run: if within(0, 2) == 0 { 0 } else { 64 },
+        ..Service::default()
+    };
+    let channels = 16u32 << within(0, 4);
+    Profile { name: format!("drawn-{seed}"), read, write: read, channels, ..Profile::optane() }
+}

@@ -1,0 +1,173 @@
+//! A cell as a scenario file: what the sweep runs is what the file says, so that it can be run again alone.
+
+use device::ProfileFile;
+use toml::{Table, Value};
+use workload::fio::Outside;
+
+use super::cells::{Cell, Grid, Kind, Prices, ships};
+use crate::{Costs, Scenario, SimError, file};
+use completion::{LatencySlack, Mode};
+use device::Profile;
+
+/// I/Os of the closed loop that measures what `poll` reaches.
+const CAPACITY_IOS: u64 = 50_000;
+
+/// Cells name no other file.
+struct Nothing;
+
+impl Outside for Nothing {
+    fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        Err(format!("a cell of a sweep names no file, and not {path}"))
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+impl Cell {
+    /// What `poll` does here in a closed loop, in I/Os per second. The same for every load.
+    ///
+    /// # Errors
+    /// A run that broke a law.
+    pub fn capacity(&self, seed: u64) -> Result<f64, SimError> {
+        let cell = Cell { kind: Kind::Closed, ..self.clone() };
+        cell.scenario(Mode::POLL, LatencySlack::default(), 0.0, CAPACITY_IOS, seed)?.run().map(|outcome| outcome.iops())
+    }
+
+    /// `ios` I/Os as the cell has it: at its part of `capacity`, as a Poisson process, where it is open.
+    ///
+    /// # Errors
+    /// A profile or a price that no file can say.
+    pub fn scenario(&self, mode: Mode, slack: LatencySlack, capacity: f64, ios: u64, seed: u64) -> Result<Scenario, SimError> {
+        let text = self.text(capacity, ios, seed)?;
+        let read = file::read(&self.to_string(), &text, &Nothing).map_err(|error| SimError::Unfit(error.to_string()))?;
+        let mut scenario = Scenario { mode, latency_slack: slack, ..read.scenario };
+        // Data moved or not: no figure depends on it, and it takes half of the time.
+        scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
+        Ok(scenario)
+    }
+
+    /// The scenario file.
+    ///
+    /// # Errors
+    /// A profile or a price that no file can say.
+    pub fn text(&self, capacity: f64, ios: u64, seed: u64) -> Result<String, SimError> {
+        let threads = self.kind.threads();
+        let apart = matches!(self.kind, Kind::Threads { .. });
+        let mut file = Table::new();
+        file.insert("title".into(), self.to_string().into());
+        file.insert("seed".into(), integer(seed)?);
+        file.insert("ios".into(), integer((ios / u64::from(threads)).max(1))?);
+        file.insert("machine".into(), table([("cpus", integer(if apart { threads.into() } else { 1 })?), ("costs", self.costs.value()?)]));
+        let queues = if apart { threads } else { 1 };
+        let device = table([("queues", integer(queues.into())?), ("profile", profile(&self.profile)?)]);
+        file.insert("device".into(), Value::Array(vec![device]));
+        file.insert("job".into(), Value::Array(vec![self.job(capacity)?]));
+        toml::to_string(&file).map_err(unfit)
+    }
+
+    fn job(&self, capacity: f64) -> Result<Value, SimError> {
+        if let Kind::File(job) = self.kind {
+            return Ok(table([("fio", job.text.into())]));
+        }
+        let mut options = Table::new();
+        let mut set = |key: &str, value: Value| options.insert(key.into(), value);
+        set("rw", "randread".into());
+        set("bs", "4k".into());
+        set("norandommap", 1.into());
+        set("iodepth", integer(self.depth.into())?);
+        set("iodepth_batch", integer(u64::from(if self.kind.is_open() { self.depth.min(16) } else { self.depth }))?);
+        set("iodepth_batch_complete_max", integer(u64::from(if self.kind.is_open() { 256 } else { self.depth }))?);
+        let mut job = Table::new();
+        match self.kind {
+            Kind::Open { load } => {
+                set("rate_iops", integer((capacity * f64::from(load) / 100.0).max(1.0) as u64)?);
+                set("rate_process", "poisson".into());
+            }
+            Kind::Think { think } => _ = job.insert("think".into(), format!("{}ns", think.0).into()),
+            Kind::Threads { threads } => _ = set("numjobs", integer(threads.into())?),
+            Kind::Closed | Kind::File(_) => {}
+        }
+        if let Kind::Threads { threads } = self.kind {
+            job.insert("cpus".into(), format!("0-{}", threads.max(1) - 1).into());
+        }
+        job.insert("options".into(), options.into());
+        Ok(job.into())
+    }
+}
+
+impl Prices {
+    /// As a scenario has it under `machine.costs`: a name, or what differs from the list of a bare machine.
+    ///
+    /// # Errors
+    /// A price beyond what a file can say.
+    fn value(&self) -> Result<Value, SimError> {
+        if file::costs_of(&self.name) == Some(self.costs) {
+            return Ok(self.name.as_str().into());
+        }
+        let (own, bare) = (Table::try_from(self.costs).map_err(unfit)?, Table::try_from(Costs::BARE_METAL).map_err(unfit)?);
+        let mut differs = table([("base", "bare-metal".into())]);
+        let groups = own.iter().filter_map(|(group, prices)| Some((group, prices.as_table()?, bare.get(group)?.as_table()?)));
+        for (group, prices, bare) in groups {
+            let prices: Table =
+                prices.iter().filter(|(name, price)| bare.get(*name) != Some(price)).map(|(n, p)| (n.clone(), p.clone())).collect();
+            if let (false, Value::Table(differs)) = (prices.is_empty(), &mut differs) {
+                differs.insert(group.clone(), prices.into());
+            }
+        }
+        Ok(differs)
+    }
+}
+
+impl Grid {
+    /// Its price lists and devices as scenario files have them, each with its name.
+    ///
+    /// # Errors
+    /// A figure beyond what a file can say.
+    pub fn tables(&self) -> Result<Vec<(String, String)>, SimError> {
+        let costs = self.costs.iter().map(|prices| (&prices.name, "machine", prices.value().map(|costs| table([("costs", costs)]))));
+        let device = |profile: Value| Value::Array(vec![table([("profile", profile)])]);
+        let devices = self.profiles.iter().map(|own| (&own.name, "device", profile(own).map(device)));
+        let written = |(name, key, value): (&String, &str, Result<Value, SimError>)| {
+            let text = toml::to_string(&table([(key, value?)])).map_err(unfit)?;
+            Ok((name.clone(), text))
+        };
+        costs.chain(devices).map(written).collect()
+    }
+}
+
+/// As a scenario has it: a name, or the profile itself without what is none.
+///
+/// # Errors
+/// A figure beyond what a file can say.
+fn profile(profile: &Profile) -> Result<Value, SimError> {
+    if ships(&profile.name) && profile.name.parse().as_ref() == Ok(profile) {
+        return Ok(profile.name.as_str().into());
+    }
+    let mut own = Table::try_from(ProfileFile::from(profile)).map_err(unfit)?;
+    without_zeros(&mut own);
+    // These have no default.
+    for operation in ["read", "write"] {
+        own.entry(operation).or_insert_with(|| Table::new().into());
+    }
+    Ok(own.into())
+}
+
+/// What is left out is zero.
+fn without_zeros(table: &mut Table) {
+    table.iter_mut().filter_map(|(_, value)| value.as_table_mut()).for_each(without_zeros);
+    table.retain(|_, value| *value != Value::Integer(0) && value.as_table().is_none_or(|table| !table.is_empty()));
+}
+
+fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    Value::Table(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+fn integer(n: u64) -> Result<Value, SimError> {
+    i64::try_from(n).map(Value::Integer).map_err(unfit)
+}
+
+fn unfit(error: impl std::fmt::Display) -> SimError {
+    SimError::Unfit(error.to_string())
+}

@@ -1,0 +1,126 @@
+//! A grid that no constant was chosen on: everything in it is drawn from a seed.
+//!
+//! Three devices, each with service times of one to three modes; one of them drifts, one alternates between phases, and one has a
+//! cache that is fast until it is full. One price list between the two that ship. Depths and loads that the known grid does not have.
+
+use device::{Profile, Service};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use units::Nanos;
+
+use super::cells::{CLOSED_DEPTHS, DEPTHS, Grid, JOBS, LOADS, Prices};
+use crate::{Costs, SimError};
+
+/// Depths and loads that are drawn.
+const COUNT: usize = 3;
+/// Keeps these dice apart from those of [`super::drawn`].
+const SALT: u64 = 0x756e_7365_656e;
+
+struct Dice(SplitMix64);
+
+impl Dice {
+    /// At least `low` and below `high`.
+    fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.0.next_u64() % (high - low)
+    }
+
+    /// Evenly in the logarithm: as many short ones as long ones.
+    fn log(&mut self, low: f64, high: f64) -> u64 {
+        let part = self.within(0, 1 << 20) as f64 / f64::from(1 << 20);
+        (low * (high / low).powf(part)) as u64
+    }
+
+    /// [`COUNT`] different ones, in order, of which none is `known`.
+    fn others(&mut self, known: &[u32], mut draw: impl FnMut(&mut Dice) -> u64) -> Vec<u32> {
+        let mut drawn: Vec<u32> = Vec::new();
+        while drawn.len() < COUNT {
+            let one = draw(self) as u32;
+            if !known.contains(&one) && !drawn.contains(&one) {
+                drawn.push(one);
+            }
+        }
+        drawn.sort_unstable();
+        drawn
+    }
+}
+
+/// What a device has that a fixed distribution does not.
+#[derive(Clone, Copy)]
+enum Trait {
+    Drifts,
+    Phases,
+    Cliff,
+}
+
+impl Grid {
+    /// The grid that `seed` draws.
+    ///
+    /// # Errors
+    /// A price list that cannot be written as a table: none that ships.
+    pub fn unseen(seed: u64) -> Result<Grid, SimError> {
+        let mut dice = Dice(SplitMix64::seed_from_u64(seed ^ SALT));
+        let mut traits = vec![Trait::Drifts, Trait::Phases, Trait::Cliff];
+        let mut profiles = Vec::new();
+        for letter in ["a", "b", "c"] {
+            let one = traits.swap_remove(dice.within(0, traits.len() as u64) as usize);
+            profiles.push(profile(&mut dice, format!("unseen-{seed}{letter}"), one));
+        }
+        let part = dice.within(20, 81) as f64 / 100.0;
+        let costs = vec![Prices { name: format!("between-{seed}"), costs: between(part)? }];
+        let depths = dice.others(&[&DEPTHS[..], &CLOSED_DEPTHS[..]].concat(), |dice| dice.log(1.0, 200.0));
+        let loads = dice.others(&LOADS, |dice| dice.within(2, 93));
+        let think = |dice: &mut Dice| Nanos::from_micros(dice.log(2.0, 300.0));
+        let thinks = [1, depths[0]].map(|depth| (depth, think(&mut dice))).to_vec();
+        let threads = vec![(depths[dice.within(0, 2) as usize], dice.within(2, 7) as u16)];
+        let closed = std::iter::once(1).chain(depths.iter().copied()).collect();
+        Ok(Grid { costs, profiles, closed, depths, loads, thinks, threads, jobs: JOBS.to_vec() })
+    }
+}
+
+fn profile(dice: &mut Dice, name: String, one: Trait) -> Profile {
+    let base = dice.log(4_000.0, 250_000.0);
+    let longer = |dice: &mut Dice| Nanos(base * dice.within(15, 200) / 10);
+    let mut read = Service { base: Nanos(base), jitter: Nanos(base * dice.within(0, 40) / 100), ..Service::default() };
+    let modes = dice.within(1, 4);
+    if modes > 1 {
+        (read.more_ppm, read.more) = (dice.log(1_000.0, 400_000.0) as u32, longer(dice));
+    }
+    match one {
+        Trait::Drifts => {
+            (read.drift_pct, read.drift_run) = (dice.within(30, 300) as u32, dice.log(2_000.0, 20_000.0) as u32);
+            if modes > 2 {
+                (read.tail_ppm, read.tail) = (dice.log(500.0, 100_000.0) as u32, longer(dice));
+            }
+        }
+        Trait::Phases => {
+            (read.tail_ppm, read.tail, read.tail_run) = (dice.within(20, 400) as u32 * 1_000, longer(dice), dice.log(20.0, 500.0) as u32);
+        }
+        // Half of the commands meet the full cache, in two runs of the least I/Os that a cell has with a seed.
+        Trait::Cliff => {
+            (read.tail_ppm, read.tail, read.tail_run) = (500_000, longer(dice), dice.log(500.0, 1_500.0) as u32);
+        }
+    }
+    let share = |time: Nanos, percent: u64| Nanos(time.0 * percent / 100);
+    let faster = dice.within(20, 101);
+    let write = Service { base: share(read.base, faster), jitter: share(read.jitter, faster), ..read };
+    let flush = Service { base: Nanos(dice.log(1_000.0, 400_000.0)), ..Service::default() };
+    let channels = 8u32 << dice.within(0, 5);
+    let bandwidth = dice.within(15, 71) * 100_000_000;
+    Profile { name, read, write, flush, channels, bandwidth, ..Profile::optane() }
+}
+
+/// A price list between the two that ship, at this part of the way in the logarithm of each price.
+fn between(part: f64) -> Result<Costs, SimError> {
+    let table = |costs: Costs| toml::Table::try_from(costs).map_err(|error| SimError::Unfit(error.to_string()));
+    let (mut from, to) = (table(Costs::BARE_METAL)?, table(Costs::VIRTUAL)?);
+    for (group, prices) in &mut from {
+        let (Some(prices), Some(to)) = (prices.as_table_mut(), to.get(group).and_then(toml::Value::as_table)) else { continue };
+        for (name, price) in prices.iter_mut() {
+            let (Some(less), Some(more)) = (price.as_integer(), to.get(name).and_then(toml::Value::as_integer)) else { continue };
+            // From nothing there is no logarithm.
+            let way = |less: f64, more: f64| if less > 0.0 { less * (more / less).powf(part) } else { more * part };
+            *price = toml::Value::Integer(if less == more { less } else { way(less as f64, more as f64).round() as i64 });
+        }
+    }
+    from.try_into().map_err(|error: toml::de::Error| SimError::Unfit(error.to_string()))
+}

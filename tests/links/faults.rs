@@ -5,6 +5,7 @@ mod files;
 mod guest;
 mod limits;
 mod processes;
+mod zeroes;
 
 use std::collections::BTreeMap;
 use std::env;

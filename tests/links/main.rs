@@ -9,6 +9,7 @@
 //! | batches, futures, groups, foreign loops, reactors | `driving.rs` |
 //! | modes that change, queues and futures that are let go, while requests are in flight | `moving.rs` |
 //! | memory that the application owns | `memory.rs` |
+//! | Write Zeroes and Deallocate | `zeroes.rs` |
 //! | what is refused, what fails; growth and shrinkage | `limits.rs` |
 //! | counters that add up | `counting.rs` |
 //! | what the kernel decides | `kernel.rs` |
@@ -28,3 +29,4 @@ mod moving;
 mod place;
 mod table;
 mod work;
+mod zeroes;

@@ -1,13 +1,20 @@
 //! Splitting: a request that is larger than the controller takes, or that crosses a boundary which the namespace would
 //! rather not have crossed, goes out as several commands.
 
+use units::Op;
+
 /// How requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
-    /// log2 of a block; bits 31:24 nothing; bits 63:32 the boundary in blocks, 0 if there is none.
+    /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
+    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none, or [`DATALESS`].
     u64,
 );
+
+/// In the place of a boundary: requests that move no data. What they ask is found where a boundary is, so that requests without one,
+/// which are nearly all, pay nothing for it.
+const DATALESS: u32 = u32::MAX;
 
 /// One command's share of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +84,7 @@ impl Default for Splitter {
 
 impl Splitter {
     /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
-    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1; 0: no such boundary). Logical blocks have
+    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0: no such boundary). Logical blocks have
     /// 2^`block_log2` bytes (LBADS).
     pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
@@ -85,6 +92,43 @@ impl Splitter {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
             max_blocks => Ok(Splitter(u64::from(boundary) << 32 | u64::from(block_log2) << 16 | u64::from(max_blocks - 1))),
         }
+    }
+
+    /// The same of a namespace with these commands, which name at most so many blocks each; `None`: there is no such command. What
+    /// is left of the limit is a power of two for a Write Zeroes, at most 2^15, and of four for a Deallocate, at most 2^30; with
+    /// less than 2 or 4 it is as if there were none.
+    pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
+        let log2 = |most: Option<u64>| most.and_then(u64::checked_ilog2).unwrap_or(0).into();
+        let (zeroes, deallocate): (u64, u64) = (log2(zeroes), log2(deallocate));
+        Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
+    }
+
+    /// The most blocks of one command that moves no data; `None`: the namespace does not have it, or it names no blocks.
+    pub fn most_blocks(&self, op: Op) -> Option<u32> {
+        let log2 = match op {
+            Op::WriteZeroes => self.0 >> 24 & 15,
+            Op::Deallocate => 2 * (self.0 >> 28 & 15),
+            Op::Read | Op::Write | Op::Flush => 0,
+        };
+        (log2 > 0).then(|| 1 << log2)
+    }
+
+    /// How requests of this kind are split: without regard to the boundary, where they move no data. Parts of more than 65,536
+    /// blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
+    #[must_use]
+    pub fn of(self, op: Op) -> Splitter {
+        if op.moves_data() {
+            return self;
+        }
+        let most = self.most_blocks(op).unwrap_or(1).min(65_536);
+        Splitter(self.0 & 0xffff_0000 | u64::from(most - 1) | u64::from(DATALESS) << 32)
+    }
+
+    /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
+    #[must_use]
+    pub fn and_dataless(self, other: Splitter) -> Splitter {
+        let least = |shift: u32| (self.0 >> shift & 15).min(other.0 >> shift & 15) << shift;
+        Splitter(self.0 & !(0xff << 24) | least(24) | least(28))
     }
 
     /// Bytes of a logical block, as a power of two.
@@ -128,11 +172,17 @@ impl Splitter {
         }
     }
 
-    /// Whether `blocks` logical blocks at `lba` are one part; none are, too.
+    /// Whether `blocks` logical blocks at `lba` are one part that moves data; of no blocks, too. What [`Splitter::of`] gives for
+    /// requests that move none never is.
     #[inline]
     pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
         // The usual namespace has no boundary, and the usual request needs no division.
-        blocks <= self.max_blocks() && (self.boundary() == 0 || self.split(lba, blocks).next_len() == blocks)
+        blocks <= self.max_blocks() && (self.boundary() == 0 || self.is_within(lba, blocks))
+    }
+
+    #[inline]
+    fn is_within(self, lba: u64, blocks: u32) -> bool {
+        self.boundary() != DATALESS && self.split(lba, blocks).next_len() == blocks
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -157,7 +207,7 @@ impl Split {
     fn next_len(&self) -> u32 {
         let most = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
-            0 => most,
+            0 | DATALESS => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }

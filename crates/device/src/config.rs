@@ -45,6 +45,10 @@ pub struct Config {
     pub quiesce_time: Nanos,
     /// Most commands fetched, and most completed, in one [`crate::Controller::step`].
     pub step_budget: u32,
+    /// Whether there is Write Zeroes (ONCS bit 3).
+    pub write_zeroes: bool,
+    /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
+    pub dataset_management: bool,
 }
 
 impl Config {
@@ -68,6 +72,8 @@ impl Config {
             shutdown_delay: Nanos::ZERO,
             quiesce_time: Nanos::ZERO,
             step_budget: 128,
+            write_zeroes: true,
+            dataset_management: true,
         }
     }
 
@@ -85,6 +91,17 @@ impl Config {
 
     /// The most I/O queue pairs of any controller of this kind.
     pub const MAX_QUEUE_PAIRS: u16 = 128;
+
+    /// WZSL: a Write Zeroes covers 2^this pages of 4 KiB at most. A step does not end within a command.
+    pub(crate) const WZSL: u8 = 10;
+    /// The same in bytes.
+    pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
+    /// DMRL: ranges of one Dataset Management.
+    pub(crate) const MOST_RANGES: u8 = 255;
+    /// DMRSL: logical blocks of a range.
+    pub(crate) const MOST_RANGE_BLOCKS: u32 = 1 << 21;
+    /// DMSL: logical blocks of all ranges of a command together.
+    pub(crate) const MOST_DEALLOCATED_BLOCKS: u64 = 1 << 23;
 }
 
 /// By what a namespace can be told from all others, whatever path leads to it. Zeroes: none of that kind.
@@ -166,6 +183,10 @@ impl Media for Medium {
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
         self.as_media_mut().write_at(at, from, fua)
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        self.as_media_mut().zero_at(at, len, deallocate, fua)
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {

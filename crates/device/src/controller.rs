@@ -85,7 +85,7 @@ impl<P: Port> Controller<P> {
     /// A controller at power-on. Values of `config` outside their range are brought into it. Writes CAP, VS and CSTS.
     pub fn new(config: Config, namespaces: Vec<Namespace>, port: P) -> Controller<P> {
         let config = config.legal();
-        let store = Store::new(namespaces, config.max_transfer, config.profile.moves_data);
+        let store = Store::new(namespaces, &config);
         let mut controller = Controller {
             queues: Queues::new(config.queue_pairs),
             commands: Commands::default(),
@@ -410,6 +410,8 @@ fn opcode_of(request: &Request) -> u8 {
         Op::Read => nvme::opcode::io::READ,
         Op::Write => nvme::opcode::io::WRITE,
         Op::Flush => nvme::opcode::io::FLUSH,
+        Op::WriteZeroes => nvme::opcode::io::WRITE_ZEROES,
+        Op::Deallocate => nvme::opcode::io::DATASET_MANAGEMENT,
     }
 }
 

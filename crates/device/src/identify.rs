@@ -37,7 +37,7 @@ pub(crate) fn page(command: &Identify, config: &Config, store: &Store, ana: Opti
         }
         cns::COMMAND_SET_CONTROLLER => {
             is_nvm()?;
-            NvmController::zeroed().as_page().to_vec()
+            command_limits(config).as_page().to_vec()
         }
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     })
@@ -82,11 +82,32 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
         cqt: u16::try_from(config.quiesce_time.0.div_ceil(1_000_000)).unwrap_or(u16::MAX),
         nn: store.highest(),
         mnan: store.highest(),
-        oncs: Controller::ONCS_SAVE_SELECT,
+        oncs: optional_commands(config),
         vwc: cache,
         subnqn: Text::nul_terminated(&nqn(config)),
         ..Controller::zeroed()
     }
+}
+
+/// ONCS.
+fn optional_commands(config: &Config) -> u16 {
+    let bit = |there: bool, bit: u16| if there { bit } else { 0 };
+    Controller::ONCS_SAVE_SELECT
+        | bit(config.write_zeroes, Controller::ONCS_WRITE_ZEROES)
+        | bit(config.dataset_management, Controller::ONCS_DATASET_MANAGEMENT)
+}
+
+/// What the NVM command set adds to Identify Controller: of a command that there is not, no limit.
+fn command_limits(config: &Config) -> NvmController {
+    let mut limits = NvmController::zeroed();
+    if config.write_zeroes {
+        limits.wzsl = Config::WZSL;
+    }
+    if config.dataset_management {
+        (limits.dmrl, limits.dmrsl) = (Config::MOST_RANGES, Config::MOST_RANGE_BLOCKS);
+        limits.dmsl = Config::MOST_DEALLOCATED_BLOCKS;
+    }
+    limits
 }
 
 fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
@@ -100,7 +121,7 @@ fn namespace_page(namespace: &Namespace, config: &Config) -> NamespacePage {
         nuse: if namespace.refusal == Status::SUCCESS { (media.allocated() >> shift).min(namespace.blocks) } else { 0 },
         // THINP.
         nsfeat: u8::from(namespace.thin),
-        dlfeat: NamespacePage::DLFEAT_ZEROES,
+        dlfeat: NamespacePage::DLFEAT_ZEROES | if config.write_zeroes { NamespacePage::DLFEAT_WRITE_ZEROES } else { 0 },
         noiob: u16::try_from(config.boundary >> shift).unwrap_or(0),
         nmic: if namespace.is_shared() { NamespacePage::NMIC_SHARED } else { 0 },
         nvmcap: u128::from(media.bytes()).into(),

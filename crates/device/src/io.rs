@@ -1,4 +1,6 @@
-//! Read, Write and Flush: what they ask for, whether they may, and the moving of their data.
+//! I/O commands: what they ask for, whether they may, and the moving of their data.
+
+mod dataless;
 
 use nvme::io::{Flags, Transfer};
 use nvme::prp::{Dptr, PageSize, Segment, Walker};
@@ -7,7 +9,7 @@ use units::Op;
 
 use std::sync::PoisonError;
 
-use crate::config::Medium;
+use crate::config::{Config, Medium};
 use crate::media::{Access, Media, MediaError};
 use crate::{BusError, Mem, Namespace, Port};
 
@@ -18,8 +20,11 @@ pub(crate) struct Request {
     /// FUA, or the write cache is disabled.
     pub(crate) durable: bool,
     pub(crate) nsid: Nsid,
-    /// First logical block; 0 for a Flush.
+    /// Of a Write Zeroes or a Dataset Management: it asks for blocks to be deallocated.
+    deallocate: bool,
+    /// First logical block; 0 for a Flush and a Dataset Management.
     pub(crate) lba: u64,
+    /// To move, or to zero; of a Dataset Management, of its list of ranges.
     pub(crate) bytes: u32,
     dptr: Dptr,
 }
@@ -36,13 +41,17 @@ pub(crate) struct Store {
     /// Feature 06h: without a write cache every write is durable.
     pub(crate) write_cache: bool,
     moves_data: bool,
+    /// Which of the optional commands there are.
+    write_zeroes: bool,
+    dataset_management: bool,
     /// Where the data of other than memory media pass through.
     scratch: Vec<u8>,
 }
 
 impl Store {
     /// Namespaces without an identifier get those that are free, in order.
-    pub(crate) fn new(namespaces: Vec<Namespace>, max_transfer: u32, moves_data: bool) -> Store {
+    pub(crate) fn new(namespaces: Vec<Namespace>, config: &Config) -> Store {
+        let max_transfer = config.max_transfer;
         let bounce = namespaces.iter().any(|n| n.medium.needs_buffer());
         let scratch = if bounce { vec![0; max_transfer as usize] } else { Vec::new() };
         let mut placed: Vec<Option<Namespace>> = Vec::new();
@@ -62,7 +71,16 @@ impl Store {
                 namespace.nsid = Some(Nsid(n as u32 + 1));
             }
         }
-        Store { namespaces: placed, max_transfer, page: PageSize::MIN, write_cache: true, moves_data, scratch }
+        Store {
+            namespaces: placed,
+            max_transfer,
+            page: PageSize::MIN,
+            write_cache: true,
+            moves_data: config.profile.moves_data,
+            write_zeroes: config.write_zeroes,
+            dataset_management: config.dataset_management,
+            scratch,
+        }
     }
 
     /// The highest identifier that a namespace can be given.
@@ -126,8 +144,7 @@ impl Store {
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
             opcode::io::WRITE => Op::Write,
-            opcode::io::FLUSH => return self.decode_flush(sqe.nsid()),
-            _ => return Err(Status::INVALID_OPCODE.with_dnr()),
+            _ => return self.decode_dataless(sqe),
         };
         let namespace = self.active(sqe.nsid())?;
         let transfer = Transfer::from_sqe(sqe);
@@ -145,7 +162,7 @@ impl Store {
             return Err(namespace.refusal);
         }
         let durable = !self.write_cache | transfer.flags.contains(Flags::FUA);
-        Ok(Request { op, durable, nsid: sqe.nsid(), lba: transfer.lba.0, bytes: bytes as u32, dptr: sqe.dptr() })
+        Ok(Request { op, durable, deallocate: false, nsid: sqe.nsid(), lba: transfer.lba.0, bytes: bytes as u32, dptr: sqe.dptr() })
     }
 
     fn decode_flush(&self, nsid: Nsid) -> Result<Request, Status> {
@@ -153,7 +170,7 @@ impl Store {
             self.active(nsid)?;
         }
         self.refusal(nsid).map_or(Ok(()), Err)?;
-        Ok(Request { op: Op::Flush, durable: true, nsid, lba: 0, bytes: 0, dptr: Dptr::NONE })
+        Ok(Request { op: Op::Flush, durable: true, deallocate: false, nsid, lba: 0, bytes: 0, dptr: Dptr::NONE })
     }
 
     /// The status of an I/O command to a namespace, or to all, in its ANA state; `None`: it is carried out.
@@ -166,12 +183,9 @@ impl Store {
     #[inline(always)]
     pub(crate) fn execute(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         match request.op {
-            Op::Flush => match self.refusal(request.nsid) {
-                None => self.flush(request.nsid),
-                Some(status) => Err(status),
-            },
             Op::Read | Op::Write if !self.moves_data => Ok(()),
             Op::Read | Op::Write => self.transfer(request, port),
+            Op::Flush | Op::WriteZeroes | Op::Deallocate => self.execute_dataless(request, port),
         }
     }
 
@@ -209,22 +223,31 @@ impl Store {
         }
     }
 
-    /// Fetches the data of a Write, so that it can be carried out without the host.
+    /// Fetches what a command that changes blocks needs of the host's memory, so that it can be carried out without the host.
     pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
-        let mut bytes = vec![0; request.bytes as usize];
-        let mut data = Walker::new(request.dptr, u64::from(request.bytes), self.page)?;
-        gather(&mut bytes, &mut data, port)?;
-        Ok(bytes)
+        match request.op {
+            Op::WriteZeroes => Ok(Vec::new()),
+            Op::Deallocate => self.take_list(request, port),
+            Op::Read | Op::Write | Op::Flush => {
+                let mut bytes = vec![0; request.bytes as usize];
+                let mut data = Walker::new(request.dptr, u64::from(request.bytes), self.page)?;
+                gather(&mut bytes, &mut data, port)?;
+                Ok(bytes)
+            }
+        }
     }
 
-    /// Carries a Write out whose data were fetched earlier.
-    pub(crate) fn write_taken(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
-        let namespace = self.get_mut(request.nsid).ok_or(Status::INTERNAL_ERROR)?;
-        if namespace.refusal != Status::SUCCESS {
-            return Err(namespace.refusal);
+    /// Carries such a command out, with what was fetched earlier.
+    pub(crate) fn change_taken(&mut self, request: &Request, data: &[u8]) -> Result<(), Status> {
+        match request.op {
+            Op::WriteZeroes => self.zero(request),
+            Op::Deallocate => self.deallocate(request, data),
+            Op::Read | Op::Write | Op::Flush => {
+                let namespace = self.accessible(request.nsid)?;
+                let at = request.lba << namespace.block_shift;
+                namespace.media_mut().write_at(at, data, request.durable).map_err(status_of)
+            }
         }
-        let at = request.lba << namespace.block_shift;
-        namespace.media_mut().write_at(at, data, request.durable).map_err(status_of)
     }
 
     /// Makes a namespace, or all, durable.

@@ -41,7 +41,8 @@ impl Logs {
         let (commands, total) = match op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
-            Op::Flush => return,
+            // Of what moves no data these counters say nothing (Base 5.1.12.1.3).
+            Op::Flush | Op::WriteZeroes | Op::Deallocate => return,
         };
         *commands += 1;
         *total += u64::from(bytes);
@@ -156,6 +157,8 @@ impl FailedCommand {
     /// Of an I/O command whose fields may mean anything.
     pub(crate) fn of(sqe: &Sqe) -> FailedCommand {
         let lba = u64::from(sqe.cdw10) | u64::from(sqe.cdw11) << 32;
+        // Its blocks are named in a list.
+        let lba = if sqe.opcode == nvme::opcode::io::DATASET_MANAGEMENT { 0 } else { lba };
         FailedCommand { cid: sqe.cid(), opcode: sqe.opcode, nsid: sqe.nsid(), lba }
     }
 }

@@ -31,9 +31,9 @@ pub struct Begun {
     pub cid: Cid,
     /// What it does.
     pub op: Op,
-    /// First byte in its namespace; 0 for a Flush.
+    /// First byte in its namespace; 0 for a Flush and a Deallocate.
     pub offset: u64,
-    /// Bytes to move.
+    /// Bytes to move, or to zero; of a Deallocate, of its list of ranges.
     pub bytes: u32,
     /// When it was fetched.
     pub fetched: Nanos,

@@ -15,7 +15,7 @@ pub struct Profile {
     pub name: String,
     /// Time on a channel of a Read, without its transfer.
     pub read: Service,
-    /// Time on a channel of a Write, without its transfer.
+    /// Time on a channel of a Write, without its transfer; and of a Write Zeroes or a Deallocate.
     pub write: Service,
     /// Time on a channel of a Flush.
     pub flush: Service,
@@ -225,7 +225,8 @@ impl Profile {
     pub fn service(&self, op: Op) -> &Service {
         match op {
             Op::Read => &self.read,
-            Op::Write => &self.write,
+            // The latter two change what is known of blocks, as a Write does, without its transfer.
+            Op::Write | Op::WriteZeroes | Op::Deallocate => &self.write,
             Op::Flush => &self.flush,
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Schedule {
     link: Nanos,
     ceiling: Option<Bucket>,
     /// Commands so far, by operation: where in its phases a device is.
-    served: [u64; 3],
+    served: [u64; Op::ALL.len()],
 }
 
 impl Schedule {
@@ -48,7 +48,7 @@ impl Schedule {
             channels: free(profile),
             link: Nanos::ZERO,
             ceiling,
-            served: [0; 3],
+            served: [0; Op::ALL.len()],
         }
     }
 
@@ -73,7 +73,7 @@ impl Schedule {
             begin = ceiling.take(begin, 1);
         }
         let mut transfer = Nanos::ZERO;
-        if self.profile.bandwidth > 0 && bytes > 0 {
+        if self.profile.bandwidth > 0 && bytes > 0 && op.moves_data() {
             // The link is paced where a command enters: a slow command then holds up none that overtakes it.
             transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
             begin = begin.max(self.link);

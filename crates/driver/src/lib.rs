@@ -24,7 +24,7 @@ pub use bringup::{
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
 pub use events::{Events, Reading};
 pub use ledger::{Command, Expired, Stage};
-pub use limits::{Limits, Namespace, RefusedFormat, Unusable};
+pub use limits::{DeallocateLimits, Limits, Namespace, RefusedFormat, Unusable};
 pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};
 pub use queue_pair::{Abandoned, Completed, Counters, Exclusive, QueuePair, QueueSizes, Reaped, SqGuard};
 pub use recovery::{Buffers, Dead, Fate, Recovery, RecoveryAsk, RecoveryConfig, ResetCause, RetryPolicy, Watch};

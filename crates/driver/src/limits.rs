@@ -25,6 +25,27 @@ pub struct Limits {
     pub async_events: u32,
     /// There is a volatile write cache: a write is durable only after Flush or with FUA (VWC).
     pub volatile_cache: bool,
+    /// Most bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves, although MDTS
+    /// does not count there: controllers take it for less); `None`: there is no such command (ONCS bit 3).
+    pub write_zeroes: Option<u64>,
+    /// What a Deallocate may name; `None`: there is no Dataset Management (ONCS bit 2).
+    pub deallocate: Option<DeallocateLimits>,
+}
+
+/// What one Dataset Management command may name (NVM 4.1.5.4). Where the controller does not say, what the command can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeallocateLimits {
+    /// Ranges (DMRL).
+    pub ranges: u32,
+    /// Logical blocks of a range (DMRSL).
+    pub range_blocks: u32,
+    /// Logical blocks of all ranges together (DMSL).
+    pub blocks: u64,
+}
+
+impl DeallocateLimits {
+    /// What the command can say.
+    pub const UNSAID: DeallocateLimits = DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
 }
 
 /// A controller that this driver cannot use.
@@ -87,6 +108,7 @@ impl Limits {
         if !controller.supports_sqes(Sqe::SIZE_LOG2) || !controller.supports_cqes(nvme::Cqe::SIZE_LOG2) {
             return Err(Unusable::EntrySize { sqes: controller.sqes, cqes: controller.cqes });
         }
+        let has = |bit: u16| controller.oncs & bit != 0;
         Ok(Limits {
             max_transfer: controller.max_transfer(cap),
             max_entries: cap.max_entries(),
@@ -95,7 +117,27 @@ impl Limits {
             aborts: controller.abort_limit(),
             async_events: controller.async_event_limit(),
             volatile_cache: controller.vwc.present(),
+            write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
+            deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
         })
+    }
+
+    /// The same with what the NVM command set adds (NVM 4.1.5.4); of a command that there is not, nothing.
+    pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
+        let said = |n: u64| (n != 0).then_some(n);
+        let zeroes =
+            said(page.wzsl.into()).map(|wzsl| cap.min_page_size().checked_shl(wzsl as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
+        let unsaid = DeallocateLimits::UNSAID;
+        let deallocate = DeallocateLimits {
+            ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),
+            range_blocks: said(page.dmrsl.into()).map_or(unsaid.range_blocks, |blocks| blocks as u32),
+            blocks: said(page.dmsl).unwrap_or(unsaid.blocks),
+        };
+        Limits {
+            write_zeroes: self.write_zeroes.map(|unsaid| zeroes.unwrap_or(unsaid)),
+            deallocate: self.deallocate.map(|_| deallocate),
+            ..self
+        }
     }
 
     /// The largest queue pair of at most `depth` commands in flight (0 counts as 1). A ring of N entries holds N − 1, and
@@ -293,9 +335,12 @@ impl Namespace {
         self.blocks << self.block_log2
     }
 
-    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less, and at NOIOB.
+    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less, and at NOIOB; those that move no
+    /// data by limits of their own, each part of a Deallocate being one range.
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
-        Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)
+        let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
+        let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
+        Ok(splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into()))))
     }
 }
 

@@ -1,4 +1,9 @@
-//! I/O commands of the NVM command set: Read, Write, Flush. The host builds, the controller decodes.
+//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management. The host builds, the controller
+//! decodes.
+
+mod ranges;
+
+pub use ranges::{DatasetManagement, MAX_RANGES, Range, deallocate};
 
 use std::ops::BitOr;
 
@@ -8,7 +13,7 @@ use crate::{Lba, Nsid, Sqe, opcode};
 /// The most logical blocks in one command: NLB has 16 bits and is 0's based (NVM 3.3.4, CDW12).
 pub const MAX_BLOCKS: u32 = 65_536;
 
-/// CDW12 modifiers of Read and Write (NVM 3.3.4 and 3.3.6).
+/// CDW12 modifiers of Read, Write and Write Zeroes (NVM 3.3.4, 3.3.6 and 3.3.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u32);
 
@@ -19,6 +24,8 @@ impl Flags {
     pub const FUA: Flags = Flags(1 << 30);
     /// LR, Limited Retry: the controller gives up early (CDW12 bit 31).
     pub const LIMITED_RETRY: Flags = Flags(1 << 31);
+    /// DEAC, of a Write Zeroes: the controller may deallocate the blocks, where those read as zeroes (CDW12 bit 25).
+    pub const DEALLOCATE: Flags = Flags(1 << 25);
 
     /// Whether every flag of `other` is set.
     #[inline]
@@ -46,6 +53,12 @@ pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
+/// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No data move.
+#[inline]
+pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
+    transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
+}
+
 /// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
 #[inline]
 pub fn flush(nsid: Nsid) -> Sqe {
@@ -67,14 +80,14 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read or a Write as the controller sees it.
+/// A Read, a Write or a Write Zeroes as the controller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.
     pub lba: Lba,
     /// NLB + 1: logical blocks, 1 to [`MAX_BLOCKS`].
     pub blocks: u32,
-    /// FUA and LR.
+    /// FUA and LR; of a Write Zeroes, see [`Transfer::deallocates`].
     pub flags: Flags,
     /// PRINFO: protection information action and checks (CDW12 bits 29:26). Nonzero asks for what a namespace without
     /// protection information does not have.
@@ -82,7 +95,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Decodes a Read or a Write. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
+    /// Decodes a Read, a Write or a Write Zeroes. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
     #[inline]
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {
@@ -91,6 +104,11 @@ impl Transfer {
             flags: Flags(sqe.cdw12 & 3 << 30),
             prinfo: (sqe.cdw12 >> 26 & 0xf) as u8,
         }
+    }
+
+    /// Whether a Write Zeroes asks for its blocks to be deallocated (DEAC). In other commands the bit belongs to something else.
+    pub fn deallocates(sqe: &Sqe) -> bool {
+        Flags(sqe.cdw12).contains(Flags::DEALLOCATE)
     }
 
     /// Whether all the blocks lie in a namespace of `blocks_in_namespace`. No overflow for any SLBA.

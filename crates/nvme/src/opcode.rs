@@ -52,6 +52,10 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read (NVM 3.3.4).
     pub const READ: u8 = 0x02;
+    /// Write Zeroes (NVM 3.3.8).
+    pub const WRITE_ZEROES: u8 = 0x08;
+    /// Dataset Management (NVM 3.3.3).
+    pub const DATASET_MANAGEMENT: u8 = 0x09;
 
     /// The command's name, if this crate knows it.
     pub const fn name(opcode: u8) -> Option<&'static str> {
@@ -59,6 +63,8 @@ pub mod io {
             FLUSH => "Flush",
             WRITE => "Write",
             READ => "Read",
+            WRITE_ZEROES => "Write Zeroes",
+            DATASET_MANAGEMENT => "Dataset Management",
             _ => return None,
         })
     }

@@ -114,6 +114,36 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
+    /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
+    #[error(
+        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",
+        what = words(*.op)
+    )]
+    Unsupported {
+        /// What was to be done.
+        op: units::Op,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// No blocks at all.
+    #[error("a request for 0 blocks; the least is one")]
+    NoBlocks,
+    /// More blocks than one request can name.
+    #[error("{blocks} blocks are more than a request can name, {most}; make it several")]
+    TooLong {
+        /// As asked for.
+        blocks: u64,
+        /// The most.
+        most: u32,
+    },
+    /// The pool has no memory for the list of a Deallocate.
+    #[error(
+        "the buffer pool has no room for a list of {bytes} bytes; open the device with a larger one (`pool_bytes`), give buffers back, or name fewer blocks at a time"
+    )]
+    NoRoom {
+        /// Bytes of the list.
+        bytes: usize,
+    },
     /// The buffer is neither from this device's pool nor of memory that is registered with it.
     #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
     ForeignBuffer,
@@ -129,6 +159,17 @@ pub enum Refused {
     /// The queue has as many open requests as it can name.
     #[error("the queue has 16,777,216 open requests; reap some first")]
     TooMany,
+}
+
+/// What the specification calls an operation.
+fn words(op: units::Op) -> &'static str {
+    match op {
+        units::Op::Read => "Read",
+        units::Op::Write => "Write",
+        units::Op::Flush => "Flush",
+        units::Op::WriteZeroes => "Write Zeroes",
+        units::Op::Deallocate => "Deallocate (Dataset Management)",
+    }
 }
 
 /// Why a request failed.
@@ -162,6 +203,8 @@ impl IoError {
             IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
             IoError::System(errno) => *errno,
             IoError::TimedOut => 110,
+            IoError::Refused(Refused::Unsupported { .. }) => 95,
+            IoError::Refused(Refused::NoRoom { .. }) => 12,
             IoError::Refused(_) => 22,
         }
     }

@@ -2,6 +2,7 @@
 
 use blkmq::Splitter;
 use nvme::Nsid;
+use units::Op;
 
 /// A namespace of an open device. Cheap to copy; requests carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,11 @@ impl Namespace {
     /// The same in another size.
     pub(crate) fn with_blocks(self, blocks: u64) -> Namespace {
         Namespace { blocks, ..self }
+    }
+
+    /// The same where requests are split so.
+    pub(crate) fn with_splitter(self, splitter: Splitter) -> Namespace {
+        Namespace { splitter, ..self }
     }
 
     /// Its identifier (Base 3.2.1).
@@ -45,6 +51,22 @@ impl Namespace {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(self.splitter.block_size())
+    }
+
+    /// The most blocks of one Write Zeroes of the controller's; `None`: it has none, and [`crate::Request::write_zeroes`] is refused.
+    /// Longer requests are split.
+    pub fn supports_write_zeroes(&self) -> Option<u32> {
+        self.splitter.most_blocks(Op::WriteZeroes)
+    }
+
+    /// The same of Deallocate (Dataset Management) and [`crate::Request::deallocate`].
+    pub fn supports_deallocate(&self) -> Option<u32> {
+        self.splitter.most_blocks(Op::Deallocate)
+    }
+
+    /// The same for a request of this kind, which is split in its own way.
+    pub(crate) fn of(&self, op: Op) -> Namespace {
+        Namespace { splitter: self.splitter.of(op), ..*self }
     }
 
     /// The number of the device that it belongs to.

@@ -192,6 +192,16 @@ impl Queue {
         FlushFuture(self.start(Request::flush(namespace)))
     }
 
+    /// Makes blocks read as zeroes: see [`Request::write_zeroes`].
+    pub fn write_zeroes(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::write_zeroes(namespace, lba, blocks)))
+    }
+
+    /// Tells that nobody needs what blocks hold: see [`Request::deallocate`].
+    pub fn deallocate(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::deallocate(namespace, lba, blocks)))
+    }
+
     /// Runs a future to its end on this thread, driving the queue while it waits.
     ///
     /// # Errors

@@ -1,14 +1,16 @@
 //! Requests: what a caller asks for and gets back, and what its parts are called on their way.
 
 use driver::Completed;
-use hw::DmaBuf;
+use hw::{DmaBuf, DmaPool};
 use nvme::Status;
 use units::{Nanos, Op};
 
 use crate::error::{IoError, Refused};
 use crate::namespace::Namespace;
 
-/// Something to do: a Read, a Write or a Flush, with its buffer.
+mod ranges;
+
+/// Something to do, with its buffer.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) op: Op,
@@ -16,9 +18,30 @@ pub struct Request {
     pub(crate) lba: u64,
     pub(crate) bytes: u64,
     pub(crate) buf: Option<DmaBuf>,
-    pub(crate) fua: bool,
+    pub(crate) modifiers: Modifiers,
     pub(crate) urgent: bool,
     pub(crate) tag: u64,
+}
+
+/// How a request is to be carried out: one byte, because every request carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Modifiers(u8);
+
+impl Modifiers {
+    const FUA: u8 = 1 << 0;
+    const KEEP: u8 = 1 << 1;
+
+    /// Durable when it completes.
+    #[inline]
+    pub(crate) fn fua(self) -> bool {
+        self.0 & Modifiers::FUA != 0
+    }
+
+    /// Zeroed blocks keep the room that they have.
+    #[inline]
+    pub(crate) fn keep(self) -> bool {
+        self.0 & Modifiers::KEEP != 0
+    }
 }
 
 impl Request {
@@ -36,16 +59,37 @@ impl Request {
 
     /// Makes every write that has completed durable (NVM 3.2.2, Base 7.2).
     pub fn flush(namespace: &Namespace) -> Request {
-        Request::new(Op::Flush, namespace, 0, None)
+        Request::new(Op::Flush, &namespace.of(Op::Flush), 0, None)
+    }
+
+    /// Makes `blocks` blocks from `lba` on read as zeroes, without moving any (NVM 3.3.8), in parts that the controller takes. It may
+    /// deallocate them ([`Request::keep_allocated`]).
+    pub fn write_zeroes(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        Request::dataless(Op::WriteZeroes, namespace, lba, blocks)
+    }
+
+    /// Tells that nobody needs what `blocks` blocks from `lba` on hold (NVM 3.3.3, CDW11.AD), in parts that the controller takes.
+    ///
+    /// Until they are written again, blocks of the embedded controller and of files read as zeroes; blocks of other devices read as
+    /// they did, as zeroes or as ones. Zeroes are had for sure from [`Request::write_zeroes`]. The list that a controller reads takes
+    /// 16 bytes for each part: of the buffer that the request carries, if it has room, or of the pool; the [`Completion`] has it.
+    pub fn deallocate(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        Request::dataless(Op::Deallocate, namespace, lba, blocks)
+    }
+
+    fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        let bytes = blocks.saturating_mul(namespace.block_bytes().into());
+        Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
     }
 
     #[inline]
     fn new(op: Op, namespace: &Namespace, lba: u64, buf: Option<DmaBuf>) -> Request {
         let bytes = buf.as_ref().map_or(0, |b| b.len() as u64);
-        Request { op, namespace: *namespace, lba, bytes, buf, fua: false, urgent: false, tag: 0 }
+        Request { op, namespace: *namespace, lba, bytes, buf, modifiers: Modifiers::default(), urgent: false, tag: 0 }
     }
 
-    /// Of a Flush: takes a buffer along that it does not use, for callers who keep one with each of their places.
+    /// Of what moves no data: takes a buffer along, for callers who keep one with each of their places. A Deallocate puts its list
+    /// into it; the others do not use it.
     #[inline]
     pub fn carrying(mut self, buf: DmaBuf) -> Request {
         self.buf = Some(buf);
@@ -59,9 +103,16 @@ impl Request {
         self
     }
 
-    /// Force Unit Access: a write is durable when it completes (NVM 3.2.6, CDW12.FUA).
+    /// Force Unit Access: a Write or a Write Zeroes is durable when it completes (NVM 3.2.6, CDW12.FUA).
     pub fn fua(mut self) -> Request {
-        self.fua = true;
+        self.modifiers.0 |= Modifiers::FUA;
+        self
+    }
+
+    /// Of a Write Zeroes: the controller is not asked to deallocate (NVM 3.3.8, CDW12.DEAC), so that later writes need not fail for
+    /// want of room. It may do so all the same.
+    pub fn keep_allocated(mut self) -> Request {
+        self.modifiers.0 |= Modifiers::KEEP;
         self
     }
 
@@ -88,12 +139,20 @@ impl Request {
         self.buf
     }
 
-    /// Whether the request can be carried out at all.
+    /// Whether the request can be carried out at all; a Deallocate is given its list, of memory of the device's `pool`.
     #[inline(always)]
-    pub(crate) fn check(&self) -> Result<(), Refused> {
-        if self.op == Op::Flush {
-            return Ok(());
+    pub(crate) fn check(self, pool: &DmaPool) -> (Result<(), Refused>, Request) {
+        if self.op.moves_data() {
+            return (self.check_data(), self);
         }
+        // Taken apart, so that any other request may stay in registers.
+        let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
+        let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
+        (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
+    }
+
+    #[inline(always)]
+    fn check_data(&self) -> Result<(), Refused> {
         let log2 = self.namespace.splitter().block_log2();
         let buffer = self.buf.as_ref().map_or(0, |b| b.len());
         let count = self.bytes >> log2;
@@ -121,7 +180,8 @@ pub struct Completion {
     pub tag: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The request's buffer; `None` for a Flush that carried none, and when [`IoError::DeviceLost`] leaked it.
+    /// The request's buffer, or of a Deallocate that carried none the memory of its list; `None` for a Flush or a Write Zeroes that
+    /// carried none, and when [`IoError::DeviceLost`] leaked it.
     pub buf: Option<DmaBuf>,
     /// The clock read of the batch it was submitted in.
     pub submitted_at: Nanos,

@@ -101,20 +101,48 @@ pub enum Op {
     Write,
     /// Moves nothing; makes earlier writes durable.
     Flush,
+    /// Moves nothing; makes blocks read as zeroes.
+    WriteZeroes,
+    /// Moves no data; tells the device that what blocks hold is not needed any more.
+    Deallocate,
 }
 
-/// Commands whose device times are alike: one operation and one power-of-two band of sizes.
+impl Op {
+    /// Every operation.
+    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate];
+
+    /// Whether it moves data, between a buffer and blocks.
+    #[inline]
+    pub fn moves_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write)
+    }
+
+    /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
+    #[inline]
+    pub fn changes_blocks(self) -> bool {
+        matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate)
+    }
+}
+
+/// Commands whose device times are alike: one operation and one power-of-two band of sizes. What moves no data is one class
+/// for each operation, whatever it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
 impl Class {
     /// How many classes there are; every [`Class::index`] is below it.
-    pub const COUNT: usize = 3 * Self::BANDS;
+    pub const COUNT: usize = Self::DATALESS + 3;
     const BANDS: usize = 12;
+    /// The first class of those that move no data.
+    const DATALESS: usize = 2 * Self::BANDS;
 
-    /// The class of a command of `bytes` bytes. Bands: up to 512 B, up to 1 KiB, … up to 512 KiB, larger.
+    /// The class of a command of `bytes` bytes, which count where it moves data. Bands: up to 512 B, up to 1 KiB, … up to
+    /// 512 KiB, larger.
     #[inline]
     pub fn new(op: Op, bytes: u32) -> Class {
+        if !op.moves_data() {
+            return Class((Self::DATALESS + op as usize - Op::Flush as usize) as u8);
+        }
         let band = match bytes.saturating_sub(1) >> 9 {
             0 => 0,
             n => ((32 - n.leading_zeros()) as usize).min(Self::BANDS - 1),
@@ -128,9 +156,13 @@ impl Class {
         Class(index.min(Self::COUNT as u8 - 1))
     }
 
-    /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least.
+    /// The most bytes that a command of the class moves, or where there is no such limit, half of what it moves at least. Of one
+    /// that moves none, what the smallest moves: it is work all the same.
     #[inline]
     pub fn most_bytes(self) -> u32 {
+        if usize::from(self.0) >= Self::DATALESS {
+            return 512;
+        }
         512 << (usize::from(self.0) % Self::BANDS)
     }
 

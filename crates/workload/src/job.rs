@@ -26,12 +26,12 @@ impl<T> PerOp<T> {
         PerOp { read: value.clone(), write: value }
     }
 
-    /// The value for `op`; a flush counts as a write.
+    /// The value for `op`; whatever is no read counts as a write.
     #[inline]
     pub fn get(&self, op: Op) -> &T {
         match op {
             Op::Read => &self.read,
-            Op::Write | Op::Flush => &self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::Deallocate => &self.write,
         }
     }
 
@@ -40,7 +40,7 @@ impl<T> PerOp<T> {
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
             Op::Read => &mut self.read,
-            Op::Write | Op::Flush => &mut self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes | Op::Deallocate => &mut self.write,
         }
     }
 }

@@ -123,14 +123,14 @@ fn a_file_that_is_truncated_under_requests_loses_only_what_was_cut() {
 }
 
 /// A file system of a test's own, on a loop device of its own.
-struct Mounted {
-    dir: tempfile::TempDir,
+pub struct Mounted {
+    pub dir: tempfile::TempDir,
     _looped: Loop,
     _image: Scratch,
 }
 
 impl Mounted {
-    fn new(bytes: u64) -> Result<Mounted, String> {
+    pub fn new(bytes: u64) -> Result<Mounted, String> {
         let image = Scratch::new("image", bytes);
         let looped = Loop::over(image.path())?;
         let (dir, node) = (tempfile::tempdir().unwrap(), looped.node.display().to_string());

@@ -75,3 +75,41 @@ fn requests_are_refused_with_the_reason() {
     assert!(matches!(Splitter::new(12, 2048, 0), Err(SplitError::NoBlockFits { .. })));
     assert!(matches!(Splitter::new(200, 1 << 20, 0), Err(SplitError::NoBlockFits { .. })));
 }
+
+#[test]
+fn commands_without_data_have_limits_of_their_own() {
+    let plain = Splitter::new(9, 1 << 20, 100).unwrap();
+    assert_eq!([Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)), [None; 4]);
+    let most = |zeroes, deallocate| {
+        let splitter = plain.with_dataless(zeroes, deallocate);
+        // What moves data is split as before.
+        assert_eq!((splitter.max_blocks(), splitter.block_log2(), splitter.boundary()), (2048, 9, 100));
+        [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op))
+    };
+    assert_eq!(most(Some(8192), Some(u64::from(u32::MAX))), [Some(8192), Some(1 << 30)]);
+    assert_eq!(most(Some(u64::MAX), Some(u64::MAX)), [Some(1 << 15), Some(1 << 30)]);
+    assert_eq!(most(Some(100), Some(100)), [Some(64), Some(64)]);
+    assert_eq!(most(Some(1), Some(3)), [None, None]);
+    assert_eq!(most(Some(0), None), [None, None]);
+    assert!(plain.fits_one(0, 0) && plain.of(Op::Read).fits_one(0, 8) && !plain.of(Op::Flush).fits_one(0, 0));
+}
+
+proptest! {
+    #[test]
+    fn a_limit_is_never_exceeded_and_the_lesser_of_two_counts(a in any::<[Option<u64>; 2]>(), b in any::<[Option<u64>; 2]>(), lba in 0u64..1 << 40, blocks in 1u32..1 << 20) {
+        let plain = Splitter::new(12, 1 << 20, 256).unwrap();
+        let [first, second] = [a, b].map(|[zeroes, deallocate]| plain.with_dataless(zeroes, deallocate));
+        for (n, op) in [Op::WriteZeroes, Op::Deallocate].into_iter().enumerate() {
+            let most = first.most_blocks(op);
+            prop_assert!(most.is_none_or(|most| u64::from(most) <= a[n].unwrap_or(0)));
+            prop_assert_eq!(first.and_dataless(second).most_blocks(op), most.min(second.most_blocks(op)));
+            let Some(most) = most else { continue };
+            let split = first.of(op);
+            prop_assert_eq!(split.most_blocks(op), Some(most));
+            prop_assert!(!split.fits_one(lba, 1) && !split.fits_one(lba, most));
+            let parts: Vec<_> = split.split(lba, blocks).collect();
+            prop_assert_eq!(parts.len() as u32, blocks.div_ceil(most.min(65_536)));
+            check(&split, 0, lba, blocks, &parts).map_err(TestCaseError::fail)?;
+        }
+    }
+}

@@ -367,6 +367,8 @@ impl Worker {
                     Op::Read => Request::read(&namespace, lba, buf),
                     Op::Write => Request::write(&namespace, lba, buf),
                     Op::Flush => Request::flush(&namespace).carrying(buf),
+                    Op::WriteZeroes => Request::write_zeroes(&namespace, lba, 0).carrying(buf),
+                    Op::Deallocate => Request::deallocate(&namespace, lba, 0).carrying(buf),
                 };
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))

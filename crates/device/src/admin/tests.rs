@@ -52,7 +52,8 @@ fn identify_controller_describes_it() {
     assert!(page.supports_sqes(6) && page.supports_cqes(4) && !page.supports_sqes(7));
     assert_eq!((page.abort_limit(), page.async_event_limit()), (4, 4));
     assert!(page.subnqn.to_string().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
-    let _: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);
+    let limits: NvmController = identify(&mut host, cns::COMMAND_SET_CONTROLLER, 0);
+    assert_eq!((limits.wzsl, limits.dmrl, limits.dmrsl, limits.dmsl), (10, 255, 1 << 21, 1 << 23));
 }
 
 #[test]

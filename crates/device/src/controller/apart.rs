@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nvme::regs::{self, Csts};
 use nvme::{Registers, Status};
-use units::{Nanos, Op};
+use units::Nanos;
 
 use super::life::Life;
 use super::outside::{Hold, Touch};
@@ -105,10 +105,10 @@ impl<P: Port> Controller<P> {
         self.set_instant();
     }
 
-    /// The path is lost: writes that were fetched are taken, with their data, the rest is forgotten.
+    /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.
     fn lose_touch(&mut self, loss: Loss) {
         if self.outside.touch == Touch::Whole {
-            let inside = self.commands.iter().filter(|(_, command)| command.request.op == Op::Write);
+            let inside = self.commands.iter().filter(|(_, command)| command.request.op.changes_blocks());
             let taken = inside.filter_map(|(_, command)| Some((command.order, self.store.take_data(&command.request, &self.port).ok()?)));
             self.outside.taken = taken.collect();
         }
@@ -159,11 +159,11 @@ impl<P: Port> Controller<P> {
         Step { worked, next: (next != Nanos::MAX).then_some(next) }
     }
 
-    /// A command of a host that is out of reach. Only a write whose data were taken has any effect.
+    /// A command of a host that is out of reach. Only one whose data were taken has any effect.
     fn carry_out_alone(&mut self, command: &Command) {
         let Some(data) = self.outside.taken.remove(&command.order) else { return };
-        match self.store.write_taken(&command.request, &data) {
-            Ok(()) => self.logs.count(Op::Write, command.request.bytes),
+        match self.store.change_taken(&command.request, &data) {
+            Ok(()) => self.logs.count(command.request.op, command.request.bytes),
             Err(status) => tracing::debug!(%status, "a write of a lost path failed"),
         }
     }

@@ -1,3 +1,5 @@
+mod dataless;
+
 use std::sync::{Arc, Mutex};
 
 use nvme::prp::{build, list_len};

@@ -15,7 +15,17 @@ pub struct WriteCache<M> {
     block: usize,
     capacity: usize,
     /// Every version of a block written since the last flush, oldest first: any of them may have reached the medium.
-    dirty: BTreeMap<u64, Vec<Box<[u8]>>>,
+    dirty: BTreeMap<u64, Vec<Version>>,
+}
+
+/// What a block was given to hold.
+#[derive(Debug)]
+enum Version {
+    Data(Box<[u8]>),
+    /// Zeroes, and whether its room may be given back.
+    Zeroes {
+        deallocate: bool,
+    },
 }
 
 impl<M: Media> WriteCache<M> {
@@ -42,7 +52,7 @@ impl<M: Media> WriteCache<M> {
         for (block, versions) in std::mem::take(&mut self.dirty) {
             let survivor = (dice.next_u64() % (versions.len() as u64 + 1)) as usize;
             if let Some(version) = survivor.checked_sub(1).and_then(|v| versions.get(v)) {
-                self.inner.write_at(block * self.block as u64, version, true)?;
+                put(&mut self.inner, block * self.block as u64, self.block, version, true)?;
             }
         }
         Ok(())
@@ -51,7 +61,7 @@ impl<M: Media> WriteCache<M> {
     fn write_back(&mut self) -> Result<(), MediaError> {
         while let Some((&block, versions)) = self.dirty.first_key_value() {
             if let Some(last) = versions.last() {
-                self.inner.write_at(block * self.block as u64, last, false)?;
+                put(&mut self.inner, block * self.block as u64, self.block, last, false)?;
             }
             self.dirty.pop_first();
         }
@@ -77,6 +87,14 @@ impl<M: Media> WriteCache<M> {
     }
 }
 
+/// Stores a version of the block of `size` bytes at `at`; the last one of a medium may be shorter.
+fn put(inner: &mut impl Media, at: u64, size: usize, version: &Version, fua: bool) -> Result<(), MediaError> {
+    match version {
+        Version::Data(data) => inner.write_at(at, data, fua),
+        Version::Zeroes { deallocate } => inner.zero_at(at, (inner.bytes() - at).min(size as u64), *deallocate, fua),
+    }
+}
+
 impl<M: Media> Media for WriteCache<M> {
     fn bytes(&self) -> u64 {
         self.inner.bytes()
@@ -91,7 +109,10 @@ impl<M: Media> Media for WriteCache<M> {
         Self::for_blocks(self.block, at, into.len(), |block, offset, range| {
             if let Some(cached) = self.dirty.get(&block).and_then(|v| v.last()) {
                 let len = range.len();
-                into[range].copy_from_slice(&cached[offset..offset + len]);
+                match cached {
+                    Version::Data(data) => into[range].copy_from_slice(&data[offset..offset + len]),
+                    Version::Zeroes { .. } => into[range].fill(0),
+                }
             }
             Ok(())
         })
@@ -113,11 +134,31 @@ impl<M: Media> Media for WriteCache<M> {
                 self.inner.write_at(start, &whole, true)?;
                 self.dirty.remove(&block);
             } else {
-                self.dirty.entry(block).or_default().push(whole);
+                self.dirty.entry(block).or_default().push(Version::Data(whole));
             }
             Ok(())
         })?;
         if self.dirty.len() > self.capacity { self.write_back() } else { Ok(()) }
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        let block = self.block as u64;
+        if !at.is_multiple_of(block) || !len.is_multiple_of(block) || at.checked_add(len).is_none_or(|end| end > self.bytes()) {
+            return super::write_zeroes(len, |done, zeroes| self.write_at(at.saturating_add(done), zeroes, fua));
+        }
+        let blocks = at / block..(at + len) / block;
+        if fua {
+            self.inner.zero_at(at, len, deallocate, true)?;
+            self.dirty.retain(|block, _| !blocks.contains(block));
+            return Ok(());
+        }
+        for block in blocks {
+            self.dirty.entry(block).or_default().push(Version::Zeroes { deallocate });
+            if self.dirty.len() > self.capacity {
+                self.write_back()?;
+            }
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {

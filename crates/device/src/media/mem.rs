@@ -1,64 +1,28 @@
 //! A sparse medium in memory: terabytes in size, as large as what was written in fact.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use super::budget::Budget;
+use super::slabs::{PAGE, Slabs};
 use super::{Media, MediaError};
 
-/// Bytes in a page, the unit that a write allocates.
-pub(crate) const PAGE: u64 = 4096;
-/// Pages in a slab, the unit that is asked of the allocator and of the [`Budget`].
-const SLAB_PAGES: u64 = 256;
 /// Pages that one leaf of the page table maps.
 const LEAF_PAGES: u64 = 1024;
+/// Bytes that one leaf of the page table maps.
+const LEAF_BYTES: u64 = LEAF_PAGES * PAGE;
 /// The page-table entry of a page that was never written.
 const HOLE: u32 = u32::MAX;
 
 static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
-/// A limit on what media really allocate, shared by clones: a sparse device may be larger than the machine.
-#[derive(Clone, Debug)]
-pub struct Budget {
-    left: Arc<AtomicU64>,
-    limit: u64,
-}
-
-impl Budget {
-    /// A budget of `bytes`. The caller decides; a quarter of the machine's memory is a good default.
-    pub fn new(bytes: u64) -> Budget {
-        Budget { left: Arc::new(AtomicU64::new(bytes)), limit: bytes }
-    }
-
-    /// Bytes not yet taken.
-    pub fn left(&self) -> u64 {
-        self.left.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, bytes: u64) -> Result<(), MediaError> {
-        self.left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
-            .map(drop)
-            .map_err(|_| MediaError::Full { limit: self.limit })
-    }
-
-    fn give_back(&self, bytes: u64) {
-        self.left.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
 type Leaf = Box<[u32; LEAF_PAGES as usize]>;
 
 /// A sparse medium in memory. Pages of 4 KiB are taken from slabs in the order in which they are first written, so
-/// random writes to a huge device cost what they write and a sequential fill is contiguous.
+/// random writes to a huge device cost what they write and a sequential fill is contiguous. Pages that are deallocated are used
+/// again, and slabs none of whose pages is in use go back to the budget.
 #[derive(Debug)]
 pub struct Mem {
     bytes: u64,
-    budget: Budget,
     table: Vec<Option<Leaf>>,
-    slabs: Vec<Box<[u8]>>,
-    /// Pages handed out so far; the number of the next one.
-    pages: u64,
-    slab_bytes: u64,
+    slabs: Slabs,
 }
 
 impl Mem {
@@ -67,7 +31,7 @@ impl Mem {
         let pages = bytes.div_ceil(PAGE);
         // Zeroed memory, which takes none until it is written: 2 GiB of table for 2^50 bytes.
         let table = vec![None; pages.div_ceil(LEAF_PAGES) as usize];
-        Mem { bytes, budget, table, slabs: Vec::new(), pages: 0, slab_bytes: SLAB_PAGES.min(pages) * PAGE }
+        Mem { bytes, table, slabs: Slabs::new(pages, budget) }
     }
 
     /// The bytes from `at` to the end of the page or of `len`, whichever is first, without copying them. Empty beyond
@@ -91,9 +55,8 @@ impl Mem {
             Some(number) => number,
             None => return Err(out),
         };
-        let start = u64::from(number) % SLAB_PAGES * PAGE + offset;
-        let slab = self.slabs.get_mut((u64::from(number) / SLAB_PAGES) as usize);
-        slab.and_then(|s| s.get_mut(start as usize..(start + end - offset) as usize)).filter(|s| !s.is_empty()).ok_or(out)
+        let page = self.slabs.page_mut(number, offset);
+        page.and_then(|page| page.get_mut(..(end - offset) as usize)).filter(|piece| !piece.is_empty()).ok_or(out)
     }
 
     #[inline]
@@ -105,37 +68,45 @@ impl Mem {
     #[inline]
     fn lookup(&self, page: u64) -> Option<&[u8; PAGE as usize]> {
         let number = self.entry(page).filter(|&n| n != HOLE)?;
-        let start = (u64::from(number) % SLAB_PAGES * PAGE) as usize;
-        self.slabs.get((u64::from(number) / SLAB_PAGES) as usize)?.get(start..)?.first_chunk()
+        self.slabs.page(number, 0)?.first_chunk()
     }
 
     #[cold]
     fn allocate(&mut self, page: u64) -> Result<u32, MediaError> {
-        if self.pages.is_multiple_of(self.slab_bytes / PAGE) {
-            self.budget.take(self.slab_bytes)?;
-            self.slabs.push(vec![0; self.slab_bytes as usize].into());
-        }
-        // 2^32 − 1 pages of 4 KiB are 16 TiB of memory: a budget ends earlier.
-        let number = self.pages as u32;
-        self.pages += 1;
+        let number = self.slabs.take()?;
         if let Some(leaf) = self.table.get_mut((page / LEAF_PAGES) as usize) {
             leaf.get_or_insert_with(|| Box::new([HOLE; LEAF_PAGES as usize]))[(page % LEAF_PAGES) as usize] = number;
         }
         Ok(number)
     }
 
-    fn in_range(&self, at: u64, len: usize) -> Result<(), MediaError> {
-        let len = len as u64;
+    /// Makes a page a hole, if it is none.
+    fn punch(&mut self, page: u64) {
+        let Some(Some(leaf)) = self.table.get_mut((page / LEAF_PAGES) as usize) else { return };
+        let number = std::mem::replace(&mut leaf[(page % LEAF_PAGES) as usize], HOLE);
+        if number != HOLE {
+            self.slabs.give_back(number);
+        }
+    }
+
+    /// Makes all pages of a leaf holes.
+    fn punch_leaf(&mut self, leaf: u64) {
+        let Some(leaf) = self.table.get_mut(leaf as usize).and_then(Option::take) else { return };
+        leaf.iter().filter(|&&number| number != HOLE).for_each(|&number| self.slabs.give_back(number));
+    }
+
+    /// Zeroes what of a page lies from `at` to `end`; a hole is left one.
+    fn zero_piece(&mut self, at: u64, end: u64) {
+        let Some(number) = self.entry(at / PAGE).filter(|&number| number != HOLE) else { return };
+        let piece = self.slabs.page_mut(number, at % PAGE).and_then(|page| page.get_mut(..(end - at) as usize));
+        piece.into_iter().for_each(|piece| piece.fill(0));
+    }
+
+    fn in_range(&self, at: u64, len: u64) -> Result<(), MediaError> {
         if at.checked_add(len).is_some_and(|end| end <= self.bytes) {
             return Ok(());
         }
         Err(MediaError::OutOfRange { at, len, bytes: self.bytes })
-    }
-}
-
-impl Drop for Mem {
-    fn drop(&mut self) {
-        self.budget.give_back(self.slabs.len() as u64 * self.slab_bytes);
     }
 }
 
@@ -145,11 +116,11 @@ impl Media for Mem {
     }
 
     fn allocated(&self) -> u64 {
-        self.pages * PAGE
+        self.slabs.in_use * PAGE
     }
 
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
-        self.in_range(at, into.len())?;
+        self.in_range(at, into.len() as u64)?;
         let (mut at, mut rest) = (at, into);
         while !rest.is_empty() {
             let piece = self.piece(at, rest.len() as u64);
@@ -162,7 +133,7 @@ impl Media for Mem {
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], _fua: bool) -> Result<(), MediaError> {
-        self.in_range(at, from.len())?;
+        self.in_range(at, from.len() as u64)?;
         let (mut at, mut rest) = (at, from);
         while !rest.is_empty() {
             let piece = self.piece_mut(at, rest.len() as u64)?;
@@ -170,6 +141,31 @@ impl Media for Mem {
             piece.copy_from_slice(now);
             at += now.len() as u64;
             rest = later;
+        }
+        Ok(())
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, _fua: bool) -> Result<(), MediaError> {
+        self.in_range(at, len)?;
+        let (mut at, end) = (at, at + len);
+        while at < end {
+            let leaf = at / LEAF_BYTES;
+            let of_leaf = ((leaf + 1) * LEAF_BYTES).min(end);
+            if deallocate && of_leaf - at == LEAF_BYTES {
+                self.punch_leaf(leaf);
+            }
+            if self.table.get(leaf as usize).is_none_or(Option::is_none) {
+                at = of_leaf;
+                continue;
+            }
+            let of_page = ((at / PAGE + 1) * PAGE).min(end);
+            // The last page may end with the medium.
+            if deallocate && at.is_multiple_of(PAGE) && (of_page - at == PAGE || of_page == self.bytes) {
+                self.punch(at / PAGE);
+            } else {
+                self.zero_piece(at, of_page);
+            }
+            at = of_page;
         }
         Ok(())
     }

@@ -3,14 +3,17 @@
 //! [`Mem`] is here; a file lives where there are system calls, and implements [`Media`] too. [`WriteCache`] wraps any
 //! medium with a volatile cache and can have its power cut.
 
+mod budget;
 mod cache;
 mod mem;
+mod slabs;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use budget::Budget;
 pub use cache::WriteCache;
-pub use mem::{Budget, Mem};
+pub use mem::Mem;
 
 /// Bytes at offsets, volatile until [`Media::flush`]. The controller checks ranges before it calls.
 pub trait Media: Send {
@@ -28,6 +31,13 @@ pub trait Media: Send {
     /// Stores `from` at offset `at`; with `fua` (Force Unit Access, NVM 3.3.6) it is durable on return.
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError>;
 
+    /// Makes `len` bytes from `at` on read as zeroes; volatile, as a write is, but for `fua`. Where the caller wants to `deallocate`,
+    /// nobody needs the room that they took, and a medium gives back what it can. This writes zeroes, and gives nothing back.
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        let _ = deallocate;
+        write_zeroes(len, |done, zeroes| self.write_at(at + done, zeroes, fua))
+    }
+
     /// Makes every write that has returned durable. Once it failed, it and all later ones fail: see [`FlushLatch`].
     fn flush(&mut self) -> Result<(), MediaError>;
 
@@ -35,6 +45,18 @@ pub trait Media: Send {
     fn is_volatile(&self) -> bool {
         true
     }
+}
+
+/// Calls `write` with zeroes and how many were written before, until it is `len`.
+pub fn write_zeroes(len: u64, mut write: impl FnMut(u64, &[u8]) -> Result<(), MediaError>) -> Result<(), MediaError> {
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    let mut done = 0;
+    while done < len {
+        let zeroes = &ZEROES[..(len - done).min(ZEROES.len() as u64) as usize];
+        write(done, zeroes)?;
+        done += zeroes.len() as u64;
+    }
+    Ok(())
 }
 
 /// A medium that a test, say, keeps a hand on while a controller uses it.
@@ -53,6 +75,10 @@ impl<M: Media> Media for Arc<Mutex<M>> {
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
         self.lock().unwrap_or_else(PoisonError::into_inner).write_at(at, from, fua)
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).zero_at(at, len, deallocate, fua)
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
@@ -105,6 +131,8 @@ pub enum Access {
     Read,
     /// Writing.
     Write,
+    /// Zeroing, or deallocating.
+    Zero,
     /// Making durable.
     Flush,
 }
@@ -114,6 +142,7 @@ impl fmt::Display for Access {
         f.write_str(match self {
             Access::Read => "read",
             Access::Write => "write",
+            Access::Zero => "zeroing",
             Access::Flush => "flush",
         })
     }

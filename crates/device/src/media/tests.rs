@@ -1,3 +1,5 @@
+mod zeroing;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -183,7 +183,12 @@ impl<'a> Words<'a> {
                 ("reads", _) => Change::Hold(Some(Op::Read)),
                 ("writes", _) => Change::Hold(Some(Op::Write)),
                 ("flushes", _) => Change::Hold(Some(Op::Flush)),
-                (word, error) => return Err(error(format!("`{word}` cannot be held: write reads, writes or flushes, or nothing for all"))),
+                ("zeroes", _) => Change::Hold(Some(Op::WriteZeroes)),
+                ("deallocates", _) => Change::Hold(Some(Op::Deallocate)),
+                (word, error) => {
+                    let kinds = "reads, writes, flushes, zeroes or deallocates";
+                    return Err(error(format!("`{word}` cannot be held: write {kinds}, or nothing for all")));
+                }
             },
             "release" => Change::Release,
             "resize" => self.resize()?,
@@ -276,6 +281,8 @@ impl fmt::Display for Change {
             Change::Hold(Some(Op::Read)) => f.write_str("hold reads"),
             Change::Hold(Some(Op::Write)) => f.write_str("hold writes"),
             Change::Hold(Some(Op::Flush)) => f.write_str("hold flushes"),
+            Change::Hold(Some(Op::WriteZeroes)) => f.write_str("hold zeroes"),
+            Change::Hold(Some(Op::Deallocate)) => f.write_str("hold deallocates"),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),

@@ -24,8 +24,9 @@ impl Bringup {
                 }
             }
             Command::NvmController => {
-                // Its limits are those of commands that this driver does not send; it has to be whole all the same.
-                page::<NvmController>(reply)?;
+                let page = page::<NvmController>(reply)?;
+                let cap = self.inventory.cap;
+                self.inventory.limits = self.inventory.limits.map(|limits| limits.with_command_set(cap, &page));
                 to_post(Command::ActiveNamespaces { after: Nsid(0) })
             }
             Command::ActiveNamespaces { after } => self.learn_list(after, &page(reply)?)?,

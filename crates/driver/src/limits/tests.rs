@@ -71,6 +71,32 @@ fn refusals_name_what_was_found() {
 }
 
 #[test]
+fn commands_without_data_have_the_limits_that_the_controller_says() {
+    let script = Script::default();
+    let mut identify = script.identify.clone();
+    let all = |identify: &identify::Controller| Limits::new(script.cap, identify).unwrap();
+    let mut page = identify::NvmController::default();
+    (page.wzsl, page.dmrl, page.dmrsl, page.dmsl) = (8, 4, 1000, 3000);
+    let none = all(&identify).with_command_set(script.cap, &page);
+    assert_eq!((none.write_zeroes, none.deallocate), (None, None));
+    identify.oncs = identify::Controller::ONCS_WRITE_ZEROES | identify::Controller::ONCS_DATASET_MANAGEMENT;
+    let unsaid = all(&identify).with_command_set(script.cap, &identify::NvmController::default());
+    assert_eq!((unsaid.write_zeroes, unsaid.deallocate), (Some(4096 << 5), Some(DeallocateLimits::UNSAID)));
+    let said = all(&identify).with_command_set(script.cap, &page);
+    assert_eq!(said.write_zeroes, Some(1 << 20));
+    assert_eq!(said.deallocate, Some(DeallocateLimits { ranges: 4, range_blocks: 1000, blocks: 3000 }));
+    page.wzsl = 255;
+    assert_eq!(all(&identify).with_command_set(script.cap, &page).write_zeroes, Some(u64::MAX));
+
+    let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
+    let splitter = |limits: &Limits| {
+        let splitter = namespace.splitter(limits, 1 << 20).unwrap();
+        [units::Op::WriteZeroes, units::Op::Deallocate].map(|op| splitter.most_blocks(op))
+    };
+    assert_eq!([&none, &unsaid, &said].map(splitter), [[None, None], [Some(32), Some(1 << 30)], [Some(256), Some(256)]]);
+}
+
+#[test]
 fn controllers_that_cannot_be_used_are_refused() {
     let script = Script::default();
     let new = |cap, identify: &identify::Controller| Limits::new(cap, identify).unwrap_err();

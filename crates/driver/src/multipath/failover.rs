@@ -119,7 +119,7 @@ impl Failover {
         if status.is_success()
             && let Some((token, op)) = self.slots.take_sent(request, path)
         {
-            if op == Op::Write && self.volatile.contains(path) {
+            if op.changes_blocks() && self.volatile.contains(path) {
                 self.wrote(path);
             }
             return Ended::Done { token, status };
@@ -178,7 +178,7 @@ impl Failover {
     /// has been reset.
     fn is_unsettled(&mut self, now: Nanos, request: RequestId, path: PathId) -> bool {
         let held = !self.config.unsafe_fast_failover;
-        let Some((slot, trouble)) = self.slots.trouble(request, now).filter(|(slot, _)| slot.op == Op::Write && held) else {
+        let Some((slot, trouble)) = self.slots.trouble(request, now).filter(|(slot, _)| slot.op.changes_blocks() && held) else {
             return false;
         };
         (slot.state, trouble.parked) = (State::Held(path), now);
@@ -199,7 +199,7 @@ impl Failover {
     fn over(&mut self, now: Nanos, request: RequestId, path: PathId, status: Status) -> Ended {
         let Some(slot) = self.slots.get(request) else { return Ended::Stale };
         let (token, op) = (slot.token, slot.op);
-        if op == Op::Write && status.is_success() && self.volatile.contains(path) {
+        if op.changes_blocks() && status.is_success() && self.volatile.contains(path) {
             self.wrote(path);
         }
         self.close(now, request);
@@ -302,13 +302,13 @@ impl Failover {
         let out: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.state == State::Sent(path)).map(|(id, _)| id).collect();
         for request in out {
             let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
-            if slot.op == Op::Write && !self.config.unsafe_fast_failover {
+            if slot.op.changes_blocks() && !self.config.unsafe_fast_failover {
                 (slot.state, trouble.parked) = (State::Held(path), now);
                 self.held.push(request);
                 self.counters.held += 1;
                 continue;
             }
-            self.counters.unsafe_resends += u64::from(slot.op == Op::Write);
+            self.counters.unsafe_resends += u64::from(slot.op.changes_blocks());
             self.counters.failed_over += 1;
             slot.state = State::Ready;
             self.ready.push_back(request);
@@ -335,7 +335,7 @@ impl Failover {
         let out: Vec<_> = self.slots.iter().filter(|(_, slot)| inside(slot.state)).map(|(id, _)| id).collect();
         for request in out {
             let Some((slot, trouble)) = self.slots.trouble(request, now) else { continue };
-            if slot.op == Op::Write {
+            if slot.op.changes_blocks() {
                 let held = if slot.state == State::Held(path) { now - trouble.parked } else { down };
                 self.counters.held += u64::from(slot.state != State::Held(path));
                 self.counters.longest_hold = self.counters.longest_hold.max(held);

@@ -84,6 +84,8 @@ pub struct Script {
     pub cap: Cap,
     pub version: Version,
     pub identify: identify::Controller,
+    /// The answer to CNS 06h.
+    pub command_set: identify::NvmController,
     pub namespaces: Vec<(Nsid, identify::Namespace, DescriptorList)>,
     /// What is extended of a namespace's formats.
     pub extended: HashMap<Nsid, ExtendedFormat>,
@@ -112,6 +114,7 @@ impl Default for Script {
             cap: Cap::new().with_mqes(63).with_to(2).with_css(Cap::CSS_NVM).with_cqr(true),
             version: Version::V2_1,
             identify,
+            command_set: identify::NvmController::default(),
             namespaces: namespaces.into(),
             extended: HashMap::new(),
             queues: 4,
@@ -320,7 +323,7 @@ impl Controller {
         let find = || self.script.namespaces.iter().find(|(nsid, ..)| *nsid == identify.nsid);
         Some(match identify.cns {
             cns::CONTROLLER => self.script.identify.as_page().into(),
-            cns::COMMAND_SET_CONTROLLER => vec![0; 4096],
+            cns::COMMAND_SET_CONTROLLER => self.script.command_set.as_page().into(),
             cns::ACTIVE_NAMESPACES => {
                 let above = self.script.namespaces.iter().map(|(nsid, ..)| *nsid).filter(|nsid| *nsid > identify.nsid);
                 self.script.list.clone().unwrap_or_else(|| NamespaceList::of(above)).as_page().into()

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 
 use io_uring::{IoUring, Probe, opcode};
 
+use super::cq::Cqe;
+use super::entry::Entry;
 use super::error::{SetupError, Unavailable};
-use super::ring::Ring;
+use super::file::FileSlot;
+use super::ring::{Enter, Ring};
 use super::setup::{Options, Poll};
 
 /// Where an administrator switches io_uring off: 0 for nobody, 1 for those without CAP_SYS_ADMIN or the group, 2 for all.
@@ -125,6 +129,20 @@ impl Features {
     /// Whether the kernel knows the operation. Whether a file does is seen when it is asked for.
     pub fn has(&self, operation: Operation) -> bool {
         self.operations & 1 << operation as u16 != 0
+    }
+
+    /// Whether this block device takes [`Entry::discard`], by a trial that discards nothing: of no bytes it is wrong, where it is known.
+    pub fn discards(&self, device: impl AsFd) -> bool {
+        let options = Options { entries: 2, files: 1, ..Options::default() };
+        let Some((ring, mut sq, mut cq)) = Ring::new(&options).ok().filter(|_| self.has(Operation::Command)) else { return false };
+        if ring.register_file(FileSlot(0), device).is_err() || sq.push(Entry::discard(FileSlot(0), 0, 0)).is_err() {
+            return false;
+        }
+        let (submit, mut cqes) = (sq.publish(), [Cqe::default(); 1]);
+        let asked = ring.enter(Enter { submit, wait_for: 1, ..Enter::default() });
+        // The device is to be free as soon as it is closed, and rings close late.
+        _ = ring.unregister_file(FileSlot(0));
+        asked.is_ok() && cq.take(&mut cqes) == 1 && cqes[0].result != -libc::EOPNOTSUPP
     }
 }
 

@@ -169,7 +169,7 @@ pub struct Controller {
     pub maxcmd: u16,
     /// NN, 519:516. The highest namespace identifier.
     pub nn: u32,
-    /// ONCS, 521:520. Optional NVM commands; see [`Controller::ONCS_SAVE_SELECT`].
+    /// ONCS, 521:520. Optional NVM commands; see `Controller::ONCS_…`.
     pub oncs: u16,
     /// FUSES, 523:522. Fused operations.
     pub fuses: u16,
@@ -262,6 +262,10 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
+    pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// ONCS bit 3: Write Zeroes.
+    pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// ONCS bit 4: Set Features SV and Get Features SEL may be nonzero.
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
     /// CTRATT bit 0: 128-bit host identifier.

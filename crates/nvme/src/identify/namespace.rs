@@ -36,7 +36,8 @@ pub struct Namespace {
     pub rescap: u8,
     /// FPI, 32. Format progress.
     pub fpi: u8,
-    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones.
+    /// DLFEAT, 33. Deallocation; bits 2:0 are what a deallocated block reads as: 1 zeroes, 2 ones; bit 3: Write Zeroes
+    /// deallocates where it is asked to.
     pub dlfeat: u8,
     /// NAWUN, 35:34. Atomic write unit in normal operation, 0's based.
     pub nawun: u16,
@@ -133,6 +134,8 @@ impl Namespace {
     pub const FLBAS_EXTENDED: u8 = 1 << 4;
     /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
     pub const DLFEAT_ZEROES: u8 = 1;
+    /// DLFEAT bit 3: Write Zeroes takes the Deallocate bit (DEAC).
+    pub const DLFEAT_WRITE_ZEROES: u8 = 1 << 3;
 
     /// The index of the format in use: FLBAS.FIDXL, and FLBAS.FIDXU if there are more than 16 formats.
     pub fn format_index(&self) -> usize {
@@ -221,6 +224,13 @@ impl ExtendedFormat {
     }
 }
 
+impl Namespace {
+    /// Whether deallocated blocks read as zeroes (DLFEAT bits 2:0).
+    pub fn deallocated_is_zero(&self) -> bool {
+        self.dlfeat & 7 == Namespace::DLFEAT_ZEROES
+    }
+}
+
 impl NvmNamespace {
     /// What is extended of an LBA format; of one beyond the 64, nothing.
     pub fn format(&self, index: usize) -> ExtendedFormat {
@@ -230,7 +240,7 @@ impl NvmNamespace {
 
 /// What the NVM command set adds to Identify Controller, CNS 06h (NVM 4.1.5.4). Limits of commands other than Read and
 /// Write; 0 is "not said".
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmController {
     /// VSL, 0. Verify: 2^VSL pages of CAP.MPSMIN.

@@ -76,3 +76,47 @@ fn fused_commands_and_sgls_are_refused() {
         assert_eq!(refused, flags & 0b1100_0011 != 0);
     }
 }
+
+#[test]
+fn write_zeroes_has_the_bytes_of_the_specification() {
+    let sqe = write_zeroes(Nsid(1), Lba(0x1_0000_0002), MAX_BLOCKS, Flags::DEALLOCATE | Flags::FUA).with_cid(crate::Cid(0x1234));
+    assert_eq!(sqe.to_words(), [0x1_1234_0008, 0, 0, 0, 0, 0x1_0000_0002, 1 << 30 | 1 << 25 | 0xffff, 0]);
+    let transfer = Transfer::from_sqe(&sqe);
+    assert_eq!((transfer.blocks, transfer.flags, transfer.prinfo), (MAX_BLOCKS, Flags::FUA, 0));
+    assert!(Transfer::deallocates(&sqe));
+    assert!(!Transfer::deallocates(&write_zeroes(Nsid(1), Lba(0), 1, Flags::FUA | Flags::LIMITED_RETRY)));
+}
+
+#[test]
+fn deallocate_has_the_bytes_of_the_specification() {
+    let sqe = deallocate(Nsid(3), 256, Dptr { prp1: 0x1010, prp2: 0 });
+    assert_eq!(sqe.to_words(), [0x3_0000_0009, 0, 0, 0x1010, 0, 0x4_0000_00ff, 0, 0]);
+    let range = Range::new(Lba(0x1122_3344_5566_7788), 0x99aa_bbcc);
+    assert_eq!(range.to_bytes(), *b"\0\0\0\0\xcc\xbb\xaa\x99\x88\x77\x66\x55\x44\x33\x22\x11");
+}
+
+#[test]
+fn ranges_and_their_command_round_trip() {
+    let law = |&(nsid, ranges, prps, bytes): &(u32, u32, (u64, u64), [u8; 16])| {
+        let data = Dptr { prp1: prps.0, prp2: prps.1 };
+        let sqe = deallocate(Nsid(nsid), ranges, data);
+        let decoded = DatasetManagement::from_sqe(&sqe);
+        (sqe.nsid(), sqe.dptr(), decoded) == (Nsid(nsid), data, DatasetManagement { ranges, deallocate: true })
+            && decoded.bytes() <= 4096
+            && Range::from_bytes(bytes).to_bytes() == bytes
+    };
+    assert_eq!(counterexample(1000, (any::<u32>(), 1..=MAX_RANGES, any::<(u64, u64)>(), any::<[u8; 16]>()), law), None);
+    let hint = Sqe { cdw11: 0b011, ..deallocate(Nsid(1), 1, Dptr::NONE) };
+    assert!(!DatasetManagement::from_sqe(&hint).deallocate, "IDR and IDW are other attributes");
+}
+
+#[test]
+fn a_range_fits_without_overflow() {
+    let law = |&(lba, blocks, size): &(u64, u32, u64)| {
+        Range::new(Lba(lba), blocks).fits(size) == (blocks == 0 || u128::from(lba) + u128::from(blocks) <= u128::from(size))
+    };
+    for around in [0, 1 << 20, u64::MAX] {
+        let near = |n: u64| n.saturating_sub(70_000)..=n.saturating_add(70_000);
+        assert_eq!(counterexample(1000, (near(around), 0..=MAX_BLOCKS, near(around)), law), None);
+    }
+}

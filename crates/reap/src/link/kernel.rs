@@ -11,6 +11,7 @@
 //! | what do the queues of one share? | `link.rs` |
 //! | how does one queue post and take? | `lane.rs` |
 //! | what is one request to the kernel? | `command.rs` |
+//! | how are blocks zeroed, and given back? | `ways.rs` |
 //! | which memory does a ring know already? | `buffers.rs` |
 
 mod buffers;
@@ -23,6 +24,7 @@ mod layout;
 mod link;
 mod target;
 mod uri;
+mod ways;
 
 pub(crate) use lane::{UringLane, UringPosting};
 pub(crate) use link::KernelLink;

@@ -249,6 +249,13 @@ impl Post for Posting<'_> {
         }
     }
 
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        match self {
+            Posting::Ring(posting) => posting.post_dataless(part, token, now),
+            Posting::Uring(posting) => posting.post_dataless(part, token, now),
+        }
+    }
+
     fn commit(&mut self) -> u32 {
         match self {
             Posting::Ring(posting) => posting.commit(),

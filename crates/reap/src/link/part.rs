@@ -10,13 +10,15 @@ use crate::request::Token;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub op: Op,
-    /// Of a Write: durable when it completes.
+    /// Of a Write or a Write Zeroes: durable when it completes.
     pub fua: bool,
+    /// Of a Write Zeroes: the blocks keep the room that they have.
+    pub keep: bool,
     pub nsid: Nsid,
     /// First logical block, and how many there are; 0 of a Flush.
     pub lba: u64,
     pub blocks: u32,
-    /// Where the data is: bus address and bytes.
+    /// Of a Read or a Write, where the data is: bus address and bytes. Of a Deallocate, the address of its one range.
     pub addr: u64,
     pub bytes: u32,
     /// The buffer that it is in.
@@ -25,8 +27,11 @@ pub(crate) struct Part<'a> {
 
 /// A lane that is locked for posting.
 pub(crate) trait Post {
-    /// Lays a part down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
+    /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+
+    /// The same for a part that moves no data. A method of its own keeps what it needs out of the loop that posts all others.
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// Announces what was posted. How many commands that were.
     fn commit(&mut self) -> u32;

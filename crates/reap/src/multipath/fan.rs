@@ -102,7 +102,8 @@ impl Fan {
 
     /// See [`crate::Queue::start`].
     pub(crate) fn start(&self, lanes: &[SoftQueue], request: Request) -> Pending {
-        if let Err(why) = self.shared.check(&request) {
+        let (checked, request) = self.shared.check(request);
+        if let Err(why) = checked {
             return Pending::refused(why, request);
         }
         if self.is_submitting() {
@@ -180,7 +181,8 @@ impl Fan {
         let now = self.begin(lanes, now);
         let mut staged = Staged { fan: self, lanes, now, head: Some(self.head.borrow_mut()) };
         for request in requests {
-            if let Err(why) = self.shared.check(&request) {
+            let (checked, request) = self.shared.check(request);
+            if let Err(why) = checked {
                 return Err((why, request));
             }
             if let Some(head) = &mut staged.head {

@@ -16,7 +16,7 @@ use units::{Class, Nanos, Op};
 use super::joined::Multipath;
 use crate::error::{IoError, Refused};
 use crate::namespace::Namespace;
-use crate::request::{Completion, Request};
+use crate::request::{Completion, Modifiers, Request};
 use crate::shared::tickets::Tickets;
 
 /// Who is told when a request is finished.
@@ -33,7 +33,7 @@ pub(super) enum Claim {
 /// A request, or one controller's share of a Flush.
 struct Slot {
     op: Op,
-    fua: bool,
+    modifiers: Modifiers,
     urgent: bool,
     claim: Claim,
     bytes: u64,
@@ -423,7 +423,7 @@ impl Slot {
     fn free() -> Slot {
         Slot {
             op: Op::Flush,
-            fua: false,
+            modifiers: Modifiers::default(),
             urgent: false,
             claim: Claim::Part,
             bytes: 0,
@@ -439,7 +439,7 @@ impl Slot {
     #[inline]
     fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
         self.op = request.op;
-        self.fua = request.fua;
+        self.modifiers = request.modifiers;
         self.urgent = request.urgent;
         self.claim = claim;
         self.bytes = request.bytes;
@@ -461,11 +461,12 @@ impl Slot {
     fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
         Request {
             op: self.op,
-            namespace: *namespace,
+            // What moves no data is split in a way of its own.
+            namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
             lba: self.lba,
             bytes: self.bytes,
             buf: self.buf.take(),
-            fua: self.fua,
+            modifiers: self.modifiers,
             urgent: self.urgent,
             tag: at.into(),
         }

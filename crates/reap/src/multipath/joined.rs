@@ -138,8 +138,13 @@ impl Multipath {
 
     /// Whether a request can be carried out on this device.
     #[inline]
-    pub(super) fn check(&self, request: &Request) -> Result<(), Refused> {
-        request.check()?;
+    pub(super) fn check(&self, request: Request) -> (Result<(), Refused>, Request) {
+        let (checked, request) = request.check(&self.pool);
+        (checked.and_then(|()| self.reaches(&request)), request)
+    }
+
+    #[inline]
+    fn reaches(&self, request: &Request) -> Result<(), Refused> {
         if request.namespace.device() != self.number {
             return Err(Refused::NoNamespace(request.namespace.nsid().0));
         }

@@ -132,7 +132,9 @@ fn assemble(
         return Err(OpenError::Options("multipath needs at least one path".into()));
     };
     let number = link::next_number();
-    let namespaces = [Namespace::new(first.nsid(), first.splitter(), board.blocks(), number)];
+    // What one path does not support the device does not.
+    let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_dataless(namespace.splitter()));
+    let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..controller.description().clone() };
     let (queues, nodes) = (options.software_queues, hw::Nodes::here());
     let shape = Shape {

@@ -9,9 +9,57 @@ fn what_cannot_be_is_refused() {
     let pool = DmaPool::new(8 << 20).unwrap();
     let ns = Namespace::new(Nsid(1), Splitter::new(9, 8 * 512, 0).unwrap(), 1 << 20, 0);
     let buf = || pool.alloc(4096).unwrap();
-    assert!(matches!(Request::read(&ns, 0, buf()).bytes(100).check(), Err(Refused::Length { .. })));
-    assert!(matches!(Request::read(&ns, 0, buf()).bytes(8192).check(), Err(Refused::Length { .. })));
-    assert!(matches!(Request::write(&ns, (1 << 20) - 1, buf()).check(), Err(Refused::OutOfRange { .. })));
-    assert!(matches!(Request::read(&ns, u64::MAX, buf()).check(), Err(Refused::OutOfRange { .. })));
-    assert!(Request::flush(&ns).check().is_ok());
+    assert!(matches!(Request::read(&ns, 0, buf()).bytes(100).check(&pool).0, Err(Refused::Length { .. })));
+    assert!(matches!(Request::read(&ns, 0, buf()).bytes(8192).check(&pool).0, Err(Refused::Length { .. })));
+    assert!(matches!(Request::write(&ns, (1 << 20) - 1, buf()).check(&pool).0, Err(Refused::OutOfRange { .. })));
+    assert!(matches!(Request::read(&ns, u64::MAX, buf()).check(&pool).0, Err(Refused::OutOfRange { .. })));
+    assert!(Request::flush(&ns).check(&pool).0.is_ok());
+}
+
+/// 2^24 blocks of 512 bytes; 64 of them zeroed, and 256 deallocated, by one command.
+fn dataless() -> Namespace {
+    let splitter = Splitter::new(9, 8 * 512, 0).unwrap().with_dataless(Some(64), Some(256));
+    Namespace::new(Nsid(1), splitter, 1 << 24, 0)
+}
+
+#[test]
+fn what_moves_no_data_is_refused_for_its_own_reasons() {
+    let (pool, other) = (DmaPool::new(8 << 20).unwrap(), DmaPool::new(1 << 20).unwrap());
+    let ns = dataless();
+    let huge = ns.with_blocks(1 << 40);
+    for make in [Request::write_zeroes, Request::deallocate] {
+        let check = |ns: &Namespace, lba, blocks| make(ns, lba, blocks).check(&pool).0;
+        assert_eq!(check(&ns, 0, 1 << 24), Ok(()));
+        assert_eq!(check(&ns, 0, 0), Err(Refused::NoBlocks));
+        assert_eq!(check(&ns, 1, 1 << 24), Err(Refused::OutOfRange { lba: 1, end: (1 << 24) + 1, blocks: 1 << 24 }));
+        for (lba, blocks) in [(u64::MAX, 1), (0, u64::MAX), (u64::MAX, u64::MAX), (1 << 24, 1)] {
+            assert!(matches!(check(&ns, lba, blocks), Err(Refused::OutOfRange { .. })), "{lba} {blocks}");
+        }
+        assert_eq!(check(&huge, 0, 1 << 32), Err(Refused::TooLong { blocks: 1 << 32, most: u32::MAX }));
+        assert!(matches!(make(&ns, 0, 8).bytes(513).check(&pool).0, Err(Refused::Length { bytes: 513, block: 512, .. })));
+        assert_eq!(make(&ns, 0, 8).carrying(other.alloc(512).unwrap()).check(&pool).0, Err(Refused::ForeignBuffer));
+        let without = Namespace::new(Nsid(7), Splitter::new(9, 4096, 0).unwrap(), 1 << 24, 0);
+        assert!(matches!(make(&without, 0, 8).check(&pool).0, Err(Refused::Unsupported { nsid: 7, .. })));
+    }
+    // 2^24 ranges do not fit.
+    assert_eq!(Request::deallocate(&huge, 0, u64::from(u32::MAX)).check(&pool).0, Err(Refused::NoRoom { bytes: 16 << 24 }));
+    assert_eq!(Request::write_zeroes(&huge, 0, u64::from(u32::MAX)).check(&pool).0, Ok(()));
+}
+
+#[test]
+fn a_deallocate_has_a_range_for_each_part() {
+    let pool = DmaPool::new(8 << 20).unwrap();
+    let mut request = Request::deallocate(&dataless(), 1000, 600);
+    request = request.check(&pool).1;
+    let list = request.buf.take().unwrap();
+    let ranges: Vec<_> = list.as_chunks().0.iter().map(|&range| nvme::io::Range::from_bytes(range)).collect();
+    assert_eq!(ranges, [(1000, 256), (1256, 256), (1512, 88)].map(|(lba, blocks)| nvme::io::Range::new(nvme::Lba(lba), blocks)));
+    // A buffer that it carries is used, if there is room.
+    for (bytes, used) in [(512, true), (32, false)] {
+        let carried = pool.alloc(bytes).unwrap();
+        let addr = carried.addr();
+        let mut request = Request::deallocate(&dataless(), 1000, 600).carrying(carried);
+        request = request.check(&pool).1;
+        assert_eq!(request.buf.unwrap().addr() == addr, used);
+    }
 }

@@ -20,7 +20,7 @@ use crate::request::{Completion, How, Request, Token};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NONE, Slot, State};
 
-/// How often a part is posted again: Read, Write and Flush are idempotent until their caller has been answered.
+/// How often a part is posted again: every operation is idempotent until its caller has been answered.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
 /// Most requests of one software queue that are open or not reaped: what 24 bits of a token can name.
@@ -187,9 +187,9 @@ impl Requests {
         if self.grow() { self.enter(request, claim, now).err() } else { Some(request) }
     }
 
-    /// Posts the batch that was entered, as far as nothing waits before it, each request is one part, and `post` takes it. The
-    /// rest waits. At most `most` parts may be in flight: what the queue's inbox holds. How many commands were posted, and the
-    /// class of the last request.
+    /// Posts the batch that was entered, as far as nothing waits before it, each request moves data and is one part, and `post`
+    /// takes it. The rest goes the way of what waits. At most `most` parts may be in flight: what the queue's inbox holds. How many
+    /// commands were posted, and the class of the last request.
     ///
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
@@ -266,7 +266,9 @@ impl Requests {
                 return false;
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
-            if !post.post(&part, Token::new(self.soft, range.slot, range.from), now) {
+            let token = Token::new(self.soft, range.slot, range.from);
+            let taken = if part.op.moves_data() { post.post(&part, token, now) } else { post.post_dataless(&part, token, now) };
+            if !taken {
                 return false;
             }
             self.posted += 1;

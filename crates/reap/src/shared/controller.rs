@@ -132,11 +132,11 @@ impl Controller {
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.link.number();
-        let blocks = match &self.0.link {
-            Link::Ring(_) => self.0.sizes.get(namespace.nsid()),
-            Link::Kernel(link) => Some(link.blocks_now()),
-        };
-        blocks.filter(|_| ours).map_or(*namespace, |blocks| namespace.with_blocks(blocks))
+        match &self.0.link {
+            _ if !ours => *namespace,
+            Link::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
+            Link::Kernel(link) => link.current(namespace),
+        }
     }
 
     /// The buffers that it reaches.
@@ -229,12 +229,11 @@ impl Controller {
         }
     }
 
-    /// Says whether a request can be carried out on this controller.
+    /// Says whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
-    pub(crate) fn checker(&self) -> impl Fn(&Request) -> Result<(), Refused> {
+    pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         let (number, pool) = (self.0.link.number(), self.pool());
-        move |request| {
-            request.check()?;
+        let reaches = move |request: &Request| {
             if request.namespace.device() != number {
                 return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }
@@ -242,6 +241,10 @@ impl Controller {
                 Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
                 _ => Ok(()),
             }
+        };
+        move |request| {
+            let (checked, request) = Request::check(request, pool);
+            (checked.and_then(|()| reaches(&request)), request)
         }
     }
 }

@@ -82,7 +82,7 @@ impl Future for IoFuture {
     }
 }
 
-/// A Flush under way.
+/// A request without data under way: a Flush, a Write Zeroes or a Deallocate.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 pub struct FlushFuture(pub(crate) Pending);
 

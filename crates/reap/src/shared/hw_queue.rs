@@ -231,7 +231,7 @@ impl HwQueue {
         now: Nanos,
         (commit, claim): (bool, Claim),
         requests: impl IntoIterator<Item = Request>,
-        (check, route): (impl Fn(&Request) -> Result<(), Refused>, impl FnOnce(&Batch) -> Route),
+        (check, route): (impl Fn(Request) -> (Result<(), Refused>, Request), impl FnOnce(&Batch) -> Route),
     ) -> Submitted {
         let urgent = book.urgent();
         let breaks = BreaksOff { queue: self, me, now, book };
@@ -476,11 +476,12 @@ fn enter(
     now: Nanos,
     claim: Claim,
     requests: impl IntoIterator<Item = Request>,
-    check: impl Fn(&Request) -> Result<(), Refused>,
+    check: impl Fn(Request) -> (Result<(), Refused>, Request),
 ) -> Option<Box<(Refused, Request)>> {
     book.begin();
     for request in requests {
-        if let Err(why) = check(&request) {
+        let (checked, request) = check(request);
+        if let Err(why) = checked {
             return Some(refusal(why, request));
         }
         // A request is taken apart on its way into the book, and laid down only where that has to grow.
@@ -513,6 +514,10 @@ struct NotNow;
 
 impl Post for NotNow {
     fn post(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
+        false
+    }
+
+    fn post_dataless(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
         false
     }
 

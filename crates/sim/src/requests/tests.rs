@@ -25,6 +25,8 @@ fn requests() -> Requests {
         aborts: 1,
         async_events: 1,
         volatile_cache: false,
+        write_zeroes: None,
+        deallocate: None,
     };
     let memory = Memory::new(Requests::footprint(2, 64 << 10, Data::Kept));
     Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, Data::Kept).unwrap()

@@ -44,6 +44,8 @@ impl fmt::Display for Failure {
             Op::Read => "read",
             Op::Write => "write",
             Op::Flush => "flush",
+            Op::WriteZeroes => "write zeroes",
+            Op::Deallocate => "deallocate",
         };
         write!(f, "{what} at offset {}, length {}: {}", self.offset, self.len, self.code)
     }

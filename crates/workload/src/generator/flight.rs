@@ -86,13 +86,13 @@ impl Flight {
     pub fn posted(&mut self, slot: u32, op: Op, now: Nanos) {
         let (Some(times), Some(place)) = (self.times.get_mut(slot as usize), self.batch.get_mut(self.queued as usize)) else { return };
         *times = Times { start: now, committed: now };
-        *place = slot << 2 | op as u32;
+        *place = slot << 2 | kind(op) as u32;
         if self.queued == 0 {
             self.batch_start = now;
         }
         self.uneven |= now != self.batch_start;
         self.queued += 1;
-        self.queued_of[op as usize] += 1;
+        self.queued_of[kind(op)] += 1;
     }
 
     /// What was posted is announced at `now`; `timed`: single I/Os are.
@@ -166,5 +166,15 @@ impl Flight {
         if let Some(place) = self.extras.get_mut(slot as usize) {
             *place = extra;
         }
+    }
+}
+
+/// How an operation is counted: as a read, a write or a flush.
+#[inline]
+fn kind(op: Op) -> usize {
+    match op {
+        Op::Read => 0,
+        Op::Write | Op::WriteZeroes | Op::Deallocate => 1,
+        Op::Flush => 2,
     }
 }

@@ -41,7 +41,13 @@ pub(super) struct Context {
 /// Appends the submission of this number.
 pub(super) fn encode(context: &mut Context, number: u64, s: &Submission, out: &mut Vec<u8>) {
     let other = s.target != context.target || s.len != context.len;
-    let mut flags = s.op as u8;
+    let mut flags = match s.op {
+        Op::Read => 0,
+        Op::Write => 1,
+        Op::Flush => 2,
+        // No job issues them; who reads such a submission is told that there is none.
+        Op::WriteZeroes | Op::Deallocate => OP,
+    };
     for (set, bit) in [(s.ends_batch, ENDS_BATCH), (s.service.bound, BOUND), (s.wait > 0, WAITED), (other, OTHER)] {
         flags |= if set { bit } else { 0 };
     }

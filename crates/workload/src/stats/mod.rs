@@ -188,12 +188,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The figures of `op`.
+    /// The figures of `op`; what changes blocks counts as a write.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
             Op::Read => &mut self.read,
-            Op::Write => &mut self.write,
+            Op::Write | Op::WriteZeroes | Op::Deallocate => &mut self.write,
             Op::Flush => &mut self.sync,
         }
     }

@@ -41,7 +41,10 @@ fn mistakes_are_named_where_they_are() {
         ("at 1s path 0 resize big", "line 1, column 21: `big` is not a number of logical blocks: write a whole number, from 0"),
         ("at 1s path 0 resize 9 namespace 0", "line 1, column 33: `0` is not a namespace identifier: write a whole number, from 1"),
         ("at 1s path 0 back now", "line 1, column 19: `now` is more than the step needs; steps end at the end of the line or at a `;`"),
-        ("at 1s path 0 hold trims", "line 1, column 19: `trims` cannot be held: write reads, writes or flushes, or nothing for all"),
+        (
+            "at 1s path 0 hold trims",
+            "line 1, column 19: `trims` cannot be held: write reads, writes, flushes, zeroes or deallocates, or nothing for all",
+        ),
         ("ät 1s path 0 lost", "line 1, column 1: `ät` should be `at`: a step reads `at TIME path NUMBER CHANGE`"),
         ("at 1s path 0 delay 0.5ns", "line 1, column 20: `0.5ns` is no time: write a number and its unit, ns, us, ms or s, as in 1.5ms"),
     ];
@@ -61,7 +64,7 @@ fn times_are_exact() {
 }
 
 fn changes() -> impl Strategy<Value = Change> {
-    let ops = prop::option::of(prop::sample::select(vec![Op::Read, Op::Write, Op::Flush]));
+    let ops = prop::option::of(prop::sample::select(Op::ALL.to_vec()));
     prop_oneof![
         (prop::option::of(1u32..9), prop::sample::select(AnaState::ALL.to_vec())).prop_map(|(group, state)| Change::Ana { group, state }),
         prop::sample::select(vec![Change::Lost(Loss::Gone), Change::Lost(Loss::Frozen), Change::Back, Change::Release, Change::PowerLost]),

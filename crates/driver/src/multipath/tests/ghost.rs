@@ -262,8 +262,13 @@ impl World {
         let at = end.bus.memory.page();
         let data = Dptr::short(at, BLOCK as u64, PageSize::MIN).unwrap();
         end.bus.memory.write(at, &[value as u8; BLOCK]);
+        if op == Op::Deallocate {
+            end.bus.memory.write(at, &nvme::io::Range::new(Lba(lba), 1).to_bytes());
+        }
         let sqe = match op {
             Op::Write => nvme::io::write(Nsid(1), Lba(lba), 1, data, nvme::io::Flags::NONE),
+            Op::WriteZeroes => nvme::io::write_zeroes(Nsid(1), Lba(lba), 1, nvme::io::Flags::DEALLOCATE),
+            Op::Deallocate => nvme::io::deallocate(Nsid(1), 1, data),
             _ => nvme::io::read(Nsid(1), Lba(lba), 1, data, nvme::io::Flags::NONE),
         };
         let mut sq = end.io().lock_sq();
@@ -358,9 +363,14 @@ enum After {
 /// other data to the same block; and only then, and some time later, the controller lets the first one go. What is in the
 /// block, and when the write was sent again after the loss.
 fn haunt(config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
+    haunt_with(Op::Write, config, loss, after, released_after)
+}
+
+/// The same with anything that changes blocks.
+fn haunt_with(op: Op, config: FailoverConfig, loss: Loss, after: After, released_after: Nanos) -> (u8, Nanos) {
     let mut world = World::new(config);
-    world.change(0, Change::Hold(Some(Op::Write)));
-    world.submit(1, Op::Write, 0, 1);
+    world.change(0, Change::Hold(Some(op)));
+    world.submit(1, op, 0, 1);
     world.pass(Nanos::from_millis(2));
     assert!(world.done.is_empty() && world.sent[0].1 == PathId(0), "it is inside");
     let lost_at = world.now;
@@ -402,6 +412,21 @@ fn the_later_write_stands_once_a_reset_is_acknowledged() {
         let (value, waited) = haunt(FailoverConfig::default(), loss, After::ComesBack(back), Nanos::ZERO);
         assert_eq!(value, 2, "{loss:?}");
         assert!(waited >= back && waited < back + Nanos::from_millis(50), "{loss:?}: {waited}");
+    }
+}
+
+/// Zeroes that come late do as much damage as data.
+#[test]
+fn what_zeroes_or_deallocates_is_held_as_a_write_is() {
+    let unsafe_twin = FailoverConfig { unsafe_fast_failover: true, ..FailoverConfig::default() };
+    for op in [Op::WriteZeroes, Op::Deallocate] {
+        let (value, waited) = haunt_with(op, FailoverConfig::default(), Loss::Gone, After::StaysAway, Nanos::ZERO);
+        assert_eq!(value, 2, "{op:?}");
+        assert!(waited >= KEEP_ALIVE + KEEP_ALIVE + QUIESCE, "{op:?}: {waited}");
+        let back = After::ComesBack(Nanos::from_millis(40));
+        assert_eq!(haunt_with(op, FailoverConfig::default(), Loss::Frozen, back, Nanos::ZERO).0, 2, "{op:?}");
+        let (value, _) = haunt_with(op, unsafe_twin, Loss::Gone, After::StaysAway, Nanos::ZERO);
+        assert_eq!(value, 0, "{op:?}: the twin should lose the later write");
     }
 }
 

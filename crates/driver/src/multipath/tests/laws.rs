@@ -139,7 +139,7 @@ impl World {
     fn sent(&mut self, request: RequestId, token: u64, path: PathId) {
         let op = self.ops[&token];
         for other in 0..PATHS {
-            if op == Op::Write && self.can_act(other) && self.controllers[other].inside.iter().any(|inside| inside.token == token) {
+            if op.changes_blocks() && self.can_act(other) && self.controllers[other].inside.iter().any(|inside| inside.token == token) {
                 self.break_law(format!("write {token} is sent on path {path} while path {other} may still carry it out"));
             }
         }
@@ -237,7 +237,7 @@ impl World {
                 }
             }
             Event::Ghost(path, n) if self.controllers[path].lost_at.is_some() && self.can_act(path) => {
-                let writes = self.controllers[path].inside.iter().filter(|inside| inside.op == Op::Write);
+                let writes = self.controllers[path].inside.iter().filter(|inside| inside.op.changes_blocks());
                 let done: Vec<_> = writes.map(|inside| inside.token).collect();
                 if let Some(&token) = done.get(n % done.len().max(1))
                     && self.ended.contains_key(&token)
@@ -324,7 +324,7 @@ impl World {
         };
         if status.is_success() {
             match inside.op {
-                Op::Write => drop(controller.cache.insert(inside.token)),
+                Op::Write | Op::WriteZeroes | Op::Deallocate => drop(controller.cache.insert(inside.token)),
                 Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
                 Op::Read => {}
             }
@@ -365,7 +365,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     };
     let answers =
         vec![Answer::Success, Answer::Success, Answer::Success, Answer::Path, Answer::Interrupted, Answer::Media, Answer::GivenUp];
-    let op = prop::sample::select(vec![Op::Read, Op::Write, Op::Write, Op::Flush]);
+    let op = prop::sample::select(vec![Op::Read, Op::Read, Op::Write, Op::Write, Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Flush]);
     let event = prop_oneof![
         8 => op.prop_map(Event::Submit),
         8 => (path.clone(), 0usize..9, prop::sample::select(answers)).prop_map(|(path, n, answer)| Event::Answer(path, n, answer)),

@@ -152,3 +152,17 @@ proptest! {
         }
     }
 }
+
+/// What a block device does is tested where there is one (tests/links/zeroes.rs).
+#[test]
+fn a_file_is_not_discarded() {
+    let Some(features) = features() else { return };
+    let (path, fd) = file(4 * BLOCK as u64);
+    assert!(!features.discards(&fd));
+    for options in kinds() {
+        let mut whole = Whole::new(&options);
+        let kept = whole.ring.keep(fd.try_clone().unwrap());
+        assert_eq!(whole.result(Entry::discard(kept, 0, BLOCK as u64)), -libc::EOPNOTSUPP, "{options}");
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * BLOCK as u64);
+}

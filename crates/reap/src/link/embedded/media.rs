@@ -1,11 +1,13 @@
-//! `file:` media: the blocks of a namespace in a file, durable by `fdatasync`.
+//! `file:` media: the blocks of a namespace in a file, durable by `fdatasync`, given back by `fallocate`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use device::{Access, FlushLatch, Media, MediaError};
+use device::{Access, FlushLatch, Media, MediaError, write_zeroes};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::error::OpenError;
 
@@ -14,6 +16,8 @@ pub(super) struct FileMedia {
     file: File,
     bytes: u64,
     latch: FlushLatch,
+    /// What the file system has refused to do to ranges of a file: it is not asked again.
+    refused: FallocateFlags,
 }
 
 impl FileMedia {
@@ -42,7 +46,22 @@ impl FileMedia {
         if usable == 0 {
             return Err(fail(&format!("{len} bytes hold no block of {block} bytes; give it a size with `size=`"), None));
         }
-        Ok(FileMedia { file, bytes: usable, latch: FlushLatch::default() })
+        Ok(FileMedia { file, bytes: usable, latch: FlushLatch::default(), refused: FallocateFlags::empty() })
+    }
+
+    /// Does this to a range (fallocate(2)). False: the file system cannot.
+    fn fallocate(&mut self, how: FallocateFlags, at: u64, len: u64) -> Result<bool, MediaError> {
+        loop {
+            if self.refused.contains(how) {
+                return Ok(false);
+            }
+            match rustix::fs::fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at, len) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.refused |= how,
+                Err(errno) => return Err(MediaError::Io { what: Access::Zero, at, source: errno.into() }),
+            }
+        }
     }
 }
 
@@ -51,12 +70,30 @@ impl Media for FileMedia {
         self.bytes
     }
 
+    /// By `stat`: blocks that the file system has given to the file, its own tables left out.
+    fn allocated(&self) -> u64 {
+        let blocks = self.file.metadata().map(|meta| meta.blocks());
+        blocks.map_or(self.bytes, |blocks| blocks.saturating_mul(512).min(self.bytes))
+    }
+
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> Result<(), MediaError> {
         self.file.read_exact_at(into, at).map_err(|source| MediaError::Io { what: Access::Read, at, source })
     }
 
     fn write_at(&mut self, at: u64, from: &[u8], fua: bool) -> Result<(), MediaError> {
         self.file.write_all_at(from, at).map_err(|source| MediaError::Io { what: Access::Write, at, source })?;
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    fn zero_at(&mut self, at: u64, len: u64, deallocate: bool, fua: bool) -> Result<(), MediaError> {
+        let how = if deallocate { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
+        // Where neither is to be had, zeroes are data like any other.
+        if !self.fallocate(how, at, len)? {
+            let file = &self.file;
+            let write =
+                |at, zeroes: &[u8]| file.write_all_at(zeroes, at).map_err(|source| MediaError::Io { what: Access::Zero, at, source });
+            write_zeroes(len, |done, zeroes| write(at + done, zeroes))?;
+        }
         if fua { self.flush() } else { Ok(()) }
     }
 

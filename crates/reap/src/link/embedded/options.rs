@@ -15,6 +15,10 @@ pub struct EmbeddedOptions {
     /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
     /// possibility; with faults, nothing is noted down.
     pub stamps: Option<Stamps>,
+    /// The controller has no Write Zeroes.
+    pub no_write_zeroes: bool,
+    /// The controller has no Dataset Management, and so no Deallocate.
+    pub no_deallocate: bool,
 }
 
 impl EmbeddedOptions {

@@ -4,6 +4,7 @@ use hw::uring::{Entry, File, RwFlags, Span};
 use nvme::Status;
 use units::{Nanos, Op};
 
+use super::ways::{Way, Ways};
 use crate::request::ERRNO;
 
 /// EINTR and EAGAIN: the same request again.
@@ -11,6 +12,20 @@ const AGAIN: [i32; 2] = [4, 11];
 
 /// EIO, for what ends before its end.
 const EIO: i32 = 5;
+
+/// EOPNOTSUPP: the file system or the device does not have it.
+const UNSUPPORTED: i32 = 95;
+
+/// What is still to be done of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rest {
+    /// A Read or a Write of so much.
+    Data(Span),
+    /// So many bytes to be zeroed, or given back; how, and how otherwise.
+    Range { bytes: u64, way: Way, other: Option<Way> },
+    /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
+    Sync,
+}
 
 /// A request to the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +36,7 @@ pub(super) struct Command {
     pub fua: bool,
     /// First byte of the file.
     pub offset: u64,
-    /// What is still to be moved; nothing of a Flush.
-    pub rest: Option<Span>,
+    pub rest: Rest,
     /// It is out: the kernel has it, or will.
     pub open: bool,
     /// Cancelling it has been asked for.
@@ -40,43 +54,58 @@ pub(super) enum Answer {
 impl Command {
     /// None.
     pub(super) const NONE: Command =
-        Command { token: 0, posted_at: Nanos::ZERO, op: Op::Flush, fua: false, offset: 0, rest: None, open: false, cancelled: false };
+        Command { token: 0, posted_at: Nanos::ZERO, op: Op::Flush, fua: false, offset: 0, rest: Rest::Sync, open: false, cancelled: false };
 
     /// What asks the kernel for what is left of it.
     #[inline]
     pub(super) fn entry(&self, file: File) -> Entry {
         match (self.op, self.rest) {
-            (Op::Read, Some(span)) => Entry::read(file, self.offset, span, RwFlags::NONE),
-            (Op::Write, Some(span)) => Entry::write(file, self.offset, span, if self.fua { RwFlags::DSYNC } else { RwFlags::NONE }),
-            _ => Entry::fsync(file, true),
+            (Op::Read, Rest::Data(span)) => Entry::read(file, self.offset, span, RwFlags::NONE),
+            (_, Rest::Data(span)) => Entry::write(file, self.offset, span, if self.fua { RwFlags::DSYNC } else { RwFlags::NONE }),
+            (_, Rest::Range { bytes, way, .. }) => way.entry(file, self.offset, bytes),
+            (_, Rest::Sync) => Entry::fsync(file, true),
         }
     }
 
-    /// Takes note of the kernel's answer.
+    /// Takes note of the kernel's answer, and of a way that the target of `ways` lacks.
     #[inline]
-    pub(super) fn answered(&mut self, result: i32) -> Answer {
+    pub(super) fn answered(&mut self, result: i32, ways: &Ways) -> Answer {
         match self.rest {
-            None if result >= 0 => Answer::Over(Status::SUCCESS, 0),
-            Some(span) if result as u32 == span.len() => Answer::Over(Status::SUCCESS, 0),
-            _ => self.odd(result),
+            Rest::Sync if result >= 0 => Answer::Over(Status::SUCCESS, 0),
+            Rest::Data(span) if result as u32 == span.len() => Answer::Over(Status::SUCCESS, 0),
+            _ => self.odd(result, ways),
         }
     }
 
-    /// Fewer bytes than asked for, or an error.
+    /// Fewer bytes than asked for, an error, or no data at all.
     #[cold]
-    fn odd(&mut self, result: i32) -> Answer {
+    fn odd(&mut self, result: i32, ways: &Ways) -> Answer {
         let error = |errno: i32| Answer::Over(ERRNO, errno.unsigned_abs());
         match (self.rest, result) {
             (_, errno) if errno < 0 && AGAIN.contains(&-errno) && !self.cancelled => Answer::Again,
-            (_, errno) if errno < 0 => error(errno),
-            // The file has become shorter than it was when it was opened.
-            (_, 0) => error(EIO),
-            (Some(span), moved) => {
-                self.offset += u64::from(moved.unsigned_abs());
-                self.rest = span.after(moved.unsigned_abs());
+            (Rest::Range { bytes, way, other }, errno) if errno == -UNSUPPORTED => {
+                ways.refuse(way);
+                let Some(way) = other else { return error(errno) };
+                self.rest = Rest::Range { bytes, way, other: None };
                 Answer::Again
             }
-            (None, _) => Answer::Over(Status::SUCCESS, 0),
+            (_, errno) if errno < 0 => error(errno),
+            // No flag makes an allocation durable (fallocate(2)): what is durable without is made so by what follows.
+            (Rest::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
+                self.rest = Rest::Sync;
+                Answer::Again
+            }
+            (Rest::Data(span), moved) if moved > 0 => match span.after(moved.unsigned_abs()) {
+                Some(rest) => {
+                    self.offset += u64::from(moved.unsigned_abs());
+                    self.rest = Rest::Data(rest);
+                    Answer::Again
+                }
+                None => Answer::Over(Status::SUCCESS, 0),
+            },
+            // The file has become shorter than it was when it was opened.
+            (Rest::Data(_), _) => error(EIO),
+            (Rest::Range { .. } | Rest::Sync, _) => Answer::Over(Status::SUCCESS, 0),
         }
     }
 }

@@ -15,8 +15,9 @@ use nvme::{Cid, QueueId, Vector};
 use units::{Nanos, Op};
 
 use super::buffers::{Buffers, PLACES};
-use super::command::{Answer, Command};
+use super::command::{Answer, Command, Rest};
 use super::link::KernelLink;
+use super::ways::Ways;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
@@ -251,7 +252,7 @@ impl UringLane {
             let run = RUN.min(out.len() - found);
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
-                if let Some(completed) = state.end(cqe) {
+                if let Some(completed) = state.end(cqe, self.link.ways()) {
                     out[found] = self.explained(completed);
                     found += 1;
                 }
@@ -439,7 +440,7 @@ impl Drop for UringLane {
 impl State {
     /// A command's completion; `None`: it goes on, or it is something else's.
     #[inline]
-    fn end(&mut self, cqe: &Cqe) -> Option<Completed> {
+    fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
         if cqe.user_data >= BELL {
             if cqe.user_data == BELL && !cqe.more() {
                 self.left.push(BELL);
@@ -448,7 +449,7 @@ impl State {
         }
         let at = cqe.user_data as usize;
         let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match command.answered(cqe.result) {
+        match command.answered(cqe.result, ways) {
             Answer::Over(status, result) => {
                 command.open = false;
                 self.free.push(at as u16);
@@ -490,23 +491,11 @@ impl UringPosting<'_> {
     pub(crate) fn is_exhausted(&self) -> bool {
         self.state.free.is_empty()
     }
-}
 
-impl Post for UringPosting<'_> {
-    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        if let Some(plain) = self.lane.plain.as_ref().filter(|_| !matches!(part.op, Op::Read | Op::Write)) {
-            let mut posting = plain.lock();
-            let posted = posting.post(part, token, now);
-            posting.commit();
-            return posted;
-        }
-        let state = &mut *self.state;
-        let Some(at) = state.free.pop() else { return false };
-        let lane = self.lane;
-        let rest = part.buf.as_ref().filter(|_| part.bytes > 0).map(|lent| {
-            let start = (part.addr - lent.addr()) as usize;
-            state.buffers.span(&lane.ring, &lane.link, lent, (start, start + part.bytes as usize))
-        });
+    /// Pushes what asks for the rest of a part, as command `at`.
+    #[inline]
+    fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
+        let (state, lane) = (&mut *self.state, self.lane);
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
         let command = Command { token: token.0, posted_at: now, op: part.op, fua: part.fua, offset, rest, open: true, cancelled: false };
         state.commands[usize::from(at)] = command;
@@ -515,6 +504,38 @@ impl Post for UringPosting<'_> {
             state.left.push(u64::from(at));
         }
         lane.announced.fetch_add(1, AcqRel);
+    }
+}
+
+impl Post for UringPosting<'_> {
+    fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        let (state, lane) = (&mut *self.state, self.lane);
+        let Some(at) = state.free.pop() else { return false };
+        let rest = part.buf.as_ref().map_or(Rest::Sync, |lent| {
+            let start = (part.addr - lent.addr()) as usize;
+            Rest::Data(state.buffers.span(&lane.ring, &lane.link, lent, (start, start + part.bytes as usize)))
+        });
+        self.begin(at, part, rest, (token, now));
+        true
+    }
+
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        if let Some(plain) = &self.lane.plain {
+            let mut posting = plain.lock();
+            let posted = posting.post_dataless(part, token, now);
+            posting.commit();
+            return posted;
+        }
+        let Some(at) = self.state.free.pop() else { return false };
+        let link = &self.lane.link;
+        let rest = match part.op {
+            Op::WriteZeroes | Op::Deallocate => {
+                let (way, other) = link.ways().choose(part.op, part.keep);
+                Rest::Range { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes), way, other }
+            }
+            Op::Read | Op::Write | Op::Flush => Rest::Sync,
+        };
+        self.begin(at, part, rest, (token, now));
         true
     }
 

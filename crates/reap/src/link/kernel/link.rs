@@ -8,9 +8,12 @@ use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
+use units::Op;
 
+use super::target::Kind;
 use super::target::Target;
 use super::uri::KernelUri;
+use super::ways::Ways;
 use crate::error::{OpenError, TargetError, TargetFault};
 use crate::link::number::next_number;
 use crate::namespace::Namespace;
@@ -18,11 +21,15 @@ use crate::namespace::Namespace;
 /// Most bytes of one part. The kernel splits it once more for the disk.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Most bytes of one part of a Deallocate: what has begun cannot always be cancelled.
+const MOST_DEALLOCATED: u64 = 1 << 30;
+
 /// An open file or block device, without a ring: each queue makes its own.
 pub(crate) struct KernelLink {
     target: Target,
     pool: DmaPool,
     features: Features,
+    ways: Ways,
     number: u32,
     /// Memory is not registered any more: the kernel has refused, and it has been said.
     unregistered: AtomicBool,
@@ -48,7 +55,9 @@ impl KernelLink {
         let target = Target::open(uri, true)?;
         let pool = PoolOptions { alignment: target.facts().mem_align, ..PoolOptions::default() }.open(pool_bytes);
         let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
-        Ok(KernelLink { target, pool, features, number: next_number(), unregistered: AtomicBool::new(false) })
+        let is_device = matches!(target.facts().kind, Kind::Block { .. });
+        let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
+        Ok(KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) })
     }
 
     /// What is open.
@@ -81,11 +90,27 @@ impl KernelLink {
         let facts = self.target.facts();
         let log2 = facts.lba_bytes.trailing_zeros() as u8;
         let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(|e| OpenError::Options(e.to_string()))?;
-        Ok(Namespace::new(Nsid(1), splitter, facts.bytes >> log2, self.number))
+        Ok(Namespace::new(Nsid(1), self.with_dataless(splitter), facts.bytes >> log2, self.number))
+    }
+
+    fn with_dataless(&self, splitter: Splitter) -> Splitter {
+        let has = |op| self.features.has(Operation::Allocate) && self.ways.any(op);
+        let deallocated = has(Op::Deallocate).then(|| MOST_DEALLOCATED / splitter.block_size());
+        splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)
+    }
+
+    /// The namespace in the size that it has now, with what it is known to support by now.
+    pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
+        namespace.with_blocks(self.blocks_now()).with_splitter(self.with_dataless(namespace.splitter()))
+    }
+
+    /// How blocks are zeroed, and given back.
+    pub(super) fn ways(&self) -> &Ways {
+        &self.ways
     }
 
     /// Logical blocks that it has now; those at open, if the system does not say.
-    pub(crate) fn blocks_now(&self) -> u64 {
+    fn blocks_now(&self) -> u64 {
         let facts = self.target.facts();
         self.target.current_bytes().unwrap_or(facts.bytes) / u64::from(facts.lba_bytes)
     }

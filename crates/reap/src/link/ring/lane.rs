@@ -5,7 +5,7 @@ use std::sync::Arc;
 use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
 use handover::Posted;
 use hw::{CqRing, EventFd, RingMemory, SqRing};
-use nvme::io::Flags;
+use nvme::io::{Flags, Range};
 use nvme::prp::Dptr;
 use nvme::{Cid, Lba, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
@@ -295,6 +295,10 @@ impl Post for RingPosting<'_> {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    }
+
     #[inline]
     fn commit(&mut self) -> u32 {
         self.sq.commit(self.lane.link.doorbells())
@@ -306,8 +310,22 @@ fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
     match part.op {
-        Op::Read => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
         Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
-        Op::Flush => nvme::io::flush(part.nsid),
+        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
+    }
+}
+
+fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+    match part.op {
+        Op::WriteZeroes => {
+            let fua = if part.fua { Flags::FUA } else { Flags::NONE };
+            let room = if part.keep { Flags::NONE } else { Flags::DEALLOCATE };
+            nvme::io::write_zeroes(part.nsid, Lba(part.lba), part.blocks, fua | room)
+        }
+        Op::Deallocate => {
+            let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
+            nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
+        }
+        Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
     }
 }

@@ -2,12 +2,16 @@
 
 use blkmq::Splitter;
 use hw::Lent;
+use nvme::io::Range;
 use nvme::{Nsid, Status};
 use units::{Class, Nanos, Op};
 
-use crate::error::IoError;
+use crate::error::{IoError, Refused};
 use crate::link::Part;
-use crate::request::{Completion, Request};
+use crate::request::{Completion, Modifiers, Request};
+
+/// errno(3).
+const EOPNOTSUPP: i32 = 95;
 
 /// The end of a list of slots.
 pub(super) const NONE: u32 = u32::MAX;
@@ -71,7 +75,7 @@ pub(super) struct Slot {
     /// Of a free slot: the next free one.
     pub next: u32,
     op: Op,
-    fua: bool,
+    modifiers: Modifiers,
     pub urgent: bool,
     nsid: Nsid,
     splitter: Splitter,
@@ -96,7 +100,7 @@ impl Slot {
             state: State::Free,
             next,
             op: Op::Flush,
-            fua: false,
+            modifiers: Modifiers::default(),
             urgent: false,
             nsid: Nsid(0),
             splitter: Splitter::default(),
@@ -114,13 +118,14 @@ impl Slot {
     /// Takes in a checked request, as one part until it turns out to be several.
     #[inline(always)]
     pub fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
-        let Request { op, namespace, lba, bytes, buf, fua, urgent, tag } = request;
+        let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = request;
         let (nsid, splitter) = (namespace.nsid(), namespace.splitter());
-        (self.op, self.fua, self.urgent) = (op, fua, urgent);
+        (self.op, self.modifiers, self.urgent) = (op, modifiers, urgent);
         (self.nsid, self.splitter) = (nsid, splitter);
         let buf = buf.map(hw::DmaBuf::lend);
         self.addr = buf.as_ref().map_or(0, Lent::addr);
-        // A pool, and so a buffer, has fewer than 2^32 blocks; a request that is one part has fewer bytes.
+        // A pool, and so a buffer, has fewer than 2^32 blocks, as many as a request without data may name; a request that is one
+        // part has fewer bytes.
         (self.lba, self.blocks, self.bytes) = (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
         // A free slot has no buffer: nothing to drop.
@@ -128,12 +133,12 @@ impl Slot {
         self.state = State::Open { claim, left: 1 };
     }
 
-    /// All of it, if that is one part.
+    /// All of it, if that is one part that moves data.
     #[inline(always)]
     pub fn only_part(&self) -> Option<Part<'_>> {
-        let Slot { op, fua, nsid, lba, blocks, addr, bytes, .. } = *self;
-        let buf = &self.buf;
-        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, nsid, lba, blocks, addr, bytes, buf })
+        let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
+        let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
+        self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
     }
 
     /// What has gone wrong, to be added to.
@@ -159,8 +164,18 @@ impl Slot {
         let Trouble { failure, lost, .. } = self.trouble.take().map(|trouble| *trouble).unwrap_or_default();
         // A lost buffer is dropped as lent: that leaks its memory, and counts it.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
-        let result = failure.map_or(Ok(()), |failure| Err(failure.into()));
+        let result = failure.map_or(Ok(()), |failure| Err(self.told(failure)));
         Completion { tag: self.tag, result, buf, submitted_at: self.submitted_at, completed_at: now }
+    }
+
+    /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
+    #[cold]
+    fn told(&self, failure: Failure) -> IoError {
+        let dataless = matches!(self.op, Op::WriteZeroes | Op::Deallocate);
+        match failure {
+            Failure::System(EOPNOTSUPP) if dataless => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
+            _ => failure.into(),
+        }
     }
 
     /// The same for one that is not [`Slot::is_troubled`]; so little that it can be put together where it stays.
@@ -185,15 +200,28 @@ impl Slot {
 
     /// How many parts the `blocks` blocks from block `from` on are; 1 for a Flush.
     pub fn parts(&self, from: u32, blocks: u32) -> u32 {
+        if let Some(most) = self.most_of_range() {
+            return blocks.div_ceil(most).max(1);
+        }
         self.splitter.split(self.lba + u64::from(from), blocks).parts().max(1)
+    }
+
+    /// Of a Deallocate: the most blocks of a part, which has one range of its list.
+    fn most_of_range(&self) -> Option<u32> {
+        if self.op == Op::Deallocate { self.splitter.most_blocks(self.op) } else { None }
     }
 
     /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
     pub fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
+        let Slot { op, modifiers, nsid, .. } = *self;
+        let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
+        if let Some(most) = self.most_of_range() {
+            let addr = self.addr + u64::from(from / most) * Range::LEN as u64;
+            return Part { op, fua, keep, nsid, lba: first, blocks: left.min(most), addr, bytes: Range::LEN as u32, buf };
+        }
         let blocks = self.splitter.split(first, left).next().map_or(0, |part| part.blocks);
         let addr = self.addr + (u64::from(from) << log2);
-        let Slot { op, fua, nsid, .. } = *self;
-        Part { op, fua, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf: &self.buf }
+        Part { op, fua, keep, nsid, lba: first, blocks, addr, bytes: blocks << log2, buf }
     }
 }

@@ -35,6 +35,10 @@ impl Post for Room {
         taken
     }
 
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.post(part, token, now)
+    }
+
     fn commit(&mut self) -> u32 {
         0
     }
@@ -53,8 +57,14 @@ impl Bench {
     /// Enters a read, without posting it.
     fn enter(&mut self, boundary: u32, lba: u64, blocks: u32) {
         let buf = self.pool.alloc(blocks as usize * 512).unwrap();
-        let request = Request::read(&namespace(boundary), lba, buf);
-        request.check().unwrap();
+        self.enter_request(Request::read(&namespace(boundary), lba, buf));
+    }
+
+    /// The same of any request.
+    fn enter_request(&mut self, mut request: Request) {
+        let (checked, checked_request) = request.check(&self.pool);
+        checked.unwrap();
+        request = checked_request;
         if let Err(request) = self.book.enter(request, Claim::Batch, Nanos(1)) {
             assert!(self.book.enter_growing(request, Claim::Batch, Nanos(1)).is_none());
         }
@@ -122,6 +132,59 @@ proptest! {
         prop_assert_eq!(done.result, Ok(()));
         prop_assert!(bench.take_done().is_none());
     }
+}
+
+proptest! {
+    /// Requests without data, through resets: every block once, and each part of a Deallocate at the range that is its own.
+    #[test]
+    fn parts_without_data_cover_the_request_too(deallocate in any::<bool>(), lba in 0u64..1000, blocks in 1u64..4000, tags in 1usize..6, whole in any::<bool>(), resets in 0usize..3) {
+        let mut bench = Bench::new();
+        let splitter = namespace(100).splitter().with_dataless(Some(64), Some(256));
+        let ns = Namespace::new(Nsid(1), splitter, 1 << 20, 0);
+        let (make, most) = if deallocate { (Request::deallocate as fn(&Namespace, u64, u64) -> Request, 256) } else { (Request::write_zeroes as _, 64) };
+        bench.book.begin();
+        bench.enter_request(make(&ns, lba, blocks));
+        let (mut posted, mut covered, mut resets, mut base) = (bench.post_entered(if whole { 64 } else { 0 }), Vec::new(), resets, None);
+        while bench.book.open() > 0 {
+            if posted.is_empty() {
+                posted = bench.post(tags);
+                prop_assert!(!posted.is_empty());
+            }
+            for (part, token) in std::mem::take(&mut posted) {
+                let index = (part.lba - lba) / most;
+                prop_assert_eq!(u64::from(part.blocks), most.min(blocks - index * most));
+                if deallocate {
+                    let first = part.addr - 16 * index;
+                    prop_assert_eq!(*base.get_or_insert(first), first);
+                }
+                if resets > 0 {
+                    resets -= 1;
+                    bench.end(token, How::Requeue);
+                    continue;
+                }
+                covered.extend(part.lba..part.lba + u64::from(part.blocks));
+                bench.end(token, OK);
+            }
+        }
+        covered.sort_unstable();
+        prop_assert_eq!(covered, (lba..lba + blocks).collect::<Vec<_>>());
+        let done = bench.take_done().unwrap();
+        prop_assert_eq!(done.result, Ok(()));
+        prop_assert_eq!(done.buf.map(|list| list.addr()), base);
+    }
+}
+
+#[test]
+fn a_lost_list_is_leaked_as_a_buffer_is() {
+    let mut bench = Bench::new();
+    let ns = Namespace::new(Nsid(1), namespace(0).splitter().with_dataless(None, Some(256)), 1 << 20, 0);
+    bench.book.begin();
+    bench.enter_request(Request::deallocate(&ns, 0, 8));
+    let leaked = bench.pool.leaked();
+    let posted = bench.post_entered(1);
+    bench.end(posted[0].1, How::Lost);
+    let done = bench.take_done().unwrap();
+    assert_eq!((done.result, done.buf.is_none(), bench.pool.leaked() - leaked), (Err(IoError::DeviceLost), true, 512));
 }
 
 #[test]

@@ -50,3 +50,62 @@ fn once_fdatasync_failed_no_later_flush_succeeds() {
     media.read_at(0, &mut read).unwrap();
     assert_eq!(read, [7; 512], "what can be read stays readable");
 }
+
+/// What the file holds, by its own bytes, after writes, zeroes and deallocations, each at odd places.
+fn exercise(media: &mut FileMedia) {
+    const BYTES: usize = 1 << 20;
+    let mut model = vec![0u8; BYTES];
+    let mut dice = 7u64;
+    let mut roll = |below: usize| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) as usize % below
+    };
+    for n in 0..200u8 {
+        let (at, len) = (roll(BYTES / 512 - 400) * 512, (1 + roll(400)) * 512);
+        if n % 3 == 0 {
+            media.write_at(at as u64, &vec![n + 1; len], false).unwrap();
+            model[at..at + len].fill(n + 1);
+        } else {
+            media.zero_at(at as u64, len as u64, n % 3 == 1, n % 16 == 0).unwrap();
+            model[at..at + len].fill(0);
+        }
+    }
+    let mut found = vec![1; BYTES];
+    media.read_at(0, &mut found).unwrap();
+    assert!(found == model && media.file.metadata().unwrap().len() == BYTES as u64);
+}
+
+#[test]
+fn a_file_is_zeroed_and_gives_back_what_is_deallocated() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512).unwrap();
+    exercise(&mut media);
+    media.write_at(0, &vec![7; 1 << 20], true).unwrap();
+    let full = media.allocated();
+    media.zero_at(0, 1 << 20, true, true).unwrap();
+    if media.refused.is_empty() {
+        assert!(media.allocated() < full, "{} of {full} bytes", media.allocated());
+    }
+}
+
+#[test]
+fn where_the_file_system_cannot_zeroes_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512).unwrap();
+    media.refused = FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
+    exercise(&mut media);
+    // A pipe refuses otherwise: that is an error.
+    let (_reader, writer) = io::pipe().unwrap();
+    media.file = File::from(std::os::fd::OwnedFd::from(writer));
+    media.refused = FallocateFlags::empty();
+    assert!(matches!(media.zero_at(0, 512, true, false), Err(MediaError::Io { what: Access::Zero, .. })));
+}
+
+#[test]
+fn after_a_lost_flush_zeroes_with_fua_fail_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut media = FileMedia::open(&dir.path().join("media"), Some(1 << 20), 512).unwrap();
+    assert!(media.latch.flush(|| Err(MediaError::FlushLost)).is_err());
+    media.zero_at(0, 512, true, false).unwrap();
+    assert!(matches!(media.zero_at(0, 512, true, true), Err(MediaError::FlushLost)));
+}

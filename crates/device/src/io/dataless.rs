@@ -1,0 +1,134 @@
+//! Write Zeroes and Dataset Management: commands that change blocks and move none of their data.
+
+use nvme::io::{DatasetManagement, Flags, Range, Transfer};
+use nvme::prp::Walker;
+use nvme::{Nsid, Sqe, Status, opcode};
+use units::Op;
+
+use super::{Request, Store, gather, status_of};
+use crate::config::Config;
+use crate::{Namespace, Port};
+
+impl Store {
+    /// Checks a command that moves no data, as far as that goes without its list of ranges.
+    #[cold]
+    pub(super) fn decode_dataless(&self, sqe: &Sqe) -> Result<Request, Status> {
+        match sqe.opcode {
+            opcode::io::FLUSH => self.decode_flush(sqe.nsid()),
+            opcode::io::WRITE_ZEROES if self.write_zeroes => self.decode_write_zeroes(sqe),
+            opcode::io::DATASET_MANAGEMENT if self.dataset_management => self.decode_dataset_management(sqe),
+            _ => Err(Status::INVALID_OPCODE.with_dnr()),
+        }
+    }
+
+    fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<Request, Status> {
+        let namespace = self.active(sqe.nsid())?;
+        let transfer = Transfer::from_sqe(sqe);
+        let bytes = u64::from(transfer.blocks) << namespace.block_shift;
+        // WZSL (NVM 3.3.8).
+        if bytes > Config::MOST_ZEROES {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        if transfer.prinfo != 0 {
+            return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
+        }
+        if !transfer.fits(namespace.blocks) {
+            return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+        if namespace.refusal != Status::SUCCESS {
+            return Err(namespace.refusal);
+        }
+        Ok(Request {
+            op: Op::WriteZeroes,
+            durable: !self.write_cache | transfer.flags.contains(Flags::FUA),
+            deallocate: Transfer::deallocates(sqe),
+            nsid: sqe.nsid(),
+            lba: transfer.lba.0,
+            bytes: bytes as u32,
+            dptr: sqe.dptr(),
+        })
+    }
+
+    fn decode_dataset_management(&self, sqe: &Sqe) -> Result<Request, Status> {
+        let namespace = self.active(sqe.nsid())?;
+        let command = DatasetManagement::from_sqe(sqe);
+        // DMRL (NVM 3.3.3).
+        if command.ranges > Config::MOST_RANGES.into() {
+            return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
+        }
+        if namespace.refusal != Status::SUCCESS {
+            return Err(namespace.refusal);
+        }
+        Ok(Request {
+            op: Op::Deallocate,
+            durable: !self.write_cache,
+            deallocate: command.deallocate,
+            nsid: sqe.nsid(),
+            lba: 0,
+            bytes: command.bytes() as u32,
+            dptr: sqe.dptr(),
+        })
+    }
+
+    /// Carries out what moves no data. `null` does not look at lists either.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn execute_dataless(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+        match request.op {
+            Op::Flush => match self.refusal(request.nsid) {
+                None => self.flush(request.nsid),
+                Some(status) => Err(status),
+            },
+            _ if !self.moves_data => Ok(()),
+            Op::WriteZeroes => self.zero(request),
+            _ => {
+                let list = self.take_list(request, port)?;
+                self.deallocate(request, &list)
+            }
+        }
+    }
+
+    /// The namespace of a command in service, unless its ANA state has changed meanwhile.
+    pub(super) fn accessible(&mut self, nsid: Nsid) -> Result<&mut Namespace, Status> {
+        let namespace = self.get_mut(nsid).ok_or(Status::INTERNAL_ERROR)?;
+        if namespace.refusal == Status::SUCCESS { Ok(namespace) } else { Err(namespace.refusal) }
+    }
+
+    /// Carries a Write Zeroes out.
+    pub(super) fn zero(&mut self, request: &Request) -> Result<(), Status> {
+        let namespace = self.accessible(request.nsid)?;
+        let at = request.lba << namespace.block_shift;
+        namespace.media_mut().zero_at(at, request.bytes.into(), request.deallocate, request.durable).map_err(status_of)
+    }
+
+    /// Fetches the list of ranges of a Dataset Management.
+    pub(super) fn take_list(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
+        let mut list = vec![0; request.bytes as usize];
+        let mut data = Walker::new(request.dptr, request.bytes.into(), self.page)?;
+        gather(&mut list, &mut data, port)?;
+        Ok(list)
+    }
+
+    /// Carries a Dataset Management out: all its ranges, or, if any is wrong, none. Of its attributes only Deallocate has an effect.
+    pub(super) fn deallocate(&mut self, request: &Request, list: &[u8]) -> Result<(), Status> {
+        let namespace = self.accessible(request.nsid)?;
+        let ranges = || list.as_chunks().0.iter().map(|&bytes| Range::from_bytes(bytes));
+        let long = ranges().any(|range| range.blocks > Config::MOST_RANGE_BLOCKS);
+        if long || ranges().map(|range| u64::from(range.blocks)).sum::<u64>() > Config::MOST_DEALLOCATED_BLOCKS {
+            return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
+        }
+        if ranges().any(|range| !range.fits(namespace.blocks)) {
+            return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+        }
+        if !request.deallocate {
+            return Ok(());
+        }
+        let shift = namespace.block_shift;
+        for range in ranges().filter(|range| range.blocks > 0) {
+            let len = u64::from(range.blocks) << shift;
+            namespace.media_mut().zero_at(range.lba << shift, len, true, false).map_err(status_of)?;
+        }
+        // Once for all of them.
+        if request.durable { namespace.media_mut().flush().map_err(status_of) } else { Ok(()) }
+    }
+}

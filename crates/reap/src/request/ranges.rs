@@ -1,0 +1,80 @@
+//! Requests that move no data: whether they can be carried out, and the list that a Deallocate needs.
+
+use hw::{DmaBuf, DmaPool};
+use nvme::Lba;
+use nvme::io::Range;
+use units::Op;
+
+use crate::error::Refused;
+use crate::namespace::Namespace;
+
+/// A request that moves no data.
+pub(super) struct Dataless {
+    pub op: Op,
+    pub namespace: Namespace,
+    pub lba: u64,
+    pub bytes: u64,
+}
+
+impl Dataless {
+    /// Whether it can be carried out, and the buffer that it goes on with: of a Deallocate, one with its list. That is `carried`, if
+    /// it has room, or of `pool`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check(self, carried: Option<DmaBuf>, pool: &DmaPool) -> (Result<(), Refused>, Option<DmaBuf>) {
+        if self.op == Op::Flush {
+            return (Ok(()), carried);
+        }
+        let (blocks, most) = match self.blocks_and_most(&carried, pool) {
+            Ok(both) => both,
+            Err(why) => return (Err(why), carried),
+        };
+        if self.op != Op::Deallocate {
+            return (Ok(()), carried);
+        }
+        let bytes = blocks.div_ceil(most) as usize * Range::LEN;
+        let mut list = match carried {
+            Some(carried) if carried.len() >= bytes => carried,
+            carried => match pool.alloc(bytes) {
+                Ok(list) => list,
+                Err(_) => return (Err(Refused::NoRoom { bytes }), carried),
+            },
+        };
+        self.list_ranges(&mut list[..bytes], blocks, most);
+        (Ok(()), Some(list))
+    }
+
+    /// How many blocks it names, and how many of them a part does at most.
+    fn blocks_and_most(&self, carried: &Option<DmaBuf>, pool: &DmaPool) -> Result<(u32, u32), Refused> {
+        let (splitter, lba) = (self.namespace.splitter(), self.lba);
+        let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
+        let most = splitter.most_blocks(self.op).ok_or(unsupported)?;
+        let (blocks, size) = (self.namespace.blocks(), splitter.block_size());
+        let count = self.bytes / size;
+        if count > blocks || lba > blocks - count {
+            return Err(Refused::OutOfRange { lba, end: lba.saturating_add(count), blocks });
+        }
+        if count == 0 {
+            return Err(Refused::NoBlocks);
+        }
+        if count * size != self.bytes {
+            let (bytes, buffer) = (self.bytes.try_into().unwrap_or(u32::MAX), carried.as_ref().map_or(0, |buf| buf.len()));
+            return Err(Refused::Length { bytes, block: size as u32, buffer });
+        }
+        let count = u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
+        if carried.as_ref().is_some_and(|buf| !pool.owns(buf)) {
+            return Err(Refused::ForeignBuffer);
+        }
+        Ok((count, most))
+    }
+
+    /// Writes the ranges of `blocks` blocks, of at most `most` each: one for each part, in order.
+    fn list_ranges(&self, list: &mut [u8], blocks: u32, most: u32) {
+        let mut from = 0;
+        for place in list.as_chunks_mut().0 {
+            let len = most.min(blocks - from);
+            *place = Range::new(Lba(self.lba + u64::from(from)), len).to_bytes();
+            from += len;
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -103,24 +103,23 @@ fn device(text: &str) -> Result<String, String> {
 
 /// adaptive's one knob.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct SlackArgs {
-    /// How much later than if polled adaptive may find a completion, as a share of the command's device time: 10%, 0.1, or
-    /// inf. Less costs CPU, more saves it; 0 is as quick as poll, and at inf what has come may wait until no more may be
-    /// in flight [default: 10%]
-    #[arg(long, value_name = "SHARE")]
-    latency_slack: Option<LatencySlack>,
+pub struct PriceArgs {
+    /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.3 or 5, or inf. At 0 only
+    /// CPU time counts, at inf only latency [default: 0.3]
+    #[arg(long, value_name = "CPU")]
+    latency_price: Option<LatencyPrice>,
 }
 
-impl SlackArgs {
-    /// How late it may be.
-    pub fn or_default(self) -> LatencySlack {
-        self.latency_slack.unwrap_or_default()
+impl PriceArgs {
+    /// What it is worth.
+    pub fn or_default(self) -> LatencyPrice {
+        self.latency_price.unwrap_or_default()
     }
 
     /// What there is to say if it was given, and none of the modes that run asks for it.
     pub fn note(self, asked: bool) -> Option<String> {
-        let given = self.latency_slack.filter(|_| !asked)?;
-        Some(format!("note: --latency-slack {given} changes nothing here: only the mode adaptive has this knob"))
+        let given = self.latency_price.filter(|_| !asked)?;
+        Some(format!("note: --latency-price {given} changes nothing here: only the mode adaptive has this knob"))
     }
 }
 
@@ -138,7 +137,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "MODE")]
     pub completion: Option<Mode>,
     #[command(flatten)]
-    pub slack: SlackArgs,
+    pub price: PriceArgs,
     /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
     #[arg(long)]
     pub explain: bool,
@@ -196,7 +195,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Contender>,
     #[command(flatten)]
-    pub slack: SlackArgs,
+    pub price: PriceArgs,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,

@@ -42,9 +42,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let mode = engines::mode(args.completion, &parsed.jobs, meant.is_kernel());
-    args.slack.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    args.price.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let setup = Setup { devices: &devices, mode, slack: args.slack.or_default(), queues: args.queues, histograms: args.histograms };
+    let setup = Setup { devices: &devices, mode, price: args.price.or_default(), queues: args.queues, histograms: args.histograms };
     let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
     output::apart(
         args.files.iter().chain(&read).map(PathBuf::as_path),

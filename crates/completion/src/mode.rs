@@ -62,11 +62,9 @@ impl Mode {
     pub const POLL: Mode = Mode::plain(Preset::Poll);
     /// `adaptive`.
     pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive);
-    /// `adaptive-cost`.
-    pub const ADAPTIVE_COST: Mode = Mode::plain(Preset::AdaptiveCost);
 
     /// Every mode there is, in the order of tables.
-    pub const ALL: [Mode; 17] = [
+    pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
         Mode::INTERRUPT_CHECKED,
         Mode::THREADED,
@@ -83,7 +81,6 @@ impl Mode {
         Mode::VIC,
         Mode::POLL,
         Mode::ADAPTIVE,
-        Mode::ADAPTIVE_COST,
     ];
 
     const fn plain(preset: Preset) -> Mode {
@@ -178,7 +175,6 @@ impl From<Mode> for u32 {
             Preset::Vic => 13,
             Preset::Poll => 14,
             Preset::Adaptive => 15,
-            Preset::AdaptiveCost => 16,
         };
         first + u32::from(mode.submit_check)
     }

@@ -1,7 +1,6 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
-mod cost;
 mod hybrid;
 mod interrupt;
 mod irq_poll;
@@ -12,9 +11,8 @@ mod work;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
-use cost::Cost;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
 pub use work::WEIGHT;
@@ -36,7 +34,6 @@ enum Rule {
     Suspend(Suspend),
     Poll,
     Adaptive(Box<Adaptive>),
-    Cost(Box<Cost>),
 }
 
 impl Policy {
@@ -56,7 +53,6 @@ impl Policy {
             Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
-            Preset::AdaptiveCost => Rule::Cost(Box::new(Cost::new(tuning))),
         };
         Policy { mode, check: submit_check::after_commit(mode), rule }
     }
@@ -73,7 +69,6 @@ impl Policy {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
-            Rule::Cost(rule) => rule.route(),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
         }
     }
@@ -84,7 +79,6 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => return rule.submitted(now, batch),
-            Rule::Cost(rule) => return rule.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -95,7 +89,6 @@ impl Policy {
     pub fn looks_on_commit(&self) -> bool {
         match &self.rule {
             Rule::Adaptive(rule) => rule.looks_on_commit(),
-            Rule::Cost(rule) => rule.looks_on_commit(),
             _ => self.check != Check::No,
         }
     }
@@ -104,7 +97,7 @@ impl Policy {
     #[inline]
     pub fn wants_done(&self) -> bool {
         match &self.rule {
-            Rule::Hybrid(_) | Rule::Cost(_) => true,
+            Rule::Hybrid(_) => true,
             Rule::Adaptive(rule) => rule.wants_done(),
             _ => false,
         }
@@ -113,7 +106,7 @@ impl Policy {
     /// Whether, of the records of one look, the last says it all: the others need not be made.
     #[inline]
     pub fn wants_last_alone(&self) -> bool {
-        matches!(self.rule, Rule::Adaptive(_) | Rule::Cost(_))
+        matches!(self.rule, Rule::Adaptive(_))
     }
 
     /// Tells of the commands that a look took.
@@ -122,7 +115,6 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
-            Rule::Cost(rule) => rule.completed(done),
             _ => {}
         }
     }
@@ -137,17 +129,6 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
-            Rule::Cost(rule) => rule.next(now, seen),
-        }
-    }
-
-    /// What the device may hold back on account of this queue, as far as that is the policy's to say. `None`: it has nothing
-    /// against anything, because it knows nothing yet.
-    pub fn holds(&self, now: Nanos) -> Option<Coalesce> {
-        match &self.rule {
-            Rule::Adaptive(rule) => rule.holds(now),
-            Rule::Cost(rule) => rule.holds(now),
-            _ => None,
         }
     }
 
@@ -155,7 +136,6 @@ impl Policy {
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
             Rule::Adaptive(rule) => Some(rule.decisions()),
-            Rule::Cost(rule) => Some(rule.decisions()),
             _ => None,
         }
     }

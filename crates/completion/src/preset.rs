@@ -25,10 +25,8 @@ pub enum Preset {
     Vic,
     /// Spin.
     Poll,
-    /// Whatever costs least within what the user lets it cost in latency.
+    /// At each look in vain what costs least, CPU time and latency together.
     Adaptive,
-    /// The same by one principle, on trial.
-    AdaptiveCost,
 }
 
 /// Who looks at a queue.
@@ -59,8 +57,6 @@ pub enum Moderation {
     Dim,
     /// By what is in flight.
     Vic,
-    /// What the queues' policies allow ([`crate::Policy::holds`]).
-    Slack,
 }
 
 impl Preset {
@@ -79,7 +75,6 @@ impl Preset {
             Preset::Vic => "vic",
             Preset::Poll => "poll",
             Preset::Adaptive => "adaptive",
-            Preset::AdaptiveCost => "adaptive-cost",
         }
     }
 
@@ -89,7 +84,7 @@ impl Preset {
     pub fn masks(self) -> bool {
         match self {
             Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
-            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive | Preset::AdaptiveCost => true,
+            Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
         }
     }
 
@@ -98,7 +93,7 @@ impl Preset {
     /// spared, as in modes that never mask.
     #[inline]
     pub fn stays_armed_alone(self) -> bool {
-        matches!(self, Preset::Adaptive | Preset::AdaptiveCost)
+        self == Preset::Adaptive
     }
 
     /// Who looks.
@@ -120,7 +115,7 @@ impl Preset {
 
     /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
     pub fn asks_placer(self) -> bool {
-        matches!(self, Preset::Adaptive | Preset::AdaptiveCost)
+        self == Preset::Adaptive
     }
 
     /// How a message becomes a notification.
@@ -134,7 +129,6 @@ impl Preset {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
-            Preset::Adaptive => Some(Moderation::Slack),
             _ => None,
         }
     }

@@ -16,7 +16,6 @@ pub(crate) mod control;
 pub(crate) mod controller;
 pub(crate) mod drain;
 pub(crate) mod future;
-pub(crate) mod held;
 pub(crate) mod hw_queue;
 mod line;
 pub(crate) mod reports;

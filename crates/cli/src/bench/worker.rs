@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -166,8 +166,8 @@ impl Worker {
     }
 
     /// How late `adaptive` may be, from now on.
-    pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.lanes.set_latency_slack(slack);
+    pub fn set_latency_price(&self, price: LatencyPrice) {
+        self.lanes.set_latency_price(price);
     }
 
     /// Runs take a snapshot `every` so often, or no longer.

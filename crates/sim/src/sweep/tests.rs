@@ -31,7 +31,7 @@ fn seed(outcome: Outcome) -> Seed {
 fn a_cell_runs_at_its_load() {
     let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 32, load: 50 };
     let capacity = cell.capacity(1).unwrap();
-    let outcome = cell.scenario(Mode::POLL, LatencySlack::NONE, capacity, 20_000, 1).run().unwrap();
+    let outcome = cell.scenario(Mode::POLL, LatencyPrice::UNLIMITED, capacity, 20_000, 1).run().unwrap();
     let load = outcome.iops() / capacity;
     assert!((0.47..0.53).contains(&load), "{load}");
     let point = Point::of(&[seed(outcome)]).unwrap();
@@ -55,22 +55,22 @@ fn with_exact_timers(mut scenario: crate::Scenario) -> crate::Outcome {
 fn adaptive_has_messages_held_back_as_coalesce_does() {
     let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 1, load: 5 };
     let capacity = cell.capacity(1).unwrap();
-    let point = |mode, slack| Point::of(&[seed(with_exact_timers(cell.scenario(mode, slack, capacity, 20_000, 1)))]).unwrap();
-    let (held, alone) = (LatencySlack::per_mille(10_000), LatencySlack::per_mille(5_000));
-    let coalesce = point(Mode::COALESCE, LatencySlack::default());
+    let point = |mode, price| Point::of(&[seed(with_exact_timers(cell.scenario(mode, price, capacity, 20_000, 1)))]).unwrap();
+    let (held, alone) = (LatencyPrice::per_mille(10_000), LatencyPrice::per_mille(5_000));
+    let coalesce = point(Mode::COALESCE, LatencyPrice::default());
     let ratio = point(Mode::ADAPTIVE, held).ratio(&coalesce);
     assert!(ratio < 1.02, "{ratio}");
     assert!(point(Mode::ADAPTIVE, alone).ratio(&coalesce) > 1.2, "by itself it is not");
 }
 
-/// Sleeps find a command later than its device took, and a few of them are a tail: below the default slack naps are late first.
+/// Sleeps find a command later than its device took, and a few of them are a tail: below the default price naps are late first.
 #[test]
 fn adaptive_meets_half_the_mean_with_naps_that_are_late_and_no_sleeps() {
     let cell = Cell { costs: "vm", profile: Profile::tlc(), depth: 4, load: 75 };
     let capacity = cell.capacity(1).unwrap();
-    let point = |mode, slack| Point::of(&[seed(with_exact_timers(cell.scenario(mode, slack, capacity, 30_000, 1)))]).unwrap();
-    let hybrid = point(Mode::HYBRID_MEAN, LatencySlack::default());
-    let ratio = |thousandths| point(Mode::ADAPTIVE, LatencySlack::per_mille(thousandths)).ratio(&hybrid);
+    let point = |mode, price| Point::of(&[seed(with_exact_timers(cell.scenario(mode, price, capacity, 30_000, 1)))]).unwrap();
+    let hybrid = point(Mode::HYBRID_MEAN, LatencyPrice::default());
+    let ratio = |thousandths| point(Mode::ADAPTIVE, LatencyPrice::per_mille(thousandths)).ratio(&hybrid);
     assert!(ratio(70) < 1.04, "{}", ratio(70));
     assert!(ratio(100) > 1.5, "at the default it sleeps");
 }
@@ -107,7 +107,7 @@ fn the_tightest_setting_that_is_good_enough_is_chosen_and_without_one_the_best()
     assert_eq!([[of(96.0), of(95.0), of(40.0)], [of(99.0), of(97.0), of(98.0)]].map(|curve| regret(&curve, &other).unwrap().0), [1, 1]);
 }
 
-/// Virtual, `optane`, depth 32, load 25, against `hybrid-mean`: from 10 to 12 % of slack all is alike, and there is a step where some
+/// Virtual, `optane`, depth 32, load 25, against `hybrid-mean`: from 10 to 12 % of price all is alike, and there is a step where some
 /// seeds are on the one side and some on the other.
 #[test]
 fn of_settings_that_are_as_good_the_tightest_is_chosen() {
@@ -178,8 +178,8 @@ fn a_setting_is_chosen_by_the_worse_half_of_the_half() {
 /// The settings to be tried against a mode with this p99 and CPU time, of a curve with these.
 fn tried(curve: &[(u32, f64, f64)], (p99, cpu): (f64, f64)) -> Vec<u32> {
     let both = |p99, cpu| halves((p99, cpu), (p99, cpu));
-    let curve: Vec<_> = curve.iter().map(|&(thousandths, p99, cpu)| (LatencySlack::per_mille(thousandths), both(p99, cpu))).collect();
-    finer(&curve, &both(p99, cpu)).iter().map(|slack| slack.thousandths()).collect()
+    let curve: Vec<_> = curve.iter().map(|&(thousandths, p99, cpu)| (LatencyPrice::per_mille(thousandths), both(p99, cpu))).collect();
+    finer(&curve, &both(p99, cpu)).iter().map(|price| price.thousandths()).collect()
 }
 
 #[test]

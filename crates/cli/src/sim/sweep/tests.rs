@@ -13,9 +13,9 @@ fn taken(cell: &Cell, task: &Task, ios: u64) -> Ran {
 fn a_cell_gives_rows_and_regrets() {
     let cells = [cell()];
     let capacity = cells[0].capacity(1).unwrap();
-    let task = |mode, slack| Task { cell: 0, mode, slack, capacity, seeds: SEEDS, begun: Vec::new() };
-    let plain = [Mode::INTERRUPT, Mode::POLL].map(|mode| task(mode, LatencySlack::NONE));
-    let settings = SLACKS.map(|slack| task(Mode::ADAPTIVE, slack));
+    let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
+    let plain = [Mode::INTERRUPT, Mode::POLL].map(|mode| task(mode, LatencyPrice::UNLIMITED));
+    let settings = PRICES.map(|price| task(Mode::ADAPTIVE, price));
     let tasks: Vec<Task> = plain.into_iter().chain(settings).collect();
     let results: Vec<Option<Ran>> = tasks.iter().map(|task| Some(taken(&cells[0], task, 500))).collect();
     let row = &results[0].as_ref().unwrap().row;
@@ -41,7 +41,7 @@ fn sweep(cells: Vec<Cell>, ios: u64, most_seeds: u64) -> Sweep {
 /// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os.
 fn calm_and_noisy() -> (Vec<Cell>, Vec<Task>) {
     let noisy = Cell { load: 90, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
-    let task = |cell: usize, mode| Task { cell, mode, slack: LatencySlack::NONE, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
+    let task = |cell: usize, mode| Task { cell, mode, price: LatencyPrice::UNLIMITED, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
     let tasks = [0, 1].into_iter().flat_map(|cell| [Mode::POLL, Mode::INTERRUPT].map(|mode| task(cell, mode)));
     (vec![Cell { depth: 1, load: 1, ..cell() }, noisy], tasks.collect())
 }

@@ -15,30 +15,24 @@ use units::Nanos;
 const CONSTANT: u64 = 32;
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::policy) struct Ledger {
+pub(super) struct Ledger {
     spent: u64,
     sleeping: u64,
     renting: u64,
     spinning: u64,
-    /// Of `spent`, what went into learning.
-    explored: u64,
 }
 
 impl Ledger {
     /// Waiting has cost so much.
     #[inline]
-    pub(in crate::policy) fn spend(&mut self, cpu: Nanos) {
+    pub(super) fn spend(&mut self, cpu: Nanos) {
         self.spent = self.spent.saturating_add(cpu.0);
-    }
-
-    pub(in crate::policy) fn explore(&mut self, cpu: Nanos) {
-        self.explored = self.explored.saturating_add(cpu.0);
     }
 
     /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.
     /// A sleep costs `sleep`.
     #[inline]
-    pub(in crate::policy) fn waited(&mut self, length: Option<Nanos>, elapsed: Nanos, sleep: Nanos) {
+    pub(super) fn waited(&mut self, length: Option<Nanos>, elapsed: Nanos, sleep: Nanos) {
         let rent = match length {
             Some(length) if length <= sleep => length.0,
             Some(_) => 2 * sleep.0,
@@ -52,18 +46,13 @@ impl Ledger {
 
     /// Whether a prediction may be followed that costs so many sleeps if it is wrong.
     #[inline]
-    pub(in crate::policy) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
+    pub(super) fn may_predict(&self, sleep: Nanos, margin: u64) -> bool {
         let best = self.sleeping.min(self.renting).min(self.spinning);
         self.spent.saturating_add(margin * sleep.0) <= best.saturating_mul(2).saturating_add(CONSTANT * sleep.0)
     }
 
     /// Whether to sleep at once where no prediction may be followed: with this one it stays the best of the three.
-    pub(in crate::policy) fn sleeps(&self, sleep: Nanos) -> bool {
+    pub(super) fn sleeps(&self, sleep: Nanos) -> bool {
         self.sleeping.saturating_add(sleep.0) <= self.renting.min(self.spinning)
-    }
-
-    /// Whether learning has cost less than its share.
-    pub(in crate::policy) fn may_explore(&self) -> bool {
-        self.explored <= self.spent / 64
     }
 }

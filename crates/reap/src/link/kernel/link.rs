@@ -123,8 +123,7 @@ impl KernelLink {
 
     /// What a mode comes to here, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let slack = mode.moderation().is_some_and(|moderation| moderation == Moderation::Slack);
-        if mode.moderation().is_some() && !slack {
+        if mode.moderation().is_some() {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
         if mode.delivery() == Delivery::Posted {

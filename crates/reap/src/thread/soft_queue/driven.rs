@@ -31,9 +31,6 @@ impl Driven for SoftQueue {
             looker = self.looker.borrow_mut();
         }
         let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
-        if looker.says_what_it_holds(&self.soft, now) {
-            self.controller.kick_keeper();
-        }
         if held && !matches!(plan, Plan::Sleep { .. }) {
             drop(looker);
             self.commit();

@@ -1,6 +1,6 @@
 //! When what is in flight completes: the batches, and per class the distribution of device times, forgetting.
 
-use units::{Class, Nanos};
+use units::{Class, Nanos, Op};
 
 use crate::Batch;
 
@@ -12,7 +12,9 @@ const BUCKETS: usize = 14 * 16;
 const MEMORY: f32 = 64.0;
 /// What may take longer than anything remembered.
 const UNSEEN: f32 = 1.0 / 64.0;
-/// Batches that are told apart; a power of two.
+/// A command that takes so many times the longest is lost.
+const LATE: u64 = 4;
+/// Batches that are told apart; when there are more, two neighbours count as one.
 const BATCHES: usize = 16;
 /// Instants that are weighed.
 pub(super) const INSTANTS: usize = 20;
@@ -24,13 +26,15 @@ struct Times {
     samples: f32,
     /// The first bucket of any weight.
     low: usize,
+    /// The longest of late.
+    longest: f32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Nanos,
     commands: u32,
-    class: u8,
+    class: Class,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +60,11 @@ pub(super) struct Point {
     pub(super) awake: f32,
 }
 
+impl Point {
+    pub(super) const NOW: Point = Point { at: 0.0, found: 0.0, late: 0.0, none: 1.0, awake: 0.0 };
+}
+
+/// A bucket, and how far into it.
 fn place(age: f32) -> f32 {
     let bits = age.max(1.0).to_bits();
     (bits as f32 / (1u32 << SHIFT) as f32 - FIRST as f32).clamp(0.0, (BUCKETS - 1) as f32)
@@ -79,20 +88,21 @@ impl Times {
         let weight = 1.0 / self.samples;
         let (low, high) = (self.done(from), self.done(to));
         let last = place(to) as usize;
-        let known = high - low > 0.1;
+        let known = high - low > UNSEEN;
         let scale = if known { 1.0 / (high - low) } else { 0.0 };
         for (bucket, cdf) in self.cdf.iter_mut().enumerate() {
             let share = if bucket >= last { 1.0 } else { ((*cdf - low) * scale).clamp(0.0, 1.0) };
             *cdf += (share - *cdf) * weight;
         }
-        self.low = self.cdf.iter().position(|&cdf| cdf > 0.02).unwrap_or(0);
+        self.longest = (self.longest * (1.0 - UNSEEN / MEMORY)).max(to);
+        self.low = self.cdf.iter().position(|&cdf| cdf > UNSEEN).unwrap_or(0);
     }
 }
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0 };
-        Forecast { times: Box::new([none; Class::COUNT]), ring: [Sent::default(); BATCHES], len: 0, commands: 0 }
+        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0 };
+        Forecast { times: Box::new([none; Class::COUNT]), ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES], len: 0, commands: 0 }
     }
 
     pub(super) fn sent(&mut self, at: Nanos, batch: &Batch) {
@@ -106,7 +116,7 @@ impl Forecast {
             }
             self.len = BATCHES / 2;
         }
-        self.ring[self.len] = Sent { at, commands: batch.commands, class: class.index() as u8 };
+        self.ring[self.len] = Sent { at, commands: batch.commands, class };
         self.len += 1;
         self.commands += batch.commands;
     }
@@ -133,14 +143,24 @@ impl Forecast {
         self.times[class.index()].add(from.0 as f32, to.0 as f32);
     }
 
-    pub(super) fn known(&self) -> bool {
-        self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class as usize].samples > 0.0)
+    pub(super) fn is_known(&self) -> bool {
+        self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
+    }
+
+    /// The class of the oldest in flight.
+    pub(super) fn oldest(&self) -> Option<Class> {
+        self.ring[..self.len].first().map(|sent| sent.class)
+    }
+
+    /// A command of this age has most likely completed, whatever the notification says.
+    pub(super) fn deadline(&self, class: Class) -> Nanos {
+        Nanos(self.times[class.index()].longest as u64 * LATE).max(Nanos::from_millis(1))
     }
 
     /// How many complete within each of these spans from now on.
     fn by(&self, now: Nanos, points: &mut [Point; INSTANTS]) {
         for sent in &self.ring[..self.len] {
-            let times = &self.times[sent.class as usize];
+            let times = &self.times[sent.class.index()];
             let age = (now - sent.at).0 as f32;
             let before = times.done(age);
             // What has taken longer than anything remembered may take as long again.
@@ -158,7 +178,7 @@ impl Forecast {
         let mut points = [Point::default(); INSTANTS];
         let oldest = self.ring[0];
         let age = (now - oldest.at).0 as f32;
-        let first = (place(age) as usize).max(self.times[oldest.class as usize].low.saturating_sub(1));
+        let first = (place(age) as usize).max(self.times[oldest.class.index()].low.saturating_sub(1));
         for (n, point) in points.iter_mut().enumerate() {
             // The later the coarser.
             let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 6 };
@@ -166,7 +186,7 @@ impl Forecast {
         }
         self.by(now, &mut points);
         let single = self.commands == 1;
-        let mut before = Point { none: 1.0, ..Point::default() };
+        let mut before = Point::NOW;
         for point in &mut points {
             let span = point.at - before.at;
             point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
@@ -181,7 +201,7 @@ impl Forecast {
 /// What is expected at an instant between those.
 pub(super) fn at(points: &[Point; INSTANTS], at: f32) -> Point {
     let next = points.iter().position(|point| point.at >= at).unwrap_or(INSTANTS - 1);
-    let (a, b) = (if next == 0 { Point { none: 1.0, ..Point::default() } } else { points[next - 1] }, points[next]);
+    let (a, b) = (if next == 0 { Point::NOW } else { points[next - 1] }, points[next]);
     let part = ((at - a.at) / (b.at - a.at).max(1.0)).clamp(0.0, 1.0);
     let mix = |a: f32, b: f32| a + (b - a) * part;
     Point { at, found: mix(a.found, b.found), late: mix(a.late, b.late), none: mix(a.none, b.none), awake: mix(a.awake, b.awake) }

@@ -1,0 +1,79 @@
+//! The choice: what each action costs for each completion that it finds.
+
+use units::Nanos;
+
+use super::forecast::{INSTANTS, Point, at};
+use super::{Adaptive, SLICE};
+use crate::{Plan, Seen};
+
+/// How many times as much as any other's the lateness of a command counts that somebody waits for.
+const URGENT: f32 = 100.0;
+
+/// Of those in flight, so many are gathered at most, in eighths: the last may be slow ones.
+const EIGHTHS: u32 = 6;
+
+fn span(nanos: f32) -> Nanos {
+    Nanos(nanos as u64).max(Nanos(1))
+}
+
+impl Adaptive {
+    /// Until when to nap so that as many have come as are to be gathered.
+    pub(super) fn gathering(&self, now: Nanos, in_flight: u32, points: &[Point; INSTANTS]) -> Option<Nanos> {
+        let wanted = self.gather.wanted().min((in_flight * EIGHTHS).div_ceil(8)) as f32;
+        let next = points.iter().position(|point| point.found >= wanted).unwrap_or(INSTANTS - 1);
+        let before = if next == 0 { Point::NOW } else { points[next - 1] };
+        let part = (wanted - before.found) / (points[next].found - before.found).max(f32::EPSILON);
+        let end = span(before.at + (points[next].at - before.at) * part.clamp(0.0, 1.0));
+        (end > self.price.soonest()).then(|| now + (end - self.price.late))
+    }
+
+    /// The cheapest action; `None`: to sleep.
+    pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spun: Nanos) -> Option<Plan> {
+        let delay = self.price.delay().0 as f32;
+        let counts = if seen.urgent_waiting > 0 { URGENT } else { self.caller.counts(delay) };
+        let lambda = self.price.lambda * counts;
+        let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
+        let sleep = cpu + lambda * delay;
+        let horizon = (sleep - spun.0 as f32).max(0.0);
+        // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
+        let awake_from = |from: &Point| {
+            let end = at(points, from.at + horizon);
+            end.awake - from.awake + end.none * sleep
+        };
+        let mut best = (self.sleeping(points, lambda), None);
+        let mut consider = |cost: f32, plan: Plan| {
+            if cost < best.0 {
+                best = (cost, Some(plan));
+            }
+        };
+        let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
+        if horizon > 0.0 {
+            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon).min(SLICE) });
+        }
+        let soonest = self.price.soonest().0 as f32;
+        for point in points.iter().filter(|point| point.at > soonest && goes_on.is_none_or(|at| point.at < at)) {
+            let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
+            consider(cost, Plan::Nap { until: now + span(point.at - late) });
+        }
+        if let Some(goes_on) = goes_on {
+            // A thread that is awake then submits in time; a nap is late for it, and those of his instants that pass meanwhile wake
+            // nobody.
+            let his = 1.0 + self.caller.commands_in(late);
+            let back = at(points, goes_on + late);
+            let waits = back.late + late * (1.0 + his) / 2.0;
+            consider((nap + lambda * waits) / (back.found + his), Plan::Nap { until: now + span(goes_on) });
+            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on).min(SLICE) });
+        }
+        best.1
+    }
+
+    /// What a sleep costs: the first is found late by D, those that come meanwhile by less, and each of these sends a message.
+    fn sleeping(&self, points: &[Point; INSTANTS], lambda: f32) -> f32 {
+        let delay = self.price.delay().0 as f32;
+        let told = points.iter().find(|point| point.none < 0.5).unwrap_or(&points[INSTANTS - 1]);
+        let awake = at(points, told.at + delay);
+        let more = (awake.found - told.found).max(0.0);
+        let late = delay + (awake.late - told.late - told.found * delay).max(0.0);
+        (self.price.cpu.0 as f32 + more * self.price.message.0 as f32 + lambda * late) / (1.0 + more)
+    }
+}

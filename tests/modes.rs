@@ -146,7 +146,7 @@ fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
 
 #[test]
 fn adaptive_has_messages_held_back_within_a_large_slack_and_never_for_urgent_commands() {
-    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_price: "inf".parse().unwrap(), ..OpenOptions::default() };
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
     let held = |health: &reap::Health| health.held_back.is_some();
@@ -162,9 +162,9 @@ fn adaptive_has_messages_held_back_within_a_large_slack_and_never_for_urgent_com
         assert_eq!(read(&queue, 64, 8, true), 64);
     }
     until_at(4, &device, &queue, held);
-    queue.set_latency_slack("10%".parse().unwrap());
+    queue.set_latency_price("10%".parse().unwrap());
     until_at(4, &device, &queue, |health| health.held_back.is_none());
-    queue.set_latency_slack("inf".parse().unwrap());
+    queue.set_latency_price("inf".parse().unwrap());
     until_at(4, &device, &queue, held);
     device.set_mode(Mode::INTERRUPT);
     until_at(4, &device, &queue, |health| health.held_back.is_none());
@@ -173,7 +173,7 @@ fn adaptive_has_messages_held_back_within_a_large_slack_and_never_for_urgent_com
 
 #[test]
 fn adaptive_does_without_where_a_controller_refuses() {
-    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_price: "inf".parse().unwrap(), ..OpenOptions::default() };
     let device = open("cloud", options);
     let queue = device.queue().unwrap();
     until_at(4, &device, &queue, |health| health.coalescing_refused);
@@ -197,7 +197,7 @@ fn what_a_caller_without_room_says_stays_told() {
 
 #[test]
 fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
-    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_slack: "inf".parse().unwrap(), ..OpenOptions::default() };
+    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_price: "inf".parse().unwrap(), ..OpenOptions::default() };
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
     assert!(queue.decisions().is_some());

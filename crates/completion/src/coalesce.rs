@@ -43,7 +43,6 @@ impl Coalesce {
         Nanos(STEP.0 * self.steps as u64)
     }
 
-
     /// Entries before a message: 1 to 256.
     pub const fn entries(self) -> u16 {
         self.entries

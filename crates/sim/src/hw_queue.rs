@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use completion::{Coalesce, Route};
+use completion::Route;
 use driver::{Completed, QueuePair, Reaped};
 use handover::LookRole;
 use nvme::Vector;

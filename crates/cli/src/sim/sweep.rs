@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::sim::sweep::{Cell, MOST_SEEDS, REFINEMENTS, SEEDS, PRICES};
+use ::sim::sweep::{Cell, MOST_SEEDS, PRICES, REFINEMENTS, SEEDS};
 use anyhow::{Context, Result, bail, ensure};
 use completion::{LatencyPrice, Mode};
 use serde_json::{Map, Value, json};

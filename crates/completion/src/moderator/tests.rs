@@ -41,9 +41,8 @@ fn paced(mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>, ticks: &[(u64,
 }
 
 fn any_ticks() -> impl Strategy<Value = Vec<(u64, Rates)>> {
-    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000).prop_map(|(elapsed, completions, messages, in_flight)| {
-        Rates { elapsed: Nanos(elapsed), completions, messages, in_flight }
-    });
+    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000)
+        .prop_map(|(elapsed, completions, messages, in_flight)| Rates { elapsed: Nanos(elapsed), completions, messages, in_flight });
     proptest::collection::vec((0u64..15_000_000, rates), 1..60)
 }
 

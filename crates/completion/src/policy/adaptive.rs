@@ -179,8 +179,8 @@ impl Adaptive {
         let busy = seen.leaving || seen.cpu_wanted;
         if seen.in_flight == 0 {
             self.wait = None;
-            // A timer that is set for so soon is late.
-            let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + self.price.timer());
+            // Awake until then costs less than a timer, and is in time.
+            let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + self.price.nap);
             return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
         }
         self.caller.waits(now, seen);

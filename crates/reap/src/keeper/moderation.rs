@@ -131,7 +131,7 @@ impl Moderation {
             if let Some((_, moderator)) = &mut self.moderator {
                 moderator.refused();
             }
-                fall_back(queues);
+            fall_back(queues);
             return;
         }
         match out {
@@ -147,12 +147,12 @@ impl Moderation {
     }
 
     /// There was no room on the admin queue.
-    pub(crate) fn not_posted(&mut self, queues: &[Arc<HwQueue>]) {
+    pub(crate) fn not_posted(&mut self) {
         self.out = None;
     }
 
     /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
-    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
+    pub(crate) fn forget(&mut self) {
         (self.in_force, self.out) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {

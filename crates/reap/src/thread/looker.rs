@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
+use completion::{Before, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;

@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Coalesce, Decisions, LatencyPrice, Mode, Policy, Route, Tuning, Woke};
+use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Tuning, Woke};
 use hw::DmaPool;
 use units::Nanos;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use ::sim::SimError;
 use ::sim::sweep::judge::Fare;
-use ::sim::sweep::{self, Cell, Halves, Kind, SEEDS, PRICES, Seed};
+use ::sim::sweep::{self, Cell, Halves, Kind, PRICES, SEEDS, Seed};
 use anyhow::Result;
 use completion::{LatencyPrice, Mode};
 use rand::SeedableRng;

@@ -223,7 +223,7 @@ fn place(cell: &Cell) -> Map<String, Value> {
 
 /// A setting of the knob in a cell. The rate that it means is a number; what is none is told as it is written.
 fn point(cell: &Cell, setting: LatencyPrice, fare: &Fare) -> Value {
-    let lambda = setting.exchange().filter(|rate| rate.is_finite()).map_or_else(|| json!(setting.to_string()), |rate| json!(rate));
+    let lambda = if setting.rate().is_finite() { json!(setting.rate()) } else { json!(setting.to_string()) };
     let mut value = place(cell);
     let figures = [
         ("cell", json!(cell.to_string())),

@@ -3,7 +3,7 @@
 use units::Nanos;
 
 use super::forecast::{INSTANTS, Point, at};
-use super::{Adaptive, SLICE};
+use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
 
 /// How many times as much as any other's the lateness of a command counts that somebody waits for.
@@ -34,7 +34,7 @@ impl Adaptive {
         let lambda = self.price.lambda * counts;
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
         let sleep = cpu + lambda * delay;
-        let horizon = (sleep - spun.0 as f32).max(0.0);
+        let horizon = (sleep.min(self.most()) - spun.0 as f32).max(0.0);
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
             let end = at(points, from.at + horizon);
@@ -48,7 +48,7 @@ impl Adaptive {
         };
         let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
         if horizon > 0.0 {
-            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon).min(SLICE) });
+            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) });
         }
         let soonest = self.price.soonest().0 as f32;
         for point in points.iter().filter(|point| point.at > soonest && goes_on.is_none_or(|at| point.at < at)) {
@@ -62,9 +62,15 @@ impl Adaptive {
             let back = at(points, goes_on + late);
             let waits = back.late + late * (1.0 + his) / 2.0;
             consider((nap + lambda * waits) / (back.found + his), Plan::Nap { until: now + span(goes_on) });
-            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on).min(SLICE) });
+            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on.min(self.most())) });
         }
         best.1
+    }
+
+    /// The longest spin: what the ledger's margin leaves, but for a nap or a sleep.
+    fn most(&self) -> f32 {
+        let margin = Nanos(self.price.cpu.0 * (MARGIN - 1));
+        if self.price.is_bounded() { margin.min(SLICE) } else { SLICE }.0 as f32
     }
 
     /// What a sleep costs: the first is found late by D, those that come meanwhile by less, and each of these sends a message.

@@ -102,7 +102,12 @@ impl Times {
 impl Forecast {
     pub(super) fn new() -> Forecast {
         let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0 };
-        Forecast { times: Box::new([none; Class::COUNT]), ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES], len: 0, commands: 0 }
+        Forecast {
+            times: Box::new([none; Class::COUNT]),
+            ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],
+            len: 0,
+            commands: 0,
+        }
     }
 
     pub(super) fn sent(&mut self, at: Nanos, batch: &Batch) {

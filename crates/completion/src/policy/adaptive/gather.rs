@@ -40,7 +40,9 @@ impl Gather {
 
     /// A wait begins with so many in flight.
     pub(super) fn tick(&mut self, now: Nanos, in_flight: u32, lambda: f32) {
-        if self.found < WINDOW.max(TURNS * in_flight) {
+        // What is tried is tried for a quarter as long: most of it fails.
+        let trial = 2 * u32::from(self.arm != self.best);
+        if self.found < WINDOW.max(TURNS * in_flight) >> trial {
             return;
         }
         let most = in_flight.max(1).ilog2();
@@ -80,7 +82,7 @@ impl Gather {
         if (window.cpu - known.cpu) + lambda * later < -0.02 * known.cpu {
             (self.best, *known, self.rest) = (self.arm, window, 0);
         } else {
-            self.rest = (self.rest * 2).clamp(1, REST);
+            self.rest = (self.rest * 2).clamp(4, REST);
             self.left = self.rest;
         }
     }

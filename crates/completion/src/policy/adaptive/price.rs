@@ -42,11 +42,6 @@ impl Price {
         self.late + self.delay_over_late
     }
 
-    /// What a timer costs, its lateness included.
-    pub(super) fn timer(&self) -> Nanos {
-        self.nap + Nanos((self.lambda * self.late.0 as f32) as u64)
-    }
-
     /// Whether the ledger's bound holds: where latency is worth more than CPU time, twice the CPU time may be well spent.
     pub(super) fn is_bounded(&self) -> bool {
         self.lambda <= 1.0

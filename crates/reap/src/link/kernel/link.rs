@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
-use completion::{Delivery, Mode, Moderation, Placement};
+use completion::{Delivery, Mode, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;

@@ -191,7 +191,7 @@ pub struct CompareArgs {
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with [default: interrupt and
     /// irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@50%]
+    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Contender>,
     #[command(flatten)]

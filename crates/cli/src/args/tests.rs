@@ -66,9 +66,9 @@ fn percentages_are_read_alike_everywhere() {
 }
 
 #[test]
-fn a_slack_that_nobody_asks_for_is_noted() {
-    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 5%") else { panic!() };
-    assert!(run.price.note(false).unwrap().contains("--latency-price 5% changes nothing here"));
+fn a_price_that_nobody_asks_for_is_noted() {
+    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 0.05") else { panic!() };
+    assert!(run.price.note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
     assert_eq!(run.price.note(true), None);
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
     assert_eq!((run.price.note(false), run.price.or_default()), (None, LatencyPrice::default()));

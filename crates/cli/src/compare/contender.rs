@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use completion::{Delivery, LatencyPrice, Mode, Placement};
 
-/// `poll`, `adaptive`, `adaptive@50%`.
+/// `poll`, `adaptive`, `adaptive@0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// How completions are found.
@@ -76,9 +76,9 @@ mod tests {
     fn a_contender_is_a_mode_or_a_setting_of_adaptive() {
         assert_eq!("poll".parse(), Ok(Contender::plain(Mode::POLL)));
         assert_eq!("adaptive@0.5".parse(), Ok(Contender::adaptive(500)));
-        assert_eq!(Contender::adaptive(500).to_string(), "adaptive@50%");
+        assert_eq!(Contender::adaptive(500).to_string(), "adaptive@0.5");
         assert_eq!(Contender::adaptive(0).to_string().parse(), Ok(Contender::adaptive(0)));
-        assert!("poll@10%".parse::<Contender>().unwrap_err().contains("no knob"));
+        assert!("poll@0.1".parse::<Contender>().unwrap_err().contains("no knob"));
         assert!("adaptive@x".parse::<Contender>().unwrap_err().contains("'x' is no latency price"));
         assert!("pol".parse::<Contender>().unwrap_err().contains("did you mean 'poll'"));
     }

@@ -20,7 +20,7 @@ fn a_cell_gives_rows_and_regrets() {
     let results: Vec<Option<Ran>> = tasks.iter().map(|task| Some(taken(&cells[0], task, 500))).collect();
     let row = &results[0].as_ref().unwrap().row;
     assert_eq!((row.mode.as_str(), row.scene.load_pct, row.scene.qd, &row.extra["costs"]), ("interrupt", 25.0, 4, &"bare-metal".into()));
-    assert_eq!(results[3].as_ref().unwrap().row.mode, "adaptive@2%");
+    assert_eq!(results[3].as_ref().unwrap().row.mode, "adaptive@10");
     let regrets = regrets(&cells, &tasks, &results);
     assert_eq!(regrets.iter().map(|regret| regret.mode.as_str()).collect::<Vec<_>>(), ["interrupt", "poll"]);
     assert!(regrets.iter().all(|regret| regret.ratio > 0.1 && regret.ratio < 10.0), "{regrets:?}");

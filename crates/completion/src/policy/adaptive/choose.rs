@@ -9,17 +9,14 @@ use crate::{Plan, Seen};
 /// How many times as much as any other's the lateness of a command counts that somebody waits for.
 const URGENT: f32 = 100.0;
 
-/// Of those in flight, so many are gathered at most, in eighths: the last may be slow ones.
-const EIGHTHS: u32 = 6;
-
 fn span(nanos: f32) -> Nanos {
     Nanos(nanos as u64).max(Nanos(1))
 }
 
 impl Adaptive {
-    /// Until when to nap so that as many have come as are to be gathered.
+    /// Until when to nap so that as many have come as are to be gathered: half of them at most, since the others keep the device busy.
     pub(super) fn gathering(&self, now: Nanos, in_flight: u32, points: &[Point; INSTANTS]) -> Option<Nanos> {
-        let wanted = self.gather.wanted().min((in_flight * EIGHTHS).div_ceil(8)) as f32;
+        let wanted = self.gather.wanted().min(in_flight.div_ceil(2)) as f32;
         let next = points.iter().position(|point| point.found >= wanted).unwrap_or(INSTANTS - 1);
         let before = if next == 0 { Point::NOW } else { points[next - 1] };
         let part = (wanted - before.found) / (points[next].found - before.found).max(f32::EPSILON);
@@ -80,6 +77,8 @@ impl Adaptive {
         let awake = at(points, told.at + delay);
         let more = (awake.found - told.found).max(0.0);
         let late = delay + (awake.late - told.late - told.found * delay).max(0.0);
-        (self.price.cpu.0 as f32 + more * self.price.message.0 as f32 + lambda * late) / (1.0 + more)
+        // A sleep that lasts beyond the caller's instants spares him waking for them, at most one.
+        let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
+        (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (1.0 + more)
     }
 }

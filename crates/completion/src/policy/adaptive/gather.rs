@@ -45,7 +45,7 @@ impl Gather {
         if self.found < WINDOW.max(TURNS * in_flight) >> trial {
             return;
         }
-        let most = in_flight.max(1).ilog2();
+        let most = in_flight.max(2).ilog2() - 1;
         let found = self.found as f32;
         let window = Window { cpu: self.spent / found, latency: in_flight as f32 * (now - self.since).0 as f32 / found };
         (self.found, self.spent, self.since) = (0, 0.0, now);
@@ -78,11 +78,11 @@ impl Gather {
         }
         // What is no later than such windows are anyway is not later.
         let later = window.latency - known.latency;
-        let later = if later > 0.0 { (later - self.spread / 2.0).max(0.0) } else { (later + self.spread / 2.0).min(0.0) };
+        let later = if later > 0.0 { (later - self.spread / 4.0).max(0.0) } else { (later + self.spread / 4.0).min(0.0) };
         if (window.cpu - known.cpu) + lambda * later < -0.02 * known.cpu {
             (self.best, *known, self.rest) = (self.arm, window, 0);
         } else {
-            self.rest = (self.rest * 2).clamp(4, REST);
+            self.rest = (self.rest * 2).clamp(8, REST);
             self.left = self.rest;
         }
     }

@@ -53,7 +53,7 @@ impl Caller {
 
     /// His commands in a span of time.
     pub(super) fn commands_in(&self, span: f32) -> f32 {
-        span / self.gap.max(1.0)
+        if self.gap > 0.0 { span / self.gap } else { 0.0 }
     }
 
     /// How many times a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as

@@ -76,13 +76,13 @@ impl Gather {
             known.latency += (window.latency - known.latency) / 4.0;
             return;
         }
-        // What is no later than such windows are anyway is not later.
+        // What is sooner by no more than such windows differ anyway is not sooner.
         let later = window.latency - known.latency;
-        let later = if later > 0.0 { (later - self.spread / 4.0).max(0.0) } else { (later + self.spread / 4.0).min(0.0) };
+        let later = if later > 0.0 { later } else { (later + self.spread).min(0.0) };
         if (window.cpu - known.cpu) + lambda * later < -0.02 * known.cpu {
             (self.best, *known, self.rest) = (self.arm, window, 0);
         } else {
-            self.rest = (self.rest * 2).clamp(8, REST);
+            self.rest = (self.rest * 2).clamp(REST / 4, REST);
             self.left = self.rest;
         }
     }

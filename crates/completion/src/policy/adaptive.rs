@@ -234,6 +234,7 @@ impl Adaptive {
         let points = self.forecast.look(now);
         if self.gathers()
             && seen.urgent_waiting == 0
+            && seen.in_flight > 2
             && let Some(until) = self.gathering(now, seen.in_flight, &points)
         {
             self.decisions.gathered += 1;

@@ -16,8 +16,8 @@ fn span(nanos: f32) -> Nanos {
 impl Adaptive {
     /// Until when to nap so that as many have come as are to be gathered: half of them at most, since the others keep the device busy.
     pub(super) fn gathering(&self, now: Nanos, in_flight: u32, points: &[Point; INSTANTS]) -> Option<Nanos> {
-        let wanted = self.gather.wanted().min(in_flight.div_ceil(2)) as f32;
-        let next = points.iter().position(|point| point.found >= wanted).unwrap_or(INSTANTS - 1);
+        let wanted = self.gather.wanted().min(in_flight / 2) as f32;
+        let next = points.iter().position(|point| point.found >= wanted)?;
         let before = if next == 0 { Point::NOW } else { points[next - 1] };
         let part = (wanted - before.found) / (points[next].found - before.found).max(f32::EPSILON);
         let end = span(before.at + (points[next].at - before.at) * part.clamp(0.0, 1.0));

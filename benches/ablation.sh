@@ -26,6 +26,7 @@ def also(line, after):
 cases = [
     ("post-003-libaio", "notify (shared way)", without("notify")),
     ("eight-drives", "notify (shared way)", without("notify")),
+    ("ten-drives-vm", "one CPU for all drives", without("affinity")),
     ("ten-drives-vm", "inject", without("inject", "injectors")),
     ("ten-drives-vm", "refill", without("refill", "refill_after")),
     ("ten-drives-vm", "wake_remote", without("wake_remote")),

@@ -7,7 +7,7 @@ skip() { echo "SKIPPED: $*"; exit 0; }
 
 need() { # need PROGRAM=PACKAGE…: installs the packages of the programs that are not there
     local missing=() pair
-    for pair in "$@"; do command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}"); done
+    for pair in "$@"; do command -v "${pair%%=*}" >/dev/null || [ -e "${pair%%=*}" ] || missing+=("${pair#*=}"); done
     [ ${#missing[@]} = 0 ] && return
     { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "not installed: ${missing[*]}"; return 1; }
     apt-get -qq update && apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null || { echo "cannot install ${missing[*]}"; return 1; }
@@ -22,5 +22,30 @@ program=$(cargo test -q -p reap --test links --no-run --message-format=json | se
 [ -n "$program" ] || { echo "cannot build the suite"; exit 1; }
 mkdir -p target/links
 strip -o target/links/links "$program"
-tests/guest/run.sh --timeout 240 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
-    --file tests/guest/links.sh:/links.sh -- "sh /links.sh"
+
+# One more witness, where it can be built.
+trace=()
+if need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev &&
+    cargo build -q -p trace --features ebpf --example trace; then
+    strip -o target/links/trace target/debug/examples/trace && trace=(--bin target/links/trace)
+fi
+
+# A third controller has a block that cannot be read, a fourth takes five milliseconds for each request.
+truncate -s 16M target/links/bad.img
+printf '[inject-error]\nevent = "none"\niotype = "read"\nerrno = "5"\nsector = "2048"\n' >target/links/bad.conf
+rm -f target/links/qemu.trace
+tests/guest/run.sh --timeout 480 --nvme 2 --append nvme_core.multipath=N --module null_blk --module dm_mod --bin target/links/links --bin "$(command -v dmsetup)" \
+    --bin "$(command -v setpriv)" ${trace[@]+"${trace[@]}"} \
+    --qemu -drive --qemu if=none,id=bad,format=raw,file=blkdebug:target/links/bad.conf:target/links/bad.img --qemu -device --qemu nvme,serial=BAD,drive=bad \
+    --qemu -drive --qemu if=none,id=slow,driver=null-co,size=64M,latency-ns=5000000,read-zeroes=on --qemu -device --qemu nvme,serial=SLOW,drive=slow \
+    --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns --qemu -D --qemu target/links/qemu.trace \
+    --file tests/guest/links.sh:/links.sh -- "sh /links.sh" || exit
+
+# Interrupts of I/O queues between two Identify with numbers that no namespace has: 1000 and 1001 about what is polled, 2000 and 2001 about
+# the same with interrupts. Vector 0 is the admin queue's.
+awk '/identify_ns/ { within = 0 } /identify_ns.* (1000|2000)$/ { within = $NF; stretches[within]++ }
+    /irq_msix/ && within && $NF > 0 { interrupts[within]++ }
+    END {
+        print "QEMU: " interrupts[1000] + 0 " interrupts in " stretches[1000] + 0 " polled stretches, " interrupts[2000] + 0 " in " stretches[2000] + 0 " others"
+        exit !(stretches[1000] == 2 && stretches[2000] == 2 && interrupts[1000] == 0 && interrupts[2000] > 0)
+    }' target/links/qemu.trace || { echo "FAILED: polled requests take interrupts, or none are seen at all"; exit 1; }

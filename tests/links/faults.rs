@@ -97,7 +97,11 @@ impl Written {
         }
         match queue.block_on(queue.flush(&ns)).unwrap() {
             Ok(()) => self.durable.append(&mut self.acknowledged),
-            Err(why) => self.errors.push(why),
+            Err(why) => {
+                // It may have reached the medium, or not.
+                self.unknown.extend(self.acknowledged.keys());
+                self.errors.push(why);
+            }
         }
         self.durable.retain(|lba, _| !self.unknown.contains(lba));
     }

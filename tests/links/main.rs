@@ -14,6 +14,7 @@
 //! | counters that add up | `counting.rs` |
 //! | what the kernel decides | `kernel.rs` |
 //! | files and block devices that go wrong | `faults.rs` (`faults/`) |
+//! | what others count of the same I/O, in a guest | `witnesses.rs` |
 //!
 //! `REAP_TEST_DEVICE=kernel:/dev/nvme0n1` puts that device in the place of the table; `tests/links.sh` does so in a guest.
 //! **Whatever it names is overwritten.**
@@ -28,5 +29,6 @@ mod memory;
 mod moving;
 mod place;
 mod table;
+mod witnesses;
 mod work;
 mod zeroes;

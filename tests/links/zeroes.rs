@@ -1,11 +1,10 @@
 //! Write Zeroes and Deallocate: what is named reads as it is promised, and nothing beside it has changed.
 
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 
 use reap::{Device, IoError, Mode, Namespace, OpenOptions, Queue, Refused, Request};
 
-use super::place::{BYTES, Kind, Loop, Place, Scratch, options};
+use super::place::{Kind, Place, options};
 use super::table::{Feature, everywhere, skipped};
 use super::work::{differs, drain, fill, submit};
 
@@ -203,73 +202,6 @@ fn a_device_opened_for_reading_zeroes_nothing() {
         }
         area.check(&queue, &[], Promise::Zeroes);
     });
-}
-
-/// More blocks than one part names, and all of them; a file keeps its size, and the room that it is to keep.
-#[test]
-fn a_file_is_zeroed_whole_and_gives_back_what_it_may() {
-    const LARGE: u64 = 40 << 20;
-    let file = Scratch::name("zeroed");
-    let uri = format!("{}?size=40M&lba=512", file.uri());
-    let device = Device::open_with(&uri, &OpenOptions { mode: Mode::INTERRUPT, ..options(1) }).unwrap();
-    let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
-    let room = || {
-        queue.block_on(queue.flush(&ns)).unwrap().unwrap();
-        let meta = file.path().metadata().unwrap();
-        assert_eq!(meta.len(), LARGE);
-        meta.blocks()
-    };
-    let holds = |byte: u8| std::fs::read(file.path()).unwrap().iter().all(|&is| is == byte);
-    let full = room();
-    assert!(full >= LARGE / 512 && !holds(0), "it is laid out with bytes that are random");
-    let before = queue.hardware_counters().finished;
-    one(&queue, Request::write_zeroes(&ns, 0, ns.blocks()).keep_allocated()).unwrap();
-    assert_eq!(queue.hardware_counters().finished - before, 3, "32,768 blocks at a time");
-    assert!(holds(0));
-    assert!(room() >= LARGE / 512, "it has all its room");
-    Area { base: 0, blocks: 2048, generation: 1 }.write(&queue);
-    one(&queue, Request::deallocate(&ns, 0, ns.blocks())).unwrap();
-    assert!(holds(0));
-    assert!(room() < full / 2, "{} of {full}: it has a hole", room());
-    // And that is said where it is opened next.
-    drop((queue, device));
-    let device = Device::open_with(&uri, &options(1)).unwrap();
-    assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
-}
-
-/// Discards that its disk has counted (Documentation/block/stat.rst).
-fn discards_of(node: &str) -> u64 {
-    let stat = std::fs::read_to_string(format!("/sys/block/{node}/stat")).unwrap();
-    stat.split_whitespace().nth(11).map_or(0, |n| n.parse().unwrap())
-}
-
-/// The kernel's version, where it is told as `6.12.1-…`.
-fn kernel() -> (u32, u32) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-#[test]
-fn a_block_device_is_told_what_nobody_needs() {
-    let file = Scratch::new("discarded", BYTES);
-    let looped = match Loop::over(file.path()) {
-        Ok(looped) => looped,
-        Err(why) => return skipped(why),
-    };
-    let device = Device::open_with(&format!("kernel:{}", looped.node.display()), &options(1)).unwrap();
-    let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
-    let node = looped.node.file_name().unwrap().to_str().unwrap();
-    let (full, before) = (file.path().metadata().unwrap().blocks(), discards_of(node));
-    one(&queue, Request::deallocate(&ns, 0, ns.blocks() / 2)).unwrap();
-    assert!(file.path().metadata().unwrap().blocks() < full, "the file behind it has a hole");
-    // Before 6.12 there are no discards by entries: Write Zeroes, which may unmap, is in their place.
-    assert_eq!(discards_of(node) > before, kernel() >= (6, 12));
-    let (half, before) = (file.path().metadata().unwrap().blocks(), discards_of(node));
-    one(&queue, Request::write_zeroes(&ns, ns.blocks() / 2, 4096)).unwrap();
-    assert_eq!(discards_of(node), before, "zeroes are promised: they are no discard");
-    assert!(file.path().metadata().unwrap().blocks() < half);
-    Area { base: 0, blocks: 64, generation: 1 }.write(&queue);
 }
 
 #[test]

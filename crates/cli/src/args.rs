@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use completion::{LatencyPrice, Mode};
+use completion::{LatencyPrice, Mode, Spin};
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -141,6 +141,10 @@ pub struct RunArgs {
     /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
     #[arg(long)]
     pub explain: bool,
+    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
+    /// looks), or spins (until the scheduler takes it)
+    #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
+    pub poll: Spin,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,
@@ -196,6 +200,10 @@ pub struct CompareArgs {
     pub modes: Vec<Contender>,
     #[command(flatten)]
     pub price: PriceArgs,
+    /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
+    /// looks), or spins (until the scheduler takes it)
+    #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]
+    pub poll: Spin,
     /// Hardware queues of each device; fewer than job threads are shared by them [default: one for each job thread]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=64))]
     pub queues: Option<u16>,

@@ -195,7 +195,14 @@ impl Comparison<'_> {
         bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
         let price = self.args.price.or_default();
-        let setup = Setup { devices: named, mode: self.labels.mode(0).mode, price, queues: self.args.queues, histograms: false };
+        let setup = Setup {
+            devices: named,
+            mode: self.labels.mode(0).mode,
+            price,
+            spin: self.args.poll,
+            queues: self.args.queues,
+            histograms: false,
+        };
         let rig = Rig::open(&self.jobs, &self.plan, setup, &self.machine)?;
         let labels = self.labels_on(&rig, named, results, remarks);
         let reach = stop::reach(&self.stop, rig.devices())?;

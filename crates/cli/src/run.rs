@@ -44,7 +44,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mode = engines::mode(args.completion, &parsed.jobs, meant.is_kernel());
     args.price.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
-    let setup = Setup { devices: &devices, mode, price: args.price.or_default(), queues: args.queues, histograms: args.histograms };
+    let setup = Setup {
+        devices: &devices,
+        mode,
+        price: args.price.or_default(),
+        spin: args.poll,
+        queues: args.queues,
+        histograms: args.histograms,
+    };
     let read: Vec<PathBuf> = devices.iter().flat_map(Named::files).collect();
     output::apart(
         args.files.iter().chain(&read).map(PathBuf::as_path),

@@ -42,6 +42,7 @@ mod policy;
 mod preset;
 mod queue_set;
 mod seen;
+mod spin;
 mod tuning;
 mod waiter;
 
@@ -57,5 +58,6 @@ pub use policy::{Policy, WEIGHT};
 pub use preset::{Delivery, Moderation, Placement, Preset};
 pub use queue_set::QueueSet;
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
+pub use spin::Spin;
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

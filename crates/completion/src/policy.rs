@@ -93,6 +93,12 @@ impl Policy {
         }
     }
 
+    /// Whether it looks or spins whenever something is in flight: then a look that costs nothing need not be planned.
+    #[inline]
+    pub fn looks_first(&self) -> bool {
+        matches!(self.rule, Rule::Poll)
+    }
+
     /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.
     #[inline]
     pub fn wants_done(&self) -> bool {

@@ -10,7 +10,7 @@
 
 use units::Nanos;
 
-use crate::{Habits, Lawful, Plan, Policy, Seen, Woke};
+use crate::{Habits, Lawful, Plan, Policy, Seen, WEIGHT, Woke};
 
 /// A hardware queue's notification and its look role, as one software queue meets them.
 pub trait Notification {
@@ -145,6 +145,18 @@ impl<H: Habits> Waiter<H> {
             n.mask();
         }
         plan
+    }
+
+    /// In place of [`Waiter::next`], where `pending` (asked only if it matters) says that something is there and the policy would only
+    /// look or spin: the plan is to look.
+    #[inline]
+    pub fn looks_first(&mut self, pending: impl FnOnce() -> bool) -> Option<Plan> {
+        if !(self.policy.looks_first() && pending()) {
+            return None;
+        }
+        self.found_something();
+        self.plan = Plan::Look { budget: WEIGHT };
+        Some(self.plan)
     }
 
     /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be the last for ever otherwise.

@@ -38,7 +38,7 @@ mod sizes;
 mod space;
 
 pub(crate) use buffer::Owner;
-pub use buffer::{DmaBuf, Lent};
+pub use buffer::{DmaBuf, Lent, PoolKey};
 pub use extent::{OutOfPool, Piece};
 pub(crate) use lock::lock;
 pub use mapping::Backing;

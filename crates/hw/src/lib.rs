@@ -16,6 +16,7 @@ mod cpu;
 mod dma;
 mod eventfd;
 mod nodes;
+pub mod passthrough;
 mod poller;
 pub mod uring;
 mod vectors;
@@ -25,10 +26,10 @@ pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer
 pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle, stolen_by_hypervisor};
 pub use dma::{
     AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, Piece, PinError, Pinner, PoolError,
-    PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
+    PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::EventFd;
 pub use nodes::Nodes;
 pub use nvme::Vector;
-pub use poller::Poller;
+pub use poller::{Interest, Poller};
 pub use vectors::Vectors;

@@ -21,7 +21,34 @@ static NO_PWAIT2: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
 
+/// What of a descriptor is reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// That something can be read, under the descriptor's key.
+    pub read: bool,
+    /// That it takes bytes again after it has refused some, under its key with [`Poller::WRITABLE`].
+    pub write: bool,
+}
+
+impl Interest {
+    /// Nothing is reported.
+    pub const NONE: Interest = Interest { read: false, write: false };
+    /// That something can be read.
+    pub const READ: Interest = Interest { read: true, write: false };
+    /// That it takes bytes again.
+    pub const WRITE: Interest = Interest { read: false, write: true };
+
+    fn flags(self) -> EventFlags {
+        let read = if self.read { EventFlags::IN } else { EventFlags::empty() };
+        let write = if self.write { EventFlags::OUT } else { EventFlags::empty() };
+        read | write | EventFlags::ET
+    }
+}
+
 impl Poller {
+    /// Beside a key: the descriptor takes bytes again. Keys leave this bit free.
+    pub const WRITABLE: u64 = 1 << 63;
+
     /// Events taken per call; more wait for the next one.
     const BATCH: usize = 64;
 
@@ -38,7 +65,24 @@ impl Poller {
     /// # Errors
     /// `AlreadyExists` if it is added twice; what else `epoll_ctl` says.
     pub fn add(&self, fd: impl AsFd, key: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), EventFlags::IN | EventFlags::ET)?)
+        self.add_for(fd, key, Interest::READ)
+    }
+
+    /// The same for whatever `interest` says, and at once if that is so already.
+    ///
+    /// # Errors
+    /// As of [`Poller::add`].
+    pub fn add_for(&self, fd: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(key), interest.flags())?)
+    }
+
+    /// From now on another interest in `fd`, which has been added: reported at once if it is so already, whether or not it was
+    /// reported before.
+    ///
+    /// # Errors
+    /// `NotFound` if it was not added.
+    pub fn change(&self, fd: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, EventData::new_u64(key), interest.flags())?)
     }
 
     /// Reports `fd` no more.
@@ -63,7 +107,7 @@ impl Poller {
         }
         let mut events = [const { MaybeUninit::<Event>::uninit() }; Self::BATCH];
         match epoll::wait(&self.0, &mut events, timeout.as_ref()) {
-            Ok((events, _)) => out.extend(events.iter().map(|event| event.data.u64())),
+            Ok((events, _)) => events.iter().for_each(|event| report(event.data.u64(), event.flags, out)),
             Err(Errno::INTR) => {}
             Err(Errno::NOSYS) => {
                 NO_PWAIT2.store(true, Ordering::Relaxed);
@@ -86,8 +130,19 @@ impl Poller {
         // SAFETY: the descriptor is open, and `events` has room for as many as are asked for.
         let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), Self::BATCH as i32, 0) };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        out.extend(events[..count].iter().map(|event| event.u64));
+        events[..count].iter().for_each(|event| report(event.u64, EventFlags::from_bits_retain(event.events), out));
         Ok(())
+    }
+}
+
+/// What an event says, as keys. An error or an end is there to be read, or met by the next write.
+#[inline]
+fn report(key: u64, flags: EventFlags, out: &mut Vec<u64>) {
+    if flags != EventFlags::OUT {
+        out.push(key);
+    }
+    if flags.contains(EventFlags::OUT) {
+        out.push(key | Poller::WRITABLE);
     }
 }
 

@@ -49,7 +49,7 @@ impl Counters {
 /// What the device has counted, over all queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Messages that the I/O vectors have sent.
+    /// Messages that the I/O vectors have sent, where the link can tell ([`crate::Device::counts_messages`]).
     pub messages: u64,
     /// Notifications that came of them: fewer, where messages are posted.
     pub notifications: u64,

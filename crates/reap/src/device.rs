@@ -13,7 +13,7 @@ use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Reaper, RingLink};
+use crate::link::{self, KernelLink, Messages, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -97,7 +97,7 @@ impl Device {
 
     /// The namespace in the size that its controller shows now: it may have grown or shrunk since the handle was had, as
     /// [`Health::events`] tells. A handle goes on with its own size: requests beyond it are refused, those beyond the
-    /// controller's fail.
+    /// controller's fail. Of a file, it also shows what the file system has refused since ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
         self.paths.as_ref().map_or_else(|| self.first().current(namespace), |paths| paths.current(namespace))
     }
@@ -151,6 +151,12 @@ impl Device {
     /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
     pub fn mode_note(&self, mode: Mode) -> Option<String> {
         self.first().link().mode_note(mode)
+    }
+
+    /// Whether [`DeviceCounters::messages`] are the messages that were sent, of all its paths. Otherwise they are waits or looks that
+    /// brought something, and [`DeviceCounters::notify`] is none of the host's affair.
+    pub fn counts_messages(&self) -> bool {
+        self.controllers.iter().all(|controller| controller.link().messages() == Messages::Exact)
     }
 
     /// Which controller it is; of several, the first path's.

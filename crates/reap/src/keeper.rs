@@ -2,6 +2,7 @@
 //! be done, in this order; here it is done.
 
 mod admin;
+mod debts;
 mod files;
 pub(crate) mod housekeeping;
 mod moderating;
@@ -22,7 +23,7 @@ use driver::{
     Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery, RecoveryAsk,
     RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
-use hw::EventFd;
+use hw::{EventFd, Poller};
 use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
@@ -34,6 +35,7 @@ use crate::shared::control::{Asks, Control};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
+use debts::Debts;
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
 use power::Power;
@@ -65,6 +67,11 @@ pub(crate) enum Turn {
 pub(crate) trait Charge: Send {
     /// What tells of it, beside the thread's own wake-up.
     fn vector(&self) -> Option<&EventFd>;
+
+    /// What tells of room for what others have left unsent.
+    fn room(&self) -> Option<&Poller> {
+        None
+    }
 
     /// It cannot be looked after.
     fn refuse(&mut self, error: OpenError);
@@ -114,6 +121,8 @@ pub(crate) struct Keeper {
     /// Software queues without a thread.
     orphans: Orphans,
     taken: Vec<Completed>,
+    /// Where commands are sent as bytes.
+    debts: Option<Debts>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
     /// For whoever asks how large the namespaces are now.
@@ -131,6 +140,10 @@ impl Charge for Keeper {
     /// What the admin vector's messages signal.
     fn vector(&self) -> Option<&EventFd> {
         self.link.eventfd(Vector(0))
+    }
+
+    fn room(&self) -> Option<&Poller> {
+        self.debts.as_ref().map(Debts::room)
     }
 
     /// The controller cannot be looked after.
@@ -152,6 +165,10 @@ impl Charge for Keeper {
             Life::Ended => return Turn::Ended,
         };
         let until = if self.unserved { until.min(now + AGAIN) } else { until };
+        // After all that may have sent something.
+        if let Some(debts) = &mut self.debts {
+            debts.settle(&self.queues);
+        }
         match self.life {
             Life::Ended => Turn::Ended,
             _ => Turn::Until(until.min(self.link.properties().next_answer())),
@@ -175,7 +192,10 @@ impl Keeper {
         let wanted = WantedQueues::New { depth: options.depth, vectors };
         let config = bringup_config(seat.as_ref(), &admin, wanted, admin_timeout(options));
         link.arm(Vector(0));
+        let sends = link.end().is_some_and(|end| end.relay().is_some());
+        let debts = sends.then(Debts::new).transpose().map_err(|source| OpenError::System { what: "poller for sockets", source })?;
         Ok(Keeper {
+            debts,
             link,
             seat,
             options: options.clone(),
@@ -318,7 +338,7 @@ impl Keeper {
         loop {
             self.watch.clear();
             self.watch.look(&self.admin.pair, now, &self.recovery_config());
-            for lane in self.queues.iter().flat_map(|queue| queue.ring_lanes()) {
+            for lane in self.queues.iter().flat_map(|queue| queue.tended_lanes()) {
                 self.watch.look(lane.pair(), now, &self.recovery_config());
             }
             let Life::Live(recovery) = &mut self.life else { return now };

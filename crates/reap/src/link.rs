@@ -7,6 +7,7 @@
 //! | which thread has a lane to itself? | `owner.rs` |
 //! | where are parts posted, and completions found, whatever the link? | `lane.rs` |
 //! | how is a controller reached whose rings are in shared memory? | `ring.rs` |
+//! | the same, where commands and completions travel as bytes? | `stream.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
 
@@ -18,6 +19,7 @@ mod number;
 mod owner;
 mod part;
 mod ring;
+mod stream;
 
 use std::sync::Arc;
 
@@ -27,14 +29,16 @@ use hw::{DmaPool, Memory, Region, RegisterError};
 use crate::error::OpenError;
 use embedded::End;
 
-pub use embedded::{ByHand, EmbeddedOptions, Faults, Measured, Stamp, Stamps};
-pub(crate) use facts::Reaper;
+pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
+pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
-pub(crate) use lane::{Lane, Posting, on_lane};
+pub(crate) use lane::{Lane, Posting};
 pub(crate) use number::next_number;
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
-pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings};
+pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings, Tended};
+pub use stream::DebtHabits;
+pub(crate) use stream::StreamLane;
 
 /// What a device is reached by.
 #[derive(Clone)]
@@ -67,6 +71,14 @@ impl Link {
     /// Whether each queue can be used by one thread alone, so that no other kind of queue can be had.
     pub(crate) fn belongs_to_one_thread(&self) -> bool {
         matches!(self, Link::Ring(link) if link.facts().reaper == Reaper::Owner)
+    }
+
+    /// What its counts of messages are.
+    pub(crate) fn messages(&self) -> Messages {
+        match self {
+            Link::Ring(link) => link.facts().messages,
+            Link::Kernel(_) => Messages::Wakeups,
+        }
     }
 
     /// What a mode comes to on this link, where that is something else than its name says.

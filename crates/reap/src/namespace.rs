@@ -53,8 +53,9 @@ impl Namespace {
         self.blocks.saturating_mul(self.splitter.block_size())
     }
 
-    /// The most blocks of one Write Zeroes of the controller's; `None`: it has none, and [`crate::Request::write_zeroes`] is refused.
-    /// Longer requests are split.
+    /// The most blocks of one Write Zeroes. `None`: the controller, block device or file system has none, and
+    /// [`crate::Request::write_zeroes`] is refused. Longer requests are split. Of a file it may show at the first request that there
+    /// is none: [`crate::Device::current`] says it then.
     pub fn supports_write_zeroes(&self) -> Option<u32> {
         self.splitter.most_blocks(Op::WriteZeroes)
     }

@@ -5,7 +5,7 @@ mod local;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Decisions, LatencyPrice, Mode};
+use completion::{Decisions, LatencyPrice, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
@@ -253,6 +253,12 @@ impl Queue {
         self.lanes.iter().for_each(|lane| lane.set_latency_price(price));
     }
 
+    /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
+    /// CPU to them between looks, or spin on, until the scheduler takes it.
+    pub fn set_spin(&self, spin: Spin) {
+        self.lanes.iter().for_each(|lane| lane.set_spin(spin));
+    }
+
     /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
     /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
     /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
@@ -321,6 +327,7 @@ impl Queue {
             None => self.lane().commit(),
             Some(fan) => fan.commit(&self.lanes),
         }
+        self.lanes.iter().for_each(SoftQueue::stops);
     }
 
     pub(crate) fn signal(&self) -> &Arc<Signal> {

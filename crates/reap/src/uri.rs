@@ -32,6 +32,8 @@ pub struct DeviceUri {
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
     /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
     pub owner: bool,
+    /// `wire=rings|stream|trickle`: what commands and completions of I/O queues travel by.
+    pub wire: Wire,
     /// `entries=`: the controller's largest ring, 2 to 4096 entries (CAP.MQES + 1).
     pub entries: u32,
     /// `alloc=`: for `mem:`, the most bytes really allocated. `None`: a quarter of the machine's memory.
@@ -40,6 +42,18 @@ pub struct DeviceUri {
     pub late_properties: bool,
     /// `seed=`: of the profile's random service times, and of late properties.
     pub seed: u64,
+}
+
+/// What commands and completions of I/O queues travel by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Rings in memory that both sides share.
+    Rings,
+    /// Bytes, over a socket with small buffers, as over NVMe/TCP. Of data only addresses travel.
+    Stream,
+    /// The same, given to the system in crumbs. It keeps a buffer of its own for each, so few are under way at once, and a commit of
+    /// several commands is almost never sent whole.
+    Trickle,
 }
 
 /// Where the data lives.
@@ -74,8 +88,8 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 12] =
-    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "reaper", "entries", "alloc", "properties", "seed", "size"];
+const KEYS: [&str; 13] =
+    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "reaper", "wire", "entries", "alloc", "properties", "seed", "size"];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -122,6 +136,7 @@ impl DeviceUri {
             vectors: 65,
             masks: true,
             owner: false,
+            wire: Wire::Rings,
             entries: 1024,
             alloc_limit: None,
             late_properties: false,
@@ -138,6 +153,13 @@ impl DeviceUri {
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
             "masks" => self.masks = one_of(key, value, &["yes", "no"])? == "yes",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
+            "wire" => {
+                self.wire = match one_of(key, value, &["rings", "stream", "trickle"])? {
+                    "stream" => Wire::Stream,
+                    "trickle" => Wire::Trickle,
+                    _ => Wire::Rings,
+                }
+            }
             "entries" => self.entries = within(key, value, 2, 4096)? as u32,
             "alloc" => self.alloc_limit = Some(parse_size(value)?),
             "properties" => self.late_properties = one_of(key, value, &["now", "late"])? == "late",
@@ -172,6 +194,11 @@ impl DeviceUri {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.wire != Wire::Rings && (!self.masks || self.owner) {
+            return Err(
+                "a stream has no vectors to mask, and any thread may read it; leave out `masks=no`, `reaper=owner` or `wire=`".into()
+            );
+        }
         let bytes = match self.backing {
             Backing::Mem { bytes } => Some(bytes),
             Backing::File { bytes, .. } => bytes,

@@ -33,6 +33,16 @@ impl Wake {
         self.bell.mask();
     }
 
+    /// The bell alone: whoever rings it has to [`Wake::signal`].
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Wakes the thread: its bell has been rung.
+    pub(crate) fn signal(&self) {
+        self.signal.signal();
+    }
+
     /// Wakes the thread if it sleeps. What it is to see has been stored before.
     #[inline]
     pub(crate) fn tell(&self) {

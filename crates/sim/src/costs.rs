@@ -93,6 +93,10 @@ pub struct ThreadCosts {
     /// From one thread to another, cold caches included.
     #[serde(with = "nanos")]
     pub switch: Nanos,
+    /// What it costs on top where the CPU had nothing to do before: its way out of the idle loop, which in a guest is the end of
+    /// a halt. Spent by the thread that runs next.
+    #[serde(with = "nanos")]
+    pub from_idle: Nanos,
     /// What a thread that is back on its CPU pays at most, on top of `switch`, because others had the caches in between: its working
     /// set, fetched again.
     #[serde(with = "nanos")]
@@ -343,7 +347,21 @@ impl Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
         scale!(percent, i.entry, i.exit, i.end, i.handler, i.demultiplex, i.send, i.timer, i.softirq_raise, i.softirq_run);
-        scale!(percent, t.wake, t.wake_remote, t.signal, t.rouse, t.catch, t.caught, t.switch, t.syscall, t.ready, t.block, t.timer);
+        scale!(
+            percent,
+            t.wake,
+            t.wake_remote,
+            t.signal,
+            t.rouse,
+            t.catch,
+            t.caught,
+            t.switch,
+            t.from_idle,
+            t.syscall,
+            t.ready,
+            t.block,
+            t.timer
+        );
         scale!(percent, l.look, l.reap, l.entry, l.deliver, l.submit, l.serve, l.decide, l.mask, l.arm);
         scale!(percent, b.submit, b.page, b.complete, b.remote);
         for engine in [&mut self.libaio, &mut self.io_uring] {
@@ -358,7 +376,7 @@ impl Costs {
     pub(crate) fn cycle(&self) -> Cycle {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;
-        let back = thread.wake + thread.switch;
+        let back = thread.wake + thread.switch + thread.from_idle;
         // One switch: the one to idle is nobody's.
         let sleep = library.arm + library.look + thread.syscall + thread.block + back + library.mask;
         let taken = around + interrupt.handler + thread.signal;

@@ -73,6 +73,8 @@ pub(crate) struct Cpu {
     pub(crate) quota: Quota,
     /// Whoever ended the sleep of its thread has caught it on its way to idle.
     pub(crate) caught: bool,
+    /// It has been idle since a thread last had it.
+    pub(crate) has_idled: bool,
     /// Something has changed on it during this event.
     pub(crate) stirred: bool,
 }
@@ -102,6 +104,7 @@ impl Cpu {
             yields: false,
             quota: Quota::default(),
             caught: false,
+            has_idled: true,
             stirred: false,
         }
     }

@@ -32,10 +32,10 @@ mod requests;
 mod scenario;
 mod sched;
 mod softirq;
-mod spin;
 pub mod sweep;
 mod world;
 
+pub use completion::Spin;
 pub use costs::{BlockCosts, Costs, EngineCosts, InterruptCosts, LibraryCosts, MemoryCosts, RingCosts, ThreadCosts};
 pub use driver::multipath::Counters as FailoverCounters;
 pub use error::SimError;
@@ -45,4 +45,3 @@ pub use machine::{Machine, Scheduler, Softirq};
 pub use path::{InterruptPath, WayCounts};
 pub use report::{CpuOutcome, DeviceOutcome, JobOutcome, Outcome, PathOutcome, Percentiles, Tick};
 pub use scenario::{Affinity, DeviceSpec, Engine, Host, JobSpec, Multipath, Phase, Recorded, Scenario, closed_loop, open_loop};
-pub use spin::Spin;

@@ -108,7 +108,8 @@ impl Machine {
 
     /// Whether most of a slice is the thread's, not the switch's with which it begins: one that is shorter never gets anywhere.
     pub(crate) fn check_slice(&self) -> Result<(), SimError> {
-        let (slice, switch) = (self.scheduler.slice, self.costs.thread.switch + self.costs.thread.caught);
+        let thread = &self.costs.thread;
+        let (slice, switch) = (self.scheduler.slice, thread.switch + thread.from_idle + thread.caught);
         let least = Nanos(switch.0.saturating_mul(10).max(1));
         if slice >= least {
             return Ok(());

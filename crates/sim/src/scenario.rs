@@ -342,7 +342,7 @@ impl Scenario {
 
     /// Whether a thread that looks by itself under a mode is told that others want its CPU. Rules that weigh it are told in any case.
     pub(crate) fn tells_wanted(&self, mode: Mode) -> bool {
-        self.spin == Spin::Naps || !Spin::matters(mode)
+        self.spin.tells_wanted(mode)
     }
 
     /// Whether device vectors are posted under a mode.

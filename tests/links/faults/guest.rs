@@ -1,14 +1,16 @@
 //! What a machine that is shared does not allow: NVMe controllers that are removed, device-mapper, io_uring switched off. In a guest,
 //! by `tests/links.sh`; all of it needs root.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
+use nvme::Status;
 use reap::{Device, IoError, Mode, OpenOptions, TargetFault};
 
-use super::{Written, eventually, fault};
+use super::{Written, eventually, fault, is_child, passes, start, told};
 use crate::place::{options, run};
 use crate::table::watched;
 use crate::work::{Job, drain};
@@ -20,6 +22,11 @@ fn disk() -> String {
     std::env::var(DISK).unwrap_or_else(|_| panic!("{DISK} names no disk"))
 }
 
+/// The character device of the same namespace.
+fn character() -> String {
+    disk().replacen("nvme", "ng", 1)
+}
+
 fn write(path: impl AsRef<Path>, what: &str) {
     fs::write(&path, what).unwrap_or_else(|e| panic!("{}: {e}", path.as_ref().display()));
 }
@@ -28,8 +35,10 @@ fn write(path: impl AsRef<Path>, what: &str) {
 #[test]
 #[ignore = "takes a disk away: tests/links.sh runs it in a guest"]
 fn an_nvme_controller_that_is_removed_fails_what_is_in_flight() {
-    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
-        let (uri, sys) = (format!("kernel:/dev/{}", disk()), PathBuf::from(format!("/sys/block/{}", disk())));
+    let modes = [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE];
+    let by_block = modes.map(|mode| (disk(), mode));
+    for (node, mode) in by_block.into_iter().chain([Mode::INTERRUPT, Mode::POLL].map(|mode| (character(), mode))) {
+        let (uri, sys) = (format!("kernel:/dev/{node}"), PathBuf::from(format!("/sys/block/{}", disk())));
         let function = fs::canonicalize(sys.join("device")).unwrap();
         let function = function.ancestors().find(|dir| dir.join("remove").exists()).unwrap().to_owned();
         let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
@@ -51,16 +60,17 @@ fn an_nvme_controller_that_is_removed_fails_what_is_in_flight() {
             }
         });
         remover.join().unwrap();
-        println!("{mode}: {:?}", written.errors);
-        // Of a device that has gone the size is zero, and a write beyond the end has no space (ENOSPC).
-        assert!(written.errors.iter().all(|why| matches!(why, IoError::System(5 | 6 | 19 | 28))), "{:?}", written.errors);
+        println!("{node}, {mode}: {:?}", written.errors);
+        // EIO, ENXIO and ENODEV (errno(3)), never that a device which has gone were full.
+        let of_one_that_goes = |why: &IoError| matches!(why, IoError::System(5 | 6 | 19) | IoError::Status(_));
+        assert!(written.errors.iter().all(of_one_that_goes), "{:?}", written.errors);
         // Nothing hangs afterwards either, and the device is let go of.
         written.errors.clear();
         written.write(&queue, [0].into_iter(), 0);
-        assert!(!written.errors.is_empty(), "there is no device any more");
+        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::System(19)), "{:?}", written.errors);
         assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0));
         drop((queue, device));
-        eventually("the node stays", || !Path::new("/dev").join(disk()).exists());
+        eventually("the node stays", || !Path::new("/dev").join(&node).exists());
         assert!(matches!(fault(&uri), TargetFault::NoSuchDevice));
         write("/sys/bus/pci/rescan", "1");
         eventually("it does not come back", || Device::open_with(&uri, &options(1)).is_ok());
@@ -131,4 +141,83 @@ fn io_uring_that_is_switched_off_is_said_at_open() {
     assert!(why.contains("cannot make a queue"), "{why}");
     assert!(matches!(&fault, TargetFault::Kernel(why) if why.contains("io_uring_disabled")), "{fault}");
     Job::of(1).run(&Device::open_with(&uri, &options(1)).unwrap().local_queue().unwrap());
+}
+
+/// The block device is held for whoever writes beside it. Whatever goes wrong at open says what to do.
+#[test]
+#[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
+fn a_namespace_is_held_by_its_block_device() {
+    let (block, character) = (format!("kernel:/dev/{}", disk()), format!("kernel:/dev/{}", character()));
+    let held = |uri: &str| {
+        let why = fault(uri);
+        assert!(matches!(&why, TargetFault::Held { .. }), "{why}");
+    };
+    let device = Device::open_with(&character, &options(1)).unwrap();
+    held(&block);
+    held(&character);
+    // Readers share it.
+    let reader = Device::open_with(&format!("{character}?readonly=yes"), &options(1)).unwrap();
+    Job::of(1).run(&device.local_queue().unwrap());
+    Job::of(1).pass(&reader.local_queue().unwrap(), false);
+    drop((device, reader));
+    let device = Device::open_with(&block, &options(1)).unwrap();
+    held(&character);
+    drop(device);
+    let device = Device::open_with(&format!("{character}?lba=4096"), &options(1)).unwrap();
+    assert_eq!(device.namespaces()[0].block_bytes(), 4096);
+    Job::of(2).run(&device.local_queue().unwrap());
+    drop(device);
+    assert!(matches!(fault(&format!("{character}?buffered=yes")), TargetFault::NoPageCache));
+    assert!(matches!(fault(&format!("{character}?size=1M")), TargetFault::SizeOfDevice));
+}
+
+fn allow(name: &str, mode: u32) {
+    fs::set_permissions(Path::new("/dev").join(name), Permissions::from_mode(mode)).unwrap();
+}
+
+/// By the modes of two files: Linux 6.2 and newer trust whoever may open the device, where the controller says what its commands do.
+#[test]
+#[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
+fn commands_of_a_user_without_privilege_pass_as_files_allow() {
+    let (uri, name) = (format!("kernel:/dev/{}", character()), "faults::guest::commands_of_a_user_without_privilege_pass_as_files_allow");
+    if !is_child() {
+        for (word, of_character, of_block) in [("nothing", 0o600, 0o600), ("character", 0o666, 0o600), ("both", 0o666, 0o666)] {
+            allow(&character(), of_character);
+            allow(&disk(), of_block);
+            passes(start(name, &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], word));
+        }
+        allow(&character(), 0o600);
+        return allow(&disk(), 0o600);
+    }
+    let read_only = || Device::open_with(&format!("{uri}?readonly=yes"), &options(1)).unwrap();
+    match &*told() {
+        "nothing" => {
+            let why = fault(&uri);
+            assert!(matches!(why, TargetFault::Permission { device: true, .. }), "{why}");
+        }
+        "character" => {
+            let why = fault(&uri);
+            assert!(matches!(&why, TargetFault::Beside { .. }) && why.to_string().contains("readonly=yes"), "{why}");
+            Job::of(1).pass(&read_only().local_queue().unwrap(), false);
+        }
+        _ => Job::of(1).run(&Device::open_with(&uri, &options(1)).unwrap().local_queue().unwrap()),
+    }
+}
+
+/// A disk whose block 2048 cannot be read, by the name of its character device.
+const BAD: &str = "REAP_TEST_BAD";
+
+/// The block layer makes an errno of it.
+#[test]
+#[ignore = "needs a device that fails: tests/links.sh runs it in a guest"]
+fn a_command_that_fails_says_the_controllers_status() {
+    let bad = std::env::var(BAD).unwrap_or_else(|_| panic!("{BAD} names no device"));
+    for mode in [Mode::INTERRUPT, Mode::ADAPTIVE] {
+        let device = Device::open_with(&format!("kernel:/dev/{bad}"), &OpenOptions { mode, ..options(1) }).unwrap();
+        let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+        let read = |lba| queue.block_on(queue.read(&ns, lba, device.buffer(4096).unwrap())).unwrap().0;
+        let failed = read(2048).unwrap_err();
+        assert!(matches!(failed, IoError::Status(status) if status.kind() == Status::UNRECOVERED_READ_ERROR), "{failed}");
+        assert_eq!((read(1024), failed.errno()), (Ok(()), 5));
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use reap::{Device, Mode, OpenError, OpenOptions, QueueError, TargetFault};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
@@ -174,4 +176,38 @@ fn without_descriptors_devices_and_queues_are_refused_until_there_are_some() {
     allow(limit.current.unwrap_or(1024));
     let others = [device.queue().unwrap(), device.queue().unwrap()];
     others.iter().zip(2..).for_each(|(queue, owner)| Job::of(owner).run(queue));
+}
+
+/// As a container's filter does, or a kernel without it.
+#[test]
+fn io_uring_that_a_filter_forbids_is_said_at_open() {
+    if !is_child() {
+        for errno in ["EPERM", "ENOSYS"] {
+            passes(start("faults::limits::io_uring_that_a_filter_forbids_is_said_at_open", &[], errno));
+        }
+        return;
+    }
+    let file = Scratch::new("filtered", BYTES);
+    // A device that was opened before goes on; a queue is a new ring.
+    let device = Device::open_with(&file.uri(), &options(2)).unwrap();
+    let queue = device.queue().unwrap();
+    let (errno, words) = match &*told() {
+        "EPERM" => (Errno::PERM, "seccomp"),
+        _ => (Errno::NOSYS, "older than 5.1"),
+    };
+    forbid_rings(errno);
+    Job::of(1).run(&queue);
+    assert!(matches!(device.queue(), Err(QueueError::Ring(_))));
+    drop((queue, device));
+    let why = fault(&file.uri());
+    assert!(matches!(&why, TargetFault::Kernel(why) if why.contains(words)), "{why}");
+}
+
+/// From now on io_uring_setup(2) is answered with `errno` in this thread.
+fn forbid_rings(errno: Errno) {
+    const IO_URING_SETUP: i64 = 425;
+    let answer = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new([(IO_URING_SETUP, Vec::new())].into(), SeccompAction::Allow, answer, arch).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
 }

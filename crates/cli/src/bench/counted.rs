@@ -16,6 +16,8 @@ pub struct Counted {
     pub host: Counters,
     /// What the queues' policies decided, where they keep count.
     pub decisions: Option<Decisions>,
+    /// Some of its devices count no messages, so that `messages` and `notify_ns` mean nothing.
+    pub untold: bool,
     /// Messages that the device sent for these I/Os.
     pub messages: f64,
     /// Time that it took to send them, in nanoseconds.
@@ -38,6 +40,7 @@ impl Counted {
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
+        self.untold |= other.untold;
         self.messages += other.messages;
         self.notify_ns += other.notify_ns;
         self.sq_doorbells += other.sq_doorbells;
@@ -136,6 +139,7 @@ impl Mark {
                 let since = decisions.since(&start.decisions.unwrap_or_default());
                 counted.decisions.get_or_insert_default().add(&since);
             }
+            counted.untold |= !line.device.counts_messages();
             counted.add_target(
                 Ended { ios: line.ended.ios - start.ended.ios, flushes: line.ended.flushes - start.ended.flushes },
                 (start.hardware, start.device),

@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Result;
-use completion::{LatencyPrice, Mode, Placement};
+use completion::{LatencyPrice, Mode, Placement, Spin};
 use reap::{Completion, Counters, Device, Group, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
 
 /// One queue of a thread.
@@ -138,6 +138,11 @@ impl Lanes {
 
     pub fn set_latency_price(&self, price: LatencyPrice) {
         self.queues().for_each(|queue| queue.set_latency_price(price));
+    }
+
+    /// What spinning means where others want the CPU.
+    pub fn set_spin(&self, spin: Spin) {
+        self.queues().for_each(|queue| queue.set_spin(spin));
     }
 
     /// What the queues have counted since the last call, added up.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenError, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
@@ -31,6 +31,8 @@ pub struct Setup<'a> {
     pub mode: Mode,
     /// How late `adaptive` may be.
     pub price: LatencyPrice,
+    /// What spinning means where others want the CPU.
+    pub spin: Spin,
     /// Hardware queues of each device; `None`: one for each thread.
     pub queues: Option<u16>,
     /// Count what wake-ups bring.
@@ -42,6 +44,7 @@ pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
     price: LatencyPrice,
+    spin: Spin,
     histograms: bool,
 }
 
@@ -104,7 +107,7 @@ impl Rig {
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, mode: setup.mode, price: setup.price, histograms: setup.histograms })
+        Ok(Rig { devices, mode: setup.mode, price: setup.price, spin: setup.spin, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -132,7 +135,7 @@ impl Rig {
     /// What makes the worker of `thread`, there: its queues belong to the thread that takes them.
     pub fn hire(&self, jobs: &[Job], thread: &Thread, host_work: Nanos) -> Hired {
         let devices = thread.targets.iter().map(|&target| self.devices[target].clone()).collect();
-        Hired { job: jobs[thread.job].clone(), devices, mode: self.mode, host_work, histograms: self.histograms }
+        Hired { job: jobs[thread.job].clone(), devices, mode: self.mode, host_work, spin: self.spin, histograms: self.histograms }
     }
 
     /// Writes over what `readers` are going to read, where that matters.
@@ -167,6 +170,7 @@ pub struct Hired {
     devices: Vec<Device>,
     mode: Mode,
     host_work: Nanos,
+    spin: Spin,
     histograms: bool,
 }
 
@@ -177,6 +181,7 @@ impl Hired {
     /// As [`Worker::new`].
     pub fn settle(self) -> Result<Worker> {
         let worker = Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
+        worker.set_spin(self.spin);
         if self.histograms {
             worker.count_wakeups();
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencyPrice, Mode};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -170,6 +170,11 @@ impl Worker {
         self.lanes.set_latency_price(price);
     }
 
+    /// What spinning means where others want the CPU, from now on.
+    pub fn set_spin(&self, spin: Spin) {
+        self.lanes.set_spin(spin);
+    }
+
     /// Runs take a snapshot `every` so often, or no longer.
     pub fn watch(&mut self, every: Option<Nanos>) {
         self.watched = every;
@@ -274,7 +279,7 @@ impl Worker {
         Ran { counted, usage: since(run.usage, hw::thread_usage()), first_error, wakeups, snapshots }
     }
 
-    #[inline]
+    #[inline(always)] // Once for each I/O: a call would cost a fifth of it.
     fn post(&mut self, generator: &mut Generator, io: Io, now: Nanos) {
         let number = usize::from(io.target) * self.depth + io.slot as usize;
         let way = self.ways.get_mut(usize::from(io.target));
@@ -366,9 +371,7 @@ impl Worker {
                 let request = match io.op {
                     Op::Read => Request::read(&namespace, lba, buf),
                     Op::Write => Request::write(&namespace, lba, buf),
-                    Op::Flush => Request::flush(&namespace).carrying(buf),
-                    Op::WriteZeroes => Request::write_zeroes(&namespace, lba, 0).carrying(buf),
-                    Op::Deallocate => Request::deallocate(&namespace, lba, 0).carrying(buf),
+                    op => dataless(op, &namespace, lba, buf),
                 };
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
@@ -430,7 +433,7 @@ impl Worker {
                 ErrorCode(error.errno())
             });
             // The buffer is as long as the longest I/O.
-            let data = place.buf.as_deref().filter(|_| verifies).and_then(|buf| buf.get(..io.len as usize)).unwrap_or_default();
+            let data = if verifies { place.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
             generator.completed(io, at, result, data);
             if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
                 let count = if io.op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
@@ -471,6 +474,17 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
         Some(namespace) => Ok(*namespace),
         None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
     }
+}
+
+/// Apart from the requests that move data: what makes those is short then, and becomes one loop with what posts them.
+#[cold]
+fn dataless(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
+    let request = match op {
+        Op::WriteZeroes => Request::write_zeroes(namespace, lba, 0),
+        Op::Deallocate => Request::deallocate(namespace, lba, 0),
+        _ => Request::flush(namespace),
+    };
+    request.carrying(buf)
 }
 
 /// Fills a buffer with something that does not compress, and so brings its pages into memory.

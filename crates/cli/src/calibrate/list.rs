@@ -161,36 +161,56 @@ impl Derived<'_> {
         let (found, syscall) = (self.found, self.syscall());
         let Some(Sleep { cpu, delay, signal: rouse }) = found.sleep else { return };
         self.direct("thread", "rouse", Some(rouse));
-        // The simulated thread pays for the switch that brings it back; the one to idle is nobody's.
-        let switch = (cpu.value - syscall - block).max(0.0);
-        self.put("thread", "switch", switch, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
+        // The simulated thread pays for what brings it back; the way to idle is nobody's. Between two threads of a CPU there is none: one
+        // signals, the other is woken, and the first blocks.
+        let back = (cpu.value - syscall - block).max(0.0);
+        let of = |e: Option<Estimate>, shipped: units::Nanos| e.map_or(shipped.0 as f64, |e| e.value);
+        let (signal, wake) = (of(found.signal, self.shipped.thread.signal), self.shipped.thread.wake.0 as f64);
+        let switch = match found.switch {
+            Some(half) => {
+                let switch = (half.value - signal - wake - syscall - block).clamp(0.0, back);
+                let how = format!("from thread to thread, {:.0}, less signal, wake, system call and block", half.value);
+                self.put("thread", "switch", switch, how);
+                switch
+            }
+            None => {
+                self.put("thread", "switch", back, format!("CPU of a sleep, {:.0}, less system call and block", cpu.value));
+                back
+            }
+        };
+        let how = format!("CPU of a sleep, {:.0}, less system call, block and switch", cpu.value);
+        self.put("thread", "from_idle", back - switch, how);
         if let Some(awake) = found.awake {
             let how = format!("a signal {:.0} after the call finds the CPU asleep, less system call and block", awake.value);
             self.put("thread", "idle_after", awake.value - syscall - block, how);
         }
         // The simulated signal takes effect when this is over.
-        let of = |e: Option<Estimate>, shipped: units::Nanos| e.map_or(shipped.0 as f64, |e| e.value);
-        let effect = of(found.signal, self.shipped.thread.signal) + 2.0 * of(found.line, self.shipped.memory.line_node);
+        let effect = signal + 2.0 * of(found.line, self.shipped.memory.line_node);
         if let Some(Caught { within, cpu: more, delay, signal }) = found.caught {
             self.direct("thread", "caught_within", Some(within));
             self.direct("thread", "catch", Some(signal));
             self.direct("thread", "caught", Some(more));
-            let exit = delay.value - switch - more.value - effect;
+            let exit = delay.value - back - more.value - effect;
             self.put(
                 "thread",
                 "caught_exit",
                 exit,
-                format!("delay of such a wake-up, {:.0}, less switch, caught, and the signal", delay.value),
+                format!("delay of such a wake-up, {:.0}, less switch, from_idle, caught, and the signal", delay.value),
             );
         }
-        let idle = (delay.value - switch - effect).max(0.0);
-        self.put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less the switch and the signal", delay.value));
+        let idle = (delay.value - back - effect).max(0.0);
+        self.put("thread", "idle_exit", idle, format!("delay of a wake-up, {:.0}, less switch, from_idle and the signal", delay.value));
         if let Some((nap, late)) = found.nap {
             self.put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let i = &self.shipped.interrupt;
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
-            let rest = late.value - around - idle - self.shipped.thread.wake.0 as f64 - switch;
-            self.put("thread", "timer_slack", rest, format!("a timer is {:.0} late, less interrupt, idle exit and wake-up", late.value));
+            let rest = late.value - around - idle - wake - back;
+            self.put(
+                "thread",
+                "timer_slack",
+                rest,
+                format!("a timer is {:.0} late, less interrupt, idle exit, wake-up and the way back", late.value),
+            );
         }
     }
 

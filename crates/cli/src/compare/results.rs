@@ -204,7 +204,7 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
         cpu: statistics::estimate(&of(|s| s.counted.cpu_ns_per_io()), rng),
         notify: median(|s| s.counted.per_io(s.counted.notify_ns)),
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))),
-        untold: samples.iter().any(|s| s.away.is_some()),
+        untold: samples.iter().any(|s| s.counted.untold),
         system_calls: statistics::median(&of(|s| s.counted.per_io(s.counted.system_calls?))),
         wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64))),
         per_wakeup: median(|s| s.counted.completions_per_wakeup()),

@@ -46,11 +46,12 @@ fn crowd(threads: usize, cpus: usize) -> String {
 }
 
 fn figures(mode: Mode, counted: &Counted, oversubscribed: bool) -> Figures {
+    let told = !counted.untold;
     Figures {
         mode: mode.to_string(),
         cpu_ns_per_io: counted.cpu_ns_per_io().unwrap_or(0.0),
-        notify_ns_per_io: counted.per_io(counted.notify_ns).unwrap_or(0.0),
-        messages: counted.messages.round() as u64,
+        notify_ns_per_io: told.then(|| counted.per_io(counted.notify_ns).unwrap_or(0.0)),
+        messages: told.then(|| counted.messages.round() as u64),
         wakeups: counted.host.wakeups,
         completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
         empty_looks: counted.host.empty_looks,

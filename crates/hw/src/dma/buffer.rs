@@ -35,9 +35,19 @@ impl DmaPool {
     /// Whether this pool's device reaches `buf`: it is the pool's own, or of a region that is registered with it.
     #[inline]
     pub fn owns(&self, buf: &DmaBuf) -> bool {
-        Arc::ptr_eq(&self.0, &buf.0.pool)
+        buf.is_of(self.key())
+    }
+
+    /// Names it among the pools that there are: one word, for a loop over buffers. Good for as long as the pool is.
+    #[inline]
+    pub fn key(&self) -> PoolKey {
+        PoolKey(Arc::as_ptr(&self.0).addr())
     }
 }
+
+/// See [`DmaPool::key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolKey(usize);
 
 /// A buffer that the device can reach once it is lent. Until then it is the holder's alone, and is `[u8]`.
 ///
@@ -97,6 +107,12 @@ impl Block {
 }
 
 impl DmaBuf {
+    /// Whether the device of the pool `key` reaches it.
+    #[inline]
+    pub fn is_of(&self, key: PoolKey) -> bool {
+        PoolKey(Arc::as_ptr(&self.0.pool).addr()) == key
+    }
+
     /// The `len` bytes from `offset` on of `extent`, which `region` keeps, or else `pool`. What the last page (or, if
     /// it is not `paged`, the last 512 bytes) holds beyond them is nobody else's.
     pub(super) fn new(

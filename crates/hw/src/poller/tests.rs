@@ -84,3 +84,35 @@ fn a_poller_is_readable_while_it_has_something_to_say() {
     eventfd.signal();
     assert_eq!((keys(&outer, LOOK), keys(&inner, LOOK)), (vec![2], vec![1]));
 }
+
+/// A socket that is full, or just not, in a poller; the far end makes room.
+#[test]
+fn writability_is_reported_once_room_has_come_and_to_whoever_asks_then() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let poller = Poller::new().unwrap();
+    poller.add_for(&near, 5, Interest::READ).unwrap();
+    // Writable at once, and nobody has asked for that.
+    assert_eq!(keys(&poller, LOOK), []);
+    poller.change(&near, 5, Interest { read: true, write: true }).unwrap();
+    assert_eq!(keys(&poller, LOOK), [5 | Poller::WRITABLE]);
+    let mut sent = 0;
+    while let Ok(more) = near.write(&[7; 4096]) {
+        sent += more;
+    }
+    assert_eq!(keys(&poller, LOOK), []);
+    far.write_all(&[1]).unwrap();
+    assert_eq!(keys(&poller, None), [5]);
+    far.read_exact(&mut vec![0; sent]).unwrap();
+    assert!(keys(&poller, None).contains(&(5 | Poller::WRITABLE)));
+    // Out of the set there is nothing to report, and back in it, it is said once more.
+    poller.change(&near, 5, Interest::NONE).unwrap();
+    assert_eq!(keys(&poller, LOOK), []);
+    poller.change(&near, 5, Interest::WRITE).unwrap();
+    assert_eq!(keys(&poller, LOOK), [5 | Poller::WRITABLE]);
+    let other = Poller::new().unwrap();
+    assert_eq!(other.change(&near, 5, Interest::WRITE).unwrap_err().kind(), io::ErrorKind::NotFound);
+}

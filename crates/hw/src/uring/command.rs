@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use io_uring::{opcode, squeue};
+use nvme::Sqe;
 
 use super::file::{File, with_file};
 use super::span::Span;
@@ -29,7 +30,8 @@ pub struct NvmeCommand {
 
 impl NvmeCommand {
     /// `struct nvme_uring_cmd`, 72 bytes, in the 80 that a big entry has.
-    fn bytes(&self, addr: u64, len: u32) -> [u8; 80] {
+    #[inline]
+    pub(crate) fn bytes(&self, addr: u64, len: u32) -> [u8; 80] {
         let mut bytes = [0; 80];
         let mut at = 0;
         let mut put = |field: &[u8]| {
@@ -50,6 +52,15 @@ impl NvmeCommand {
     }
 }
 
+/// The same command, by the kernel's time-out. Data pointers and identifier are the kernel's to fill in.
+impl From<Sqe> for NvmeCommand {
+    #[inline]
+    fn from(sqe: Sqe) -> NvmeCommand {
+        let cdw10 = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
+        NvmeCommand { opcode: sqe.opcode, flags: sqe.flags, nsid: sqe.nsid, cdw2: sqe.cdw2, cdw10, timeout_ms: 0 }
+    }
+}
+
 /// A command for a big ring (IORING_OP_URING_CMD). It completes with the NVMe status, or a negative errno; the first of the
 /// big words is the command's result.
 #[derive(Debug)]
@@ -62,6 +73,7 @@ pub struct Command {
 impl Command {
     /// `command` to the namespace that `file` is, with `data`, which stays lent until the completion. The number of bytes
     /// is to be what the command transfers: a device may take no notice of where they end.
+    #[inline]
     pub fn new(file: impl Into<File>, command: &NvmeCommand, data: Option<Span>) -> Command {
         let file = file.into();
         let (addr, len, slot) = data.map_or((0, 0, None), |span| (span.at.as_ptr() as u64, span.len, span.slot));
@@ -71,6 +83,7 @@ impl Command {
     }
 
     /// What its completion carries.
+    #[inline]
     pub fn user_data(mut self, user_data: u64) -> Command {
         self.sqe = self.sqe.user_data(user_data);
         self
@@ -91,5 +104,14 @@ mod tests {
         assert_eq!((dword(32), dword(36)), (0, 4096));
         assert_eq!([40, 44, 48, 52, 56, 60, 64].map(dword), [10, 11, 12, 13, 14, 15, 99]);
         assert_eq!(bytes[68..], [0; 12]);
+    }
+
+    #[test]
+    fn an_entry_of_the_specification_keeps_all_but_its_pointers_and_its_identifier() {
+        let words: [u64; 8] = std::array::from_fn(|n| 0x0101_0101_0101_0101 * (n as u64 + 1));
+        let command = NvmeCommand::from(Sqe::from_words(words));
+        let (low, twice) = (|n: u32| n * 0x0101_0101, |n: u32| [n * 0x0101_0101; 2]);
+        assert_eq!((command.opcode, command.flags, command.nsid, command.cdw2), (1, 1, low(1), twice(2)));
+        assert_eq!((command.cdw10, command.timeout_ms), ([low(6), low(6), low(7), low(7), low(8), low(8)], 0));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use driver::{RefusedFormat, Unusable};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -45,13 +46,45 @@ pub enum TargetFault {
     #[error("it is a directory; name a file in it, and `size=` lays that out")]
     Directory,
     /// Something else that holds no blocks.
-    #[error("it is {0}; only regular files and block devices can be used")]
+    #[error("it is {0}; only regular files, block devices and NVMe namespaces can be used")]
     NoStorage(&'static str),
-    /// An NVMe character device.
-    #[error("it is an NVMe character device, which is not served; use the block device beside it{}", beside(block))]
-    NvmeCharacter {
-        /// The block device of the same namespace, if its name can be told.
-        block: Option<PathBuf>,
+    /// An NVMe namespace whose format this driver does not use.
+    #[error("it cannot be used: {0}")]
+    Format(#[from] RefusedFormat),
+    /// A controller of an NVMe namespace that this driver does not use.
+    #[error("its controller cannot be used: {0}")]
+    Controller(#[source] Unusable),
+    /// A zoned namespace.
+    #[error("it is a zoned namespace ({0}), which takes writes in order only; use one that is not")]
+    Zoned(String),
+    /// The kernel passes no commands on.
+    #[error(
+        "the kernel passes no NVMe commands of this user's to it ({0}); be root, use its block device, or have Linux 6.2 and a controller that reports the effects of its commands"
+    )]
+    NotPassed(io::Error),
+    /// A namespace that is to be written, and that nothing could be held of.
+    #[error("the kernel has no block device of this namespace, so that it cannot be held; read it with `readonly=yes`, or use another")]
+    NoBlockDevice,
+    /// The block device of a namespace that is to be written may not be opened.
+    #[error(
+        "{} is held while commands that write pass beside it, and this user may not open it ({source}); be a member of its group (often `disk`) or root, or read with `readonly=yes`", block.display()
+    )]
+    Beside {
+        /// The block device.
+        block: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// `buffered=yes` of a device that has no page cache.
+    #[error("commands that pass through the kernel pass no page cache; leave `buffered=yes` out, or use the block device of the namespace")]
+    NoPageCache,
+    /// `lba=` is finer than the namespace's blocks.
+    #[error("`lba={lba}` is no multiple of {block} bytes, the namespace's block; take `lba={block}`, or leave it out")]
+    BlockOfNamespace {
+        /// What `lba=` says.
+        lba: u32,
+        /// Bytes of a block of the namespace.
+        block: u32,
     },
     /// No regular file is laid out among device nodes.
     #[error("there is no such device, and no file is laid out below /dev; check the name, or whether the device is gone")]
@@ -164,10 +197,6 @@ pub enum TargetFault {
         /// The system's error.
         source: io::Error,
     },
-}
-
-fn beside(block: &Option<PathBuf>) -> String {
-    block.as_ref().map_or_else(String::new, |path| format!(", {}", path.display()))
 }
 
 fn access(writing: bool) -> &'static str {

@@ -5,7 +5,7 @@ use nvme::{Cid, QueueId};
 use units::Nanos;
 
 use super::{AGAIN, Keeper, Life};
-use crate::link::{Held, RingLane};
+use crate::link::Held;
 use crate::request::{How, Outcome, Token};
 use crate::shared::hw_queue::HwQueue;
 
@@ -23,14 +23,14 @@ impl Keeper {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
             expired.clear();
-            queue.ring_lanes().for_each(|lane| lane.expired(now, self.options.timeout, &mut expired));
+            queue.tended_lanes().for_each(|lane| lane.expired(now, self.options.timeout, &mut expired));
             if expired.is_empty() {
                 continue;
             }
             // Seen so late: the batch's clock read was old when it was posted, or this thread was away.
             long_ago |= expired.iter().any(|late| now - late.command.posted_at > self.options.timeout + PUNCTUAL);
             announced += queue.try_commit();
-            if queue.hint() {
+            if queue.shows() {
                 queue.take_for_owners(&mut self.taken);
                 self.unserved = true;
             }
@@ -55,18 +55,19 @@ impl Keeper {
             _ => return self.recovered(ask, now),
         };
         if self.to_do.is_empty() {
-            self.to_do = self.queues.iter().enumerate().flat_map(|(n, queue)| queue.ring_lanes().map(move |lane| (n, lane.id()))).collect();
+            self.to_do =
+                self.queues.iter().enumerate().flat_map(|(n, queue)| queue.tended_lanes().map(move |lane| (n, lane.id()))).collect();
         }
         let (queues, abandoned) = (&self.queues, &mut self.abandoned);
         self.to_do.retain(|&(n, id)| {
-            let lane = queues.get(n).and_then(|queue| queue.ring_lanes().find(|lane| lane.id() == id));
-            let Some(mut held) = lane.and_then(RingLane::try_exclusive) else { return true };
+            let lane = queues.get(n).and_then(|queue| queue.tended_lanes().find(|lane| lane.id() == id));
+            let Some(mut held) = lane.and_then(|lane| lane.try_exclusive()) else { return true };
             let taken_back = verb(&mut held);
             if !taken_back.is_empty() {
                 abandoned.push((n, taken_back));
             }
             drop(held);
-            if lane.is_some_and(RingLane::look_again) {
+            if lane.is_some_and(|lane| lane.look_again()) {
                 queues[n].softs.iter().for_each(|soft| soft.tell());
             }
             false
@@ -101,7 +102,7 @@ impl Keeper {
         let RecoveryAsk::Abort { queue, command, sqe } = &ask else { return };
         let (queue, purpose) = (*queue, Purpose::Abort { queue: *queue, cid: command.cid });
         let Some(hardware) = self.queue(queue).cloned() else { return };
-        let Some(mut held) = hardware.ring_lanes().find(|lane| lane.id() == queue).and_then(RingLane::try_exclusive) else {
+        let Some(mut held) = hardware.tended_lanes().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) else {
             self.put_off = Some(ask);
             return;
         };
@@ -130,7 +131,7 @@ impl Keeper {
     pub(super) fn end_aborts(&mut self, now: Nanos) -> Nanos {
         for (queue, cid) in std::mem::take(&mut self.ended_aborts) {
             let Some(hardware) = self.queue(queue).cloned() else { continue };
-            match hardware.ring_lanes().find(|lane| lane.id() == queue).and_then(RingLane::try_exclusive) {
+            match hardware.tended_lanes().find(|lane| lane.id() == queue).and_then(|lane| lane.try_exclusive()) {
                 Some(mut held) => {
                     held.end_abort(cid);
                     drop(held);
@@ -217,7 +218,7 @@ impl Keeper {
     fn look_again(&mut self, queue: &HwQueue) {
         self.unserved = true;
         // Each of them, whatever the others say.
-        if queue.ring_lanes().map(RingLane::look_again).fold(false, |any, more| any | more) {
+        if queue.tended_lanes().map(|lane| lane.look_again()).fold(false, |any, more| any | more) {
             queue.softs.iter().for_each(|soft| soft.tell());
         }
     }

@@ -6,6 +6,7 @@
 //! | how is it told of doorbells and registers? | `bells.rs` |
 //! | when do answers to its properties come? | `properties.rs` |
 //! | which thread steps it? | `runner.rs` |
+//! | where do commands come from that were sent as bytes? | `relay.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
 //! | what goes wrong on purpose, and what is noted down? | `faults.rs`, `stamps.rs` |
 
@@ -16,6 +17,7 @@ mod options;
 mod port;
 mod profile;
 mod properties;
+mod relay;
 mod runner;
 mod stamps;
 
@@ -28,7 +30,7 @@ use nvme::Vector;
 use units::Nanos;
 
 use crate::error::OpenError;
-use crate::uri::{Backing, DeviceUri};
+use crate::uri::{Backing, DeviceUri, Wire};
 use faults::Faulty;
 use media::FileMedia;
 use port::{Attachment, EmbeddedPort};
@@ -38,6 +40,9 @@ pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
 pub(crate) use properties::HostProperties;
+pub(crate) use relay::Relay;
+pub use relay::{HeldWire, WireCounters};
+pub(in crate::link) use relay::{Line, LineHeld, words};
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
@@ -49,6 +54,8 @@ pub(crate) struct End {
     attachment: Arc<Attachment>,
     runner: Arc<Runner>,
     profile: Profile,
+    /// What stands between it and a host that sends bytes.
+    relay: Option<Relay>,
 }
 
 impl End {
@@ -68,6 +75,14 @@ impl End {
     pub(super) fn detach(&self) {
         self.attachment.detach();
         self.runner.kick();
+        if let Some(relay) = &self.relay {
+            relay.end();
+        }
+    }
+
+    /// What stands between it and a host that sends bytes.
+    pub(crate) fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
     }
 
     /// How the controller behaves.
@@ -150,7 +165,12 @@ pub(super) fn attach(
         }
     };
     runner.attach(stepper, attachment.clone());
-    Ok((Bells::new(bar, runner.clone()), End { attachment, runner, profile }))
+    let bells = Bells::new(bar, runner.clone());
+    let relay = match uri.wire {
+        Wire::Rings => None,
+        wire => Some(Relay::new(wire, options.debts, &bells, vectors).map_err(|source| OpenError::System { what: "relay", source })?),
+    };
+    Ok((bells, End { attachment, runner, profile, relay }))
 }
 
 /// A controller of its own, or one of a subsystem.

@@ -7,6 +7,8 @@ pub(crate) struct Facts {
     pub mask: Mask,
     /// Who may post to its lanes, and take completions.
     pub reaper: Reaper,
+    /// What its counts of messages are.
+    pub messages: Messages,
 }
 
 /// How a thread that is awake is spared notifications.
@@ -17,6 +19,17 @@ pub(crate) enum Mask {
     /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
     /// have a second lane then, whose completions send none.
     Unread,
+    /// Completions come as bytes, and what tells of them is that there are some: whoever is awake does not wait for the descriptor.
+    Unwatched,
+}
+
+/// What a count of messages is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// As many as were sent.
+    Exact,
+    /// Waits or looks that brought something. How many messages were sent is the kernel's secret, or there are none.
+    Wakeups,
 }
 
 /// Which threads may post to a lane, announce, and take its completions.

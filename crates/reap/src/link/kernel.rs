@@ -1,16 +1,17 @@
-//! The kernel's files and block devices as a device, through io_uring.
+//! The kernel's files, block devices and NVMe namespaces as a device, through io_uring.
 //!
 //! | question | file |
 //! | --- | --- |
 //! | what does the URI say? | `uri.rs` |
-//! | what is opened, and what is known of it? | `target.rs` |
+//! | what is opened, and what is known of it? | `target.rs`; what does an NVMe controller say? `namespace.rs` |
 //! | may it be opened for writing, and who holds it? | `hold.rs` |
 //! | what does the system say of the disk? | `disk.rs` |
 //! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
 //! | how does a new file come about? | `layout.rs` |
 //! | what do the queues of one share? | `link.rs` |
 //! | how does one queue post and take? | `lane.rs` |
-//! | what is one request to the kernel? | `command.rs` |
+//! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
+//! | does the kernel pass commands through at all? | `trial.rs` |
 //! | how are blocks zeroed, and given back? | `ways.rs` |
 //! | which memory does a ring know already? | `buffers.rs` |
 
@@ -22,7 +23,10 @@ mod hold;
 mod lane;
 mod layout;
 mod link;
+mod namespace;
+mod passthrough;
 mod target;
+mod trial;
 mod uri;
 mod ways;
 

@@ -1,16 +1,18 @@
 //! A lane: where parts of a hardware queue's requests are posted, and where their completions are found. Which link it belongs to is
 //! asked once for each batch.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use driver::{Completed, Counters, Reaped};
 use handover::Posted;
-use hw::EventFd;
 use nvme::{QueueId, Vector};
 use units::Nanos;
 
 use super::kernel::{UringLane, UringPosting};
 use super::owner::Owner;
 use super::part::{Part, Post};
-use super::ring::{RingLane, RingPosting};
+use super::ring::{RingLane, RingPosting, Tended};
+use super::stream::{StreamLane, StreamPosting};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
 
@@ -20,6 +22,8 @@ pub(crate) enum Lane {
     Ring(RingLane),
     /// An io_uring.
     Uring(UringLane),
+    /// A socket.
+    Stream(StreamLane),
 }
 
 /// `$body` with `$lane` as the lane that it is.
@@ -28,10 +32,10 @@ macro_rules! on_lane {
         match $self {
             Lane::Ring($lane) => $body,
             Lane::Uring($lane) => $body,
+            Lane::Stream($lane) => $body,
         }
     };
 }
-pub(crate) use on_lane;
 
 impl Lane {
     /// The queue pair, where it is one.
@@ -45,6 +49,21 @@ impl Lane {
         if let Lane::Uring(lane) = self { Some(lane) } else { None }
     }
 
+    /// The socket, where it is one.
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<&StreamLane> {
+        if let Lane::Stream(lane) = self { Some(lane) } else { None }
+    }
+
+    /// The lane, where a controller carries out its commands, for the thread that looks after that.
+    pub(crate) fn tended(&self) -> Option<&dyn Tended> {
+        match self {
+            Lane::Ring(lane) => Some(lane),
+            Lane::Uring(_) => None,
+            Lane::Stream(lane) => Some(lane),
+        }
+    }
+
     /// Whether this process may use it: a ring of the kernel's belongs to the one that made it.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
@@ -56,6 +75,7 @@ impl Lane {
         match self {
             Lane::Ring(lane) => Posting::Ring(lane.lock()),
             Lane::Uring(lane) => Posting::Uring(lane.lock()),
+            Lane::Stream(lane) => Posting::Stream(lane.lock()),
         }
     }
 
@@ -64,6 +84,7 @@ impl Lane {
         Some(match self {
             Lane::Ring(lane) => Posting::Ring(lane.try_lock()?),
             Lane::Uring(lane) => Posting::Uring(lane.try_lock()?),
+            Lane::Stream(lane) => Posting::Stream(lane.try_lock()?),
         })
     }
 
@@ -89,15 +110,34 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.hint(),
             Lane::Uring(lane) => lane.shows(),
+            Lane::Stream(lane) => lane.pending(),
         }
     }
 
-    /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    /// Whether a completion waits, for a thread that goes to sleep or spins: without a lock, but of a stream not without a system call,
+    /// because that tells of nothing by itself.
     #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        match self {
+            Lane::Ring(lane) => lane.hint(),
+            Lane::Uring(lane) => lane.hint(),
+            Lane::Stream(lane) => lane.pending(),
+        }
+    }
+
+    /// Whether something is announced that is not sent yet (law 7).
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.stream().is_some_and(|lane| lane.debt().owes())
+    }
+
+    /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
+    #[inline(always)]
     pub(crate) fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         match self {
             Lane::Ring(lane) => lane.try_reap(out),
             Lane::Uring(lane) => Some(lane.reap(out)),
+            Lane::Stream(lane) => lane.try_reap(out),
         }
     }
 
@@ -106,6 +146,7 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.try_reap_more(budget, out),
             Lane::Uring(lane) => lane.try_reap_more(budget, out),
+            Lane::Stream(lane) => lane.try_reap_more(budget, out),
         }
     }
 
@@ -131,9 +172,13 @@ impl Lane {
         self.ring().is_some_and(RingLane::is_maskable)
     }
 
-    /// What a thread that sleeps on it waits for.
-    pub(crate) fn wait_on(&self) -> Option<&EventFd> {
-        on_lane!(self, lane => lane.wait_on())
+    /// What a thread that sleeps on it waits for, to be read; and to be written to as well while the lane owes.
+    pub(crate) fn wait_on(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Lane::Ring(lane) => lane.wait_on().map(AsFd::as_fd),
+            Lane::Uring(lane) => lane.wait_on().map(AsFd::as_fd),
+            Lane::Stream(lane) => Some(lane.wait_on()),
+        }
     }
 
     /// Whether its completions notify.
@@ -164,7 +209,8 @@ impl Lane {
         self.ring()?.take_message_time()
     }
 
-    /// Messages of its vector so far; of a ring of the kernel's, waits that ended with something.
+    /// Messages of its vector so far; of a ring of the kernel's, waits that ended with something; of a socket, looks that
+    /// brought something.
     pub(crate) fn messages(&self) -> u64 {
         on_lane!(self, lane => lane.messages())
     }
@@ -174,6 +220,7 @@ impl Lane {
         match self {
             Lane::Ring(lane) => lane.notifications(),
             Lane::Uring(lane) => lane.messages(),
+            Lane::Stream(lane) => lane.messages(),
         }
     }
 
@@ -221,7 +268,11 @@ impl Lane {
     /// The thread that alone may use it, where there is such a one.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Owner> {
-        on_lane!(self, lane => lane.owner())
+        match self {
+            Lane::Ring(lane) => lane.owner(),
+            Lane::Uring(lane) => lane.owner(),
+            Lane::Stream(_) => None,
+        }
     }
 }
 
@@ -229,6 +280,7 @@ impl Lane {
 pub(crate) enum Posting<'a> {
     Ring(RingPosting<'a>),
     Uring(UringPosting<'a>),
+    Stream(StreamPosting<'a>),
 }
 
 impl Posting<'_> {
@@ -237,6 +289,7 @@ impl Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.is_exhausted(),
             Posting::Uring(posting) => posting.is_exhausted(),
+            Posting::Stream(posting) => posting.is_exhausted(),
         }
     }
 }
@@ -246,6 +299,7 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.post(part, token, now),
             Posting::Uring(posting) => posting.post(part, token, now),
+            Posting::Stream(posting) => posting.post(part, token, now),
         }
     }
 
@@ -253,6 +307,7 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.post_dataless(part, token, now),
             Posting::Uring(posting) => posting.post_dataless(part, token, now),
+            Posting::Stream(posting) => posting.post_dataless(part, token, now),
         }
     }
 
@@ -260,6 +315,7 @@ impl Post for Posting<'_> {
         match self {
             Posting::Ring(posting) => posting.commit(),
             Posting::Uring(posting) => posting.commit(),
+            Posting::Stream(posting) => posting.commit(),
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! | question | file |
 //! | --- | --- |
-//! | where are commands posted and completions found? | `lane.rs` |
+//! | where are commands posted and completions found? | `lane.rs`, over `pair.rs` |
+//! | how is a lane watched, closed and emptied? | `tended.rs` |
 //! | where are the lists of long transfers? | `prp_table.rs` |
 //!
 //! The controller is the embedded one so far. The driver above cannot tell it from a PCIe device.
 
 mod lane;
+mod pair;
 mod prp_table;
+mod tended;
 
 use std::sync::Arc;
 
@@ -16,13 +19,17 @@ use hw::{AllocError, DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
 
 use super::embedded::{self, Bells, EmbeddedOptions, End, Host, HostProperties, Member};
-use super::facts::{Facts, Mask, Reaper};
+use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
 use crate::error::OpenError;
-use crate::uri::DeviceUri;
-use prp_table::PrpTable;
+use crate::uri::{DeviceUri, Wire};
+pub(crate) use prp_table::PrpTable;
 
-pub(crate) use lane::{Held, Pair, RingLane, RingPosting, Rings};
+pub(crate) use lane::{RingLane, RingPosting};
+pub(super) use lane::{command, dataless};
+pub(crate) use pair::{Pair, Rings};
+pub(super) use tended::Between;
+pub(crate) use tended::{Held, Tended};
 
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
@@ -50,8 +57,14 @@ impl RingLink {
         pool: DmaPool,
         member: Option<Member<'_>>,
     ) -> Result<RingLink, OpenError> {
-        let mask = if uri.masks { Mask::Bit } else { Mask::Unread };
-        let facts = Facts { mask, reaper: if uri.owner { Reaper::Owner } else { Reaper::Any } };
+        let mask = match (uri.wire, uri.masks) {
+            (Wire::Rings, true) => Mask::Bit,
+            (Wire::Rings, false) => Mask::Unread,
+            _ => Mask::Unwatched,
+        };
+        let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
+        let messages = if uri.wire == Wire::Rings { Messages::Exact } else { Messages::Wakeups };
+        let facts = Facts { mask, reaper, messages };
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
         let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;

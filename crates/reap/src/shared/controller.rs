@@ -233,12 +233,13 @@ impl Controller {
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         let (number, pool) = (self.0.link.number(), self.pool());
+        let key = pool.key();
         let reaches = move |request: &Request| {
             if request.namespace.device() != number {
                 return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }
             match &request.buf {
-                Some(buf) if !pool.owns(buf) => Err(Refused::ForeignBuffer),
+                Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),
                 _ => Ok(()),
             }
         };

@@ -4,6 +4,8 @@
 //! for a tag, and the role of sleeping on the vector (law 6). No lock is held here while the application's code runs but the
 //! book of the software queue whose thread runs it, and nobody waits for that.
 
+mod debts;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
@@ -22,7 +24,7 @@ use super::reports::Reporter;
 use super::soft::Soft;
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, RingLane, on_lane};
+use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended};
 use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
@@ -31,6 +33,8 @@ pub(crate) struct HwQueue {
     pub lane: Lane,
     /// A lane whose completions are only looked for.
     pub polled: Option<Lane>,
+    /// Most parts in flight of one software queue.
+    most: u32,
     pub softs: Box<[Arc<Soft>]>,
     /// Who sleeps on the vector; only asked where several software queues share the pair.
     pub role: LookRole,
@@ -87,7 +91,8 @@ impl HwQueue {
         let role = LookRole::new(softs.len() + 1);
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(HwQueue { lane, polled, softs, role, reporter, drain, idle, dead, errand, line })
+        let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, dead, errand, line })
     }
 
     /// Its lanes.
@@ -95,9 +100,9 @@ impl HwQueue {
         std::iter::once(&self.lane).chain(&self.polled)
     }
 
-    /// Its lanes over rings that a controller shares.
-    pub(crate) fn ring_lanes(&self) -> impl Iterator<Item = &RingLane> {
-        self.lanes().filter_map(Lane::ring)
+    /// Its lanes whose commands a controller carries out.
+    pub(crate) fn tended_lanes(&self) -> impl Iterator<Item = &dyn Tended> {
+        self.lanes().filter_map(Lane::tended)
     }
 
     /// Whether the thread that has taken it is the only one that may use its lanes.
@@ -150,7 +155,11 @@ impl HwQueue {
             self.ask_owner();
             return 0;
         }
-        self.lanes().map(Lane::try_commit).sum()
+        let announced = self.lanes().map(Lane::try_commit).sum();
+        if self.owes() {
+            self.stops_owing(None);
+        }
+        announced
     }
 
     /// Has the kernel cancel what was posted `timeout` or longer before `now`, once each, unless some thread posts at this moment.
@@ -167,6 +176,12 @@ impl HwQueue {
     #[inline]
     pub(crate) fn hint(&self) -> bool {
         self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
+    }
+
+    /// Whether a completion waits, for a thread that spins or goes to sleep: it may cost a system call.
+    #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::hint)
     }
 
     /// The same for a thread that submits nothing.
@@ -252,14 +267,12 @@ impl HwQueue {
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
         let first = self.may_post(me);
         let posted = if first {
-            on_lane!(self.lane_of(book), lane => {
-                let mut posting = lane.lock();
-                let posted = book.post_entered(&mut posting, plain, now, self.most());
-                if commit {
-                    posting.commit();
-                }
-                posted
-            })
+            let how = (plain, commit, self.most());
+            match self.lane_of(book) {
+                Lane::Ring(lane) => post_on(lane.lock(), book, how, now),
+                Lane::Uring(lane) => post_on(lane.lock(), book, how, now),
+                Lane::Stream(lane) => post_bytes(lane, book, how, now),
+            }
         } else {
             book.post_entered(&mut NotNow, plain, now, 0)
         };
@@ -312,7 +325,7 @@ impl HwQueue {
     /// Most parts in flight of one software queue: what its inbox holds.
     #[inline]
     pub(crate) fn most(&self) -> u32 {
-        self.lane.tags() + self.polled.as_ref().map_or(0, Lane::tags)
+        self.most
     }
 
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
@@ -332,7 +345,11 @@ impl HwQueue {
             self.ask_owner();
             return true;
         }
-        self.serve(now, Patience::Tries)
+        let served = self.serve(now, Patience::Tries);
+        if self.owes() {
+            self.stops_owing(None);
+        }
+        served
     }
 
     /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
@@ -342,6 +359,9 @@ impl HwQueue {
     pub(crate) fn serve_own(&self, now: Nanos) {
         if self.line.is_formed() {
             self.serve(now, Patience::Waits);
+            if self.owes() {
+                self.stops_owing(None);
+            }
         }
     }
 
@@ -445,10 +465,7 @@ impl HwQueue {
 
     /// Wakes a thread that the look role knows.
     pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
-        match self.softs.get(sleeper.0 as usize) {
-            Some(soft) => soft.tell(),
-            None => self.drain.wake.tell(),
-        }
+        self.wake_of(sleeper).tell();
     }
 }
 
@@ -466,6 +483,24 @@ fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped
         more: first.more || second.more,
         violation: first.violation.or(second.violation),
     })
+}
+
+/// Posts what has been entered into `book`, `plain` requests or not, as far as there are tags for `most`, and announces it if it
+/// is to `commit`.
+#[inline(always)]
+fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+    let posted = book.post_entered(&mut posting, plain, now, most);
+    if commit {
+        posting.commit();
+    }
+    posted
+}
+
+/// The same over bytes, out of the way of the other lanes' instructions.
+#[cold]
+#[inline(never)]
+fn post_bytes(lane: &StreamLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+    post_on(lane.lock(), book, how, now)
 }
 
 /// Enters what the application's iterator yields, until one is refused. A function of its own, so that the book is known to be

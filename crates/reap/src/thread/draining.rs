@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
 use handover::Posted;
-use hw::Poller;
+use hw::{Interest, Poller};
 use units::Nanos;
 
 use super::engine::{KEY_VECTOR, KEY_WAKE};
@@ -35,7 +35,8 @@ fn begin(queue: &Arc<HwQueue>) -> std::io::Result<JoinHandle<()>> {
     if let Some(eventfd) = queue.lane.wait_on() {
         poller.add(eventfd, KEY_VECTOR)?;
     }
-    let worker = Worker { queue: queue.clone(), poller, taken: Vec::with_capacity(WEIGHT as usize), events: Vec::with_capacity(8) };
+    let (taken, events) = (Vec::with_capacity(WEIGHT as usize), Vec::with_capacity(8));
+    let worker = Worker { queue: queue.clone(), poller, taken, events, waits_for_room: false };
     std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
 }
 
@@ -44,6 +45,7 @@ struct Worker {
     poller: Poller,
     taken: Vec<Completed>,
     events: Vec<u64>,
+    waits_for_room: bool,
 }
 
 impl Worker {
@@ -65,6 +67,7 @@ impl Worker {
             let heir = waiter.register(&mut vector);
             debug_assert_eq!(heir, None, "a thread that sleeps hands nothing on");
             waiter.arm(&mut vector);
+            self.watch(waiter.owner);
             let found = waiter.look_once_more(&mut vector).unwrap_or(false);
             self.events.clear();
             if !found
@@ -81,6 +84,20 @@ impl Worker {
         if let Some(heir) = waiter.leave(&mut vector) {
             queue.tell_sleeper(heir);
         }
+        if queue.owes() {
+            queue.stops_owing(None);
+        }
+    }
+
+    /// Waits for room as well, if the lane owes and nobody else sees to that (law 7). Asked for anew each time, as by a software queue.
+    fn watch(&mut self, owner: bool) {
+        let write = self.queue.owes() && self.queue.has_to_wait_for_room(owner);
+        if let Some(fd) = self.queue.lane.wait_on().filter(|_| write || self.waits_for_room)
+            && let Err(error) = self.poller.change(fd, KEY_VECTOR, Interest { read: true, write })
+        {
+            tracing::error!(%error, "a drain thread cannot wait for room");
+        }
+        self.waits_for_room = write;
     }
 
     /// In a group the vector's notification may stand for messages of other queues as well, whose thread leaves the vector to this

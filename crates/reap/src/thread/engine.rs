@@ -42,6 +42,9 @@ pub(crate) trait Driven {
     /// Has spun until now, and found nothing.
     fn spun_in_vain(&self, now: Nanos);
 
+    /// Whether its thread gives the CPU to others between looks, while it spins.
+    fn gives_way(&self) -> bool;
+
     /// The arming half of law 1, where the queue's own plan is to sleep on its notification.
     fn arm(&self);
 
@@ -89,6 +92,10 @@ impl<Q: Driven> Driven for &Q {
 
     fn spun_in_vain(&self, now: Nanos) {
         (**self).spun_in_vain(now);
+    }
+
+    fn gives_way(&self) -> bool {
+        (**self).gives_way()
     }
 
     fn arm(&self) {
@@ -360,6 +367,7 @@ fn spin(queues: &[impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nanos
     for queue in queues.iter() {
         queue.spins();
     }
+    let gives_way = queues.iter().any(Driven::gives_way);
     loop {
         for _ in 0..SPINS_PER_CLOCK {
             let mut found = false;
@@ -381,6 +389,10 @@ fn spin(queues: &[impl Driven], plans: &mut [Plan], mut now: Nanos, until: Nanos
                 return (now, true);
             }
             std::hint::spin_loop();
+        }
+        if gives_way {
+            // Of no effect but a system call's time where nobody else is ready.
+            std::thread::yield_now();
         }
         now = hw::now();
         if now >= until || enough() {

@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Done, Lawful, Mode, Plan, Policy, Tuning, Waiter};
+use completion::{Before, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -34,8 +34,10 @@ pub(crate) struct Looker {
     pub counters: Counters,
     /// What wake-ups bring, if somebody wants to know.
     pub wakeups: Option<Box<Wakeups>>,
+    /// What spinning means where others want the CPU.
+    pub spin: Spin,
     /// [`MOST`] places; what a look takes is in the first of them.
-    taken: Box<[Completed]>,
+    taken: Box<[Completed; MOST]>,
     inbox: Vec<Outcome>,
     done: Vec<Done>,
     wakers: Vec<Waker>,
@@ -51,7 +53,8 @@ impl Looker {
             waiter: Waiter::new(policy, Lawful),
             counters: Counters::default(),
             wakeups: None,
-            taken: vec![Completed::default(); MOST].into(),
+            spin: Spin::Naps,
+            taken: Box::new([Completed::default(); MOST]),
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
             wakers: Vec::with_capacity(MOST),
@@ -77,6 +80,9 @@ impl Looker {
     /// What to do next.
     #[inline]
     pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
+        if let Some(plan) = self.waiter.looks_first(|| vector.queue.hint()) {
+            return plan;
+        }
         let seen = &mut self.waiter.seen;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
@@ -105,10 +111,7 @@ impl Looker {
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
         let Before { slept, met } = self.waiter.begin_look();
         self.counters.looks += 1;
-        // A drain thread is told of the lane that notifies alone.
-        if !self.waiter.others_look || queue.polled.is_some() {
-            self.reap(queue, budget);
-        }
+        self.reap(queue, budget);
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
         if self.waiter.seen.found == 0 && from_inbox == 0 {
             self.counters.empty_looks += 1;
@@ -141,11 +144,12 @@ impl Looker {
 
     #[inline]
     fn reap(&mut self, queue: &HwQueue, budget: u32) {
-        let budget = budget.clamp(1, MOST as u32) as usize;
-        let places = self.taken.get_mut(..budget).unwrap_or_default();
-        let reaped = match &queue.polled {
-            Some(polled) if self.waiter.others_look => polled.try_reap(places),
-            _ => queue.try_reap(places),
+        let places = &mut self.taken[..(budget as usize).clamp(1, MOST)];
+        let reaped = match (self.waiter.others_look, &queue.polled) {
+            (false, _) => queue.try_reap(places),
+            // A drain thread is told of the lane that notifies alone.
+            (true, Some(polled)) => polled.try_reap(places),
+            (true, None) => return,
         };
         let Some(reaped) = reaped else {
             self.waiter.seen.lock_busy = true;
@@ -235,8 +239,13 @@ impl Looker {
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
-        self.waiter.seen.cpu_wanted = (delay - self.delay_seen).0 > elapsed.0 / WANTED_PART;
+        self.tell_wanted((delay - self.delay_seen).0 > elapsed.0 / WANTED_PART);
         self.delay_seen = delay;
+    }
+
+    /// Tells the policy that others want the CPU, unless its mode spins and is to spin all the same.
+    fn tell_wanted(&mut self, wanted: bool) {
+        self.waiter.seen.cpu_wanted = wanted && self.spin.tells_wanted(self.waiter.policy.mode());
     }
 }
 

@@ -6,8 +6,9 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Tuning, Woke};
-use hw::DmaPool;
+use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
+use handover::SleeperId;
+use hw::{DmaPool, Interest};
 use units::Nanos;
 
 use super::cycle;
@@ -37,8 +38,8 @@ pub(crate) struct SoftQueue {
     place: Place,
     looker: RefCell<Looker>,
     posting: Posting,
-    /// The vector's eventfd is in this thread's poller.
-    watched: Cell<bool>,
+    /// What of the vector's descriptor this thread's poller reports.
+    watched: Cell<Interest>,
     /// A foreign loop turns the queue, and has not left it.
     in_loop: Cell<bool>,
     /// Something was posted and not yet committed.
@@ -99,7 +100,7 @@ impl SoftQueue {
             alone: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
-            watched: Cell::new(false),
+            watched: Cell::new(Interest::NONE),
             in_loop: Cell::new(false),
         };
         queue.vector().watch(!queue.queue.is_shared());
@@ -319,6 +320,14 @@ impl SoftQueue {
         }
     }
 
+    /// See [`crate::Queue::set_spin`].
+    pub(crate) fn set_spin(&self, spin: Spin) {
+        let mut looker = self.looker.borrow_mut();
+        looker.spin = spin;
+        // What was told under the other meaning.
+        looker.waiter.seen.cpu_wanted = false;
+    }
+
     /// See [`crate::Queue::set_wants_room_at`].
     pub(crate) fn set_wants_room_at(&self, due: Option<Nanos>) {
         self.looker.borrow_mut().waiter.seen.wants_room_at = due;
@@ -386,6 +395,14 @@ impl SoftQueue {
         }
     }
 
+    /// The thread goes back to its caller: what is unsent is somebody's to send (law 7).
+    #[inline]
+    pub(crate) fn stops(&self) {
+        if self.queue.owes() {
+            self.queue.stops_owing(self.in_loop.get().then_some(SleeperId(self.me.into())));
+        }
+    }
+
     /// Whether this process made it, and not one that has forked since.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
@@ -406,6 +423,7 @@ impl Drop for Submitting<'_> {
         self.0.submitting.set(false);
         // Owed once the book is unlocked, which it is, even where the iterator has panicked.
         self.0.queue.serve_own(self.0.clock.get());
+        self.0.stops();
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use completion::Notification;
 use handover::SleeperId;
+use hw::Interest;
 
 use super::engine::{KEY_VECTOR, Place};
 use super::posting::Posting;
@@ -20,21 +21,35 @@ pub(super) struct Vector<'a> {
 /// The poller of a thread that sleeps on the vector while the vector is the thread's.
 pub(super) struct Watch<'a> {
     pub place: &'a Place,
-    /// The vector's eventfd is in it.
-    pub on: &'a Cell<bool>,
+    /// What of the vector's descriptor is reported there.
+    pub on: &'a Cell<Interest>,
 }
 
 impl Vector<'_> {
     /// Puts the vector into the thread's poller, or takes it out.
     pub(super) fn watch(&self, wanted: bool) {
-        let (Some((_, watch)), Some(eventfd)) = (&self.seat, self.queue.lane.wait_on()) else { return };
-        if watch.on.get() == wanted {
+        if let Some((_, watch)) = &self.seat {
+            self.watch_for(Interest { read: wanted, ..watch.on.get() });
+        }
+    }
+
+    /// The same, and says whether room on a lane that owes is waited for.
+    pub(super) fn watch_for(&self, wanted: Interest) {
+        let (Some((_, watch)), Some(fd)) = (&self.seat, self.queue.lane.wait_on()) else { return };
+        let on = watch.on.get();
+        // Room is asked for anew each time: what was said of it may have met another thread that was sending.
+        if on == wanted && !wanted.write {
             return;
         }
         let poller = watch.place.poller();
-        match if wanted { poller.add(eventfd, KEY_VECTOR) } else { poller.remove(eventfd) } {
+        let done = match (on, wanted) {
+            (Interest::NONE, _) => poller.add_for(fd, KEY_VECTOR, wanted),
+            (_, Interest::NONE) => poller.remove(fd),
+            _ => poller.change(fd, KEY_VECTOR, wanted),
+        };
+        match done {
             Ok(()) => watch.on.set(wanted),
-            Err(error) => tracing::error!(%error, wanted, "a queue's vector cannot be watched, or left to others"),
+            Err(error) => tracing::error!(%error, ?wanted, "a queue's vector cannot be watched, or left to others"),
         }
     }
 }
@@ -71,7 +86,7 @@ impl Notification for Vector<'_> {
     }
 
     fn pending(&mut self) -> bool {
-        if self.seat.is_some() { self.queue.hint() } else { self.queue.shows() }
+        if self.seat.is_some() { self.queue.pending() } else { self.queue.shows() }
     }
 
     fn take_role(&mut self) -> bool {

@@ -40,6 +40,8 @@ impl Costs {
             // Signal, wake, and an interrupt to the other CPU.
             rouse: Nanos(650),
             switch: Nanos(700),
+            // Not told apart from the switch as it is measured.
+            from_idle: Nanos(0),
             // Part of the switch as it is measured, between threads that do little. By Li, Ding and Shen (ExpCS 2007) it is 0
             // to over 1 ms, with the size of what the threads use; so it is for a scenario to say.
             refill: Nanos(0),

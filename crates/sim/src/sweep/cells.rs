@@ -37,7 +37,7 @@ pub enum Kind {
     },
     /// As many as the depth are in flight, refilled as they complete.
     Closed,
-    /// The same, but the thread thinks before each I/O.
+    /// The same, but the thread leaves the library after each wait, and computes. What is in flight goes on meanwhile.
     Think {
         /// For so long.
         think: Nanos,

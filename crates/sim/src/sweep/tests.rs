@@ -1,59 +1,32 @@
+mod cells;
+
 use super::*;
 use crate::Outcome;
-
-#[test]
-fn the_grid_has_every_combination_once() {
-    let cells = Grid::whole(7).cells();
-    assert_eq!(cells.len(), 2 * 4 * DEPTHS.len() * LOADS.len());
-    for (at, cell) in cells.iter().enumerate() {
-        assert!(!cells[..at].contains(cell), "{cell:?}");
-    }
-    assert_eq!(Grid::whole(7).cells(), cells);
-    assert!(Grid::quick(7).cells().iter().all(|cell| cells.contains(cell)));
-}
-
-#[test]
-fn profiles_are_drawn_within_what_drives_do() {
-    for seed in 0..2_000 {
-        let profile = drawn(seed);
-        assert!((5_000..200_000).contains(&profile.read.base.0), "{profile:?}");
-        assert!((16..=128).contains(&profile.channels) && !profile.read.is_zero(), "{profile:?}");
-    }
-    assert_ne!(drawn(1).read, drawn(2).read);
-}
+use completion::Mode;
+use device::Profile;
+use units::Nanos;
 
 fn seed(outcome: Outcome) -> Seed {
     (outcome.cpu_ns_per_io(), outcome.stats.read.intended.histogram.unwrap())
 }
 
-/// The load of a cell is the part of the capacity that arrives, and is done.
-#[test]
-fn a_cell_runs_at_its_load() {
-    let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 32, load: 50 };
-    let capacity = cell.capacity(1).unwrap();
-    let outcome = cell.scenario(Mode::POLL, LatencyPrice::UNLIMITED, capacity, 20_000, 1).run().unwrap();
-    let load = outcome.iops() / capacity;
-    assert!((0.47..0.53).contains(&load), "{load}");
-    let point = Point::of(&[seed(outcome)]).unwrap();
-    assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
-}
-
-#[test]
-fn a_device_with_phases_is_watched_for_longer() {
-    let ios = |profile| Cell { costs: "vm", profile, depth: 4, load: 25 }.ios(1_000);
-    assert_eq!([ios(Profile::optane()), ios(Profile::tlc()), ios(Profile::bimodal())], [1_000, 1_000, PHASED * 1_000]);
-}
-
 /// A cell's run with timers that are late by the same time always: what is asked is what `adaptive` decides, to the per cent.
-fn with_exact_timers(mut scenario: crate::Scenario) -> crate::Outcome {
+fn with_exact_timers(scenario: Result<crate::Scenario, crate::SimError>) -> crate::Outcome {
+    let mut scenario = scenario.unwrap();
     scenario.machine.costs.thread.timer_jitter = Nanos::ZERO;
     scenario.run().unwrap()
+}
+
+/// An open loop on a device that ships.
+fn open(costs: &str, profile: Profile, depth: u32, load: u32) -> Cell {
+    let costs = Grid::whole(1).costs.into_iter().find(|prices| prices.name == costs).unwrap();
+    Cell { costs, profile, depth, kind: Kind::Open { load } }
 }
 
 /// A command at a time, so seldom that the device may hold its messages back: as cheap as a mode that always does.
 #[test]
 fn adaptive_has_messages_held_back_as_coalesce_does() {
-    let cell = Cell { costs: "bare-metal", profile: Profile::optane(), depth: 1, load: 5 };
+    let cell = open("bare-metal", Profile::optane(), 1, 5);
     let capacity = cell.capacity(1).unwrap();
     let point = |mode, price| Point::of(&[seed(with_exact_timers(cell.scenario(mode, price, capacity, 20_000, 1)))]).unwrap();
     let (held, alone) = (LatencyPrice::per_mille(10_000), LatencyPrice::per_mille(5_000));
@@ -66,7 +39,7 @@ fn adaptive_has_messages_held_back_as_coalesce_does() {
 /// Sleeps find a command later than its device took, and a few of them are a tail: below the default price naps are late first.
 #[test]
 fn adaptive_meets_half_the_mean_with_naps_that_are_late_and_no_sleeps() {
-    let cell = Cell { costs: "vm", profile: Profile::tlc(), depth: 4, load: 75 };
+    let cell = open("vm", Profile::tlc(), 4, 75);
     let capacity = cell.capacity(1).unwrap();
     let point = |mode, price| Point::of(&[seed(with_exact_timers(cell.scenario(mode, price, capacity, 30_000, 1)))]).unwrap();
     let hybrid = point(Mode::HYBRID_MEAN, LatencyPrice::default());

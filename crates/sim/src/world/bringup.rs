@@ -216,7 +216,7 @@ impl<'a, P: Bus> World<'a, P> {
             self.targets.push(planned.targets.iter().map(|&target| layout.targets[target]).collect());
             self.owners.push(Owner { cpu, engine: spec.engine });
             let thread = Thread::new(task, lanes, app, spec.engine, scenario.group);
-            self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn));
+            self.tasks.push(Task::new(cpu, Body::Job(Box::new(thread)), State::Unborn, self.scenario.host));
         }
         self.share_queues(&maps);
         Ok(())
@@ -354,16 +354,16 @@ impl<'a, P: Bus> World<'a, P> {
                 let route = &mut self.devices[n].routes[vector];
                 route.thread = task;
                 let body = Body::Vector { queues: route.queues.clone(), n: 0, until: Nanos::MAX, again: false };
-                self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX)));
+                self.tasks.push(Task::new(route.cpu, body, State::Blocked(Nanos::MAX), self.scenario.host));
             }
         }
         self.first_ksoftirqd = self.tasks.len();
         for cpu in 0..self.cpus.len() {
-            self.tasks.push(Task::new(cpu, Body::Ksoftirqd, State::Blocked(Nanos::MAX)));
+            self.tasks.push(Task::new(cpu, Body::Ksoftirqd, State::Blocked(Nanos::MAX), self.scenario.host));
         }
         for &cpu in &self.scenario.machine.hogs {
             let task = self.tasks.len();
-            self.tasks.push(Task::new(cpu, Body::Hog, State::Ready));
+            self.tasks.push(Task::new(cpu, Body::Hog, State::Ready, self.scenario.host));
             self.make_ready(None, task);
         }
     }

@@ -69,6 +69,7 @@ impl<P: Bus> World<'_, P> {
             }
             self.reach(cpu)?;
         }
+        self.cpus[cpu].has_idled = true;
         self.cpus[cpu].turn_to(self.now, Running::Idle(self.now));
         self.calendar.set(cpu, Nanos::MAX);
         Ok(())
@@ -190,7 +191,8 @@ impl<P: Bus> World<'_, P> {
         this.outcome.context_switches += 1;
         let costs = &self.scenario.machine.costs.thread;
         let caught = if std::mem::take(&mut this.caught) { costs.caught } else { Nanos::ZERO };
-        this.left[Level::Thread as usize] = Some(costs.switch + costs.refill_after(others) + caught + left);
+        let from_idle = if std::mem::take(&mut this.has_idled) { costs.from_idle } else { Nanos::ZERO };
+        this.left[Level::Thread as usize] = Some(costs.switch + from_idle + costs.refill_after(others) + caught + left);
     }
 
     /// Something is pending at a CPU that interrupts whatever it is at.

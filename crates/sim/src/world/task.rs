@@ -2,6 +2,7 @@
 
 use units::Nanos;
 
+use crate::Host;
 use crate::host::thread::Thread;
 use crate::sched::Share;
 
@@ -54,8 +55,10 @@ pub(super) enum Body {
 }
 
 impl Task {
-    pub(super) fn new(cpu: usize, body: Body, state: State) -> Task {
-        let share = Share { vruntime: Nanos::ZERO, first: matches!(body, Body::Vector { .. }) };
+    pub(super) fn new(cpu: usize, body: Body, state: State, host: Host) -> Task {
+        // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a thread as any other.
+        let first = host == Host::Kernel && matches!(body, Body::Vector { .. });
+        let share = Share { vruntime: Nanos::ZERO, first };
         Task { cpu, share, runtime: Nanos::ZERO, left: None, state, body, spin: None, left_at: Nanos::ZERO }
     }
 

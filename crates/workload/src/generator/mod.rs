@@ -296,11 +296,30 @@ impl Generator {
     /// What to do next, at `now`.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Next {
-        if self.credit > 0 && now < self.event {
-            self.credit -= 1;
-            return self.issue(now);
+        if now < self.event {
+            if self.credit > 0 {
+                self.credit -= 1;
+                return self.issue(now);
+            }
+            if self.reaped == 0
+                && let Some(next) = self.held_up()
+            {
+                return next;
+            }
         }
         self.decide(now)
+    }
+
+    /// What comes before the next I/O: a batch is complete, or no more may be in flight.
+    #[inline]
+    fn held_up(&mut self) -> Option<Next> {
+        if self.flight.queued >= self.batch {
+            Some(Next::Commit)
+        } else if self.flight.in_flight >= self.limit {
+            Some(self.full())
+        } else {
+            None
+        }
     }
 
     /// What [`Generator::next`] would say to issue, if nothing but the time has to be looked at to know: shorter, for a loop that
@@ -330,11 +349,8 @@ impl Generator {
             if now >= self.event {
                 self.on_event(now);
             }
-            if self.flight.queued >= self.batch {
-                return Next::Commit;
-            }
-            if self.flight.in_flight >= self.limit {
-                return self.full();
+            if let Some(next) = self.held_up() {
+                return next;
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
@@ -367,6 +383,7 @@ impl Generator {
     }
 
     /// No more may be in flight: commit what is posted, then wait.
+    #[inline]
     fn full(&mut self) -> Next {
         if self.flight.queued > 0 {
             return Next::Commit;
@@ -379,6 +396,7 @@ impl Generator {
     }
 
     /// Waits for the next `complete_min` of what is in flight.
+    #[inline]
     fn reap(&mut self) -> Next {
         let min = self.complete_min.min(self.flight.in_flight);
         self.waiting = true;
@@ -478,17 +496,19 @@ impl Generator {
             self.alike.add(io.op, times, now, &mut self.stats);
         }
         if self.special {
-            self.completed_special(&io, now, buf);
+            self.completed_special(io, now, buf);
         }
     }
 
-    fn completed_special(&mut self, io: &Io, now: Nanos, buf: &[u8]) {
+    /// By value: of a job that needs none of this the I/O stays in registers.
+    #[inline(never)]
+    fn completed_special(&mut self, io: Io, now: Nanos, buf: &[u8]) {
         let extra = self.flight.extra(io.slot);
         if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
             self.stats.op_mut(io.op).intended.add(now - extra.intended);
         }
         if extra.check {
-            self.check(io, extra, now, buf);
+            self.check(&io, extra, now, buf);
         }
     }
 

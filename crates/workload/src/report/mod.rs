@@ -117,10 +117,12 @@ pub struct Figures {
     pub mode: String,
     /// CPU time of the host's threads per I/O, in nanoseconds.
     pub cpu_ns_per_io: f64,
-    /// CPU time that the device's side spent on raising notifications, per I/O, in nanoseconds.
-    pub notify_ns_per_io: f64,
-    /// Messages that the device sent.
-    pub messages: u64,
+    /// CPU time that the device's side spent on raising notifications, per I/O, in nanoseconds; `None`: nobody can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_ns_per_io: Option<f64>,
+    /// Messages that the device sent; `None`: nobody can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
     /// Times that a sleeping thread woke.
     pub wakeups: u64,
     /// Reads and writes per wake-up; 0 without any.

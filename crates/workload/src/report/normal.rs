@@ -266,11 +266,11 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={}", entry.iodepth)?;
     let reap = &entry.reap;
     if !reap.mode.is_empty() {
-        writeln!(
-            out,
-            "  reap         : mode={}, cpu={:.0}ns/IO, notify={:.0}ns/IO, messages={}, wakeups={}, IO/wakeup={:.1}",
-            reap.mode, reap.cpu_ns_per_io, reap.notify_ns_per_io, reap.messages, reap.wakeups, reap.completions_per_wakeup
-        )?;
+        write!(out, "  reap         : mode={}, cpu={:.0}ns/IO, ", reap.mode, reap.cpu_ns_per_io)?;
+        if let (Some(notify), Some(messages)) = (reap.notify_ns_per_io, reap.messages) {
+            write!(out, "notify={notify:.0}ns/IO, messages={messages}, ")?;
+        }
+        writeln!(out, "wakeups={}, IO/wakeup={:.1}", reap.wakeups, reap.completions_per_wakeup)?;
         writeln!(out, "     looks     : empty={}, doorbells: sq={}, cq={}", reap.empty_looks, reap.sq_doorbells, reap.cq_doorbells)?;
     }
     for (label, text) in &entry.lines {

@@ -34,8 +34,11 @@ fn a_list_reads_back_as_what_was_measured() {
     let prices = prices(&found()).unwrap();
     let costs = read_costs("here.toml", &toml(&prices, "a machine")).unwrap();
     assert_eq!((costs.thread.syscall, costs.thread.signal), (Nanos(150), Nanos(250)));
-    // 600 less the signal and the system call; what is left of the sleep is the switch.
-    assert_eq!((costs.thread.block, costs.thread.switch), (Nanos(200), Nanos(8_800)));
+    // 600 less the signal and the system call.
+    assert_eq!(costs.thread.block, Nanos(200));
+    // From thread to thread, less signal, wake, system call and block; and what is left of the sleep.
+    let switch = Nanos(3_600 - 250 - 150 - 200) - Costs::VIRTUAL.thread.wake;
+    assert_eq!((costs.thread.switch, costs.thread.from_idle), (switch, Nanos(8_800) - switch));
     assert_eq!((costs.memory.line_node, costs.memory.device_line), (Nanos(120), Nanos(120)));
     assert_eq!(costs.thread.timer, Nanos(12_000 - 9_150));
     // What was not measured is what ships.
@@ -47,12 +50,14 @@ fn a_list_reads_back_as_what_was_measured() {
 fn parts_add_up_to_what_was_measured() {
     let costs = read_costs("here.toml", &toml(&prices(&found()).unwrap(), "")).unwrap();
     let thread = &costs.thread;
-    assert_eq!(thread.syscall + thread.block + thread.switch, Nanos(9_150));
+    let back = thread.switch + thread.from_idle;
+    assert_eq!(thread.syscall + thread.block + back, Nanos(9_150));
+    assert_eq!(thread.signal + thread.wake + thread.syscall + thread.block + thread.switch, Nanos(3_600));
     // The signal takes effect when it is over, lines included.
     let effect = thread.signal + costs.memory.line_node + costs.memory.line_node;
-    assert_eq!(effect + thread.idle_exit + thread.switch, Nanos(20_000));
+    assert_eq!(effect + thread.idle_exit + back, Nanos(20_000));
     assert_eq!(thread.rouse, Nanos(900));
-    assert_eq!(effect + thread.caught_exit + thread.switch + thread.caught, Nanos(36_000));
+    assert_eq!(effect + thread.caught_exit + back + thread.caught, Nanos(36_000));
     // From the call on, of which system call and block are a part; and an I/O less one that is polled for.
     assert_eq!((thread.idle_after, thread.ready), (Nanos(1_000 - 350), Nanos(1_000 - 250 - 150)));
 }

@@ -87,16 +87,24 @@ fn runs_that_were_never_woken_have_no_completions_per_wakeup() {
     assert_eq!([per_wakeup(&[&woken, &awake]), per_wakeup(&[&awake])], [alone, 0.0]);
 }
 
-/// Four threads on as many CPUs, of which one also has the vector's thread, before all others: that one's own is hardly ever run.
+/// Four threads on as many CPUs, of which one also has the vector's thread. A kernel's comes before all others: that CPU's own is hardly ever
+/// run. Reap's is a thread as any other, and keeps nobody away.
 #[test]
 fn a_thread_that_others_keep_from_its_cpu_is_told() {
-    let text = "duration = \"20ms\"\n[machine]\ncpus = 4\n[[device]]\nprofile = \"optane\"\nqueues = 1\n[[job]]\n\
-                options = { rw = \"randread\", bs = \"4k\", iodepth = 8, numjobs = 4, norandommap = 1 }\n";
-    let file = ::sim::file::read("four.toml", text, &workload::fio::Nothing).unwrap();
-    let modes = [Mode::INTERRUPT, Mode::THREADED];
-    let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
-    let told: Vec<&String> = results.notes.iter().filter(|note| note.contains("a thread of job 'job' completed")).collect();
-    assert!(told.len() == 1 && told[0].starts_with("threaded: "), "{:?}", results.notes);
+    let told = |host: &str| {
+        let text = format!(
+            "host = \"{host}\"\nduration = \"20ms\"\n[machine]\ncpus = 4\n[[device]]\nprofile = \"optane\"\nqueues = 1\n[[job]]\n\
+             options = {{ rw = \"randread\", bs = \"4k\", iodepth = 8, numjobs = 4, norandommap = 1 }}\n"
+        );
+        let file = ::sim::file::read("four.toml", &text, &workload::fio::Nothing).unwrap();
+        let modes = [Mode::INTERRUPT, Mode::THREADED];
+        let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
+        let told = results.notes.into_iter().filter(|note| note.contains("a thread of job 'job' completed"));
+        told.collect::<Vec<String>>()
+    };
+    let kernel = told("kernel");
+    assert!(kernel.len() == 1 && kernel[0].starts_with("threaded: "), "{kernel:?}");
+    assert_eq!(told("user"), Vec::<String>::new());
 }
 
 /// Where the load goes in steps, each mode has a time line of its decisions.

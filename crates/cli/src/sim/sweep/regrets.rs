@@ -13,12 +13,12 @@ use super::tasks::{Task, halves_agree, settings};
 /// How far `adaptive` is from a mode in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regret {
-    mode: String,
+    pub mode: String,
     load_pct: u32,
     qd: u32,
     profile: String,
     costs: String,
-    ratio: f64,
+    pub ratio: f64,
     /// The setting that was judged.
     latency_price: String,
     /// Seeds of the cell, and whether their halves agree about every mode there.

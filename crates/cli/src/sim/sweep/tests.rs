@@ -1,7 +1,9 @@
 use super::*;
+use crate::sim::sweep::tasks::{ran, runs};
+use ::sim::sweep::{Grid, Kind};
 
 fn cell() -> Cell {
-    Cell { depth: 4, load: 25, ..Grid::whole(1).cells()[0].clone() }
+    Cell { depth: 4, kind: Kind::Open { load: 25 }, ..Grid::whole(1).cells()[0].clone() }
 }
 
 fn taken(cell: &Cell, task: &Task, ios: u64) -> Ran {
@@ -15,35 +17,96 @@ fn a_cell_gives_rows_and_regrets() {
     let capacity = cells[0].capacity(1).unwrap();
     let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
     let plain = [Mode::INTERRUPT, Mode::POLL].map(|mode| task(mode, LatencyPrice::UNLIMITED));
-    let settings = PRICES.map(|price| task(Mode::ADAPTIVE, price));
+    let settings = PRICES.iter().map(|&price| task(Mode::ADAPTIVE, price));
     let tasks: Vec<Task> = plain.into_iter().chain(settings).collect();
     let results: Vec<Option<Ran>> = tasks.iter().map(|task| Some(taken(&cells[0], task, 500))).collect();
     let row = &results[0].as_ref().unwrap().row;
     assert_eq!((row.mode.as_str(), row.scene.load_pct, row.scene.qd, &row.extra["costs"]), ("interrupt", 25.0, 4, &"bare-metal".into()));
     assert_eq!(results[3].as_ref().unwrap().row.mode, "adaptive@10");
-    let regrets = regrets(&cells, &tasks, &results);
+    let regrets = regrets::regrets(&cells, &tasks, &results, PRICES.len());
     assert_eq!(regrets.iter().map(|regret| regret.mode.as_str()).collect::<Vec<_>>(), ["interrupt", "poll"]);
     assert!(regrets.iter().all(|regret| regret.ratio > 0.1 && regret.ratio < 10.0), "{regrets:?}");
-    let text = show(&regrets, tasks.len(), 2_000);
+    let text = regrets::show(&regrets, tasks.len(), 2_000);
     assert!(text.contains("interrupt") && text.contains("bare-metal") && text.contains("Seeds of a cell: 8 in 1"), "{text}");
+
+    let modes = [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE];
+    let verdicts = |results: &[Option<Ran>]| Verdicts::of(&cells, &tasks, results, &modes, PRICES);
+    schema(&verdicts(&results).json(), &cells[0]);
+    let told = verdicts(&results).show();
+    assert!(told.starts_with("adaptive at its default, 10%: dominated in ") && told.contains(" of 1 cells"), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 84), "{told}");
 
     // Stopped before all settings were run: no verdict, but the rows stay.
     let mut part = results;
     *part.last_mut().unwrap() = None;
-    assert!(super::regrets(&cells, &tasks, &part).is_empty());
-    assert!(show(&[], 1, 2_000).contains("No cell"));
+    assert!(regrets::regrets(&cells, &tasks, &part, PRICES.len()).is_empty());
+    assert_eq!(verdicts(&part).json()["default"]["cells"], 0);
+    assert!(verdicts(&part).show().contains("No cell"));
+    assert!(regrets::show(&[], 1, 2_000).contains("No cell"));
+}
+
+/// What scripts read: a point of the curve for each setting, and of each dominated cell where it is and by whom.
+fn schema(json: &Map<String, Value>, cell: &Cell) {
+    let curve = json["curve"].as_array().unwrap();
+    assert_eq!(curve.len(), PRICES.len());
+    for (point, setting) in curve.iter().zip(PRICES) {
+        assert_eq!(point["lambda"], setting.to_string());
+        let figures = ["cpu_ns_per_io", "mean_ns", "p99_ns", "iops"].map(|key| point[key].as_f64().unwrap());
+        assert!(figures.iter().all(|figure| *figure > 0.0), "{point}");
+    }
+    let default = &json["default"];
+    assert_eq!(default["cells"], 1);
+    for dominated in default["dominated"].as_array().unwrap() {
+        assert_eq!((&dominated["costs"], &dominated["profile"]), (&json!("bare-metal"), &json!("optane")));
+        assert_eq!((&dominated["qd"], &dominated["load_pct"], &dominated["cell"]), (&json!(4), &json!(25), &json!(cell.to_string())));
+        assert!(dominated["mode"].is_string() && dominated["cpu_ratio"].as_f64().unwrap() <= 0.95);
+        assert!(["mean_ratio", "p99_ratio"].iter().all(|key| dominated[*key].as_f64().unwrap() <= 1.05), "{dominated}");
+    }
+    assert!(json["knob"]["monotone_pct"].is_number());
+}
+
+/// The default against a mode that is as quick and half as dear: found, told, and written.
+#[test]
+fn a_cell_that_is_dominated_is_told_with_its_rival() {
+    let cells = [cell()];
+    let capacity = cells[0].capacity(1).unwrap();
+    let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
+    let tasks = [task(Mode::VIC, LatencyPrice::UNLIMITED), task(Mode::ADAPTIVE, LatencyPrice::default())];
+    let own = taken(&cells[0], &tasks[1], 200);
+    let mut rival = own.clone();
+    rival.fare.cpu /= 2.0;
+    let (modes, settings) = ([Mode::VIC, Mode::ADAPTIVE], [LatencyPrice::default()]);
+    let verdicts = Verdicts::of(&cells, &tasks, &[Some(rival), Some(own.clone())], &modes, &settings);
+    let json = verdicts.json();
+    let dominated = &json["default"]["dominated"][0];
+    assert_eq!((&dominated["mode"], &dominated["cpu_ratio"], &dominated["modes"]), (&json!("vic"), &json!(0.5), &json!(["vic"])));
+    let text = verdicts.show();
+    assert!(text.contains("dominated in 1 of 1 cells (100.0 %), in 1 by") && text.contains("where vic takes 0.50 of the CPU"), "{text}");
+    let alike = Verdicts::of(&cells, &tasks, &[Some(own.clone()), Some(own)], &modes, &settings);
+    assert_eq!(alike.json()["default"]["dominated"], json!([]));
+}
+
+/// Any stretch of the order has as many cells of either half, within a few.
+#[test]
+fn neighbours_are_far_apart_in_the_order_of_runs() {
+    let mut order: Vec<usize> = (0..400).collect();
+    order.sort_by_key(|&cell| scattered(cell));
+    for stretch in order.windows(40) {
+        let low = stretch.iter().filter(|&&cell| cell < 200).count();
+        assert!((16..=24).contains(&low), "{low} of {stretch:?}");
+    }
 }
 
 fn sweep(cells: Vec<Cell>, ios: u64, most_seeds: u64) -> Sweep {
-    Sweep { cells, ios, seed: 1, most_seeds, stop: Arc::default(), journal: None }
+    Sweep { cells, ios, first: 1, most_seeds, threads: None, stop: Arc::default(), journal: None }
 }
 
 /// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os.
 fn calm_and_noisy() -> (Vec<Cell>, Vec<Task>) {
-    let noisy = Cell { load: 90, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
+    let noisy = Cell { kind: Kind::Open { load: 90 }, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
     let task = |cell: usize, mode| Task { cell, mode, price: LatencyPrice::UNLIMITED, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
     let tasks = [0, 1].into_iter().flat_map(|cell| [Mode::POLL, Mode::INTERRUPT].map(|mode| task(cell, mode)));
-    (vec![Cell { depth: 1, load: 1, ..cell() }, noisy], tasks.collect())
+    (vec![Cell { depth: 1, kind: Kind::Open { load: 1 }, ..cell() }, noisy], tasks.collect())
 }
 
 /// Only the noisy one gets more seeds, both modes as many, and its figures are those of a run that had as many from the start.

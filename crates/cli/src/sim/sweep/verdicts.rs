@@ -147,7 +147,7 @@ impl Verdicts {
                 None => counts.push((mode, 1)),
             }
         }
-        counts.sort_by(|a, b| b.1.cmp(&a.1));
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let counts: Vec<String> = counts.iter().map(|(mode, count)| format!("{mode} in {count}")).collect();
         if counts.is_empty() { String::new() } else { fill(&format!("Modes that dominate: {}.", counts.join(", "))) }
     }

@@ -2,6 +2,7 @@
 
 use super::faults::Faults;
 use super::stamps::Stamps;
+use crate::link::stream::DebtHabits;
 
 /// What counts for controllers in this process alone, when a device is opened.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,8 @@ pub struct EmbeddedOptions {
     /// Where the controller notes down how long each command took it: for recordings. Without, it pays nothing for the
     /// possibility; with faults, nothing is noted down.
     pub stamps: Option<Stamps>,
+    /// Of a device with `wire=stream`: how its threads see to what is unsent. For tests.
+    pub debts: DebtHabits,
     /// The controller has no Write Zeroes.
     pub no_write_zeroes: bool,
     /// The controller has no Dataset Management, and so no Deallocate.

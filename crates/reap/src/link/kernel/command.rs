@@ -27,6 +27,14 @@ pub(super) enum Rest {
     Sync,
 }
 
+impl Rest {
+    /// The data that is still to be moved.
+    #[inline]
+    pub(super) fn data(self) -> Option<Span> {
+        if let Rest::Data(span) = self { Some(span) } else { None }
+    }
+}
+
 /// A request to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
@@ -80,17 +88,15 @@ impl Command {
     /// Fewer bytes than asked for, an error, or no data at all.
     #[cold]
     fn odd(&mut self, result: i32, ways: &Ways) -> Answer {
-        let error = |errno: i32| Answer::Over(ERRNO, errno.unsigned_abs());
         match (self.rest, result) {
-            (_, errno) if errno < 0 && AGAIN.contains(&-errno) && !self.cancelled => Answer::Again,
             (Rest::Range { bytes, way, other }, errno) if errno == -UNSUPPORTED => {
                 ways.refuse(way);
-                let Some(way) = other else { return error(errno) };
+                let Some(way) = other else { return self.failed(errno) };
                 self.rest = Rest::Range { bytes, way, other: None };
                 Answer::Again
             }
-            (_, errno) if errno < 0 => error(errno),
-            // No flag makes an allocation durable (fallocate(2)): what is durable without is made so by what follows.
+            (_, errno) if errno < 0 => self.failed(errno),
+            // fallocate(2) has no flag for it: an fdatasync that follows makes the zeroes durable.
             (Rest::Range { .. }, _) if self.fua && self.op == Op::WriteZeroes => {
                 self.rest = Rest::Sync;
                 Answer::Again
@@ -104,8 +110,17 @@ impl Command {
                 None => Answer::Over(Status::SUCCESS, 0),
             },
             // The file has become shorter than it was when it was opened.
-            (Rest::Data(_), _) => error(EIO),
+            (Rest::Data(_), _) => Answer::Over(ERRNO, EIO.unsigned_abs()),
             (Rest::Range { .. } | Rest::Sync, _) => Answer::Over(Status::SUCCESS, 0),
+        }
+    }
+
+    /// What a negative errno means.
+    #[cold]
+    pub(super) fn failed(&self, errno: i32) -> Answer {
+        match AGAIN.contains(&-errno) && !self.cancelled {
+            true => Answer::Again,
+            false => Answer::Over(ERRNO, errno.unsigned_abs()),
         }
     }
 }

@@ -7,6 +7,8 @@ use rustix::fs::{Dev, major, minor};
 
 /// Where the kernel lists block devices by number (Documentation/ABI/stable/sysfs-block).
 const BY_NUMBER: &str = "/sys/dev/block";
+/// And character devices.
+const CHARACTERS: &str = "/sys/dev/char";
 
 /// A block device: a whole disk, or a partition of one.
 #[derive(Clone, Debug)]
@@ -34,10 +36,33 @@ impl Disk {
         Disk::listed(Path::new(BY_NUMBER), number)
     }
 
-    fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
+    /// The same where `by_number` lists them.
+    pub(super) fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
         let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
         let whole = if dir.join("partition").exists() { dir.parent()?.to_owned() } else { dir.clone() };
         Some(Disk { dir, whole })
+    }
+
+    /// The block device of the NVMe namespace whose character device has this number (`ng0n1`, Linux 5.13): they stand in one directory,
+    /// the head's of a namespace with several paths too. `None`: the number is something else's. `Some(None)`: the kernel has no block
+    /// device of that namespace for others to use.
+    pub(super) fn of_character(number: Dev) -> Option<Option<Disk>> {
+        Disk::beside(Path::new(CHARACTERS), number)
+    }
+
+    fn beside(by_number: &Path, number: Dev) -> Option<Option<Disk>> {
+        let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
+        let class = fs::canonicalize(dir.join("subsystem")).ok()?;
+        let name = name_of(&dir).strip_prefix("ng").filter(|_| name_of(&class) == "nvme-generic")?.to_owned();
+        let dir = dir.with_file_name(format!("nvme{name}"));
+        let disk = Disk { whole: dir.clone(), dir };
+        // Of what the kernel does not drive, such as another command set, it shows a disk without a number.
+        Some(disk.number().is_some().then_some(disk))
+    }
+
+    /// The namespace that it is at its controller (NSID), if it is NVMe's.
+    pub(super) fn nsid(&self) -> Option<u32> {
+        attribute(&self.whole, "nsid")?.parse().ok()
     }
 
     /// It is a partition.

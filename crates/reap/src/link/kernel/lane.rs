@@ -10,13 +10,16 @@ use std::sync::{Arc, OnceLock};
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Refused, Ring, RwFlags, Span, Sq};
-use nvme::{Cid, QueueId, Vector};
+use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Ring, Span, Sq};
+use nvme::io::Range;
+use nvme::{Cid, QueueId, Status, Vector};
 use units::{Nanos, Op};
 
 use super::buffers::{Buffers, PLACES};
 use super::command::{Answer, Command, Rest};
 use super::link::KernelLink;
+use super::namespace::Passthrough;
+use super::passthrough;
 use super::ways::Ways;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
@@ -27,6 +30,9 @@ use crate::wake::Wake;
 /// What the kernel says of a write to a descriptor that is open for reading, and what is meant (errno(3)).
 const EBADF: u32 = 9;
 const EROFS: u32 = 30;
+/// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
+const GOING: [u32; 4] = [5, 6, 22, 28];
+const ENODEV: u32 = 19;
 
 /// User data of what is no command: the bell of the queue's thread, and cancelling.
 const BELL: u64 = 1 << 32;
@@ -75,6 +81,8 @@ struct State {
     free: Vec<u16>,
     buffers: Buffers,
     bell: Kept,
+    /// How its commands pass through the kernel, if they do.
+    passthrough: Option<Passthrough>,
     /// What could not be pushed, to be pushed first: user data.
     left: Vec<u64>,
 }
@@ -105,16 +113,17 @@ impl UringLane {
         let polls = poll != Poll::No;
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
         let entries = (tags + BESIDE).next_power_of_two();
-        let owned = owned && link.features().owner;
-        let options = Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: false, files: 1, buffers: PLACES };
+        let (owned, passthrough) = (owned && link.features().owner, link.target().passthrough());
+        let options =
+            Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
-        let mut state =
-            State { sq, cq, commands, free, buffers: Buffers::default(), bell, left: if polls { Vec::new() } else { vec![BELL] } };
+        let left = if polls { Vec::new() } else { vec![BELL] };
+        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, passthrough, left };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
@@ -141,9 +150,9 @@ impl UringLane {
     fn tries_to_poll(&self) -> bool {
         let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
         let lent = buf.lend();
-        let entry = Entry::read(TARGET, 0, Span::of(&lent, 0..lent.len()), RwFlags::NONE);
         let mut state = self.state();
-        if state.sq.push(entry).is_err() || self.submit(&mut state).is_err() {
+        state.commands[0] = Command { op: Op::Read, rest: Rest::Data(Span::of(&lent, 0..lent.len())), ..Command::NONE };
+        if !state.push(0) || self.submit(&mut state).is_err() {
             // Lent for good, should the kernel have it after all.
             return false;
         }
@@ -152,7 +161,8 @@ impl UringLane {
             self.enter(Enter { wait_for: 1, ..Enter::default() });
         }
         drop(lent.take_back());
-        cqe[0].result > 0
+        let passes = state.passthrough.is_some();
+        matches!(answered(passes, &mut state.commands[0], cqe[0].result, self.link.ways()), Answer::Over(Status::SUCCESS, _))
     }
 
     #[inline]
@@ -278,11 +288,20 @@ impl UringLane {
         }
     }
 
-    /// A file that is open for reading alone says that its descriptor is bad.
     #[inline]
     fn explained(&self, completed: Completed) -> Completed {
-        let refused = completed.status == ERRNO && completed.result == EBADF && self.link.target().facts().read_only;
-        if refused { Completed { result: EROFS, ..completed } } else { completed }
+        if completed.status == ERRNO { Completed { result: self.meant(completed.result), ..completed } } else { completed }
+    }
+
+    /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
+    /// that.
+    #[cold]
+    fn meant(&self, errno: u32) -> u32 {
+        match errno {
+            EBADF if self.link.target().facts().read_only => EROFS,
+            _ if GOING.contains(&errno) && self.link.target().is_gone() => ENODEV,
+            _ => errno,
+        }
     }
 
     /// Requests that go on, or that the kernel had no room for.
@@ -437,6 +456,12 @@ impl Drop for UringLane {
     }
 }
 
+/// What the kernel's answer to a command means.
+#[inline]
+fn answered(passes: bool, command: &mut Command, result: i32, ways: &Ways) -> Answer {
+    if passes { passthrough::answered(command, result) } else { command.answered(result, ways) }
+}
+
 impl State {
     /// A command's completion; `None`: it goes on, or it is something else's.
     #[inline]
@@ -449,7 +474,7 @@ impl State {
         }
         let at = cqe.user_data as usize;
         let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match command.answered(cqe.result, ways) {
+        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
             Answer::Over(status, result) => {
                 command.open = false;
                 self.free.push(at as u16);
@@ -462,17 +487,27 @@ impl State {
         }
     }
 
+    /// Pushes the command at `at`, by what its target takes. False: there is no room.
+    #[inline]
+    fn push(&mut self, at: u16) -> bool {
+        let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
+        match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
+            None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
+            Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
+        }
+    }
+
     /// Pushes what was left.
     #[cold]
     fn push_left(&mut self) {
         while let Some(&user_data) = self.left.last() {
-            let entry = match user_data {
-                BELL => Entry::poll(self.bell, true),
-                cancel if cancel >= CANCEL => Entry::cancel(cancel & !CANCEL),
-                command => self.commands[command as usize].entry(File::Slot(TARGET)),
+            let pushed = match user_data {
+                BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),
+                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
+                command => self.push(command as u16),
             };
-            if let Err(Refused { why, .. }) = self.sq.push(entry.user_data(user_data)) {
-                tracing::debug!(%why, "an entry waits for room");
+            if !pushed {
+                tracing::debug!("an entry waits for room");
                 return;
             }
             self.left.pop();
@@ -492,6 +527,16 @@ impl UringPosting<'_> {
         self.state.free.is_empty()
     }
 
+    /// So many bytes of the part's buffer.
+    #[inline]
+    fn data(&mut self, part: &Part<'_>, bytes: usize) -> Rest {
+        let (state, lane) = (&mut *self.state, self.lane);
+        part.buf.as_ref().map_or(Rest::Sync, |lent| {
+            let start = (part.addr - lent.addr()) as usize;
+            Rest::Data(state.buffers.span(&lane.ring, &lane.link, lent, (start, start + bytes)))
+        })
+    }
+
     /// Pushes what asks for the rest of a part, as command `at`.
     #[inline]
     fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
@@ -499,8 +544,7 @@ impl UringPosting<'_> {
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
         let command = Command { token: token.0, posted_at: now, op: part.op, fua: part.fua, offset, rest, open: true, cancelled: false };
         state.commands[usize::from(at)] = command;
-        let entry = command.entry(File::Slot(TARGET)).user_data(u64::from(at));
-        if state.sq.push(entry).is_err() {
+        if !state.push(at) {
             state.left.push(u64::from(at));
         }
         lane.announced.fetch_add(1, AcqRel);
@@ -509,12 +553,8 @@ impl UringPosting<'_> {
 
 impl Post for UringPosting<'_> {
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        let (state, lane) = (&mut *self.state, self.lane);
-        let Some(at) = state.free.pop() else { return false };
-        let rest = part.buf.as_ref().map_or(Rest::Sync, |lent| {
-            let start = (part.addr - lent.addr()) as usize;
-            Rest::Data(state.buffers.span(&lane.ring, &lane.link, lent, (start, start + part.bytes as usize)))
-        });
+        let Some(at) = self.state.free.pop() else { return false };
+        let rest = self.data(part, part.bytes as usize);
         self.begin(at, part, rest, (token, now));
         true
     }
@@ -529,6 +569,8 @@ impl Post for UringPosting<'_> {
         let Some(at) = self.state.free.pop() else { return false };
         let link = &self.lane.link;
         let rest = match part.op {
+            // A command that passes through brings its list.
+            Op::Deallocate if self.state.passthrough.is_some() => self.data(part, Range::LEN),
             Op::WriteZeroes | Op::Deallocate => {
                 let (way, other) = link.ways().choose(part.op, part.keep);
                 Rest::Range { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes), way, other }

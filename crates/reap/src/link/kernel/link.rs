@@ -10,8 +10,9 @@ use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
 use units::Op;
 
-use super::target::Kind;
-use super::target::Target;
+use super::namespace::Passthrough;
+use super::target::{Kind, Target};
+use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
 use crate::error::{OpenError, TargetError, TargetFault};
@@ -57,7 +58,17 @@ impl KernelLink {
         let pool = pool.map_err(|e| OpenError::System { what: "buffer pool", source: e.into() })?;
         let is_device = matches!(target.facts().kind, Kind::Block { .. });
         let ways = Ways::new(&uri.path.display().to_string(), target.facts(), is_device && features.discards(target.file()));
-        Ok(KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) })
+        let link = KernelLink { target, pool, features, ways, number: next_number(), unregistered: AtomicBool::new(false) };
+        if let Some(passthrough) = link.target.passthrough() {
+            let trial = Trial { file: link.target.file(), pool: &link.pool, features: &link.features, passthrough };
+            let registers = trial.run().map_err(|fault| TargetError { path: uri.path.clone(), fault })?;
+            if !registers && link.stops_registering() {
+                tracing::warn!(
+                    "with commands that pass through, this kernel takes no registered memory; Linux 6.1 and newer do, and are faster"
+                );
+            }
+        }
+        Ok(link)
     }
 
     /// What is open.
@@ -89,11 +100,17 @@ impl KernelLink {
     pub(crate) fn namespace(&self) -> Result<Namespace, OpenError> {
         let facts = self.target.facts();
         let log2 = facts.lba_bytes.trailing_zeros() as u8;
+        if let Some(Passthrough { nsid, splitter, .. }) = self.target.passthrough() {
+            return Ok(Namespace::new(nsid, splitter, facts.bytes >> log2, self.number));
+        }
         let splitter = Splitter::new(log2, MOST_BYTES, 0).map_err(|e| OpenError::Options(e.to_string()))?;
         Ok(Namespace::new(Nsid(1), self.with_dataless(splitter), facts.bytes >> log2, self.number))
     }
 
     fn with_dataless(&self, splitter: Splitter) -> Splitter {
+        if let Some(through) = self.target.passthrough() {
+            return through.splitter;
+        }
         let has = |op| self.features.has(Operation::Allocate) && self.ways.any(op);
         let deallocated = has(Op::Deallocate).then(|| MOST_DEALLOCATED / splitter.block_size());
         splitter.with_dataless(has(Op::WriteZeroes).then_some(u64::MAX), deallocated)

@@ -3,7 +3,7 @@
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,12 @@ use super::direct::{self, Alignment, Way};
 use super::disk::{Disk, Identity};
 use super::hold::{self, FileId};
 use super::layout::{self, NewFile};
-use super::uri::KernelUri;
+use super::namespace::{self, Passthrough, Said};
+use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
+
+/// What addresses of buffers are multiples of, with commands that pass through: dwords (Base 4.1.1).
+const DWORD: u32 = 4;
 
 /// How long the kernel may need to let go of a device: of a request that one of its workers has carried out, such as a Flush, it lets
 /// go after its completion was taken.
@@ -28,6 +32,8 @@ pub(crate) struct Target {
     file: File,
     facts: Facts,
     notes: Vec<String>,
+    /// Of a namespace that is written by its character device, its block device: nobody mounts it meanwhile.
+    _held: Option<File>,
     /// The process that has opened it.
     pid: u32,
 }
@@ -35,7 +41,7 @@ pub(crate) struct Target {
 /// What is known of a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// File or block device.
+    /// File, block device or namespace.
     pub(crate) kind: Kind,
     /// Bytes at open: whole blocks, at least one.
     pub(crate) bytes: u64,
@@ -68,6 +74,8 @@ pub(crate) enum Kind {
         /// The kernel's name of the whole disk: `nvme0n1`.
         disk: String,
     },
+    /// An NVMe namespace by its character device, which passes commands through.
+    Namespace(Passthrough),
 }
 
 /// What the disk's queue says of itself (Documentation/ABI/stable/sysfs-block).
@@ -122,7 +130,18 @@ impl Target {
         match self.facts.kind {
             Kind::File { .. } => Ok(self.file.metadata()?.len()),
             Kind::Block { .. } => (&self.file).seek(SeekFrom::End(0)),
+            Kind::Namespace(passthrough) => namespace::current_bytes(&self.file, passthrough.nsid),
         }
+    }
+
+    /// Whether a device that was there when it was opened has gone since, as far as the system tells: of its disk it shows no size.
+    pub(crate) fn is_gone(&self) -> bool {
+        !matches!(self.facts.kind, Kind::File { .. }) && !self.current_bytes().is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// How commands pass through it, if they do.
+    pub(crate) fn passthrough(&self) -> Option<Passthrough> {
+        if let Kind::Namespace(passthrough) = self.facts.kind { Some(passthrough) } else { None }
     }
 }
 
@@ -148,6 +167,8 @@ enum Found {
     Nothing,
     Regular,
     Block(Metadata),
+    /// With its block device.
+    Namespace(Metadata, Option<Disk>),
 }
 
 impl Opening<'_> {
@@ -156,8 +177,9 @@ impl Opening<'_> {
             (Found::Nothing, Some(bytes)) => self.create(bytes),
             (Found::Nothing, None) => Err(self.absent()),
             (Found::Regular, _) => self.regular(),
-            (Found::Block(_), Some(_)) => Err(TargetFault::SizeOfDevice),
+            (Found::Block(_) | Found::Namespace(..), Some(_)) => Err(TargetFault::SizeOfDevice),
             (Found::Block(meta), None) => self.block(&meta),
+            (Found::Namespace(meta, disk), None) => self.namespace(&meta, disk),
         }
     }
 
@@ -178,7 +200,10 @@ impl Opening<'_> {
             _ if kind.is_dir() => Err(TargetFault::Directory),
             _ if kind.is_fifo() => Err(TargetFault::NoStorage("a FIFO")),
             _ if kind.is_socket() => Err(TargetFault::NoStorage("a socket")),
-            _ => Err(nvme_block(path).map_or(TargetFault::NoStorage("a character device"), |block| TargetFault::NvmeCharacter { block })),
+            _ => match Disk::of_character(meta.rdev()) {
+                Some(disk) => Ok(Found::Namespace(meta, disk)),
+                None => Err(TargetFault::NoStorage("a character device")),
+            },
         }
     }
 
@@ -215,7 +240,7 @@ impl Opening<'_> {
     fn regular(&self) -> Result<Target, TargetFault> {
         // Should a FIFO have taken its place just now, opening does not wait for a peer.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = self.open_with(flags).map_err(|e| self.refused(e, false))?;
+        let file = self.open_with(&self.uri.path, flags).map_err(|e| self.refused(e, false))?;
         let meta = file.metadata().map_err(stat_failed)?;
         if !meta.is_file() {
             return Err(TargetFault::Replaced);
@@ -248,26 +273,85 @@ impl Opening<'_> {
 
     fn block(&self, meta: &Metadata) -> Result<Target, TargetFault> {
         let disk = Disk::of(meta.rdev());
-        let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = self.open_once_free(flags).map_err(|e| match Errno::from_io_error(&e) {
-            Some(Errno::BUSY) => TargetFault::Held { by: disk.as_ref().map_or_else(Vec::new, hold::device_holders) },
-            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
-            Some(_) if self.writing && disk.as_ref().is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
-            _ => self.refused(e, true),
-        })?;
-        let opened = file.metadata().map_err(stat_failed)?;
-        if !opened.file_type().is_block_device() || opened.rdev() != meta.rdev() {
-            return Err(TargetFault::Replaced);
-        }
-        // Some drivers open for writing what they then do not write.
-        if self.writing && disk.as_ref().is_some_and(Disk::read_only) {
-            return Err(TargetFault::ReadOnly("the device"));
-        }
+        let file = self.hold(&self.uri.path, meta.rdev(), disk.as_ref())?;
         let name = disk.as_ref().map_or_else(|| self.uri.path.display().to_string(), Disk::whole_name);
         let kind = Kind::Block { partition: disk.as_ref().is_some_and(Disk::is_partition), disk: name };
         let identity = disk.as_ref().map(Disk::identity).unwrap_or_default();
         let bytes = (&file).seek(SeekFrom::End(0)).map_err(|source| TargetFault::System { what: "ask its size", source })?;
         self.target(file, Asked { kind, identity, bytes, disk, notes: Vec::new() })
+    }
+
+    /// Opens the block device of this number, and keeps others from writing if this one is to.
+    fn hold(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
+        let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
+        let file = self.open_once_free(path, flags).map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, hold::device_holders) },
+            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
+            Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
+            _ => self.refused(e, true),
+        })?;
+        let opened = file.metadata().map_err(stat_failed)?;
+        if !opened.file_type().is_block_device() || opened.rdev() != number {
+            return Err(TargetFault::Replaced);
+        }
+        // Some drivers open for writing what they then do not write.
+        if self.writing && disk.is_some_and(Disk::read_only) {
+            return Err(TargetFault::ReadOnly("the device"));
+        }
+        Ok(file)
+    }
+
+    fn namespace(&self, meta: &Metadata, disk: Option<Disk>) -> Result<Target, TargetFault> {
+        if self.uri.buffered == Buffered::Yes {
+            return Err(TargetFault::NoPageCache);
+        }
+        let file = self.open_with(&self.uri.path, OFlags::empty()).map_err(|e| self.refused(e, true))?;
+        if file.metadata().map_err(stat_failed)?.rdev() != meta.rdev() {
+            return Err(TargetFault::Replaced);
+        }
+        let said = Said::by(&file)?;
+        let disk = disk.ok_or(TargetFault::NoBlockDevice)?;
+        if disk.nsid().is_some_and(|nsid| nsid != said.usable.nsid.0) {
+            return Err(TargetFault::Replaced);
+        }
+        // A zoned namespace takes commands of its own.
+        if let Some(zoned) = disk.queue_text("zoned").filter(|zoned| zoned != "none") {
+            return Err(TargetFault::Zoned(zoned));
+        }
+        let held = if self.writing { Some(self.hold_beside(&disk)?) } else { None };
+        self.as_it_is(file, held, &disk, &said)
+    }
+
+    /// Holds the block device, through which others would write.
+    fn hold_beside(&self, disk: &Disk) -> Result<File, TargetFault> {
+        let (node, number) = (disk.node(), disk.number().ok_or(TargetFault::NoBlockDevice)?);
+        self.hold(&node, number, Some(disk)).map_err(|fault| match fault {
+            TargetFault::Permission { source, .. } => TargetFault::Beside { block: node, source },
+            other => other,
+        })
+    }
+
+    fn as_it_is(&self, file: File, held: Option<File>, disk: &Disk, said: &Said) -> Result<Target, TargetFault> {
+        let block = u32::try_from(said.usable.block_size()).unwrap_or(u32::MAX);
+        let (lba_bytes, bytes) = (self.uri.lba_bytes.unwrap_or(block), said.usable.bytes());
+        if !lba_bytes.is_multiple_of(block) {
+            return Err(TargetFault::BlockOfNamespace { lba: lba_bytes, block });
+        }
+        if !bytes.is_multiple_of(u64::from(lba_bytes)) {
+            return Err(TargetFault::NotWhole { bytes, block: lba_bytes, least: block });
+        }
+        let passthrough = said.passthrough(lba_bytes, disk, !self.writing)?;
+        let facts = Facts {
+            kind: Kind::Namespace(passthrough),
+            bytes,
+            lba_bytes,
+            mem_align: DWORD,
+            direct: true,
+            read_only: !self.writing || said.usable.read_only,
+            disk: Some(DiskFacts::of(disk).corrected(&said.limits)),
+            identity: disk.identity(),
+        };
+        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id() })
     }
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
@@ -312,18 +396,18 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, facts, notes, pid: std::process::id() })
+        Ok(Target { file, facts, notes, _held: None, pid: std::process::id() })
     }
 
-    fn open_with(&self, flags: OFlags) -> io::Result<File> {
-        OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(&self.uri.path)
+    fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(path)
     }
 
     /// The same for a block device, which may be held for a moment by what was closed just now.
-    fn open_once_free(&self, flags: OFlags) -> io::Result<File> {
+    fn open_once_free(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         let since = Instant::now();
         loop {
-            match self.open_with(flags) {
+            match self.open_with(path, flags) {
                 Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
                 opened => return opened,
             }
@@ -365,16 +449,16 @@ impl DiskFacts {
     }
 }
 
-fn stat_failed(source: io::Error) -> TargetFault {
-    TargetFault::System { what: "examine it", source }
+impl DiskFacts {
+    /// With what the controller says in place of what the kernel makes of it: it adds what it does itself.
+    fn corrected(self, limits: &driver::Limits) -> DiskFacts {
+        let (write_zeroes, discard) = (limits.write_zeroes.is_some(), limits.deallocate.is_some());
+        DiskFacts { volatile_cache: limits.volatile_cache, write_zeroes, discard, ..self }
+    }
 }
 
-/// The block device of the namespace that an NVMe character device (`/dev/ng0n1`) stands for; `None`: it is none.
-fn nvme_block(path: &Path) -> Option<Option<PathBuf>> {
-    let name = path.file_name()?.to_str()?;
-    let rest = name.strip_prefix("ng").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
-    let block = path.with_file_name(format!("nvme{rest}"));
-    Some(block.exists().then_some(block))
+fn stat_failed(source: io::Error) -> TargetFault {
+    TargetFault::System { what: "examine it", source }
 }
 
 /// Reads of a hole never reach the disk.

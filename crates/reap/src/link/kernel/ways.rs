@@ -11,9 +11,8 @@ use super::target::{Facts, Kind};
 
 /// File systems without holes (fs/*: no FALLOC_FL_PUNCH_HOLE where they allocate, or no fallocate at all). What is not here is asked
 /// at the first request.
-const WITHOUT_HOLES: [&str; 16] = [
-    "9p", "adfs", "affs", "exfat", "hfs", "hfsplus", "jffs2", "jfs", "minix", "msdos", "nilfs2", "ramfs", "rootfs", "ubifs", "udf", "vfat",
-];
+const WITHOUT_HOLES: [&str; 15] =
+    ["9p", "adfs", "affs", "exfat", "hfs", "hfsplus", "jffs2", "jfs", "minix", "msdos", "nilfs2", "ramfs", "ubifs", "udf", "vfat"];
 
 /// One way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +49,7 @@ impl Way {
 impl Ways {
     /// Those of a target, as far as the system tells without being asked for them. `discards`: the kernel discards by entries.
     pub(super) fn new(path: &str, facts: &Facts, discards: bool) -> Ways {
+        let name = String::from("a namespace");
         let (on, lacks) = match &facts.kind {
             Kind::File { filesystem } if WITHOUT_HOLES.contains(&&**filesystem) => (filesystem, vec![Way::Zero, Way::Punch, Way::Discard]),
             Kind::File { filesystem } => (filesystem, vec![Way::Discard]),
@@ -59,6 +59,8 @@ impl Ways {
                 let discard = (!discards || !has(|disk| disk.discard)).then_some(Way::Discard);
                 (disk, punch.into_iter().chain(discard).collect())
             }
+            // Its commands are its own, and what a command lacks is known at open.
+            Kind::Namespace(_) => (&name, vec![Way::Discard]),
         };
         let refused = lacks.iter().fold(0, |bits, way| bits | way.bit());
         Ways { of: format!("{path} ({on})"), refused: AtomicU8::new(refused) }

@@ -2,53 +2,22 @@
 
 use std::sync::Arc;
 
-use driver::{Abandoned, Command, Completed, Counters, Exclusive, Expired, QueuePair, QueueSizes, Reaped, SqGuard};
+use driver::{Completed, Counters, Reaped, SqGuard};
 use handover::Posted;
-use hw::{CqRing, EventFd, RingMemory, SqRing};
+use hw::{CqRing, EventFd, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::prp::Dptr;
-use nvme::{Cid, Lba, QueueId, Sqe, Vector};
+use nvme::{Lba, QueueId, Sqe, Vector};
 use units::{Nanos, Op};
 
 use super::RingLink;
+use super::pair::Pair;
 use super::prp_table::PrpTable;
+use super::tended::{Held, Tended};
 use crate::link::facts::Reaper;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
 use crate::request::Token;
-
-/// A queue pair over rings in the link's pool.
-pub(crate) type Pair = QueuePair<SqRing, CqRing>;
-
-/// Ring memory of a queue pair. The controller may use it for as long as this lives.
-pub(crate) struct Rings {
-    sq: RingMemory,
-    cq: RingMemory,
-}
-
-impl Rings {
-    /// Memory for rings of these sizes.
-    ///
-    /// # Errors
-    /// The pool has no room for them.
-    pub(crate) fn new(link: &RingLink, sizes: QueueSizes) -> Result<Rings, hw::AllocError> {
-        let sq = link.pool().alloc_ring((sizes.sq_entries as usize) << nvme::Sqe::SIZE_LOG2)?;
-        let cq = link.pool().alloc_ring((sizes.cq_entries as usize) << nvme::Cqe::SIZE_LOG2)?;
-        Ok(Rings { sq, cq })
-    }
-
-    /// Bus addresses of submission and completion queue.
-    pub(crate) fn addrs(&self) -> (u64, u64) {
-        (self.sq.addr(), self.cq.addr())
-    }
-
-    /// The queue pair over this memory. `None` only if the sizes are not those it was made for.
-    pub(crate) fn pair(&self, link: &RingLink, id: QueueId, sizes: QueueSizes) -> Option<Pair> {
-        let sq = link.pool().sq(self.sq.addr(), sizes.sq_entries)?;
-        let cq = link.pool().cq(self.cq.addr(), sizes.cq_entries)?;
-        QueuePair::new(id, sizes, sq, cq).ok()
-    }
-}
 
 /// A queue pair of the controller's, with its vector.
 pub(crate) struct RingLane {
@@ -216,64 +185,20 @@ impl RingLane {
     pub(crate) fn counters(&self) -> Counters {
         self.pair.counters()
     }
+}
 
-    /// The commands posted `timeout` or longer before `now`, appended to `out`; takes no lock.
-    pub(crate) fn expired(&self, now: Nanos, timeout: Nanos, out: &mut Vec<Expired>) {
-        self.pair.expired(now, timeout, out);
-    }
-
-    /// The queue pair, for the state machines that watch over it.
-    pub(crate) fn pair(&self) -> &Pair {
+impl Tended for RingLane {
+    fn pair(&self) -> &Pair {
         &self.pair
     }
 
-    /// Everything about it, for the thread that looks after its controller; `None`: some thread posts or reaps at this moment.
-    pub(crate) fn try_exclusive(&self) -> Option<Held<'_>> {
-        Some(Held { sides: self.pair.try_exclusive()? })
-    }
-
-    /// After [`RingLane::try_exclusive`]: whether a completion waits for which somebody may have found the lock busy.
-    pub(crate) fn look_again(&self) -> bool {
-        self.pair.look_again()
+    fn try_exclusive(&self) -> Option<Held<'_>> {
+        Some(Held::new(self.pair.try_exclusive()?, None))
     }
 }
 
 fn owner(link: &RingLink) -> Option<Owner> {
     (link.facts().reaper == Reaper::Owner).then(Owner::default)
-}
-
-/// A lane that nobody posts to and nobody reaps.
-pub(crate) struct Held<'a> {
-    sides: Exclusive<'a, SqRing, CqRing>,
-}
-
-impl Held<'_> {
-    /// See [`Exclusive::begin_abort`].
-    pub(crate) fn begin_abort(&mut self, command: &Command) -> bool {
-        self.sides.begin_abort(command)
-    }
-
-    /// See [`Exclusive::end_abort`].
-    pub(crate) fn end_abort(&mut self, cid: Cid) {
-        self.sides.end_abort(cid);
-    }
-
-    /// See [`Exclusive::close`]: nothing is taken back.
-    pub(crate) fn close(&mut self) -> Vec<Abandoned> {
-        self.sides.close();
-        Vec::new()
-    }
-
-    /// See [`Exclusive::abandon`].
-    pub(crate) fn take_back(&mut self) -> Vec<Abandoned> {
-        self.sides.abandon()
-    }
-
-    /// See [`Exclusive::reopen`]: nothing is taken back.
-    pub(crate) fn reopen(&mut self) -> Vec<Abandoned> {
-        self.sides.reopen();
-        Vec::new()
-    }
 }
 
 /// A lane's submission side, locked.
@@ -305,8 +230,9 @@ impl Post for RingPosting<'_> {
     }
 }
 
+/// What a part is to a controller.
 #[inline(always)]
-fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
     match part.op {
@@ -315,7 +241,8 @@ fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     }
 }
 
-fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+/// What a part without data is to a controller.
+pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };

@@ -4,6 +4,7 @@ use std::io;
 
 use completion::{Mode, Placement, Plan, Woke};
 use handover::SleeperId;
+use hw::Interest;
 use units::Nanos;
 
 use super::SoftQueue;
@@ -58,7 +59,7 @@ impl Driven for SoftQueue {
 
     #[inline]
     fn look_while_spinning(&self) -> bool {
-        let found = self.queue.hint() || !self.soft.inbox.is_empty() || self.has_to_fail();
+        let found = self.queue.pending() || !self.soft.inbox.is_empty() || self.has_to_fail();
         if found {
             self.looker.borrow_mut().waiter.found_something();
         }
@@ -69,6 +70,11 @@ impl Driven for SoftQueue {
         self.looker.borrow_mut().sample_delay(now);
     }
 
+    fn gives_way(&self) -> bool {
+        let looker = self.looker.borrow();
+        looker.spin.gives_way(looker.waiter.policy.mode())
+    }
+
     fn arm(&self) {
         self.soft.wake.arm();
         let (mut looker, mut vector) = (self.looker.borrow_mut(), self.vector());
@@ -77,7 +83,10 @@ impl Driven for SoftQueue {
         if !self.queue.lane.is_maskable() {
             // What cannot be masked is not read while it naps.
             let sleeps = matches!(looker.waiter.plan, Plan::Sleep { .. });
-            vector.watch(sleeps && looker.waiter.owner && !looker.waiter.others_look);
+            let owner = looker.waiter.owner && !looker.waiter.others_look;
+            // After the bell and the role (law 7). Whoever naps does not stay either.
+            let write = self.queue.owes() && self.queue.has_to_wait_for_room(owner);
+            vector.watch_for(Interest { read: sleeps && owner, write });
         }
         drop(looker);
         self.tell(heir);
@@ -121,6 +130,9 @@ impl Driven for SoftQueue {
     /// Awake again: masks what was armed, counts, and notes for the policy why.
     fn woken(&self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
         self.soft.wake.mask();
+        if self.queue.owes() {
+            self.queue.settle();
+        }
         let mut looker = self.looker.borrow_mut();
         let mut vector = self.vector();
         looker.waiter.wakes(&vector);
@@ -157,6 +169,7 @@ impl Driven for SoftQueue {
             let heir = self.looker.borrow_mut().waiter.leave(&mut self.vector());
             self.tell(heir);
         }
+        self.stops();
     }
 }
 

@@ -51,7 +51,8 @@ impl SoftQueue {
     /// The look after arming, whatever the mode: the loop may come back only when the descriptor is readable.
     fn look_before_leaving(&self) -> bool {
         let mut looker = self.looker.borrow_mut();
-        let found = self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.hint();
+        let found =
+            self.posting.found() || !self.soft.inbox.is_empty() || self.has_to_fail() || looker.waiter.owner && self.queue.pending();
         if found {
             looker.waiter.found_something();
         }

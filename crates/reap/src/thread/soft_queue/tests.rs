@@ -24,14 +24,14 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
     let lane = &queue.lanes()[0];
     let alone = || {
         let looker = lane.looker.borrow();
-        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get() && !looker.waiter.others_look);
+        assert!(!lane.queue.is_shared() && looker.waiter.owner && lane.watched.get().read && !looker.waiter.others_look);
         assert_eq!(lane.queue.role.owner(), None);
     };
     alone();
     for mode in Mode::ALL {
         queue.set_mode(Mode::THREADED);
         read(&queue, 20);
-        assert!(lane.queue.is_shared() && !lane.watched.get());
+        assert!(lane.queue.is_shared() && !lane.watched.get().read);
         if mode.placement() == completion::Placement::DrainThread {
             continue;
         }

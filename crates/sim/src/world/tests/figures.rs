@@ -112,6 +112,28 @@ fn a_message_that_catches_a_cpu_on_its_way_to_idle_costs_more() {
     assert_eq!(caught.read_latency().max - asleep.read_latency().max, 7_000 + 20_000 - exit.0);
 }
 
+/// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do before pays for its way out of
+/// idleness.
+#[test]
+fn a_switch_from_idle_costs_more_than_one_from_a_thread() {
+    let run = |from_idle, hogs: Vec<usize>| {
+        let mut costs = Costs::BARE_METAL;
+        costs.thread.from_idle = Nanos(from_idle);
+        let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 1_000)).with_costs(costs);
+        scenario.machine.hogs = hogs;
+        scenario.run().unwrap()
+    };
+    // One read at a time: the CPU is idle before each of them has completed.
+    let (cheap, dear) = (run(0, vec![]), run(5_000, vec![]));
+    let later = dear.read_latency().mean - cheap.read_latency().mean;
+    assert!((later - 5_000.0).abs() < 50.0, "{later}");
+    let more = (dear.cpus[0].thread - cheap.cpus[0].thread).0;
+    assert!((999 * 5_000..=1_001 * 5_000).contains(&more), "{more}");
+    // Never idle, but for the start: nobody pays.
+    let (cheap, dear) = (run(0, vec![0]), run(5_000, vec![0]));
+    assert!(cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000, "{:?} {:?}", cheap.elapsed, dear.elapsed);
+}
+
 /// Of a device in process messages may come while the thread works: a wait that finds one there pays for reading it.
 #[test]
 fn a_wait_that_finds_a_message_there_has_a_price() {

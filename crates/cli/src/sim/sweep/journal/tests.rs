@@ -4,6 +4,7 @@ use ::sim::sweep::{Halves, Point};
 
 use super::*;
 use crate::rows::{Estimate, Row};
+use ::sim::sweep::judge::Fare;
 
 /// Results in a directory of their own, and the journal's place beside them.
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -24,7 +25,11 @@ fn ran(n: u32) -> Ran {
     row.latency.curve = vec![(0.1, third), (99.9, 5e-324)];
     row.extra.insert("capacity_iops".into(), (1e6 / 7.0).into());
     let point = Point { p99: f64::MAX / 3.0, cpu: third };
-    Ran { row, halves: Halves { choosing: point, quarters: [point; 2], judging: Point { cpu: third * 3.0, ..point } } }
+    Ran {
+        row,
+        halves: Halves { choosing: point, quarters: [point; 2], judging: Point { cpu: third * 3.0, ..point } },
+        fare: Fare { cpu: third, mean: third * 2.0, p99: 1.0, iops: third },
+    }
 }
 
 fn refused(json: &Path, sweep: &Map<String, Value>, resume: bool) -> String {

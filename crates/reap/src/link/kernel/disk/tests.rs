@@ -76,3 +76,26 @@ fn what_stands_on_a_device_is_found() {
     assert_eq!(holders[0].identity().model.as_deref(), Some("device-mapper vg-home"));
     assert!(disk(&root, 0).unwrap().holders().is_empty());
 }
+
+/// As sysfs has it: beside the disk in its controller's directory, or, of several paths, in the subsystem's.
+#[test]
+fn a_character_device_of_a_namespace_stands_beside_its_disk() {
+    let root = tree();
+    let character = |name: &str, number: u32, class: &str| {
+        let dir = root.path().join("devices/nvme0").join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::create_dir_all(root.path().join("class").join(class)).unwrap();
+        fs::create_dir_all(root.path().join("char")).unwrap();
+        symlink(root.path().join("class").join(class), dir.join("subsystem")).unwrap();
+        symlink(&dir, root.path().join(format!("char/240:{number}"))).unwrap();
+        Disk::beside(&root.path().join("char"), makedev(240, number)).map(|disk| disk.map(|disk| disk.name()))
+    };
+    assert_eq!(character("ng0n1", 0, "nvme-generic"), Some(Some("nvme0n1".into())));
+    // The kernel drives no such namespace, and shows a disk without a number.
+    fs::create_dir_all(root.path().join("devices/nvme0/nvme0n2")).unwrap();
+    assert_eq!(character("ng0n2", 1, "nvme-generic"), Some(None));
+    assert_eq!(character("ng0n3", 2, "nvme-generic"), Some(None));
+    assert_eq!(character("nvme0", 3, "nvme"), None);
+    assert_eq!(character("ngx", 4, "input"), None);
+    assert!(Disk::beside(&root.path().join("char"), makedev(240, 5)).is_none());
+}

@@ -2,6 +2,7 @@ mod blocks;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -259,13 +260,4 @@ fn no_permission_is_told_with_what_to_do() {
     // EPERM is not about modes: an immutable file, or a device that a container may not have.
     let told = [false, true].map(|device| opening.refused(Errno::PERM.into(), device).to_string());
     assert!(told[0].contains("lsattr") && told[1].contains("device rules"), "{told:?}");
-}
-
-#[test]
-fn nvme_character_devices_are_known_by_name() {
-    let dir = dir();
-    let block = of_size(&dir, "nvme3n1", 0);
-    assert_eq!(nvme_block(&dir.path().join("ng3n1")), Some(Some(block)));
-    assert_eq!(nvme_block(Path::new("/dev/ng77n7")), Some(None));
-    assert_eq!(nvme_block(Path::new("/dev/ngx")), None);
 }

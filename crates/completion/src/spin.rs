@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use completion::Mode;
+use crate::Mode;
 
 /// What a thread that spins for its completions does about other threads that are ready on its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Spin {
     Spins,
     /// It looks once, and gives the CPU to the next one; it stays ready (`sched_yield`).
     Yields,
-    /// It is told, and its policy naps for 50 µs, as in Reap's engine.
+    /// It is told, and its policy naps for 50 µs.
     Naps,
 }
 
@@ -25,6 +25,16 @@ impl Spin {
     /// Whether it makes a difference to a mode: whether that spins as a rule, rather than by a choice of its own.
     pub fn matters(mode: Mode) -> bool {
         mode.preset().spins()
+    }
+
+    /// Whether a policy of this mode is told that others want the CPU. Rules that weigh it are told in any case.
+    pub fn tells_wanted(self, mode: Mode) -> bool {
+        self == Spin::Naps || !Spin::matters(mode)
+    }
+
+    /// Whether a thread that spins in this mode gives the CPU to others that are ready.
+    pub fn gives_way(self, mode: Mode) -> bool {
+        self == Spin::Yields && Spin::matters(mode)
     }
 }
 

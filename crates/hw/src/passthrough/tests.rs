@@ -1,0 +1,14 @@
+use std::fs::File;
+
+use nvme::admin::cns;
+
+use super::*;
+
+#[test]
+fn what_is_no_nvme_device_is_told_by_an_error() {
+    let null = File::open("/dev/null").unwrap();
+    assert_eq!(nsid(&null).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    let error = identify(&null, &Identify::new(cns::CONTROLLER, Nsid(0), Dptr::NONE)).unwrap_err();
+    assert!(matches!(&error, CommandError::System(why) if why.raw_os_error() == Some(libc::ENOTTY)), "{error}");
+    assert!(error.to_string().starts_with("the kernel does not pass the command on: "), "{error}");
+}

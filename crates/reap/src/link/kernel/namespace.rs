@@ -1,0 +1,130 @@
+//! An NVMe namespace by its character device (`/dev/ng0n1`, Linux 5.13): what its controller says of it.
+
+use std::fs::File;
+use std::io;
+
+use blkmq::{SplitError, Splitter};
+use hw::passthrough::{CommandError, identify, nsid};
+use nvme::admin::{Identify, cns};
+use nvme::identify::{Controller, Namespace as NamespacePage, NvmController, NvmNamespace};
+use nvme::io::MAX_BLOCKS;
+use nvme::prp::Dptr;
+use nvme::regs::{Cap, Version};
+use nvme::{Nsid, Page};
+use rustix::io::Errno;
+
+use super::disk::Disk;
+use crate::error::TargetFault;
+
+/// Most bytes of a command, whatever the device takes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Bytes of the pages that the kernel makes segments of.
+const PAGE: u64 = 4096;
+
+/// A namespace that commands pass through to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passthrough {
+    /// Its identifier at the controller.
+    pub(crate) nsid: Nsid,
+    /// Bytes of its logical blocks, as a power of two. Those of the device may be larger (`lba=`).
+    pub(crate) block_log2: u8,
+    /// How requests are split, in blocks of the device.
+    pub(crate) splitter: Splitter,
+    /// It is read only, as was asked for. The kernel would let root write all the same.
+    pub(crate) read_only: bool,
+}
+
+/// What a controller says.
+pub(super) struct Said {
+    /// What its commands can do.
+    pub(super) limits: driver::Limits,
+    /// How the namespace can be used.
+    pub(super) usable: driver::Namespace,
+}
+
+impl Said {
+    /// Asks the controller of the namespace that `file` is.
+    pub(super) fn by(file: &File) -> Result<Said, TargetFault> {
+        let nsid = nsid(file).map_err(|source| TargetFault::System { what: "ask which namespace it is", source })?;
+        let controller = Controller::from_page(&*page(file, cns::CONTROLLER, Nsid(0))?).map_err(too_short)?;
+        let namespace = NamespacePage::from_page(&*page(file, cns::NAMESPACE, nsid)?).map_err(too_short)?;
+        // Who asks an older controller for these is refused.
+        let newer = Version::from_bits(controller.ver).major() >= 2;
+        let asked = |cns, nsid| newer.then(|| page(file, cns, nsid).ok()).flatten();
+        let extended = asked(cns::COMMAND_SET_NAMESPACE, nsid).and_then(|page| NvmNamespace::from_page(&*page).ok());
+        let commands = asked(cns::COMMAND_SET_CONTROLLER, Nsid(0)).and_then(|page| NvmController::from_page(&*page).ok());
+        Said::of(nsid, (&controller, commands.as_ref()), (&namespace, extended.as_ref()))
+    }
+
+    /// Checks what it says: of the controller and its commands, of the namespace and its format. What is not said is not there.
+    fn of(
+        nsid: Nsid,
+        (controller, commands): (&Controller, Option<&NvmController>),
+        (namespace, extended): (&NamespacePage, Option<&NvmNamespace>),
+    ) -> Result<Said, TargetFault> {
+        // The kernel shows no registers. It has made queues; and pages are at least as small as this (CAP.MPSMIN 0), in which MDTS counts.
+        let cap = Cap::new().with_mqes(u16::MAX).with_css(Cap::CSS_NVM);
+        let limits = driver::Limits::new(cap, controller).map_err(TargetFault::Controller)?;
+        let limits = commands.map_or(limits, |commands| limits.with_command_set(cap, commands));
+        let format = namespace.format_index();
+        let usable = driver::Namespace::new(nsid, namespace);
+        let usable = match extended.map(|page| page.format(format)) {
+            Some(extended) => usable.map_err(|why| why.with_extended(extended)).and_then(|ns| ns.with_extended(format, extended)),
+            None => usable,
+        }?;
+        Ok(Said { limits, usable })
+    }
+
+    /// How requests are passed through in blocks of `lba_bytes` bytes, a multiple of the namespace's.
+    pub(super) fn passthrough(&self, lba_bytes: u32, disk: &Disk, read_only: bool) -> Result<Passthrough, TargetFault> {
+        let splitter = self.splitter(lba_bytes.ilog2() as u8, disk);
+        let splitter = splitter.map_err(|e| TargetFault::System { what: "split requests to it", source: io::Error::other(e) })?;
+        Ok(Passthrough { nsid: self.usable.nsid, block_log2: self.usable.block_log2, splitter, read_only })
+    }
+
+    /// How requests are split in blocks of 2^`log2` bytes, as large as the namespace's or larger. Of its list a Deallocate has one range,
+    /// in the namespace's blocks.
+    fn splitter(&self, log2: u8, disk: &Disk) -> Result<Splitter, SplitError> {
+        let per = log2.saturating_sub(self.usable.block_log2);
+        let boundary = if self.usable.boundary.trailing_zeros() >= per.into() { self.usable.boundary >> per } else { 0 };
+        let zeroes = self.limits.write_zeroes.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
+        let ranges = self.limits.deallocate.filter(|_| per == 0);
+        let splitter = Splitter::new(log2, self.most_bytes(disk).max(1 << log2), boundary)?;
+        Ok(splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into()))))
+    }
+
+    /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page
+    /// more.
+    fn most_bytes(&self, disk: &Disk) -> u64 {
+        let by_pages = disk.queue("max_segments").map(|pages| pages.saturating_sub(1).max(1).saturating_mul(PAGE));
+        let by_kernel = disk.queue("max_hw_sectors_kb").map(|kib| kib.saturating_mul(1024));
+        let limits = [self.limits.max_transfer, by_pages, by_kernel];
+        let most = limits.into_iter().flatten().fold(MOST_BYTES, u64::min).max(self.usable.block_size());
+        1 << most.ilog2()
+    }
+}
+
+/// Bytes that the namespace has now.
+pub(super) fn current_bytes(file: &File, nsid: Nsid) -> io::Result<u64> {
+    let page = identify(file, &Identify::new(cns::NAMESPACE, nsid, Dptr::NONE)).map_err(io::Error::other)?;
+    let namespace = NamespacePage::from_page(&*page).map_err(io::Error::other)?;
+    driver::Namespace::new(nsid, &namespace).map(|usable| usable.bytes()).map_err(io::Error::other)
+}
+
+fn page(file: &File, cns: u8, nsid: Nsid) -> Result<Box<[u8; Identify::LEN]>, TargetFault> {
+    identify(file, &Identify::new(cns, nsid, Dptr::NONE)).map_err(|e| match e {
+        CommandError::System(source) if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) => {
+            TargetFault::NotPassed(source)
+        }
+        CommandError::System(source) => TargetFault::System { what: "identify it", source },
+        status @ CommandError::Status(_) => TargetFault::System { what: "identify it", source: io::Error::other(status) },
+    })
+}
+
+fn too_short(short: impl std::error::Error + Send + Sync + 'static) -> TargetFault {
+    TargetFault::System { what: "identify it", source: io::Error::other(short) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Whether the kernel passes commands through: a Read of one block shows it, on a ring of its own.
+
+use std::fs::File;
+
+use hw::DmaPool;
+use hw::uring::{Command, Cqe, Enter, Features, FileSlot, NvmeCommand, Operation, Options, Ring, Span};
+use nvme::Lba;
+use nvme::io::{Flags, read};
+use nvme::prp::Dptr;
+use rustix::io::Errno;
+
+use super::namespace::Passthrough;
+use crate::error::TargetFault;
+
+const TARGET: FileSlot = FileSlot(0);
+
+/// What a trial needs.
+pub(super) struct Trial<'a> {
+    pub file: &'a File,
+    pub pool: &'a DmaPool,
+    pub features: &'a Features,
+    pub passthrough: Passthrough,
+}
+
+impl Trial<'_> {
+    /// Reads the first block, by registered memory and else by memory that is not: the kernel takes the former from 6.1 on. Whether it
+    /// does.
+    ///
+    /// # Errors
+    /// The kernel passes no commands through, or none of this user's.
+    pub(super) fn run(&self) -> Result<bool, TargetFault> {
+        if !self.features.big || !self.features.has(Operation::Command) {
+            return Err(TargetFault::Kernel(LACKS.into()));
+        }
+        match self.reads(true)? {
+            Some(Errno::INVAL | Errno::FAULT) => judged(self.reads(false)?).map(|()| false),
+            answer => judged(answer).map(|()| true),
+        }
+    }
+
+    /// What the system has against a Read of the first block.
+    fn reads(&self, registered: bool) -> Result<Option<Errno>, TargetFault> {
+        let refused = |e: &dyn std::fmt::Display| TargetFault::Kernel(e.to_string());
+        let (ring, mut sq, mut cq) =
+            Ring::new(&Options { entries: 2, big: true, files: 1, buffers: 1, ..Options::default() }).map_err(|e| refused(&e))?;
+        ring.register_file(TARGET, self.file).map_err(|e| refused(&e))?;
+        let lent = self.pool.alloc(1 << self.passthrough.block_log2).map_err(|e| refused(&e))?.lend();
+        // Memory that may not be locked is used as it is, here and later.
+        let fixed = if registered { ring.register_buffer(0, &lent).ok() } else { None };
+        let span = fixed.map_or_else(|| Span::of(&lent, 0..lent.len()), |fixed| Span::fixed(&lent, 0..lent.len(), fixed));
+        let command = NvmeCommand::from(read(self.passthrough.nsid, Lba(0), 1, Dptr::NONE, Flags::NONE));
+        if sq.push_command(Command::new(TARGET, &command, Some(span))).is_err() {
+            return Err(refused(&"an empty ring has no room"));
+        }
+        let (mut cqe, mut submit) = ([Cqe::default(); 1], sq.publish());
+        while cq.take(&mut cqe) == 0 {
+            // Else the buffer stays lent: the kernel may have the command.
+            submit -= ring.enter(Enter { submit, wait_for: 1, ..Enter::default() }).map_err(|e| refused(&e))?.submitted;
+        }
+        drop(lent.take_back());
+        // The device is to be free as soon as it is closed, and rings close late.
+        _ = ring.unregister_file(TARGET);
+        Ok((cqe[0].result < 0).then(|| Errno::from_raw_os_error(-cqe[0].result)))
+    }
+}
+
+const LACKS: &str =
+    "its io_uring passes no NVMe commands through; Linux 5.19 and newer do, and the block device of the namespace needs none";
+
+/// Whatever the controller says of that block, the command has reached it.
+fn judged(answer: Option<Errno>) -> Result<(), TargetFault> {
+    match answer {
+        None => Ok(()),
+        Some(errno @ (Errno::ACCESS | Errno::PERM)) => Err(TargetFault::NotPassed(errno.into())),
+        Some(Errno::OPNOTSUPP | Errno::NOTTY) => Err(TargetFault::Kernel(LACKS.into())),
+        Some(errno @ (Errno::NODEV | Errno::NXIO)) => Err(TargetFault::NoDevice(errno.into())),
+        Some(errno) => Err(TargetFault::System { what: "read its first block", source: errno.into() }),
+    }
+}

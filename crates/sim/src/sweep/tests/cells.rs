@@ -1,0 +1,150 @@
+//! Grids, and cells as scenario files.
+
+use super::*;
+use crate::{Scenario, closed_loop, open_loop};
+use completion::Mode;
+use device::ProfileFile;
+use units::Nanos;
+
+#[test]
+fn the_grid_has_every_combination_once() {
+    let cells = Grid::whole(7).cells();
+    let families = |family: &str| cells.iter().filter(|cell| cell.kind.family() == family).count();
+    assert_eq!(families("open"), 2 * 4 * DEPTHS.len() * LOADS.len());
+    assert_eq!((families("closed"), families("think"), families("threads"), families("log")), (64, 32, 24, 8));
+    for (at, cell) in cells.iter().enumerate() {
+        assert!(!cells[..at].contains(cell) && cells[..at].iter().all(|other| other.to_string() != cell.to_string()), "{cell}");
+    }
+    assert_eq!(Grid::whole(7).cells(), cells);
+    assert!(Grid::quick(7).cells().iter().all(|cell| cells.contains(cell)));
+}
+
+#[test]
+fn depths_and_loads_leave_the_families_that_have_them() {
+    let all = |grid: Grid, kept: fn(&Cell) -> bool| grid.cells().iter().all(kept) && !grid.cells().is_empty();
+    assert!(all(Grid::whole(1).at_depths(&[1]), |cell| cell.depth == 1));
+    assert!(all(Grid::whole(1).at_loads(&[33]), |cell| cell.kind == Kind::Open { load: 33 }));
+    let cell = &Grid::whole(1).cells()[3];
+    let named = |words: &[&[&str]]| {
+        cell.is_named(&words.iter().map(|group| group.iter().map(|&word| word.to_owned()).collect()).collect::<Vec<_>>())
+    };
+    assert_eq!(cell.to_string(), "bare-metal optane open qd=1 load=25");
+    assert!(named(&[]) && named(&[&["open"], &["qd=4", "qd=1"]]));
+    assert!(!named(&[&["open"], &["qd=4"]]) && !named(&[&["bare"]]), "whole words only");
+}
+
+#[test]
+fn profiles_are_drawn_within_what_drives_do() {
+    for seed in 0..2_000 {
+        let profile = drawn(seed);
+        assert!((5_000..200_000).contains(&profile.read.base.0), "{profile:?}");
+        assert!((16..=128).contains(&profile.channels) && !profile.read.is_zero(), "{profile:?}");
+    }
+    assert_ne!(drawn(1).read, drawn(2).read);
+}
+
+/// Deterministic, with nothing that the known grid has, and with each of the three traits once.
+#[test]
+fn an_unseen_grid_is_its_seeds_and_no_known_one() {
+    for seed in 0..200 {
+        let grid = Grid::unseen(seed).unwrap();
+        assert_eq!(grid, Grid::unseen(seed).unwrap());
+        assert_ne!(grid.profiles, Grid::unseen(seed + 1).unwrap().profiles);
+        assert!(grid.loads.iter().all(|load| !LOADS.contains(load) && (2..93).contains(load)), "{grid:?}");
+        assert!(grid.depths.iter().all(|depth| !DEPTHS.contains(depth) && (1..200).contains(depth)), "{grid:?}");
+        let reads: Vec<_> = grid.profiles.iter().map(|profile| profile.read).collect();
+        assert_eq!(reads.iter().filter(|read| read.drift_run > 0).count(), 1);
+        assert_eq!(reads.iter().filter(|read| read.tail_run >= 500 && read.tail_ppm == 500_000).count(), 1, "{reads:?}");
+        assert_eq!(reads.iter().filter(|read| read.tail_run > 0).count(), 2);
+        let [from, own, to] = [crate::Costs::BARE_METAL, grid.costs[0].costs, crate::Costs::VIRTUAL].map(|costs| costs.thread.switch);
+        assert!(from < own && own < to, "{own:?}");
+    }
+}
+
+/// What is printed of a drawn grid is the grid.
+#[test]
+fn the_tables_of_a_grid_read_back() {
+    let grid = Grid::unseen(5).unwrap();
+    let tables = grid.tables().unwrap();
+    for ((_, text), profile) in tables[1..].iter().zip(&grid.profiles) {
+        let table: toml::Table = toml::from_str(text).unwrap();
+        let own: ProfileFile = table["device"][0]["profile"].clone().try_into().unwrap();
+        assert_eq!(own.into_profile(profile.name.clone()), *profile);
+    }
+    let text = tables[0].1.replace("[machine.costs]\n", "").replace("machine.costs.", "");
+    assert_eq!(crate::file::read_costs("own", &text).unwrap(), grid.costs[0].costs, "{text}");
+}
+
+struct NoFiles;
+
+impl workload::fio::Outside for NoFiles {
+    fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        panic!("a cell's file names {path}");
+    }
+
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+fn alike(a: &crate::Outcome, b: &crate::Outcome) -> bool {
+    let figures = |outcome: &crate::Outcome| (outcome.iops(), outcome.cpu_ns_per_io(), outcome.latency.moments.mean(), outcome.completed);
+    figures(a) == figures(b)
+}
+
+/// The file of a cell, read as any other, gives the run of the sweep: of each family, known and drawn.
+#[test]
+fn a_cell_runs_alone_as_in_the_sweep() {
+    let grids = [Grid { costs: Grid::whole(3).costs[1..].to_vec(), ..Grid::quick(3) }, Grid::unseen(3).unwrap()];
+    for grid in grids {
+        let mut families = Vec::new();
+        for cell in grid.cells().into_iter().rev() {
+            if families.contains(&cell.kind.family()) {
+                continue;
+            }
+            families.push(cell.kind.family());
+            let text = cell.text(50_000.0, 400, 9).unwrap();
+            let alone = crate::file::read("cell.toml", &text, &NoFiles).unwrap().scenario;
+            let alone = Scenario { mode: Mode::ADAPTIVE, ..alone }.run().unwrap();
+            let swept = cell.scenario(Mode::ADAPTIVE, LatencyPrice::default(), 50_000.0, 400, 9).unwrap().run().unwrap();
+            assert!(alike(&alone, &swept), "{cell}\n{text}");
+            assert!((398..=400).contains(&swept.completed), "{cell}: {}", swept.completed);
+        }
+        assert_eq!(families.len(), 8, "{families:?}");
+    }
+}
+
+/// A file says what the sweep means: the same runs as of scenarios that are put together by hand.
+#[test]
+fn a_cell_is_the_loop_that_it_is_called() {
+    let cell = Grid::quick(1).cells().swap_remove(4);
+    assert_eq!(cell.to_string(), "bare-metal optane open qd=32 load=50");
+    let by_hand = |job| Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }.run().unwrap();
+    let job = workload::Job { iodepth: 32, batch_submit: 16, ..open_loop(50_000, 2_000) };
+    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, LatencyPrice::default(), 100_000.0, 2_000, 5).unwrap().run().unwrap();
+    assert!(alike(&run(&cell), &by_hand(job)));
+    let closed = Cell { kind: Kind::Closed, ..cell.clone() };
+    assert!(alike(&run(&closed), &by_hand(closed_loop(32, 2_000))));
+    let thinking = run(&Cell { depth: 1, kind: Kind::Think { think: Nanos::from_micros(100) }, ..cell });
+    // The drive works while the thread computes, so that it is the thread that paces.
+    assert!((9_000.0..10_000.0).contains(&thinking.iops()), "{}", thinking.iops());
+}
+
+/// The load of a cell is the part of the capacity that arrives, and is done.
+#[test]
+fn a_cell_runs_at_its_load() {
+    let cell = Grid::quick(1).cells().swap_remove(4);
+    let capacity = cell.capacity(1).unwrap();
+    let outcome = cell.scenario(Mode::POLL, LatencyPrice::UNLIMITED, capacity, 20_000, 1).unwrap().run().unwrap();
+    let load = outcome.iops() / capacity;
+    assert!((0.47..0.53).contains(&load), "{load}");
+    let point = Point::of(&[seed(outcome)]).unwrap();
+    assert!(point.p99 > 10_000.0 && point.cpu > 0.0, "{point:?}");
+}
+
+#[test]
+fn a_device_with_phases_is_watched_for_longer() {
+    let cell = &Grid::quick(1).cells()[0];
+    let ios = |profile| Cell { profile, ..cell.clone() }.ios(1_000);
+    assert_eq!([ios(Profile::optane()), ios(Profile::tlc()), ios(Profile::bimodal())], [1_000, 1_000, PHASED * 1_000]);
+}

@@ -1,6 +1,6 @@
 //! Reap against fio on the same file: I/Os per second, CPU time of the process and system calls per I/O.
 //!
-//!     cargo bench -p cli --bench fio [-- --file PATH --size BYTES --rounds N --seconds S --depths 1,32,128 --latencies]
+//!     cargo bench -p cli --bench fio [-- --file PATH --size BYTES --rounds N --counted N --seconds S --depths 1,32,128 --latencies]
 //!
 //! 4 KiB random reads, and 70 % of them mixed with 30 % writes; fio as it is by default, and with batches, in which Reap then has
 //! the same. Both read one job file: io_uring, direct, files and buffers registered, one job thread on the first CPU that this
@@ -8,8 +8,12 @@
 //!
 //! Each round runs every program once in random order. CPU is that of the whole process as the system accounts for it, less what a
 //! run of hardly any I/O takes. A figure is the median over rounds of the ratio Reap ÷ fio, with its 95 % bootstrap interval. System
-//! calls are counted in runs of their own by `perf stat`. A program that is missing is named, and nothing is installed.
-//! It writes to the file, which it makes if it is not there; with 30 rounds it takes a quarter of an hour.
+//! calls are counted in rounds of their own by `perf stat`. A goal (IOPS at least × 1, CPU and system calls at most × 1) is met where the
+//! interval reaches 1 and its far end is within 3 % of it. At last, `adaptive` against `interrupt` at 25 % load, by `reap compare`: the
+//! goal is at most × 1.05 of its CPU.
+//!
+//! A program that is missing is named, and nothing is installed. It writes to the file, which it makes if it is not there. With 30
+//! rounds it takes half an hour.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -24,6 +28,8 @@ struct Asked {
     file: PathBuf,
     size: u64,
     rounds: usize,
+    /// Rounds in which system calls are counted.
+    counted: usize,
     seconds: f64,
     depths: Vec<u32>,
     latencies: bool,
@@ -97,7 +103,7 @@ fn starts(program: &str) -> bool {
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/fio-bench.img");
-    let mut asked = Asked { file, size: 1 << 30, rounds: 30, seconds: 0.5, depths: vec![1, 32, 128], latencies: false };
+    let mut asked = Asked { file, size: 1 << 30, rounds: 30, counted: 8, seconds: 0.5, depths: vec![1, 32, 128], latencies: false };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         let bad = |value: &str| format!("{word} {value}: that is no number");
@@ -105,12 +111,13 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--file" => asked.file = value()?.into(),
             "--size" => asked.size = value().and_then(|v| v.parse().map_err(|_| bad(&v)))?,
             "--rounds" => asked.rounds = value().and_then(|v| v.parse().map_err(|_| bad(&v)))?,
+            "--counted" => asked.counted = value().and_then(|v| v.parse().map_err(|_| bad(&v)))?,
             "--seconds" => asked.seconds = value().and_then(|v| v.parse().map_err(|_| bad(&v)))?,
             "--depths" => asked.depths = value()?.split(',').map(|v| v.parse().map_err(|_| bad(v))).collect::<Result<_, _>>()?,
             "--latencies" => asked.latencies = true,
             "--bench" => {}
             "--test" => asked.rounds = 0,
-            _ => return Err(format!("there is no option {word}: --file, --size, --rounds, --seconds, --depths, --latencies")),
+            _ => return Err(format!("there is no option {word}: --file, --size, --rounds, --counted, --seconds, --depths, --latencies")),
         }
     }
     Ok(asked)
@@ -237,16 +244,47 @@ fn compare(asked: &Asked, perf: bool) -> Result<(), String> {
         eprint!("\rround {} of {}", round + 1, asked.rounds);
     }
     eprintln!();
-    let mut calls = vec![[None; PROGRAMS.len()]; cells.len()];
-    if perf {
+    let mut calls = vec![vec![Vec::new(); PROGRAMS.len()]; cells.len()];
+    for _ in 0..if perf { asked.counted } else { 0 } {
         for &(cell, program) in &runs {
             let (idle, few) = cells[cell].1.calls(PROGRAMS[program], true, dir.path())?;
             let (all, ios) = cells[cell].1.calls(PROGRAMS[program], false, dir.path())?;
-            calls[cell][program] = Some((all - idle).max(0.0) / (ios - few).max(1.0));
+            calls[cell][program].push((all - idle).max(0.0) / (ios - few).max(1.0));
         }
     }
     print(asked, &cells, &figures, &calls, &mut rng);
+    quarter(asked, dir.path())
+}
+
+/// `adaptive` against `interrupt` at 25 % load, as `reap compare` has it.
+fn quarter(asked: &Asked, dir: &Path) -> Result<(), String> {
+    let (job, results) = (dir.join("quarter.fio"), dir.join("quarter.json"));
+    let text = format!("[job]\nrw=randread\nbs=4k\niodepth=32\nnorandommap=1\nsize={}\nfilename={}\n", asked.size, asked.file.display());
+    std::fs::write(&job, text).map_err(|e| format!("cannot write a job file: {e}"))?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_reap"));
+    command.arg("compare").arg(&job).args(["--device", "kernel:", "--loads", "25", "--modes", "interrupt,adaptive", "--json"]);
+    command.arg(&results).arg("--repeat").arg(asked.rounds.to_string());
+    let output = command.output().map_err(|e| format!("reap compare: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("reap compare: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = std::fs::read_to_string(&results).map_err(|e| format!("{}: {e}", results.display()))?;
+    let json: Value = serde_json::from_str(&text).map_err(|e| format!("reap compare: {e}"))?;
+    let is_cpu = |pair: &&Value| pair["a"] == "interrupt" && pair["b"] == "adaptive" && pair["figure"] == "cpu_ns_per_io";
+    let pair = json["pairs"].as_array().and_then(|pairs| pairs.iter().find(is_cpu)).ok_or("reap compare has no such pair")?;
+    let (ratio, ends) = (pair["ratio"].as_f64().unwrap_or(f64::NAN), [&pair["ci"][0], &pair["ci"][1]].map(Value::as_f64));
+    print!("\nAt 25 % load, depth 32: adaptive ÷ interrupt, CPU per I/O × {ratio:.3}");
+    match ends {
+        [Some(low), Some(high)] => println!(" ({low:.3}–{high:.3}): {}", if low <= 1.05 && high <= 1.08 { "met" } else { "missed" }),
+        _ => println!(" (too few rounds for an interval)"),
+    }
     Ok(())
+}
+
+/// Whether a goal is met by a ratio with this interval: it reaches 1, and its far end is within 3 %.
+fn verdict([low, high]: [f64; 2], at_least: bool) -> &'static str {
+    let met = if at_least { high >= 1.0 && low >= 0.97 } else { low <= 1.0 && high <= 1.03 };
+    if met { "met" } else { "missed" }
 }
 
 /// All of the file is written, so that each read reaches the disk.
@@ -263,41 +301,41 @@ fn lay_out(asked: &Asked) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{}: {}", asked.file.display(), String::from_utf8_lossy(&output.stderr))) }
 }
 
-fn print(
-    asked: &Asked,
-    cells: &[(&str, Cell<'_>)],
-    figures: &[Vec<Vec<Figures>>],
-    calls: &[[Option<f64>; PROGRAMS.len()]],
-    rng: &mut Xoshiro256PlusPlus,
-) {
+fn print(asked: &Asked, cells: &[(&str, Cell<'_>)], figures: &[Vec<Vec<Figures>>], calls: &[Vec<Vec<f64>>], rng: &mut Xoshiro256PlusPlus) {
     let latencies = if asked.latencies { "both measure latencies" } else { "neither measures latencies" };
     println!("Reap ÷ fio, medians of {} rounds of {} s with their 95 % intervals; {latencies}", asked.rounds, asked.seconds);
     println!(
-        "{:<10} {:>4}  {:<33} {:<24} {:<24} {:>9} {:>9} {:>8} {:>8}  sys/IO",
-        "job", "QD", "", "IOPS", "CPU per I/O", "Reap IOPS", "fio IOPS", "Reap ns", "fio ns"
+        "{:<10} {:>4}  {:<33} {:<30} {:<30} {:<30} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+        "job", "QD", "", "IOPS", "CPU per I/O", "system calls per I/O", "Reap IOPS", "fio IOPS", "Reap ns", "fio ns", "Reap sys", "fio sys"
     );
     for (at, (name, cell)) in cells.iter().enumerate() {
         for (reap, fio, words) in PAIRS.iter().filter(|(reap, ..)| cell.has(*reap)) {
             let of = |program: &Program| PROGRAMS.iter().position(|other| other == program).unwrap_or(0);
             let (ours, theirs) = (&figures[at][of(reap)], &figures[at][of(fio)]);
-            let mut ratio = |figure: fn(&Figures) -> f64| {
-                let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| figure(a) / figure(b)).collect();
-                let [low, high] = interval(&ratios, rng);
-                format!("× {:.3} ({low:.3}–{high:.3})", median(&ratios))
+            let mut ratio = |ours: &[f64], theirs: &[f64], at_least: bool| {
+                let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+                if ratios.is_empty() {
+                    return "–".to_owned();
+                }
+                let ends = interval(&ratios, rng);
+                format!("× {:.3} ({:.3}–{:.3}) {}", median(&ratios), ends[0], ends[1], verdict(ends, at_least))
             };
-            let (iops, cpu) = (ratio(|f| f.iops), ratio(|f| f.cpu));
-            let middle = |runs: &[Figures], figure: fn(&Figures) -> f64| median(&runs.iter().map(figure).collect::<Vec<_>>());
-            let counted = match (calls[at][of(reap)], calls[at][of(fio)]) {
-                (Some(a), Some(b)) => format!("{a:.3} ÷ {b:.3} = {:.3}", a / b),
-                _ => "–".into(),
-            };
+            let all = |runs: &[Figures], figure: fn(&Figures) -> f64| runs.iter().map(figure).collect::<Vec<_>>();
+            let iops = [all(ours, |f| f.iops), all(theirs, |f| f.iops)];
+            let cpu = [all(ours, |f| f.cpu), all(theirs, |f| f.cpu)];
+            let sys = [&calls[at][of(reap)], &calls[at][of(fio)]];
             println!(
-                "{name:<10} {:>4}  {words:<33} {iops:<24} {cpu:<24} {:>9.0} {:>9.0} {:>8.0} {:>8.0}  {counted}",
+                "{name:<10} {:>4}  {words:<33} {:<30} {:<30} {:<30} {:>9.0} {:>9.0} {:>8.0} {:>8.0} {:>8.3} {:>8.3}",
                 cell.depth,
-                middle(ours, |f| f.iops),
-                middle(theirs, |f| f.iops),
-                middle(ours, |f| f.cpu),
-                middle(theirs, |f| f.cpu),
+                ratio(&iops[0], &iops[1], true),
+                ratio(&cpu[0], &cpu[1], false),
+                ratio(sys[0], sys[1], false),
+                median(&iops[0]),
+                median(&iops[1]),
+                median(&cpu[0]),
+                median(&cpu[1]),
+                median(sys[0]),
+                median(sys[1]),
             );
         }
     }

@@ -1,8 +1,9 @@
 //! What an open device costs while nobody uses it: `cargo bench -p reap --bench idle`.
 //!
-//! The CPU time of the whole process, the embedded device's thread included, over ten seconds after a few I/Os. The goal
-//! is at most 10 ms.
+//! The CPU time of the whole process over ten seconds after a few I/Os: the embedded device's thread included, or, on a file of the
+//! bench's own through io_uring, the kernel's threads. The goal is at most 10 ms.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,10 +18,21 @@ const IDLE: Duration = Duration::from_secs(10);
 const GOAL_MS: f64 = 10.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("{:>24} {:>12} {:>8}", "mode", "CPU in 10 s", "goal");
-    for mode in [Mode::INTERRUPT, Mode::POLL, "irq-poll+submit-check".parse()?] {
-        let device = Device::open_with("mem:1G?profile=optane", &OpenOptions { mode, ..OpenOptions::default() })?;
-        let queue = device.queue()?;
+    println!("{:>10} {:>24} {:>12} {:>8}", "device", "mode", "CPU in 10 s", "goal");
+    idle("embedded", "mem:1G?profile=optane", &[Mode::INTERRUPT, Mode::POLL, "irq-poll+submit-check".parse()?])?;
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let file = tempfile::Builder::new().prefix("idle-bench-").tempfile_in(target)?;
+    file.as_file().set_len(64 << 20)?;
+    let uri = format!("kernel:{}", file.path().display());
+    idle("kernel", &uri, &[Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE, Mode::KERNEL_SQPOLL])
+}
+
+/// In each of these modes.
+fn idle(device: &str, uri: &str, modes: &[Mode]) -> Result<(), Box<dyn std::error::Error>> {
+    let name = device;
+    for &mode in modes {
+        let device = Device::open_with(uri, &OpenOptions { mode, ..OpenOptions::default() })?;
+        let queue = device.local_queue()?;
         let ns = device.namespaces()[0];
         for lba in 0..100 {
             let (result, _) = queue.block_on(queue.write(&ns, lba, queue.buffer(4096)?))?;
@@ -31,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sleep(IDLE);
         let spent = (hw::process_cpu() - before).0 as f64 / 1e6;
         let verdict = if spent <= GOAL_MS { "met" } else { "missed" };
-        println!("{:>24} {spent:>9.2} ms {verdict:>8}", mode.to_string());
+        println!("{name:>10} {:>24} {spent:>9.2} ms {verdict:>8}", mode.to_string());
     }
     Ok(())
 }

@@ -217,3 +217,22 @@ fn a_queue_that_cannot_be_sent_is_refused_with_what_to_do() {
         }
     });
 }
+
+/// A ring that the kernel polls sends them by another beside it, which has room for fewer: 40 at once are more than that.
+#[test]
+fn more_flushes_than_there_is_room_for_end_each() {
+    everywhere(&[], |place| {
+        for mode in [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE] {
+            let device = place.open(1, mode);
+            place.on_each_kind(&device, |queue, _| {
+                let (ns, mut out) = (queue.namespaces()[0], Vec::with_capacity(40));
+                queue.submit(reap::now(), (0..40).map(|_| Request::flush(&ns))).unwrap();
+                while out.len() < 40 {
+                    queue.wait(1, Nanos::MAX).unwrap();
+                    queue.reap(&mut out);
+                }
+                assert!(out.iter().all(|done| done.result.is_ok()), "{mode}");
+            });
+        }
+    });
+}

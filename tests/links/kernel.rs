@@ -1,6 +1,8 @@
 //! What a mode comes to where the kernel decides.
 
-use reap::Mode;
+use std::time::{Duration, Instant};
+
+use reap::{Mode, OpenOptions};
 
 use super::table::{everywhere, skipped};
 use super::work::Job;
@@ -19,5 +21,61 @@ fn moderated_modes_are_interrupt_and_it_is_said() {
         assert!(device.health().coalescing_refused);
         assert!(device.mode_note(Mode::DIM).unwrap().contains("interrupt"));
         assert_eq!(device.mode_note(Mode::INTERRUPT), None);
+    });
+}
+
+/// Each of the kernel's own modes carries data, in queues of its own beside others, or says in a sentence what is missing.
+#[test]
+fn the_kernels_own_modes_are_there_or_say_what_is_missing() {
+    everywhere(&[], |place| {
+        for mode in Mode::KERNELS {
+            let device = place.open(3, Mode::INTERRUPT);
+            let Ok(queue) = device.local_queue_in(mode) else {
+                // A device that says that it polls may be found not to in a trial.
+                let why = device.local_queue_in(mode).map(drop).unwrap_err().to_string();
+                assert!(why.contains(&mode.to_string()), "{why}");
+                assert!(device.lacks(mode).is_none_or(|said| why.contains(&said)), "{why}");
+                let Some(lacking) = device.lacks(mode) else { continue };
+                drop(device);
+                let opens = || place.try_open("", OpenOptions { mode, ..OpenOptions::default() }).map(drop).unwrap_err().to_string();
+                let since = Instant::now();
+                // Until the last device here lets go of it, that is what is in the way.
+                while !opens().contains(&lacking) {
+                    assert!(since.elapsed() < Duration::from_secs(60), "{lacking}: {}", opens());
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                continue;
+            };
+            assert!(place.is_kernel() && device.lacks(mode).is_none());
+            let beside = device.local_queue().unwrap();
+            assert_eq!((queue.mode(), beside.mode()), (mode, Mode::INTERRUPT));
+            Job { fused: true, ..Job::of(1) }.run(&queue);
+            Job::of(2).run(&beside);
+            // Neither ring becomes the other's.
+            device.set_mode(Mode::SUSPEND);
+            Job::of(1).run(&queue);
+            Job::of(2).run(&beside);
+            assert_eq!((queue.mode(), beside.mode()), (mode, Mode::SUSPEND));
+            beside.set_mode(mode);
+            Job::of(2).run(&beside);
+            assert_eq!(beside.mode(), Mode::INTERRUPT);
+            // Flushes too, which polled rings send elsewhere.
+            let flushed = queue.block_on(queue.flush(&queue.namespaces()[0])).unwrap();
+            flushed.unwrap();
+        }
+    });
+}
+
+/// A ring that a thread of the kernel's submits is entered to wait, and to wake that thread, and for nothing else.
+#[test]
+fn a_ring_that_the_kernel_submits_takes_no_call_for_it() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        let Ok(queue) = device.local_queue_in(Mode::KERNEL_SQPOLL) else { return };
+        let before = device.counters();
+        Job { requests: 400, ..Job::of(1) }.run(&queue);
+        let after = device.counters();
+        let calls = after.system_calls.unwrap() - before.system_calls.unwrap();
+        assert!(calls <= 2 * (2 * 400), "{calls} system calls for 800 requests");
     });
 }

@@ -12,7 +12,7 @@ use completion::{LatencyPrice, Mode, Spin};
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
 pub use values::{Seeds, once};
-use values::{load, mode, percent, whole};
+use values::{any_mode, load, mode, percent, whole};
 
 /// Runs fio job files on a user-space NVMe stack, and says what each way of finding completions costs.
 #[derive(Debug, Parser)]
@@ -133,8 +133,9 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
-    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive [default: adaptive; on kernel: devices poll, if all jobs say hipri]
-    #[arg(long, value_name = "MODE")]
+    /// hybrid-min, suspend, coalesce, dim, vic, poll, adaptive; on kernel: devices also the kernel's own, kernel-iopoll,
+    /// kernel-hybrid-iopoll and kernel-sqpoll [default: adaptive; on kernel: devices as the jobs say by hipri and sqthread_poll]
+    #[arg(long, value_name = "MODE", value_parser = any_mode)]
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub price: PriceArgs,
@@ -193,9 +194,10 @@ pub struct CompareArgs {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Completion modes to compare; the first is what the others are compared with [default: interrupt and
-    /// irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5]
+    /// Completion modes to compare; the first is what the others are compared with. By default interrupt
+    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
+    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
+    /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Contender>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! Job threads on open devices: what `run` and `compare` have in common.
 //!
-//! [`rig`] opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
+//! `rig` opens the devices that a plan needs and makes a [`Worker`] for each of its threads; a worker carries out what
 //! its `workload::Generator` says, and tells what that came to as [`Counted`].
 
 mod counted;
@@ -14,7 +14,7 @@ mod watch;
 mod worker;
 mod writes;
 
-pub use counted::Counted;
+pub use counted::{Counted, charge};
 pub use fill::Filled;
 pub use meant::{Meant, Named, PLACEHOLDER, USUAL, check};
 pub use paths::{PathMark, over_all};

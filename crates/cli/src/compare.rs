@@ -31,7 +31,7 @@ use completion::{Mode, Placement};
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use reap::Nanos;
+use reap::{Nanos, QueueError};
 use serde_json::Value;
 use workload::Job;
 use workload::fio::{self, Input};
@@ -62,10 +62,14 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
     args.price.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
-    let jobs = scenes::deepest(args, &jobs(args)?);
+    let mut jobs = scenes::deepest(args, &jobs(args)?);
     let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
+    meant.gather(&mut jobs);
     let machine = run::machine(&meant)?;
     machine.keep_clear();
+    if let Some(contender) = labels.modes().iter().find(|contender| contender.mode.is_the_kernels() && !machine.outside) {
+        bail!("--modes: {}, and the device of these jobs is embedded in this program", QueueError::NotTheKernels(contender.mode));
+    }
     let plan = run::plan(&jobs, &machine, &meant, args.queues);
     if plan.stages > 1 {
         bail!("the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own");
@@ -249,7 +253,10 @@ impl Comparison<'_> {
         let drained = |mode: Mode| self.machine.outside && mode.placement() == Placement::DrainThread;
         let first = drained(self.labels.mode(0).mode);
         let otherwise = |mode: Mode| note(mode).is_some() && !(first && drained(mode));
-        let (labels, same) = self.labels.apart(|mode| contender::stands_for(mode, otherwise(mode)));
+        // The first there is, or its device could not have been opened.
+        let (had, lacks) = self.labels.had(|mode| devices.iter().find_map(|device| device.lacks(mode)));
+        remarks.extend(lacks.into_iter().map(|why| format!("Left out: {why}.")));
+        let (labels, same) = had.apart(|mode| contender::stands_for(mode, otherwise(mode)));
         if first {
             remarks
                 .push("All modes have queues that any thread may drain, because threaded is named first; others are cheaper.".to_owned());

@@ -35,15 +35,17 @@ use record::Recorder;
 /// # Errors
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let parsed = jobs::load(&args.files)?;
+    let mut parsed = jobs::load(&args.files)?;
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
+    meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
     machine.keep_clear();
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
-    let mode = engines::mode(args.completion, &parsed.jobs, meant.is_kernel());
-    args.price.note(mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());
+    args.price.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
+    let mode = wish.at_open();
     let setup = Setup {
         devices: &devices,
         mode,
@@ -59,7 +61,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     )?;
     let recorder = args.record.as_deref().map(|path| Recorder::new(path, &plan)).transpose()?;
     let stamps = |target| recorder.as_ref().and_then(|recorder| recorder.stamps(target));
-    let rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
+    let mut rig = Rig::open_stamped(&parsed.jobs, &plan, setup, &machine, stamps)?;
+    let mode = wish.on(rig.devices());
+    rig.set_mode(mode);
     let entropy = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
     let generators = generators(&parsed.jobs, &plan, &rig, entropy)?;
     let mut output = Output::open(args.output.as_deref())?;

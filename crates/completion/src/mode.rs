@@ -23,6 +23,12 @@ pub enum ModeError {
         /// The mode whose name is like it.
         nearest: Option<Mode>,
     },
+    /// One of [`Mode::KERNELS`], where there is no kernel that could carry it out.
+    #[error("'{mode}' is the kernel's own: only `kernel:` devices have it")]
+    Kernels {
+        /// The mode.
+        mode: Mode,
+    },
     /// A mode for which a look after each commit means nothing.
     #[error("'{mode}' does not take '+submit-check', only interrupt, threaded, irq-poll and posted do; ask for '{mode}' alone")]
     NoSubmitCheck {
@@ -63,7 +69,17 @@ impl Mode {
     /// `adaptive`.
     pub const ADAPTIVE: Mode = Mode::plain(Preset::Adaptive);
 
-    /// Every mode there is, in the order of tables.
+    /// `kernel-iopoll`.
+    pub const KERNEL_IOPOLL: Mode = Mode::plain(Preset::KernelIopoll);
+    /// `kernel-hybrid-iopoll`.
+    pub const KERNEL_HYBRID_IOPOLL: Mode = Mode::plain(Preset::KernelHybridIopoll);
+    /// `kernel-sqpoll`.
+    pub const KERNEL_SQPOLL: Mode = Mode::plain(Preset::KernelSqpoll);
+
+    /// The kernel's own modes, to compare with: only `kernel:` devices have them, and a queue keeps the one that its ring was made for.
+    pub const KERNELS: [Mode; 3] = [Mode::KERNEL_IOPOLL, Mode::KERNEL_HYBRID_IOPOLL, Mode::KERNEL_SQPOLL];
+
+    /// Every mode of Reap's, in the order of tables.
     pub const ALL: [Mode; 16] = [
         Mode::INTERRUPT,
         Mode::INTERRUPT_CHECKED,
@@ -109,6 +125,22 @@ impl Mode {
         self.submit_check
     }
 
+    /// Whether it is one of [`Mode::KERNELS`].
+    pub fn is_the_kernels(self) -> bool {
+        self.preset.is_the_kernels()
+    }
+
+    /// The mode of this name, of Reap's or the kernel's: for whoever may have a `kernel:` device. Else [`FromStr`] is the one to ask.
+    ///
+    /// # Errors
+    /// See [`ModeError`].
+    pub fn parse_any(given: &str) -> Result<Mode, ModeError> {
+        match given.parse() {
+            Err(ModeError::Kernels { mode }) => Ok(mode),
+            parsed => parsed,
+        }
+    }
+
     /// Whether the notification is kept masked whenever the thread is awake. Where it is not, it is never masked.
     #[inline]
     pub fn masks(self) -> bool {
@@ -149,6 +181,9 @@ impl FromStr for Mode {
         if let Some(mode) = Mode::ALL.into_iter().find(|m| m.to_string() == given) {
             return Ok(mode);
         }
+        if let Some(mode) = Mode::KERNELS.into_iter().find(|mode| mode.to_string() == given) {
+            return Err(ModeError::Kernels { mode });
+        }
         let plain = given.strip_suffix(SUBMIT_CHECK).and_then(|base| Mode::ALL.into_iter().find(|m| m.to_string() == base));
         match plain {
             Some(mode) => mode.with_submit_check(),
@@ -157,7 +192,7 @@ impl FromStr for Mode {
     }
 }
 
-/// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`].
+/// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`], and then [`Mode::KERNELS`].
 /// Asked once per batch, so written out rather than searched for; a test holds the two together.
 impl From<Mode> for u32 {
     #[inline]
@@ -175,17 +210,21 @@ impl From<Mode> for u32 {
             Preset::Vic => 13,
             Preset::Poll => 14,
             Preset::Adaptive => 15,
+            Preset::KernelIopoll => 16,
+            Preset::KernelHybridIopoll => 17,
+            Preset::KernelSqpoll => 18,
         };
         first + u32::from(mode.submit_check)
     }
 }
 
-/// The mode at this position of [`Mode::ALL`]; the position itself is handed back if there is none.
+/// The mode at this position of [`Mode::ALL`], and then [`Mode::KERNELS`]; the position itself is handed back if there is none.
 impl TryFrom<u32> for Mode {
     type Error = u32;
 
     fn try_from(word: u32) -> Result<Mode, u32> {
-        Mode::ALL.get(word as usize).copied().ok_or(word)
+        let at = word as usize;
+        Mode::ALL.get(at).or_else(|| Mode::KERNELS.get(at.checked_sub(Mode::ALL.len())?)).copied().ok_or(word)
     }
 }
 

@@ -47,6 +47,7 @@ impl Policy {
         let rule = match mode.preset() {
             Preset::Interrupt | Preset::Threaded | Preset::Posted => Rule::Interrupt,
             Preset::Coalesce | Preset::Dim | Preset::Vic => Rule::Interrupt,
+            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => Rule::Interrupt,
             Preset::IrqPoll => Rule::IrqPoll,
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
@@ -136,6 +137,11 @@ impl Policy {
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
         }
+    }
+
+    /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
+    pub fn weighs_sleeps(&self) -> bool {
+        matches!(self.rule, Rule::Adaptive(_))
     }
 
     /// How often `adaptive` decided what; `None` in every other mode.

@@ -27,6 +27,12 @@ pub enum Preset {
     Poll,
     /// At each look in vain what costs least, CPU time and latency together.
     Adaptive,
+    /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
+    KernelIopoll,
+    /// The same after a sleep of half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
+    KernelHybridIopoll,
+    /// A thread of the kernel's submits (`IORING_SETUP_SQPOLL`); completions interrupt.
+    KernelSqpoll,
 }
 
 /// Who looks at a queue.
@@ -75,6 +81,9 @@ impl Preset {
             Preset::Vic => "vic",
             Preset::Poll => "poll",
             Preset::Adaptive => "adaptive",
+            Preset::KernelIopoll => "kernel-iopoll",
+            Preset::KernelHybridIopoll => "kernel-hybrid-iopoll",
+            Preset::KernelSqpoll => "kernel-sqpoll",
         }
     }
 
@@ -84,6 +93,7 @@ impl Preset {
     pub fn masks(self) -> bool {
         match self {
             Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
+            Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => false,
             Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
         }
     }
@@ -131,6 +141,11 @@ impl Preset {
             Preset::Vic => Some(Moderation::Vic),
             _ => None,
         }
+    }
+
+    /// Whether it is the kernel's own: its io_uring carries it out, and the thread only waits. To compare with, on `kernel:` devices.
+    pub fn is_the_kernels(self) -> bool {
+        matches!(self, Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll)
     }
 
     /// Whether `+submit-check` means anything: not where the thread looks, or decides about looking, after each commit.

@@ -25,6 +25,14 @@ impl EventFd {
         _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// The same counter, by another descriptor.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn try_clone(&self) -> io::Result<EventFd> {
+        Ok(EventFd(self.0.try_clone()?))
+    }
+
     /// Takes the count, leaving zero: how many signals there were since the last time. An edge-triggered
     /// [`Poller`](crate::Poller) reports every new signal whether or not this is called.
     #[inline]

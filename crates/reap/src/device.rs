@@ -47,12 +47,18 @@ impl Device {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+        if options.mode.is_the_kernels() && !uri.starts_with(link::KERNEL) {
+            return Err(OpenError::Options(QueueError::NotTheKernels(options.mode).to_string()));
+        }
         if uri.starts_with(MULTIPATH) {
             let paths = multipath::open(uri, options)?;
             return Ok(Device { controllers: paths.controllers().clone(), paths: Some(Arc::new(paths)) });
         }
         if uri.starts_with(link::KERNEL) {
             let file = KernelLink::open(&uri.parse()?, options.pool_bytes)?;
+            if let Some(why) = file.lacks(options.mode) {
+                return Err(OpenError::Options(why));
+            }
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;
@@ -67,7 +73,7 @@ impl Device {
     /// All of them are taken, or the system is out of descriptors.
     pub fn queue(&self) -> Result<Queue, QueueError> {
         match &self.paths {
-            None => Queue::over_one(self.first(), Reaper::Any),
+            None => Queue::over_one(self.first(), Reaper::Any, None),
             Some(paths) => Queue::over_paths(paths),
         }
     }
@@ -79,8 +85,23 @@ impl Device {
     /// As of [`Device::queue`].
     pub fn local_queue(&self) -> Result<LocalQueue, QueueError> {
         match &self.paths {
-            None => Queue::over_one(self.first(), Reaper::Owner),
+            None => Queue::over_one(self.first(), Reaper::Owner, None),
             Some(paths) => Queue::over_paths(paths),
+        }
+        .map(LocalQueue::new)
+    }
+
+    /// The same in another completion mode than the device's. One of [`Mode::KERNELS`] it keeps for good, because its ring is made for it.
+    ///
+    /// # Errors
+    /// As of [`Device::queue`]; [`QueueError::Ring`] where the kernel or the device lacks what the mode needs, and
+    /// [`QueueError::NotTheKernels`] where the kernel does not drive the device.
+    pub fn local_queue_in(&self, mode: Mode) -> Result<LocalQueue, QueueError> {
+        cycle::prepare(mode);
+        match &self.paths {
+            None => Queue::over_one(self.first(), Reaper::Owner, Some(mode)),
+            Some(_) if mode.is_the_kernels() => Err(QueueError::NotTheKernels(mode)),
+            Some(paths) => Queue::over_paths(paths).inspect(|queue| queue.set_mode(mode)),
         }
         .map(LocalQueue::new)
     }
@@ -151,6 +172,17 @@ impl Device {
     /// What a mode comes to on this device, where that is something else than its name says: a sentence. `None`: nothing else.
     pub fn mode_note(&self, mode: Mode) -> Option<String> {
         self.first().link().mode_note(mode)
+    }
+
+    /// What was found when it was opened, and is otherwise than one would expect: a sentence each. What happens later is in
+    /// [`Health::events`].
+    pub fn notes(&self) -> Vec<String> {
+        self.controllers.iter().flat_map(|controller| controller.link().notes().iter().cloned()).collect()
+    }
+
+    /// Why queues in this mode cannot be had on this device, as far as that is known before a trial: a sentence. `None`: they can.
+    pub fn lacks(&self, mode: Mode) -> Option<String> {
+        self.first().link().lacks(mode)
     }
 
     /// Whether [`DeviceCounters::messages`] are the messages that were sent, of all its paths. Otherwise they are waits or looks that

@@ -5,6 +5,7 @@ mod target;
 use std::io;
 use std::path::PathBuf;
 
+use completion::Mode;
 use nvme::Status;
 use thiserror::Error;
 
@@ -77,6 +78,9 @@ pub enum QueueError {
     /// The kernel refuses an io_uring.
     #[error("cannot make a queue: {0}")]
     Ring(String),
+    /// A mode of the kernel's own, where the kernel does not drive the device.
+    #[error("'{0}' is the kernel's own: only `kernel:` devices have it")]
+    NotTheKernels(Mode),
     /// The device's queues belong to one thread each.
     #[error("each queue of this device belongs to the thread that takes it: take it there, by `Device::local_queue`")]
     OneThread,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use completion::Mode;
 use hw::{DmaPool, Memory, Region, RegisterError};
 
-use crate::error::OpenError;
+use crate::error::{OpenError, QueueError};
 use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
@@ -86,6 +86,23 @@ impl Link {
         match self {
             Link::Ring(_) => None,
             Link::Kernel(link) => link.mode_note(mode),
+        }
+    }
+
+    /// Why a mode of the kernel's own cannot be had on it, as far as is known. `None`: it can, or the mode is none of them.
+    pub(crate) fn lacks(&self, mode: Mode) -> Option<String> {
+        match self {
+            Link::Ring(_) if mode.is_the_kernels() => Some(QueueError::NotTheKernels(mode).to_string()),
+            Link::Ring(_) => None,
+            Link::Kernel(link) => link.lacks(mode),
+        }
+    }
+
+    /// What was found when it was opened.
+    pub(crate) fn notes(&self) -> &[String] {
+        match self {
+            Link::Ring(_) => &[],
+            Link::Kernel(link) => link.target().notes(),
         }
     }
 

@@ -36,8 +36,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn over_one(controller: &Controller, user: Reaper) -> Result<Queue, QueueError> {
-        Ok(Queue { lanes: vec![SoftQueue::take(controller, user)?], fan: None })
+    pub(crate) fn over_one(controller: &Controller, user: Reaper, mode: Option<Mode>) -> Result<Queue, QueueError> {
+        Ok(Queue { lanes: vec![SoftQueue::take(controller, user, mode)?], fan: None })
     }
 
     pub(crate) fn over_paths(paths: &Arc<Multipath>) -> Result<Queue, QueueError> {
@@ -243,7 +243,8 @@ impl Queue {
         self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min()
     }
 
-    /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
+    /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice. Modes of the kernel's
+    /// own ([`Mode::KERNELS`]) are those of a queue's ring: it has what [`crate::Device::local_queue_in`] has taken it in.
     pub fn set_mode(&self, mode: Mode) {
         self.lanes.iter().for_each(|lane| lane.set_mode(mode));
     }

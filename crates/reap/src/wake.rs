@@ -21,6 +21,14 @@ impl Wake {
         Ok(Wake { bell: Bell::new(), signal: EventFd::new()? })
     }
 
+    /// What it signals, for a thread that sleeps elsewhere than in its poller.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub(crate) fn try_clone_signal(&self) -> io::Result<EventFd> {
+        self.signal.try_clone()
+    }
+
     /// The sleeper: others may signal from now on. A look follows.
     #[inline]
     pub(crate) fn arm(&self) {

@@ -1,8 +1,8 @@
 //! Block devices that go away, or are not there.
 
-use reap::{Device, IoError, Mode, OpenOptions, Request, TargetFault};
+use reap::{Device, IoError, Mode, OpenError, OpenOptions, Request, TargetError, TargetFault};
 
-use super::{Written, fault};
+use super::Written;
 use crate::place::{BYTES, Loop, Scratch, options, run};
 use crate::table::{skipped, watched};
 use crate::work::{begin, drain, submit};
@@ -35,12 +35,16 @@ fn a_loop_device_that_is_detached_under_requests_stays_until_it_is_closed() {
         // What was acknowledged is in the file behind it.
         let device = Device::open_with(&format!("{}?lba=512", file.uri()), &options(1)).unwrap();
         written.is_there(&device.local_queue().unwrap());
-        // Unless somebody else has it by now.
-        if run("losetup", &[&looped.node.display().to_string()]).is_err() {
-            let why = fault(&uri);
-            assert!(matches!(why, TargetFault::Empty { device: true } | TargetFault::NoDevice(_)), "{why}");
-        }
+        // From here on the node may be that of another test: it is neither detached again nor opened for writing.
+        let node = looped.node.clone();
         std::mem::forget(looped);
+        match Device::open_with(&format!("{uri}?readonly=yes"), &options(1)) {
+            Ok(_) => assert!(run("losetup", &[&node.display().to_string()]).is_ok(), "nothing is attached to {uri}, which was opened"),
+            Err(OpenError::Target(TargetError { fault, .. })) => {
+                assert!(matches!(fault, TargetFault::Empty { device: true } | TargetFault::NoDevice(_)), "{fault}");
+            }
+            Err(other) => panic!("{other}"),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct PolicyError {
 }
 
 impl Policy {
-    /// All of them, by the numbers that [`Policy::from_bits`] reads.
+    /// All of them, by the numbers that `Policy::from_bits` reads.
     pub const ALL: [Policy; 8] = [
         Policy::Numa,
         Policy::RoundRobin,

@@ -12,7 +12,7 @@ use super::set::{PathId, PathSet};
 /// What a request was counted in. It goes with the request, and back by [`Paths::end`](super::Paths::end) or
 /// [`Paths::abandon`](super::Paths::abandon), once.
 ///
-/// From the lowest bit: the row of counts (32 bits; [`NO_ROW`]: the policy does not count), path, class and kind (8 each), and a 1.
+/// From the lowest bit: the row of counts (32 bits; `NO_ROW`: the policy does not count), path, class and kind (8 each), and a 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use = "what is counted has to be taken back"]
 pub struct Token(NonZeroU64);

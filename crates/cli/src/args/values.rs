@@ -61,6 +61,11 @@ pub fn mode(text: &str) -> Result<Mode, String> {
     text.parse().map_err(|error: completion::ModeError| error.to_string())
 }
 
+/// A completion mode, of Reap's or the kernel's own.
+pub fn any_mode(text: &str) -> Result<Mode, String> {
+    Mode::parse_any(text).map_err(|error| error.to_string())
+}
+
 /// A load in per cent, with its sign or without.
 pub fn load(text: &str) -> Result<f64, String> {
     match without_sign(text).parse::<f64>() {

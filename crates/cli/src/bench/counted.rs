@@ -12,6 +12,8 @@ pub struct Counted {
     pub wall: Nanos,
     /// CPU time of the thread (CLOCK_THREAD_CPUTIME_ID), the load generator included.
     pub cpu: Nanos,
+    /// CPU time of the whole process meanwhile.
+    pub process: Nanos,
     /// What the thread's queues counted.
     pub host: Counters,
     /// What the queues' policies decided, where they keep count.
@@ -36,6 +38,7 @@ impl Counted {
         self.ios += other.ios;
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
+        self.process = self.process.max(other.process);
         self.host = self.host.and(other.host);
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
@@ -50,9 +53,9 @@ impl Counted {
 
     /// Adds what the same threads did in a later stretch.
     pub fn then(&mut self, later: &Counted) {
-        let wall = self.wall + later.wall;
+        let (wall, process) = (self.wall + later.wall, self.process + later.process);
         self.merge(later);
-        self.wall = wall;
+        (self.wall, self.process) = (wall, process);
     }
 
     fn add_system_calls(&mut self, more: Option<f64>) {
@@ -82,10 +85,23 @@ impl Counted {
     }
 }
 
+/// Puts what other threads of this process did, but for `others`, into the price of the I/Os of job threads that ran at the same time:
+/// workers of the kernel's (io-wq, SQPOLL) are threads of the process, and work for them. Each I/O pays the same.
+pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
+    let threads: Vec<&mut Counted> = threads.collect();
+    let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
+    let (jobs, ios) = threads.iter().fold((0, 0), |(cpu, ios), thread| (cpu + thread.cpu.0, ios + thread.ios));
+    let beside = process.0.saturating_sub(jobs + others.0);
+    for thread in threads {
+        thread.cpu += Nanos((u128::from(beside) * u128::from(thread.ios) / u128::from(ios.max(1))) as u64);
+    }
+}
+
 /// What the counters read when measuring began.
 pub struct Mark {
     at: Nanos,
     cpu: Nanos,
+    process: Nanos,
     /// For each target: its queue's and its device's.
     targets: Vec<Start>,
 }
@@ -127,13 +143,14 @@ impl Mark {
                 }
             })
             .collect();
-        Mark { at: hw::now(), cpu: hw::thread_cpu(), targets }
+        Mark { at: hw::now(), cpu: hw::thread_cpu(), process: hw::process_cpu(), targets }
     }
 
     /// What has been counted since. For the thread that made the mark.
     pub fn until_now<'a>(self, host: Counters, lines: impl Iterator<Item = Line<'a>>) -> Counted {
         let cpu = hw::thread_cpu() - self.cpu;
-        let mut counted = Counted { wall: hw::now() - self.at, cpu, host, ..Counted::default() };
+        let process = hw::process_cpu() - self.process;
+        let mut counted = Counted { wall: hw::now() - self.at, cpu, process, host, ..Counted::default() };
         for (line, start) in lines.zip(&self.targets) {
             if let Some(decisions) = line.queue.decisions() {
                 let since = decisions.since(&start.decisions.unwrap_or_default());

@@ -22,7 +22,7 @@ impl Held {
     pub fn take(device: &Device, mode: Mode) -> Result<Held, QueueError> {
         // Of a device in this process any thread may drain any queue; the kernel's are one thread's, unless they are asked for otherwise.
         let drained = mode.placement() == Placement::DrainThread && device.embedded().is_none();
-        if drained { device.queue().map(Held::Any) } else { device.local_queue().map(Held::Own) }
+        if drained { device.queue().map(Held::Any) } else { device.local_queue_in(mode).map(Held::Own) }
     }
 }
 
@@ -92,11 +92,14 @@ impl Lanes {
     pub fn submit_and_wait(
         &self,
         now: Nanos,
-        requests: impl Iterator<Item = Request>,
+        mut requests: impl Iterator<Item = Request>,
         min: usize,
-        refused: impl FnMut(Refused, Request),
+        mut refused: impl FnMut(Refused, Request),
     ) -> Result<(), WouldDeadlock> {
-        self.submit(0, now, requests, refused);
+        let Some(queue) = self.queues().next() else { return Ok(()) };
+        while let Err((why, request)) = queue.post(now, requests.by_ref()) {
+            refused(why, request);
+        }
         self.wait(min, Nanos::MAX)
     }
 

@@ -101,6 +101,14 @@ impl Meant {
         Ok(Meant::Path(format!("{KERNEL}_").parse()?))
     }
 
+    /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) has none where a doorbell is a system call: what it
+    /// issues before it waits is submitted together.
+    pub fn gather(&self, jobs: &mut [Job]) {
+        if self.is_kernel() {
+            jobs.iter_mut().filter(|job| job.batch_submit == 1).for_each(|job| job.batch_submit = 0);
+        }
+    }
+
     /// Whether the devices are files and block devices that the kernel drives.
     pub fn is_kernel(&self) -> bool {
         match self {

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Device, DeviceUri, EmbeddedOptions, Nanos, OpenError, OpenOptions, Stamps};
+use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenError, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
@@ -89,8 +89,10 @@ impl Rig {
                 bail!("{} job threads use the device {uri} at once; it serves {MOST_QUEUES}: lower numjobs", need.threads);
             }
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
+            // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
+            let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
             let options = OpenOptions {
-                software_queues: need.threads,
+                software_queues: kinds * need.threads,
                 hardware_queues,
                 depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
                 mode: setup.mode,
@@ -113,6 +115,11 @@ impl Rig {
     /// The devices, in the order of the plan's targets.
     pub fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Workers that are hired from now on have queues in this mode.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
     }
 
     /// How late `adaptive` may be, unless a worker is told otherwise.
@@ -141,7 +148,7 @@ impl Rig {
     /// Writes over what `readers` are going to read, where that matters.
     ///
     /// # Errors
-    /// As [`fill::fill`].
+    /// A write fails.
     pub fn fill(&self, readers: &[(&Thread, &Generator)], stop: &AtomicBool) -> Result<Filled> {
         let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
@@ -180,7 +187,8 @@ impl Hired {
     /// # Errors
     /// As [`Worker::new`].
     pub fn settle(self) -> Result<Worker> {
-        let worker = Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
+        let mut worker =
+            Worker::new(&self.job, self.devices, self.mode, self.host_work).with_context(|| format!("job '{}'", self.job.name))?;
         worker.set_spin(self.spin);
         if self.histograms {
             worker.count_wakeups();

@@ -26,6 +26,12 @@ const REFUSED: ErrorCode = ErrorCode(22);
 /// number of generators, one after the other.
 pub struct Worker {
     lanes: Lanes,
+    /// The mode that rings in use were made for, if that is one of the kernel's own.
+    made_for: Option<Mode>,
+    /// Queues whose rings were made for other modes, for when such a mode is asked for.
+    beside: Vec<(Option<Mode>, Lanes)>,
+    counts_wakeups: bool,
+    spin: Option<Spin>,
     ways: Vec<Way>,
     /// I/Os in flight at most.
     depth: usize,
@@ -137,10 +143,15 @@ impl Worker {
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
+        let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
         Ok(Worker {
             looks_on_commit: lanes.looks_on_commit(),
             lanes,
+            made_for,
+            beside: Vec::new(),
+            counts_wakeups: false,
+            spin: None,
             ways,
             depth,
             places,
@@ -156,7 +167,8 @@ impl Worker {
     }
 
     /// Counts what wake-ups bring, from now on.
-    pub fn count_wakeups(&self) {
+    pub fn count_wakeups(&mut self) {
+        self.counts_wakeups = true;
         self.lanes.queues().for_each(Queue::count_wakeups);
     }
 
@@ -171,7 +183,8 @@ impl Worker {
     }
 
     /// What spinning means where others want the CPU, from now on.
-    pub fn set_spin(&self, spin: Spin) {
+    pub fn set_spin(&mut self, spin: Spin) {
+        self.spin = Some(spin);
         self.lanes.set_spin(spin);
     }
 
@@ -180,9 +193,35 @@ impl Worker {
         self.watched = every;
     }
 
-    /// From the next batch on, completions are found as `mode` says.
-    pub fn set_mode(&self, mode: Mode) {
+    /// From the next batch on, completions are found as `mode` says. Between two runs: a mode of the kernel's own has queues of its own.
+    ///
+    /// # Errors
+    /// Such queues cannot be had.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<()> {
+        let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
+        if made_for != self.made_for {
+            let lanes = match self.beside.iter().position(|(other, _)| *other == made_for) {
+                Some(at) => self.beside.swap_remove(at).1,
+                None => self.more_lanes(mode)?,
+            };
+            let left = std::mem::replace(&mut self.lanes, lanes);
+            self.beside.push((self.made_for, left));
+            self.made_for = made_for;
+        }
         self.lanes.set_mode(mode);
+        self.looks_on_commit = self.lanes.looks_on_commit();
+        Ok(())
+    }
+
+    /// Queues of the same devices in `mode`.
+    fn more_lanes(&self, mode: Mode) -> Result<Lanes> {
+        let queues = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
+        let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
+        self.spin.into_iter().for_each(|spin| lanes.set_spin(spin));
+        if self.counts_wakeups {
+            lanes.queues().for_each(Queue::count_wakeups);
+        }
+        Ok(lanes)
     }
 
     /// Runs `generator` to its end, on the calling thread.

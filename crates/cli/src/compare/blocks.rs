@@ -234,10 +234,11 @@ fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers)
     }
     let progress = Progress::default();
     while let Ok(Order { mode, price, mut generator, watch }) = orders.recv() {
-        worker.set_mode(mode);
-        worker.set_latency_price(price);
-        worker.watch(watch);
-        let ran = worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress });
+        let ran = worker.set_mode(mode).and_then(|()| {
+            worker.set_latency_price(price);
+            worker.watch(watch);
+            worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
+        });
         if answers.send((generator, ran)).is_err() {
             return;
         }

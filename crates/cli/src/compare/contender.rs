@@ -60,9 +60,9 @@ impl FromStr for Contender {
             Some((mode, price)) => (mode, Some(price.parse::<LatencyPrice>().map_err(|error| error.to_string())?)),
             None => (text, None),
         };
-        let mode: Mode = mode.parse().map_err(|error: completion::ModeError| error.to_string())?;
+        let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
         if price.is_some() && mode != Mode::ADAPTIVE {
-            return Err(format!("{mode} has no knob: only adaptive@SLACK sets one"));
+            return Err(format!("{mode} has no knob: only adaptive@PRICE sets one"));
         }
         Ok(Contender { mode, price })
     }

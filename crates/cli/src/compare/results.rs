@@ -56,6 +56,18 @@ impl Labels {
         (Labels(kept), same)
     }
 
+    /// Only those that the device does not lack, by what `lacks` says; and of the others why.
+    pub fn had(&self, lacks: impl Fn(Mode) -> Option<String>) -> (Labels, Vec<String>) {
+        let (mut kept, mut why) = (Vec::new(), Vec::new());
+        for &contender in &self.0 {
+            match lacks(contender.mode) {
+                Some(reason) => why.push(reason),
+                None => kept.push(contender),
+            }
+        }
+        (Labels(kept), why)
+    }
+
     /// The modes without the A/A label; never empty.
     pub fn modes(&self) -> &[Contender] {
         &self.0

@@ -26,5 +26,5 @@ pub fn json(named: &[Named], devices: &[Device], plan: &Plan) -> Value {
 
 /// What was found when it was opened.
 pub fn notes(device: &Device) -> Vec<String> {
-    if device.embedded().is_some() { Vec::new() } else { device.health().events }
+    device.notes()
 }

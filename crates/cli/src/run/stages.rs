@@ -13,7 +13,7 @@ use workload::{Generator, Job};
 use super::ended::Ended;
 use super::progress::{self, Bar};
 use super::record::Recording;
-use crate::bench::{Control, Hired, Progress, Ran, Rig, Tap};
+use crate::bench::{self, Control, Hired, Progress, Ran, Rig, Tap};
 use crate::machine::{self, Machine};
 
 /// No application work in a run: only `compare` saturates hosts on purpose.
@@ -52,7 +52,12 @@ pub fn run(
         }
         let crowd = machine.oversubscribed(&cpus).then(|| (cpus.len(), distinct(&cpus)));
         let mut bar = Bar::new(stage + 1, plan.stages);
-        for (index, generator, ran) in run_stage(seats, stop, &groups, &mut bar)? {
+        let before = hw::thread_cpu();
+        let mut outcomes = run_stage(seats, stop, &groups, &mut bar)?;
+        if machine.outside {
+            bench::charge(outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted), hw::thread_cpu() - before);
+        }
+        for (index, generator, ran) in outcomes {
             ended[index] = Some(Ended { generator, ran, elapsed: hw::now() - began, oversubscribed: crowd });
         }
         bar.clear();

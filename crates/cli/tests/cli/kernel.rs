@@ -132,3 +132,82 @@ fn a_sweep_runs_on_several_files() {
     let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
     assert_eq!((results["rows"].as_array().unwrap().len(), results["devices"].as_array().unwrap().len()), (4, 2));
 }
+
+/// What submits also waits: counted by Reap, and, where there is strace, by the kernel.
+#[test]
+fn at_depth_one_an_io_is_one_system_call() {
+    let place = place();
+    place.write("one.fio", "[a]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=400\nnorandommap\nfilename=disk\ngtod_reduce=1\n");
+    let Some(ended) = runs(place.reap("run one.fio --completion interrupt --output-format json")) else { return };
+    let calls = ended.json()["jobs"][0]["reap"]["system_calls_per_io"].as_f64().unwrap();
+    assert!(calls > 0.0 && calls <= 1.0, "{calls} system calls for each I/O");
+    let Some(few) = traced(&place, "one.fio", 400) else { return };
+    place.write("more.fio", "[a]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=2400\nnorandommap\nfilename=disk\ngtod_reduce=1\n");
+    let Some(many) = traced(&place, "more.fio", 2400) else { return };
+    // The job thread's alone, whatever they are; a snapshot of its progress now and then is not the library's.
+    let (enters, others) = (many.0 - few.0, many.1.saturating_sub(few.1));
+    assert!(enters <= 2000 && others <= 100, "2000 more I/Os took {enters} enters and {others} other system calls");
+}
+
+/// Calls to io_uring_enter, and all others, of the job thread of a run. `None`: there is no strace.
+fn traced(place: &Place, job: &str, ios: u64) -> Option<(u64, u64)> {
+    let (out, traces) = (place.path("out.json"), place.path("trace"));
+    let mut command = std::process::Command::new("strace");
+    command.args(["-ff", "-o"]).arg(&traces).args([env!("CARGO_BIN_EXE_reap"), "run"]).arg(place.path(job));
+    command.args(["--completion", "interrupt", "--output-format", "json", "--output"]).arg(&out).current_dir(place.path("."));
+    let Ok(output) = command.output() else {
+        eprintln!("skipped in part: there is no strace");
+        return None;
+    };
+    if !output.status.success() {
+        eprintln!("skipped in part: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    let files = fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().path());
+    let traces: Vec<_> = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("trace.")).collect();
+    let counts = traces.iter().map(|path| {
+        let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        let calls = text.lines().filter(|line| !line.starts_with("---") && !line.starts_with("+++")).count() as u64;
+        let enters = text.lines().filter(|line| line.starts_with("io_uring_enter")).count() as u64;
+        (enters, calls - enters)
+    });
+    let busiest = counts.max().unwrap();
+    traces.iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert!(busiest.0 >= ios / 2, "strace has seen the job thread: {busiest:?}");
+    Some(busiest)
+}
+
+#[test]
+fn the_kernels_own_modes_are_rows_on_files_and_refused_by_name_elsewhere() {
+    let place = place();
+    place.reap("run plain.fio --completion kernel-sqpoll").fails_with(&["kernel-sqpoll", "only `kernel:` devices"]);
+    place.reap("compare --modes interrupt,kernel-iopoll").fails_with(&["kernel-iopoll", "only `kernel:` devices"]);
+    place.reap("sim --modes kernel-sqpoll").fails_with(&["kernel-sqpoll", "only `kernel:` devices"]);
+    // No poll queues behind a file on this test's file system: unless there are, that is said.
+    let line =
+        "compare --device kernel:disk --modes interrupt,kernel-sqpoll,kernel-iopoll,kernel-hybrid-iopoll --repeat 2 --json results.json";
+    let Some(ended) = runs(place.reap(line)) else { return };
+    let results: Value = serde_json::from_str(&place.read("results.json")).unwrap();
+    let rows: Vec<_> = results["rows"].as_array().unwrap().iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    for mode in ["kernel-sqpoll", "kernel-iopoll", "kernel-hybrid-iopoll"] {
+        let why = ended.stdout.replace('\n', " ").contains(&format!("Left out: `{mode}`: "));
+        assert_ne!(rows.contains(&mode), why, "{mode} is a row, or it is said why not: {}", ended.stdout);
+    }
+    assert_eq!(rows[0], "interrupt");
+}
+
+#[test]
+fn what_a_job_says_of_io_uring_is_done_or_told() {
+    let place = place();
+    let job = "[a]\nioengine=io_uring\nrw=randread\nbs=4k\niodepth=8\nnumber_ios=200\nfilename=disk\n";
+    for (option, mode, otherwise) in [("hipri", "kernel-iopoll", "poll"), ("sqthread_poll", "kernel-sqpoll", "adaptive")] {
+        place.write("job.fio", &format!("{job}{option}\nregisterfiles\nfixedbufs\n"));
+        let Some(ended) = runs(place.reap("run job.fio --output-format json")) else { return };
+        let ran = ended.json()["jobs"][0]["reap"]["mode"].as_str().unwrap().to_owned();
+        let told = ended.stderr.contains(&format!("note: `{mode}`: ")) && ended.stderr.contains(&format!("the jobs run in {otherwise}"));
+        assert!(if told { ran == otherwise } else { ran == mode }, "{option}: {ran}: {}", ended.stderr);
+        if told {
+            place.reap(&format!("run job.fio --completion {mode}")).fails_with(&[mode]);
+        }
+    }
+}

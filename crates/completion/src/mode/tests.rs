@@ -12,6 +12,20 @@ fn every_mode_is_read_back_from_its_name() {
 }
 
 #[test]
+fn the_kernels_own_modes_are_refused_by_name_but_where_they_may_be() {
+    for mode in Mode::KERNELS {
+        let name = mode.to_string();
+        let error = name.parse::<Mode>().unwrap_err().to_string();
+        assert!(error.contains(&name) && error.contains("only `kernel:` devices"), "{error}");
+        assert_eq!((Mode::parse_any(&name), Mode::try_from(u32::from(mode))), (Ok(mode), Ok(mode)));
+        assert!(mode.is_the_kernels() && !mode.masks() && !Mode::ALL.contains(&mode));
+        assert!(mode.with_submit_check().is_err() && Mode::parse_any(&format!("{name}+submit-check")).is_err());
+    }
+    assert_eq!(Mode::parse_any("poll"), Ok(Mode::POLL));
+    assert!(!Mode::ALL.into_iter().any(Mode::is_the_kernels));
+}
+
+#[test]
 fn the_table_of_modes_is_the_designs() {
     let with = |fact: fn(Mode) -> bool| Mode::ALL.into_iter().filter(|&m| fact(m)).map(|m| m.to_string()).collect::<Vec<_>>().join(" ");
     assert_eq!(with(|m| m.placement() == Placement::DrainThread), "threaded threaded+submit-check");

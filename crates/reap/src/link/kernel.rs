@@ -10,6 +10,8 @@
 //! | how does a new file come about? | `layout.rs` |
 //! | what do the queues of one share? | `link.rs` |
 //! | how does one queue post and take? | `lane.rs` |
+//! | which rings does the kernel poll, or submit by itself? | `lane/kinds.rs` |
+//! | what is out on a ring, and what does an answer mean? | `lane/state.rs` |
 //! | what is one request to the kernel? | `command.rs`; as an NVMe command that passes through: `passthrough.rs` |
 //! | does the kernel pass commands through at all? | `trial.rs` |
 //! | how are blocks zeroed, and given back? | `ways.rs` |

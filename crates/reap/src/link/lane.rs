@@ -120,7 +120,7 @@ impl Lane {
     pub(crate) fn pending(&self) -> bool {
         match self {
             Lane::Ring(lane) => lane.hint(),
-            Lane::Uring(lane) => lane.hint(),
+            Lane::Uring(lane) => lane.pending(),
             Lane::Stream(lane) => lane.pending(),
         }
     }

@@ -44,7 +44,7 @@ impl Fan {
     fn new(shared: &Arc<Multipath>, index: usize) -> Result<(Fan, Vec<SoftQueue>), QueueError> {
         let system = |source| QueueError::System { what: "epoll instance", source };
         let lanes =
-            shared.controllers().iter().map(|controller| SoftQueue::take(controller, Reaper::Any)).collect::<Result<Vec<_>, _>>()?;
+            shared.controllers().iter().map(|controller| SoftQueue::take(controller, Reaper::Any, None)).collect::<Result<Vec<_>, _>>()?;
         let place = Place::new().map_err(system)?;
         for (key, lane) in (0..).zip(&lanes) {
             place.poller().add(lane, key).map_err(system)?;

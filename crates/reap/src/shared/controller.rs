@@ -101,12 +101,15 @@ impl Controller {
     /// [`Controller::give_back`] follows.
     ///
     /// # Errors
-    /// All of them are taken, or each belongs to one thread and `user` does not.
-    pub(crate) fn take(&self, user: Reaper) -> Result<(Arc<HwQueue>, u8), QueueError> {
+    /// All of them are taken, or each belongs to one thread and `user` does not, or there is no such mode on the link.
+    pub(crate) fn take(&self, user: Reaper, mode: Mode) -> Result<(Arc<HwQueue>, u8), QueueError> {
         if user == Reaper::Any && self.0.link.belongs_to_one_thread() {
             return Err(QueueError::OneThread);
         }
-        self.0.roster.take(user, self.mode())
+        if mode.is_the_kernels() && matches!(self.0.link, Link::Ring(_)) {
+            return Err(QueueError::NotTheKernels(mode));
+        }
+        self.0.roster.take(user, mode)
     }
 
     /// A software queue has a thread that drives it.
@@ -163,9 +166,11 @@ impl Controller {
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.0.mode.store(mode.into(), Relaxed);
-        for soft in self.0.roster.all().iter().flat_map(|queue| &queue.softs) {
-            soft.mode.ask(mode);
-            soft.tell();
+        for queue in self.0.roster.all() {
+            for soft in &queue.softs {
+                soft.mode.ask(queue.means(mode));
+                soft.tell();
+            }
         }
         self.kick_keeper();
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use completion::{Batch, Route, WEIGHT};
+use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use handover::{Bell, LookRole, SleeperId};
 use nvme::Vector;
@@ -24,7 +24,7 @@ use super::reports::Reporter;
 use super::soft::Soft;
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended};
+use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 
 /// One queue pair and everything that its threads share.
@@ -93,6 +93,17 @@ impl HwQueue {
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
         Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, dead, errand, line })
+    }
+
+    /// What is in force of a mode that is asked for: a ring that was made for a mode of the kernel's own has that mode and no other, and
+    /// on no other ring is there such a mode.
+    #[inline]
+    pub(crate) fn means(&self, asked: Mode) -> Mode {
+        match self.lane.uring().and_then(UringLane::made_for) {
+            Some(own) => own,
+            None if asked.is_the_kernels() => Mode::INTERRUPT,
+            None => asked,
+        }
     }
 
     /// Its lanes.
@@ -181,7 +192,7 @@ impl HwQueue {
     /// Whether a completion waits, for a thread that spins or goes to sleep: it may cost a system call.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
-        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::hint)
+        self.lane.pending() || self.polled.as_ref().is_some_and(Lane::pending)
     }
 
     /// The same for a thread that submits nothing.

@@ -162,6 +162,11 @@ impl Maker {
     fn make(&self, id: QueueId, user: Reaper, mode: Mode) -> Result<HwQueue, QueueError> {
         let system = |what| move |source| QueueError::System { what, source };
         let soft = Soft::new(0, 2 * self.depth, mode).map_err(system("wake-up descriptor"))?;
+        if mode.is_the_kernels() {
+            let lane = UringLane::kernels(&self.link, (id, self.depth), &soft.wake, user == Reaper::Owner, mode)?;
+            let softs = Box::new([Arc::new(soft)]);
+            return HwQueue::new(Lane::Uring(lane), None, softs, self.reporter.clone()).map_err(system("drain descriptor"));
+        }
         let lane = UringLane::new(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner)?;
         let polled = UringLane::polled(&self.link, id, self.depth, &soft.wake, user == Reaper::Owner);
         let softs = Box::new([Arc::new(soft)]);

@@ -51,6 +51,9 @@ pub(crate) trait Driven {
     /// The look between arming and blocking: whether there is anything that no notification tells of.
     fn look_before_sleep(&self) -> bool;
 
+    /// Whether its policy is to be told what sleeps cost: measuring one takes four system calls.
+    fn weighs_sleeps(&self) -> bool;
+
     /// Blocks where its link has a sleep of its own, for `timeout` at most: whether its notification has ended it. `None`: it has none,
     /// or the plan is not to sleep on its notification.
     fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
@@ -104,6 +107,10 @@ impl<Q: Driven> Driven for &Q {
 
     fn look_before_sleep(&self) -> bool {
         (**self).look_before_sleep()
+    }
+
+    fn weighs_sleeps(&self) -> bool {
+        (**self).weighs_sleeps()
     }
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
@@ -236,7 +243,8 @@ impl Place {
                 }
                 Step::Block => {
                     state.sleeps = state.sleeps.wrapping_add(1);
-                    let measured = state.sleeps.is_multiple_of(MEASURED_SLEEPS).then(Measured::begin);
+                    let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(Driven::weighs_sleeps);
+                    let measured = measures.then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
                     // A thread with several queues has one place to sleep for all of them.
                     let told = if let [only] = queues { only.block(timeout) } else { None };
@@ -330,7 +338,7 @@ impl State {
     #[inline]
     fn spin(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos, enough: &impl Fn() -> bool) -> Nanos {
         match (queues, spin(queues, &mut self.plans, now, until, enough)) {
-            ([only], (now, true)) => only.look(WEIGHT).1.unwrap_or(now),
+            ([only], (_, true)) => only.look(WEIGHT).1.unwrap_or_else(hw::now),
             (_, (now, true)) => self.round(queues, now),
             (_, (now, false)) => now,
         }
@@ -341,7 +349,8 @@ impl State {
     fn look(&mut self, queues: &[impl Driven], budget: u32, now: Nanos) -> Nanos {
         match queues {
             // Nobody to take turns with: `drive` asks again after each look.
-            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or(now),
+            // A look in vain takes time as well, on a ring that is polled a system call's.
+            [only] => only.look(budget.min(WEIGHT)).1.unwrap_or_else(hw::now),
             _ => self.round(queues, now),
         }
     }
@@ -352,7 +361,7 @@ impl State {
         for _ in queues {
             let Some(turn) = self.round.turn(now, &self.plans) else { break };
             let (found, read) = queues[turn.queue].look(turn.budget);
-            now = read.unwrap_or(now);
+            now = read.unwrap_or_else(hw::now);
             self.round.took(found);
             // It is asked again after the round.
             self.plans[turn.queue] = Plan::Rest;

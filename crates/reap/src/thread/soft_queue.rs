@@ -55,14 +55,14 @@ pub(crate) struct SoftQueue {
 }
 
 impl SoftQueue {
-    /// A software queue of `controller` for the calling thread.
+    /// A software queue of `controller` for the calling thread, in `mode`, or in that of its controller.
     ///
     /// # Errors
     /// All of them are taken, or the system is out of descriptors; or each belongs to one thread, and `user` does not.
-    pub(crate) fn take(controller: &Controller, user: Reaper) -> Result<SoftQueue, QueueError> {
-        let (queue, me) = controller.take(user)?;
+    pub(crate) fn take(controller: &Controller, user: Reaper, mode: Option<Mode>) -> Result<SoftQueue, QueueError> {
+        let (queue, me) = controller.take(user, mode.unwrap_or_else(|| controller.mode()))?;
         queue.belongs(true);
-        let taken = SoftQueue::new(controller.clone(), queue.clone(), me).inspect_err(|_| {
+        let taken = SoftQueue::new(controller.clone(), queue.clone(), me, mode).inspect_err(|_| {
             queue.belongs(false);
             controller.give_back(&queue, me);
         })?;
@@ -70,16 +70,17 @@ impl SoftQueue {
         Ok(taken)
     }
 
-    fn new(controller: Controller, queue: Arc<HwQueue>, me: u8) -> Result<SoftQueue, QueueError> {
+    fn new(controller: Controller, queue: Arc<HwQueue>, me: u8, mode: Option<Mode>) -> Result<SoftQueue, QueueError> {
         let system = |what| move |source| QueueError::System { what, source };
         let place = Place::new().map_err(system("epoll instance"))?;
         let soft = queue.softs[usize::from(me)].clone();
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
         let tuning = Tuning { price: controller.price(), machine: cycle::known() };
-        let policy = Policy::with(controller.mode(), &tuning);
+        let begins = || queue.means(mode.unwrap_or_else(|| controller.mode()));
+        let policy = Policy::with(begins(), &tuning);
         soft.mode.begin(policy.mode());
         // Another may have been asked for since it was read.
-        soft.mode.ask(controller.mode());
+        soft.mode.ask(begins());
         let mut looker = Looker::new(me, policy);
         if soft.open() > 0 {
             // The last thread's entries may have come while the vector was masked: begin with a look.
@@ -131,12 +132,13 @@ impl SoftQueue {
     }
 
     /// The same; where submitting and sleeping can be one system call (`hold`), the next wait announces them, or
-    /// [`SoftQueue::commit`].
+    /// [`SoftQueue::commit`]. A mode that looks after each commit has them announced at once: the look is what it is for.
     ///
     /// # Errors
     /// As of [`SoftQueue::submit`].
     pub(crate) fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.submit_or_hold(now, requests, self.queue.lane.uring().is_some())
+        let holds = self.queue.lane.uring().is_some() && !self.mode().submit_check();
+        self.submit_or_hold(now, requests, holds)
     }
 
     #[inline(always)]
@@ -156,7 +158,10 @@ impl SoftQueue {
             (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
         );
         drop(book);
-        self.uncommitted.set(hold);
+        if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
+            // What was held before may have gone to the other lane.
+            self.queue.commit();
+        }
         drop(inside);
         if submitted.batch.commands > 0 {
             self.committed(now, &submitted.batch, hold);
@@ -306,8 +311,13 @@ impl SoftQueue {
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        cycle::prepare(mode);
-        self.soft.mode.ask(mode);
+        let means = self.queue.means(mode);
+        if means != mode {
+            let me = self.hardware_queue();
+            self.queue.reporter.noted(format!("queue {me} is in `{means}`: its ring was not made for `{mode}`"));
+        }
+        cycle::prepare(means);
+        self.soft.mode.ask(means);
         self.controller.kick_keeper();
     }
 

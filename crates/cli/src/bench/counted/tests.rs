@@ -64,3 +64,18 @@ fn system_calls_are_shared_by_doorbells() {
     counted.merge(&counted.clone());
     assert_eq!((counted.system_calls, Counted::default().system_calls), (Some(150.0), None));
 }
+
+#[test]
+fn what_other_threads_of_the_process_did_is_paid_by_the_io() {
+    let thread = |cpu, process, ios| Counted { cpu: Nanos(cpu), process: Nanos(process), ios, ..Counted::default() };
+    let mut threads = [thread(1_000, 9_000, 300), thread(2_000, 10_000, 100)];
+    // Of 10000 they had 3000, and the thread that shows the progress had 3000.
+    charge(threads.iter_mut(), Nanos(3_000));
+    assert_eq!(threads.map(|thread| thread.cpu.0), [1_000 + 3_000, 2_000 + 1_000]);
+    // Nothing is paid back, and nothing is divided by no I/O.
+    charge(threads.iter_mut(), Nanos(50_000));
+    assert_eq!(threads.map(|thread| thread.cpu.0), [4_000, 3_000]);
+    let mut idle = [thread(0, 500, 0)];
+    charge(idle.iter_mut(), Nanos::ZERO);
+    assert_eq!(idle[0].cpu, Nanos::ZERO);
+}

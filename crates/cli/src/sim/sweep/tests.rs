@@ -34,7 +34,7 @@ fn a_cell_gives_rows_and_regrets() {
     schema(&verdicts(&results).json(), &cells[0]);
     let told = verdicts(&results).show();
     assert!(told.starts_with("adaptive at its default, 10%: dominated in ") && told.contains(" of 1 cells"), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() <= 84), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
 
     // Stopped before all settings were run: no verdict, but the rows stay.
     let mut part = results;

@@ -106,12 +106,12 @@ impl Verdicts {
         if let Some((cell, rival)) = dominated.first() {
             text += &format!("\nWorst: {}, where {} takes {:.2} of the CPU.", cell.name, rival.mode, rival.parts.cpu);
         }
-        text += &format!("\n\n{}", self.families());
+        text += &format!("\n\n{}\n", self.families());
         if !dominated.is_empty() {
             text += &format!("{}\n{}", self.rivals(), worst(&dominated));
         }
         text + &self.curves.show()
-            + "Dominated: open loop, a rival takes at most 0.95 of the CPU per I/O, its mean and\np99 at most 5 % later; closed loop, the same CPU \
+            + "Dominated: open loop, a rival takes at most 0.95 of the CPU per I/O, its mean\nand p99 at most 5 % later; closed loop, the same CPU\n\
                at 0.99 of the IOPS or more.\nDominating: none dominates, and it takes 0.95 of the CPU of each mode as quick.\n\n"
     }
 
@@ -184,7 +184,7 @@ impl Curves {
         };
         let monotone = percent(self.monotone, self.cells);
         format!(
-            "The knob: monotone within 3 % in {monotone} of {} cells; CPU is exchanged for time at\nits rate within a factor of 2: {exchanged}.\n",
+            "The knob: monotone within 3 % in {monotone} of {} cells; CPU is exchanged for time\nat its rate within a factor of 2: {exchanged}.\n",
             self.cells
         )
     }
@@ -283,5 +283,5 @@ fn fill(text: &str) -> String {
             *line += word;
         }
     }
-    "\n".to_owned() + &lines.join("\n") + "\n"
+    lines.join("\n") + "\n"
 }

@@ -16,7 +16,7 @@ use super::runner::Stepper;
 /// Faults for an embedded controller to commit, for tests of what stands above it: messages lost, late and doubled,
 /// entries and commands tampered with, and a controller that hangs or is pulled out. Clones are handles on the same one.
 ///
-/// Goes into [`crate::OpenOptions::faults`] of one device. The admin queue is spared, so that the device opens, unless the
+/// Goes into [`EmbeddedOptions::faults`](crate::EmbeddedOptions::faults) of one device. The admin queue is spared, so that the device opens, unless the
 /// plan says otherwise.
 #[derive(Clone, Default)]
 pub struct Faults(Arc<Shared>);

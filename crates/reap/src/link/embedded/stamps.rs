@@ -37,7 +37,7 @@ pub struct Stamp {
 }
 
 /// Has an embedded controller stamp its commands, once [`Stamps::start`] was called. Goes into
-/// [`crate::OpenOptions::stamps`] of one device; clones are handles on the same one.
+/// [`EmbeddedOptions::stamps`](crate::EmbeddedOptions::stamps) of one device; clones are handles on the same one.
 #[derive(Clone)]
 pub struct Stamps {
     on: Arc<AtomicBool>,

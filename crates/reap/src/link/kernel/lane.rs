@@ -3,24 +3,26 @@
 //! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
 //! thread sleeps.
 
+mod kinds;
+mod state;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
+use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::EventFd;
-use hw::uring::{Cq, Cqe, Ended, Enter, EnterError, Entry, File, FileSlot, Hint, Kept, Options, Poll, Ring, Span, Sq};
+use hw::uring::{Cqe, Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use nvme::io::Range;
-use nvme::{Cid, QueueId, Status, Vector};
+use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
 
+use self::state::{BELL, CANCEL, MOST_AT_ONCE, State, TARGET};
 use super::buffers::{Buffers, PLACES};
-use super::command::{Answer, Command, Rest};
+use super::command::{Command, Rest};
 use super::link::KernelLink;
-use super::namespace::Passthrough;
-use super::passthrough;
-use super::ways::Ways;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
@@ -34,16 +36,6 @@ const EROFS: u32 = 30;
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
 
-/// User data of what is no command: the bell of the queue's thread, and cancelling.
-const BELL: u64 = 1 << 32;
-const CANCEL: u64 = 2 << 32;
-
-/// The target's place in the ring's table of files.
-const TARGET: FileSlot = FileSlot(0);
-
-/// Requests at once on the ring beside one that is polled.
-const PLAIN_TAGS: u32 = 16;
-
 /// Entries that are taken off the ring at a time.
 const RUN: usize = 64;
 
@@ -56,6 +48,8 @@ pub(crate) struct UringLane {
     ring: Ring,
     id: QueueId,
     tags: u32,
+    /// The mode of the kernel's own that the ring was made for.
+    made_for: Option<Mode>,
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
     state: Mutex<State>,
@@ -74,19 +68,6 @@ pub(crate) struct UringLane {
     wakeups: AtomicU64,
 }
 
-struct State {
-    sq: Sq,
-    cq: Cq,
-    commands: Box<[Command]>,
-    free: Vec<u16>,
-    buffers: Buffers,
-    bell: Kept,
-    /// How its commands pass through the kernel, if they do.
-    passthrough: Option<Passthrough>,
-    /// What could not be pushed, to be pushed first: user data.
-    left: Vec<u64>,
-}
-
 impl UringLane {
     /// A ring for `tags` requests at once. `wake` ends a sleep in it. With `owned` the calling thread is the only one that may use it.
     ///
@@ -96,40 +77,30 @@ impl UringLane {
         UringLane::make(link, (id, tags), wake, (owned, Poll::No))
     }
 
-    /// A ring whose device the kernel polls, with one beside it for what cannot be polled. `None`: this device, or the way it is opened,
-    /// cannot be polled, as a trial shows.
-    pub(crate) fn polled(link: &Arc<KernelLink>, id: QueueId, tags: u32, wake: &Wake, owned: bool) -> Option<UringLane> {
-        if !link.may_poll() {
-            return None;
-        }
-        let plain = UringLane::new(link, id, PLAIN_TAGS, wake, owned).ok()?;
-        let mut lane = UringLane::make(link, (id, tags), wake, (owned, Poll::Io)).ok()?;
-        let works = lane.tries_to_poll();
-        lane.plain = Some(Box::new(plain));
-        works.then_some(lane)
-    }
-
     fn make(link: &Arc<KernelLink>, (id, tags): (QueueId, u32), wake: &Wake, (owned, poll): (bool, Poll)) -> Result<UringLane, QueueError> {
-        let polls = poll != Poll::No;
+        let polls = matches!(poll, Poll::Io | Poll::HybridIo);
         let refused = |e: &dyn std::fmt::Display| QueueError::Ring(e.to_string());
-        let entries = (tags + BESIDE).next_power_of_two();
+        let entries = (tags + BESIDE + MOST_AT_ONCE).next_power_of_two();
         let (owned, passthrough) = (owned && link.features().owner, link.target().passthrough());
         let options =
             Options { entries, cq_entries: 2 * entries, owner: owned, poll, big: passthrough.is_some(), files: 1, buffers: PLACES };
         let (ring, sq, cq) = Ring::new(&options).map_err(|e| refused(&e))?;
         ring.register_file(TARGET, link.target().file()).map_err(|e| refused(&e))?;
         let bell = std::os::fd::AsFd::as_fd(wake).try_clone_to_owned().map_err(|e| refused(&e))?;
+        let signal = wake.try_clone_signal().map_err(|e| refused(&e))?;
         let bell = ring.keep(bell);
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
         let left = if polls { Vec::new() } else { vec![BELL] };
-        let mut state = State { sq, cq, commands, free, buffers: Buffers::default(), bell, passthrough, left };
+        let mut state =
+            State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peal: None, peals: 0, passthrough, left };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
             ring,
             id,
             tags,
+            made_for: None,
             owner: owned.then(Owner::default),
             state: Mutex::new(state),
             polls,
@@ -144,25 +115,6 @@ impl UringLane {
         };
         lane.submit(&mut lane.state()).map_err(|e| refused(&e))?;
         Ok(lane)
-    }
-
-    /// Reads a block, and sees whether the kernel says that it cannot poll for it.
-    fn tries_to_poll(&self) -> bool {
-        let Ok(buf) = self.link.pool().alloc(self.link.target().facts().lba_bytes as usize) else { return false };
-        let lent = buf.lend();
-        let mut state = self.state();
-        state.commands[0] = Command { op: Op::Read, rest: Rest::Data(Span::of(&lent, 0..lent.len())), ..Command::NONE };
-        if !state.push(0) || self.submit(&mut state).is_err() {
-            // Lent for good, should the kernel have it after all.
-            return false;
-        }
-        let mut cqe = [Cqe::default(); 1];
-        while state.cq.take(&mut cqe) == 0 {
-            self.enter(Enter { wait_for: 1, ..Enter::default() });
-        }
-        drop(lent.take_back());
-        let passes = state.passthrough.is_some();
-        matches!(answered(passes, &mut state.commands[0], cqe[0].result, self.link.ways()), Answer::Over(Status::SUCCESS, _))
     }
 
     #[inline]
@@ -201,8 +153,13 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        // A ring that is polled shows nothing by itself.
-        self.ring.hint() != Hint::None || self.polls && self.in_flight() > 0
+        self.ring.hint() != Hint::None
+    }
+
+    /// The same for a thread that spins or goes to sleep. A ring that is polled shows nothing by itself: only a look tells.
+    #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        self.hint() || self.polls && self.in_flight() > 0
     }
 
     /// Whether its completions notify.
@@ -219,6 +176,7 @@ impl UringLane {
     /// Takes as many completions as `out` has places.
     pub(crate) fn reap(&self, out: &mut [Completed]) -> Reaped {
         let reaped = self.reap_locked(&mut self.state(), out, true);
+        self.explain(&mut out[..reaped.found as usize]);
         self.reap_plain(reaped, out, UringLane::reap_always)
     }
 
@@ -238,6 +196,7 @@ impl UringLane {
     /// The same for a thread that has not submitted, if nobody else has the ring.
     fn try_reap(&self, out: &mut [Completed]) -> Option<Reaped> {
         let own = self.reap_locked(&mut *try_lock(&self.state)?, out, false);
+        self.explain(&mut out[..own.found as usize]);
         Some(self.reap_plain(own, out, UringLane::try_reap))
     }
 
@@ -254,8 +213,9 @@ impl UringLane {
         // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
         if polls || brings && self.ring.hint() == Hint::TaskWork {
-            // Completions wait in this task, or for room: the only way to them is the kernel's.
-            self.enter(Enter { run_tasks: true, ..Enter::default() });
+            // Completions wait in this task, or for room: the only way to them is the kernel's, and takes along what is to be submitted.
+            let submit = self.push(state);
+            self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
         let (mut found, mut cqes) = (0, [Cqe::default(); RUN]);
         while found < out.len() {
@@ -263,7 +223,7 @@ impl UringLane {
             let taken = state.cq.take(&mut cqes[..run]);
             for cqe in &cqes[..taken] {
                 if let Some(completed) = state.end(cqe, self.link.ways()) {
-                    out[found] = self.explained(completed);
+                    out[found] = completed;
                     found += 1;
                 }
             }
@@ -288,9 +248,12 @@ impl UringLane {
         }
     }
 
+    /// Without the lock of the ring: a device is asked, and may be slow to answer.
     #[inline]
-    fn explained(&self, completed: Completed) -> Completed {
-        if completed.status == ERRNO { Completed { result: self.meant(completed.result), ..completed } } else { completed }
+    fn explain(&self, out: &mut [Completed]) {
+        for completed in out.iter_mut().filter(|completed| completed.status == ERRNO) {
+            completed.result = self.meant(completed.result);
+        }
     }
 
     /// What is meant by an errno. A file that is open for reading alone says that its descriptor is bad; a device that goes says this or
@@ -304,23 +267,35 @@ impl UringLane {
         }
     }
 
-    /// Requests that go on, or that the kernel had no room for.
-    #[cold]
+    /// Submits; what the kernel has no room for now goes with a later call.
     fn settle(&self, state: &mut State) {
-        state.push_left();
         if let Err(error) = self.submit(state) {
             tracing::debug!(%error, "requests wait for the kernel");
         }
     }
 
+    /// Shows the kernel what was pushed and what was left. How many entries the next enter submits.
+    #[inline]
+    fn push(&self, state: &mut State) -> u32 {
+        if !state.left.is_empty() {
+            state.push_left();
+        }
+        let submit = state.sq.publish();
+        if submit > 0 {
+            self.submits.fetch_add(1, Relaxed);
+        }
+        submit
+    }
+
     /// Has the kernel take what was pushed.
     fn submit(&self, state: &mut State) -> Result<(), EnterError> {
-        let submit = state.sq.publish();
+        let submit = self.push(state);
         if submit == 0 {
             return Ok(());
         }
-        self.submits.fetch_add(1, Relaxed);
-        self.ring.enter(Enter { submit, ..Enter::default() }).map(drop)
+        // Completions that wait in this task come with the same call, and not with one of their own.
+        let run_tasks = self.ring.hint() == Hint::TaskWork;
+        self.ring.enter(Enter { submit, run_tasks, ..Enter::default() }).map(drop)
     }
 
     fn enter(&self, enter: Enter) -> Option<Ended> {
@@ -338,24 +313,43 @@ impl UringLane {
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
     /// Whether there is something to take.
     pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
+        let found = self.sleep(at_least, timeout);
+        self.wakeups.fetch_add(u64::from(found), Relaxed);
+        found
+    }
+
+    /// The same for `timeout`, unless nothing is left to come, or the bell rings: no notification ends it.
+    pub(crate) fn nap(&self, timeout: Option<Nanos>) {
+        self.sleep(u32::MAX, timeout);
+    }
+
+    fn sleep(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
         let mut state = self.state();
-        if !state.left.is_empty() {
-            state.push_left();
-        }
-        let submit = state.sq.publish();
+        let wait_for = match at_least.min(self.in_flight()) {
+            0 | 1 => 1,
+            // A ring that is polled has no bell.
+            _ if self.polls => 1,
+            several => match state.pealed(several) {
+                Some(most) => most,
+                None => {
+                    // The bell has rung already, and would not ring again.
+                    self.settle(&mut state);
+                    return false;
+                }
+            },
+        };
+        let submit = self.push(&mut state);
         drop(state);
-        if submit > 0 {
-            self.submits.fetch_add(1, Relaxed);
+        if submit == 0 && wait_for == 1 && self.shows() {
+            // What it would wait for is there.
+            return true;
         }
-        let wait_for = at_least.min(self.in_flight()).max(1);
         let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });
         if ended.is_none() && timeout.is_none() {
             // It cannot sleep now; what it has to take first is there, or in a moment.
             std::thread::yield_now();
         }
-        let found = self.hint();
-        self.wakeups.fetch_add(u64::from(found), Relaxed);
-        found
+        self.hint()
     }
 
     /// From now on completions signal a descriptor: the thread sleeps on several queues, or in a loop of its own.
@@ -456,65 +450,6 @@ impl Drop for UringLane {
     }
 }
 
-/// What the kernel's answer to a command means.
-#[inline]
-fn answered(passes: bool, command: &mut Command, result: i32, ways: &Ways) -> Answer {
-    if passes { passthrough::answered(command, result) } else { command.answered(result, ways) }
-}
-
-impl State {
-    /// A command's completion; `None`: it goes on, or it is something else's.
-    #[inline]
-    fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
-        if cqe.user_data >= BELL {
-            if cqe.user_data == BELL && !cqe.more() {
-                self.left.push(BELL);
-            }
-            return None;
-        }
-        let at = cqe.user_data as usize;
-        let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
-            Answer::Over(status, result) => {
-                command.open = false;
-                self.free.push(at as u16);
-                Some(Completed { token: command.token, cid: Cid(at as u16), status, result, posted_at: command.posted_at })
-            }
-            Answer::Again => {
-                self.left.push(cqe.user_data);
-                None
-            }
-        }
-    }
-
-    /// Pushes the command at `at`, by what its target takes. False: there is no room.
-    #[inline]
-    fn push(&mut self, at: u16) -> bool {
-        let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
-        match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
-            None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
-            Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
-        }
-    }
-
-    /// Pushes what was left.
-    #[cold]
-    fn push_left(&mut self) {
-        while let Some(&user_data) = self.left.last() {
-            let pushed = match user_data {
-                BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),
-                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
-                command => self.push(command as u16),
-            };
-            if !pushed {
-                tracing::debug!("an entry waits for room");
-                return;
-            }
-            self.left.pop();
-        }
-    }
-}
-
 /// A lane whose ring is locked for posting.
 pub(crate) struct UringPosting<'a> {
     state: MutexGuard<'a, State>,
@@ -524,7 +459,8 @@ pub(crate) struct UringPosting<'a> {
 impl UringPosting<'_> {
     /// Whether there is no room for another command now.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.state.free.is_empty()
+        // What waits for room may be for the ring beside it.
+        self.state.free.is_empty() || self.lane.plain.as_ref().is_some_and(|plain| plain.lock().is_exhausted())
     }
 
     /// So many bytes of the part's buffer.
@@ -587,3 +523,6 @@ impl Post for UringPosting<'_> {
         before
     }
 }
+
+#[cfg(test)]
+mod tests;

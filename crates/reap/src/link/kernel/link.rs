@@ -138,6 +138,28 @@ impl KernelLink {
         self.features.io_poll && facts.direct && facts.disk.as_ref().is_some_and(|disk| disk.poll_queues)
     }
 
+    /// Why a mode of the kernel's own cannot be had here, as far as it is known before a trial. `None`: it can.
+    pub(crate) fn lacks(&self, mode: Mode) -> Option<String> {
+        let polls = match mode {
+            Mode::KERNEL_SQPOLL if self.features.sq_poll => return None,
+            Mode::KERNEL_SQPOLL => return Some(format!("`{mode}`: the kernel gives this user no thread that submits (SQPOLL)")),
+            Mode::KERNEL_IOPOLL => self.features.io_poll,
+            Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
+                return Some(format!("`{mode}`: the kernel has no hybrid polling, which Linux 6.13 and newer have"));
+            }
+            Mode::KERNEL_HYBRID_IOPOLL => true,
+            _ => return None,
+        };
+        let facts = self.target.facts();
+        let why = match &facts.disk {
+            _ if !polls => "the kernel makes no rings that poll (IOPOLL)",
+            _ if !facts.direct => "the file goes through the page cache, which the kernel does not poll",
+            Some(disk) if disk.poll_queues => return None,
+            _ => "the device has no poll queues (for NVMe: the module parameter nvme.poll_queues)",
+        };
+        Some(format!("`{mode}`: {why}"))
+    }
+
     /// What a mode comes to here, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
         if mode.moderation().is_some() {

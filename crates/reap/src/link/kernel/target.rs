@@ -136,7 +136,13 @@ impl Target {
 
     /// Whether a device that was there when it was opened has gone since, as far as the system tells: of its disk it shows no size.
     pub(crate) fn is_gone(&self) -> bool {
-        !matches!(self.facts.kind, Kind::File { .. }) && !self.current_bytes().is_ok_and(|bytes| bytes > 0)
+        match (&self.facts.kind, self.current_bytes()) {
+            (Kind::File { .. }, _) => false,
+            (_, Ok(bytes)) => bytes == 0,
+            // A namespace may also be kept from telling.
+            (Kind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
+            (Kind::Block { .. }, Err(_)) => true,
+        }
     }
 
     /// How commands pass through it, if they do.
@@ -152,6 +158,18 @@ impl Drop for Target {
         if self.pid == std::process::id() {
             // It is closed in any case.
             let _ = self.file.unlock();
+        }
+    }
+}
+
+/// Tries for a while what fails while the target is held: it may be so for a moment by what was closed just now, or by a child of this
+/// process that has its copies of all descriptors until it runs its program.
+fn once_free<T, E>(attempt: impl Fn() -> Result<T, E>, held: impl Fn(&E) -> bool) -> Result<T, E> {
+    let since = Instant::now();
+    loop {
+        match attempt() {
+            Err(e) if held(&e) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
+            tried => return tried,
         }
     }
 }
@@ -259,7 +277,8 @@ impl Opening<'_> {
     /// unrelated `close` lets go of it. It ends with the last descriptor, a forked child's included.
     fn lock(&self, file: &File, meta: &Metadata) -> Result<Vec<String>, TargetFault> {
         let id = FileId::of(meta);
-        let locked = if self.writing { file.try_lock() } else { file.try_lock_shared() };
+        let lock = || if self.writing { file.try_lock() } else { file.try_lock_shared() };
+        let locked = once_free(lock, |e| matches!(e, TryLockError::WouldBlock));
         let mut notes = Vec::new();
         match locked {
             Ok(()) => {}
@@ -284,11 +303,13 @@ impl Opening<'_> {
     /// Opens the block device of this number, and keeps others from writing if this one is to.
     fn hold(&self, path: &Path, number: u64, disk: Option<&Disk>) -> Result<File, TargetFault> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
-        let file = self.open_once_free(path, flags).map_err(|e| match Errno::from_io_error(&e) {
-            Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, hold::device_holders) },
-            Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
-            Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
-            _ => self.refused(e, true),
+        let file = once_free(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
+            match Errno::from_io_error(&e) {
+                Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, hold::device_holders) },
+                Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
+                Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
+                _ => self.refused(e, true),
+            }
         })?;
         let opened = file.metadata().map_err(stat_failed)?;
         if !opened.file_type().is_block_device() || opened.rdev() != number {
@@ -401,17 +422,6 @@ impl Opening<'_> {
 
     fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         OpenOptions::new().read(true).write(self.writing).custom_flags(flags.bits().cast_signed()).open(path)
-    }
-
-    /// The same for a block device, which may be held for a moment by what was closed just now.
-    fn open_once_free(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        let since = Instant::now();
-        loop {
-            match self.open_with(path, flags) {
-                Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) && since.elapsed() < LETTING_GO => thread::sleep(LETTING_GO / 100),
-                opened => return opened,
-            }
-        }
     }
 
     fn refused(&self, source: io::Error, device: bool) -> TargetFault {

@@ -32,7 +32,14 @@ impl Driven for SoftQueue {
             looker = self.looker.borrow_mut();
         }
         let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
-        if held && !matches!(plan, Plan::Sleep { .. }) {
+        // A sleep in the ring submits, and so do a nap and a look: each in the system call that it makes anyway.
+        let submits = match plan {
+            Plan::Sleep { .. } | Plan::Look { .. } => true,
+            // It may be the other lane's that is posted to, and the nap in this one.
+            Plan::Nap { .. } => self.queue.polled.is_none(),
+            Plan::Spin { .. } | Plan::Rest => false,
+        };
+        if held && !submits {
             drop(looker);
             self.commit();
         }
@@ -107,10 +114,18 @@ impl Driven for SoftQueue {
         taken || met || changed || self.soft.mode_asked() || self.runs_errand()
     }
 
+    fn weighs_sleeps(&self) -> bool {
+        self.looker.borrow().waiter.policy.weighs_sleeps()
+    }
+
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
         let lane = self.queue.lane.uring()?;
         let looker = self.looker.borrow();
-        let Plan::Sleep { at_least, .. } = looker.waiter.plan else { return None };
+        let at_least = match looker.waiter.plan {
+            Plan::Sleep { at_least, .. } => Some(at_least),
+            Plan::Nap { .. } => None,
+            _ => return None,
+        };
         let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
         drop(looker);
         if elsewhere {
@@ -119,7 +134,13 @@ impl Driven for SoftQueue {
             return None;
         }
         self.uncommitted.set(false);
-        Some(lane.wait(at_least, timeout))
+        match at_least {
+            Some(at_least) => Some(lane.wait(at_least, timeout)),
+            None => {
+                lane.nap(timeout);
+                Some(false)
+            }
+        }
     }
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.

@@ -1,0 +1,134 @@
+//! What the lock of a ring guards: its two sides, and what is out on it.
+
+use driver::Completed;
+use hw::EventFd;
+use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Refused, Sq};
+use nvme::Cid;
+
+use crate::link::kernel::buffers::Buffers;
+use crate::link::kernel::command::{Answer, Command};
+use crate::link::kernel::namespace::Passthrough;
+use crate::link::kernel::passthrough;
+use crate::link::kernel::ways::Ways;
+
+/// User data of what is no command: the bell of the queue's thread, and cancelling.
+pub(super) const BELL: u64 = 1 << 32;
+pub(super) const CANCEL: u64 = 2 << 32;
+
+/// User data of a peal, which is numbered.
+const PEAL: u64 = 3 << 32;
+
+/// Completions that a bell comes with, once a thread has slept for more than one: as many as a sleep may be for. The kernel counts
+/// completions, and a bell's own is one. So a poll of the bell is followed by entries that do nothing but complete.
+pub(super) const MOST_AT_ONCE: u32 = 32;
+
+/// The target's place in the ring's table of files.
+pub(super) const TARGET: FileSlot = FileSlot(0);
+
+/// The two sides of a ring, and the commands that are out on it.
+pub(super) struct State {
+    pub sq: Sq,
+    pub cq: Cq,
+    pub commands: Box<[Command]>,
+    pub free: Vec<u16>,
+    pub buffers: Buffers,
+    pub bell: Kept,
+    /// The counter behind the bell.
+    pub signal: EventFd,
+    /// The peal that is in the kernel, and comes when the bell rings; peals so far.
+    pub peal: Option<u32>,
+    pub peals: u32,
+    /// How its commands pass through the kernel, if they do.
+    pub passthrough: Option<Passthrough>,
+    /// What could not be pushed, to be pushed first: user data.
+    pub left: Vec<u64>,
+}
+
+/// What the kernel's answer to a command means.
+#[inline]
+pub(super) fn answered(passes: bool, command: &mut Command, result: i32, ways: &Ways) -> Answer {
+    if passes { passthrough::answered(command, result) } else { command.answered(result, ways) }
+}
+
+impl State {
+    /// A command's completion; `None`: it goes on, or it is something else's.
+    #[inline]
+    pub fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
+        if cqe.user_data >= BELL {
+            match cqe.user_data {
+                BELL if !cqe.more() => self.left.push(BELL),
+                // The first of it is enough: what is left of it would be too few for another sleep.
+                peal if peal >= PEAL && self.peal == Some(peal as u32) => self.peal = None,
+                _ => {}
+            }
+            return None;
+        }
+        let at = cqe.user_data as usize;
+        let command = self.commands.get_mut(at).filter(|command| command.open)?;
+        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
+            Answer::Over(status, result) => {
+                command.open = false;
+                self.free.push(at as u16);
+                Some(Completed { token: command.token, cid: Cid(at as u16), status, result, posted_at: command.posted_at })
+            }
+            Answer::Again => {
+                self.left.push(cqe.user_data);
+                None
+            }
+        }
+    }
+
+    /// Pushes the command at `at`, by what its target takes. False: there is no room.
+    #[inline]
+    pub fn push(&mut self, at: u16) -> bool {
+        let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
+        match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
+            None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
+            Some(entry) => self.sq.push_command(entry.user_data(at.into())).is_ok(),
+        }
+    }
+
+    /// Before a sleep for `several` completions: sees to it that the bell comes with as many. For how many to sleep; `None`: it has rung
+    /// since it was last heard.
+    #[cold]
+    pub fn pealed(&mut self, several: u32) -> Option<u32> {
+        if self.peal.is_none() {
+            // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
+            if self.signal.drain() > 0 {
+                return None;
+            }
+            if self.sq.room() < MOST_AT_ONCE + self.left.len() as u32 {
+                return Some(1);
+            }
+            self.peals = self.peals.wrapping_add(1);
+            self.peal = Some(self.peals);
+            let user_data = PEAL | u64::from(self.peals);
+            let first = Entry::poll(self.bell, false).user_data(user_data).followed();
+            let between = (2..MOST_AT_ONCE).map(|_| Entry::nop().user_data(user_data).followed());
+            let last = Entry::nop().user_data(user_data);
+            for entry in std::iter::once(first).chain(between).chain([last]) {
+                if let Err(Refused { why, .. }) = self.sq.push(entry) {
+                    tracing::debug!(%why, "a bell will not end a sleep for several completions");
+                }
+            }
+        }
+        Some(several.min(MOST_AT_ONCE))
+    }
+
+    /// Pushes what was left.
+    #[cold]
+    pub fn push_left(&mut self) {
+        while let Some(&user_data) = self.left.last() {
+            let pushed = match user_data {
+                BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),
+                cancel if cancel >= CANCEL => self.sq.push(Entry::cancel(cancel & !CANCEL).user_data(cancel)).is_ok(),
+                command => self.push(command as u16),
+            };
+            if !pushed {
+                tracing::debug!("an entry waits for room");
+                return;
+            }
+            self.left.pop();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::link::kernel::KernelUri;
+
+/// A lane of a file of its own, and what rings its bell. `None`: this kernel, or file system, has no io_uring for it.
+fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::NamedTempFile)> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&vec![7; 1 << 20]).unwrap();
+    let uri: KernelUri = format!("kernel:{}?readonly=yes", file.path().display()).parse().unwrap();
+    let link = match KernelLink::open(&uri, 16 << 20) {
+        Ok(link) => Arc::new(link),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return None;
+        }
+    };
+    let wake = Arc::new(Wake::new().unwrap());
+    Some((UringLane::new(&link, QueueId(1), tags, &wake, owned).unwrap(), wake, file))
+}
+
+/// So many are out that never complete: only the bell, or a time, ends a sleep for several.
+fn never_completes(lane: &UringLane, requests: u64) {
+    lane.announced.fetch_add(requests, AcqRel);
+}
+
+/// What a bell rings for is not there before.
+fn rings(wake: &Wake) {
+    wake.arm();
+    wake.tell();
+    wake.mask();
+}
+
+/// The law: a sleep for several completions ends by the bell, whenever it rings, again and again, and at any number. It hangs where
+/// that is not so.
+#[test]
+fn a_bell_ends_a_sleep_for_several() {
+    for owned in [true, false] {
+        let Some((lane, wake, _file)) = lane(64, owned) else { return };
+        never_completes(&lane, 64);
+        let mut out = [Completed::default(); 64];
+        for round in 0..40 {
+            let at_least = [2, 3, 8, MOST_AT_ONCE, 64, u32::MAX][round % 6];
+            let late = Duration::from_micros([0, 50, 2_000][round / 3 % 3]);
+            let ringing = match round % 3 {
+                // Before the thread sleeps: told and not yet heard.
+                0 => {
+                    rings(&wake);
+                    None
+                }
+                _ => {
+                    let wake = wake.clone();
+                    Some(thread::spawn(move || {
+                        thread::sleep(late);
+                        rings(&wake);
+                    }))
+                }
+            };
+            lane.wait(at_least, None);
+            ringing.into_iter().for_each(|ringing| ringing.join().unwrap());
+            assert_eq!(lane.reap(&mut out).found, 0, "bells are no completions");
+        }
+    }
+}
+
+/// The twin lets the bell come alone: its one completion is not several, and the sleep goes on to its time.
+#[test]
+fn without_a_peal_the_bell_is_one_of_several() {
+    let Some((lane, wake, _file)) = lane(64, true) else { return };
+    never_completes(&lane, 64);
+    lane.state().peal = Some(0);
+    rings(&wake);
+    let (began, time) = (Instant::now(), Nanos::from_millis(100));
+    lane.wait(3, Some(time));
+    assert!(began.elapsed() >= Duration::from_nanos(time.0), "the twin has noticed the bell");
+}
+
+#[test]
+fn a_time_ends_a_sleep_for_several() {
+    let Some((lane, _wake, _file)) = lane(64, true) else { return };
+    never_completes(&lane, 64);
+    assert!(!lane.wait(8, Some(Nanos::from_millis(1))));
+    lane.nap(Some(Nanos::from_millis(1)));
+    assert_eq!(lane.messages(), 0, "nothing has notified");
+}
+
+/// Reads a block, so often, and sleeps for all of them: one system call each time.
+#[test]
+fn a_sleep_for_several_is_one_system_call_and_finds_them() {
+    let Some((lane, wake, _file)) = lane(64, true) else { return };
+    let block = lane.link.target().facts().lba_bytes;
+    let mut out = [Completed::default(); 64];
+    for round in 0..20u32 {
+        let several = 1 + round % 16;
+        let bufs: Vec<_> = (0..several).map(|_| Some(lane.link.pool().alloc(block as usize).unwrap().lend())).collect();
+        for (lba, buf) in (0..).zip(&bufs) {
+            let addr = buf.as_ref().unwrap().addr();
+            let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf, keep: false };
+            assert!(lane.lock().post(&part, Token(lba), hw::now()));
+        }
+        if round == 7 {
+            // A bell in between is heard, and costs a call.
+            rings(&wake);
+            lane.wait(several, None);
+        }
+        let (before, mut found) = (lane.enters(), 0);
+        while found < several {
+            assert!(lane.wait(several - found, None) || found < several);
+            found += lane.reap(&mut out).found;
+        }
+        let calls = lane.enters() - before;
+        assert!(calls <= 2 || round == 7 || round == 8, "round {round}: {calls} calls for {several}");
+        assert_eq!(lane.in_flight(), 0);
+        bufs.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
+    }
+}

@@ -9,8 +9,8 @@
 
 mod caller;
 mod choose;
+mod flow;
 mod forecast;
-mod gather;
 mod ledger;
 mod price;
 
@@ -19,8 +19,8 @@ use units::Nanos;
 use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use caller::Caller;
-use forecast::Forecast;
-use gather::Gather;
+use flow::Flow;
+use forecast::{Forecast, STRETCH};
 use ledger::Ledger;
 use price::Price;
 
@@ -76,7 +76,7 @@ pub(super) struct Adaptive {
     price: Price,
     forecast: Forecast,
     caller: Caller,
-    gather: Gather,
+    flow: Flow,
     ledger: Ledger,
     decisions: Decisions,
     wait: Option<Wait>,
@@ -97,7 +97,7 @@ impl Adaptive {
             price: Price::new(tuning),
             forecast: Forecast::new(),
             caller: Caller::default(),
-            gather: Gather::default(),
+            flow: Flow::default(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
@@ -124,6 +124,7 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
+        self.flow.sent(now, batch.commands, batch.in_flight);
         self.clock = now;
         // Nothing else was in flight: nothing can be there yet.
         self.checks.0 = batch.in_flight > batch.commands && self.looks_on_commit();
@@ -136,15 +137,20 @@ impl Adaptive {
         !self.checks.1 && !self.gathers()
     }
 
+    /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
+    fn spare(&self) -> f32 {
+        if self.caller.is_closed() { self.forecast.queued() * self.flow.full() } else { 0.0 }
+    }
+
     fn gathers(&self) -> bool {
-        self.caller.is_closed() && self.gather.wanted() > 0
+        self.spare() > 1.0
     }
 
     /// Whether what the next look takes says anything new: of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
         let alike = self.awake >= MEMORY && !self.checks.0 && self.wait.is_none_or(|wait| !wait.slept);
-        !alike || self.decisions.waits.is_multiple_of(MEMORY.into())
+        !alike || self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
     #[inline]
@@ -157,7 +163,7 @@ impl Adaptive {
             self.decisions.missed_notifications += 1;
             self.distrusts = true;
         }
-        self.caller.took(age);
+        self.flow.took(age);
         let told = (age - self.price.delay()).max(Nanos(1));
         let (from, to) = match last.found {
             Found::Looking => (age, age),
@@ -184,10 +190,7 @@ impl Adaptive {
             let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64));
             return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
         }
-        self.caller.waits(now, seen);
-        if self.wait.is_none() && self.caller.is_closed() {
-            self.gather.tick(now, seen.in_flight, self.price.lambda);
-        }
+        self.caller.waits(now, seen, self.flow.typical());
         (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
         if self.awake >= MEMORY && self.wait.is_none() && !busy && !self.gathers() {
             // Most of its waits are over within half of what a sleep costs; the others are weighed then.
@@ -207,40 +210,39 @@ impl Adaptive {
             _ => (Doing::Sleep, &mut self.decisions.slept),
         };
         *count += 1;
+        if std::env::var("DBG").is_ok() { let (q,l)=self.forecast.dbg(); eprintln!("{} {:?} inf={} found={} spare={:.1} q={q:.0} l={l:?} typ={:.0} rate={:.5} most={:.5} cap={:.5} awake={} late={} nap={} woke={:?}", now.0, plan, seen.in_flight, seen.found, self.spare(), self.flow.typical(), self.flow.full(), self.flow.dbg(), self.flow.cap(), self.awake, self.price.late.0, self.price.nap.0, seen.woke.map(|w| w.late.0)); }
         self.step.doing = doing;
         plan
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let wait = self.begin(now, seen);
-        if seen.leaving || seen.cpu_wanted {
-            self.decisions.gave_way += 1;
+        self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
+        if self.spare() > 1.0 {
+            self.flow.is_full();
+        }
+        let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
+        if seen.leaving || seen.cpu_wanted && spare <= 1.0 {
             return self.sleep(now);
         }
-        if wait.explores > Nanos::ZERO {
+        if !seen.cpu_wanted && wait.explores > Nanos::ZERO {
             return Plan::Spin { until: now + wait.explores.min(SLICE) };
         }
         let cpu = self.price.cpu;
         if self.price.is_bounded() && !self.ledger.may_predict(cpu, MARGIN) {
             // As if nothing were known.
             let left = cpu - wait.spun;
-            let rents = left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
+            let rents = left > Nanos::ZERO && !seen.cpu_wanted && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
         if !self.forecast.is_known() {
             // After a sleep something is.
             return self.sleep(now);
         }
-        let points = self.forecast.look(now);
-        if self.gathers()
-            && seen.urgent_waiting == 0
-            && seen.in_flight > 2
-            && let Some(until) = self.gathering(now, seen.in_flight, &points)
-        {
-            self.decisions.gathered += 1;
-            return Plan::Nap { until };
-        }
-        self.cheapest(now, seen, &points, wait.spun).unwrap_or_else(|| self.sleep(now))
+        let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
+        let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
+        self.decisions.gathered += u64::from(spare > 1.0 && matches!(plan, Plan::Nap { .. }));
+        plan
     }
 
     fn sleep(&self, now: Nanos) -> Plan {
@@ -270,7 +272,6 @@ impl Adaptive {
         // What the caller has done with it since is not waiting.
         let over = seen.met_at.filter(|_| spins).unwrap_or(now);
         let met = seen.pending || seen.met_at.is_some();
-        self.gather.found(seen.found);
         if doing == Doing::Glance {
             self.decisions.waits += 1;
             self.wait = Some(Wait { since: self.step.asked, ..Wait::default() });
@@ -282,7 +283,6 @@ impl Adaptive {
             wait.explores = wait.explores - spent;
         }
         self.ledger.spend(spent);
-        self.gather.spend(spent);
         if (seen.found > 0 || met && doing == Doing::Glance)
             && let Some(wait) = self.wait.take()
         {

@@ -3,6 +3,7 @@
 use units::Nanos;
 
 use super::MEMORY;
+use super::forecast::STRETCH;
 use crate::Seen;
 
 /// So much a delay counts at most, however many wait.
@@ -15,8 +16,6 @@ pub(super) struct Caller {
     /// From one command to the next.
     gap: f32,
     sent: Nanos,
-    /// How long a command takes until it is found.
-    typical: f32,
     /// For how many times as long his oldest has waited for room, at most, lately.
     behind: f32,
 }
@@ -32,23 +31,18 @@ impl Caller {
         self.sent = now;
     }
 
-    /// A command was found at this age.
-    pub(super) fn took(&mut self, age: Nanos) {
-        track(&mut self.typical, age.0 as f32);
-    }
-
     #[inline]
-    pub(super) fn waits(&mut self, now: Nanos, seen: &Seen) {
+    pub(super) fn waits(&mut self, now: Nanos, seen: &Seen, typical: f32) {
         let open = seen.goes_on_at.is_some() || seen.wants_room_at.is_some();
         self.closed = if open { 0 } else { self.closed.saturating_add(1) };
         if let Some(due) = seen.wants_room_at {
-            self.behind = self.behind.max((now - due).0 as f32 / self.typical.max(1.0));
+            self.behind = self.behind.max((now - due).0 as f32 / typical.max(1.0));
         }
     }
 
     /// No clock drives him: he sends when he has found.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed >= MEMORY
+        self.closed >= STRETCH
     }
 
     /// His commands in a span of time.
@@ -58,8 +52,8 @@ impl Caller {
 
     /// How many times a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as
     /// far as it is the thread's own `delay` that holds him up, and not the device.
-    pub(super) fn counts(&mut self, delay: f32) -> f32 {
-        let own = 2.0 * delay / (self.typical + delay).max(1.0);
+    pub(super) fn counts(&mut self, delay: f32, typical: f32) -> f32 {
+        let own = 2.0 * delay / (typical + delay).max(1.0);
         let counts = 1.0 + (self.behind * own).min(MOST);
         // He is hurried until he has caught up.
         self.behind -= self.behind / (MEMORY * 4) as f32;

@@ -14,30 +14,20 @@ fn span(nanos: f32) -> Nanos {
 }
 
 impl Adaptive {
-    /// Until when to nap so that as many have come as are to be gathered: half of them at most, since the others keep the device busy.
-    pub(super) fn gathering(&self, now: Nanos, in_flight: u32, points: &[Point; INSTANTS]) -> Option<Nanos> {
-        let wanted = self.gather.wanted().min(in_flight / 2) as f32;
-        let next = points.iter().position(|point| point.found >= wanted)?;
-        let before = if next == 0 { Point::NOW } else { points[next - 1] };
-        let part = (wanted - before.found) / (points[next].found - before.found).max(f32::EPSILON);
-        let end = span(before.at + (points[next].at - before.at) * part.clamp(0.0, 1.0));
-        (end > self.price.soonest()).then(|| now + (end - self.price.late))
-    }
-
     /// The cheapest action; `None`: to sleep.
-    pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spun: Nanos) -> Option<Plan> {
+    pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spare: f32, spun: Nanos) -> Option<Plan> {
         let delay = self.price.delay().0 as f32;
-        let counts = if seen.urgent_waiting > 0 { URGENT } else { self.caller.counts(delay) };
+        let counts = if seen.urgent_waiting > 0 { URGENT } else { self.caller.counts(delay, self.flow.typical()) };
         let lambda = self.price.lambda * counts;
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
         let sleep = cpu + lambda * delay;
-        let horizon = (sleep.min(self.most()) - spun.0 as f32).max(0.0);
+        let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
             let end = at(points, from.at + horizon);
             end.awake - from.awake + end.none * sleep
         };
-        let mut best = (self.sleeping(points, lambda), None);
+        let mut best = (self.sleeping(points, spare, lambda), None);
         let mut consider = |cost: f32, plan: Plan| {
             if cost < best.0 {
                 best = (cost, Some(plan));
@@ -48,7 +38,9 @@ impl Adaptive {
             consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) });
         }
         let soonest = self.price.soonest().0 as f32;
-        for point in points.iter().filter(|point| point.at > soonest && goes_on.is_none_or(|at| point.at < at)) {
+        // Whoever naps on for the last of them waits for what hardly comes.
+        let all = points.iter().position(|point| point.found > seen.in_flight as f32 - 0.5).unwrap_or(INSTANTS - 1);
+        for point in points[..=all].iter().filter(|point| point.at > soonest && goes_on.is_none_or(|at| point.at < at)) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
             consider(cost, Plan::Nap { until: now + span(point.at - late) });
         }
@@ -71,12 +63,13 @@ impl Adaptive {
     }
 
     /// What a sleep costs: the first is found late by D, those that come meanwhile by less, and each of these sends a message.
-    fn sleeping(&self, points: &[Point; INSTANTS], lambda: f32) -> f32 {
+    fn sleeping(&self, points: &[Point; INSTANTS], spare: f32, lambda: f32) -> f32 {
         let delay = self.price.delay().0 as f32;
         let told = points.iter().find(|point| point.none < 0.5).unwrap_or(&points[INSTANTS - 1]);
         let awake = at(points, told.at + delay);
         let more = (awake.found - told.found).max(0.0);
-        let late = delay + (awake.late - told.late - told.found * delay).max(0.0);
+        let first = if spare < 1.0 { delay } else { 0.0 };
+        let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
         // A sleep that lasts beyond the caller's instants spares him waking for them, at most one.
         let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
         (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (1.0 + more)

@@ -10,6 +10,8 @@ const FIRST: u32 = (127 + 8) << 4;
 const BUCKETS: usize = 14 * 16;
 /// Samples that are remembered.
 const MEMORY: f32 = 64.0;
+/// So many in a row say what is so of late.
+pub(super) const STRETCH: u32 = 8;
 /// What may take longer than anything remembered.
 const UNSEEN: f32 = 1.0 / 64.0;
 /// A command that takes so many times the longest is lost.
@@ -28,6 +30,10 @@ struct Times {
     low: usize,
     /// The longest of late.
     longest: f32,
+    /// The shortest since it was last asked for, at most; and of this stretch and the one before, at least.
+    quickest: f32,
+    lately: [f32; 2],
+    seen: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +58,7 @@ pub(super) struct Point {
     pub(super) at: f32,
     /// So many have completed.
     pub(super) found: f32,
-    /// So long all of them together have waited to be found.
+    /// So long those of them that were not to spare have waited to be found, together.
     pub(super) late: f32,
     /// How likely it is that none has.
     pub(super) none: f32,
@@ -95,13 +101,27 @@ impl Times {
             *cdf += (share - *cdf) * weight;
         }
         self.longest = (self.longest * (1.0 - UNSEEN / MEMORY)).max(to);
+        self.quickest = self.quickest.min(to);
+        self.lately[0] = self.lately[0].min(from);
+        self.seen += 1;
+        if self.seen == STRETCH {
+            (self.seen, self.lately) = (0, [f32::INFINITY, self.lately[0]]);
+        }
         self.low = self.cdf.iter().position(|&cdf| cdf > UNSEEN).unwrap_or(0);
+    }
+}
+
+impl Times {
+    /// How long the device has kept each of late, beyond what it takes for one that does not wait there.
+    fn queued(&self) -> f32 {
+        let least = self.lately[0].min(self.lately[1]);
+        if least.is_finite() { (least - self.quickest).max(0.0) } else { 0.0 }
     }
 }
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0 };
+        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY, lately: [f32::INFINITY; 2], seen: 0 };
         Forecast {
             times: Box::new([none; Class::COUNT]),
             ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],
@@ -152,6 +172,18 @@ impl Forecast {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
     }
 
+    /// How long those in flight wait within the device, on average, before it is their turn.
+    pub(super) fn queued(&self) -> f32 {
+        let waiting = |sent: &Sent| sent.commands as f32 * self.times[sent.class.index()].queued();
+        self.ring[..self.len].iter().map(waiting).sum::<f32>() / self.commands.max(1) as f32
+    }
+
+    pub(super) fn dbg(&self) -> (f32, [f32; 2]) { self.ring[..self.len].first().map_or((0.0,[0.0;2]), |s| { let t=&self.times[s.class.index()]; (t.quickest, t.lately) }) }
+    /// The device was idle: how long a command takes by itself is seen anew.
+    pub(super) fn was_dry(&mut self) {
+        self.times.iter_mut().for_each(|times| times.quickest = f32::INFINITY);
+    }
+
     /// The class of the oldest in flight.
     pub(super) fn oldest(&self) -> Option<Class> {
         self.ring[..self.len].first().map(|sent| sent.class)
@@ -163,7 +195,7 @@ impl Forecast {
     }
 
     /// How many complete within each of these spans from now on.
-    fn by(&self, now: Nanos, points: &mut [Point; INSTANTS]) {
+    fn by(&self, now: Nanos, points: &mut [Point]) {
         for sent in &self.ring[..self.len] {
             let times = &self.times[sent.class.index()];
             let age = (now - sent.at).0 as f32;
@@ -179,27 +211,49 @@ impl Forecast {
     }
 
     /// The instants at which the oldest may complete, and what is expected by then.
-    pub(super) fn look(&self, now: Nanos) -> [Point; INSTANTS] {
+    pub(super) fn look(&self, now: Nanos, most: f32) -> [Point; INSTANTS] {
         let mut points = [Point::default(); INSTANTS];
         let oldest = self.ring[0];
         let age = (now - oldest.at).0 as f32;
         let first = (place(age) as usize).max(self.times[oldest.class.index()].low.saturating_sub(1));
-        for (n, point) in points.iter_mut().enumerate() {
+        for (n, point) in points[1..].iter_mut().enumerate() {
             // The later the coarser.
             let bucket = first + if n < 12 { n } else { 12 + (n - 12) * 6 };
             point.at = (end_of(bucket) - age).max(1.0);
         }
-        self.by(now, &mut points);
+        self.by(now, &mut points[1..]);
+        // No more complete in a span than the device can do at most: of those that come together the first come sooner.
+        for n in (1..INSTANTS - 1).rev() {
+            points[n].found = points[n].found.max(points[n + 1].found - most * (points[n + 1].at - points[n].at));
+        }
+        let begins = points[1].at - points[1].found / most;
+        points[0] = Point { at: begins.clamp(points[1].at / INSTANTS as f32, points[1].at), ..Point::NOW };
+        self.waits(&mut points, 0.0);
+        points
+    }
+
+    /// The same for a device that does what it can, which is so many in a nanosecond, and has some to spare.
+    pub(super) fn full(&self, rate: f32, spare: f32) -> [Point; INSTANTS] {
+        let mut points = [Point::default(); INSTANTS];
+        for (n, point) in points.iter_mut().enumerate() {
+            point.found = self.commands as f32 * (n + 1) as f32 / INSTANTS as f32;
+            point.at = point.found / rate;
+        }
+        self.waits(&mut points, spare);
+        points
+    }
+
+    /// What follows from how many are found at each instant.
+    fn waits(&self, points: &mut [Point; INSTANTS], spare: f32) {
         let single = self.commands == 1;
         let mut before = Point::NOW;
-        for point in &mut points {
+        for point in points {
             let span = point.at - before.at;
             point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
-            point.late = before.late + (before.found + point.found) / 2.0 * span;
+            point.late = before.late + ((before.found - spare).max(0.0) + (point.found - spare).max(0.0)) / 2.0 * span;
             point.awake = before.awake + (before.none + point.none) / 2.0 * span;
             before = *point;
         }
-        points
     }
 }
 

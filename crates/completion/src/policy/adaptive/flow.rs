@@ -5,7 +5,7 @@ use units::Nanos;
 use super::MEMORY;
 
 /// A device that does so much less than it can has nothing to spare.
-const SHORT: f32 = 0.9;
+const SHORT: f32 = 0.8;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {

@@ -102,7 +102,7 @@ impl Times {
         }
         self.longest = (self.longest * (1.0 - UNSEEN / MEMORY)).max(to);
         self.quickest = self.quickest.min(to);
-        self.lately[0] = self.lately[0].min(from);
+        self.lately[0] = self.lately[0].min((from + to) / 2.0);
         self.seen += 1;
         if self.seen == STRETCH {
             (self.seen, self.lately) = (0, [f32::INFINITY, self.lately[0]]);
@@ -245,12 +245,15 @@ impl Forecast {
 
     /// What follows from how many are found at each instant.
     fn waits(&self, points: &mut [Point; INSTANTS], spare: f32) {
+        // A device that lacks one of those that keep it busy is slower by that part for all.
+        let all = self.commands as f32;
+        let missed = |found: f32| (found - spare).max(0.0) * all / (all - spare).max(1.0);
         let single = self.commands == 1;
         let mut before = Point::NOW;
         for point in points {
             let span = point.at - before.at;
             point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
-            point.late = before.late + ((before.found - spare).max(0.0) + (point.found - spare).max(0.0)) / 2.0 * span;
+            point.late = before.late + (missed(before.found) + missed(point.found)) / 2.0 * span;
             point.awake = before.awake + (before.none + point.none) / 2.0 * span;
             before = *point;
         }

@@ -222,7 +222,7 @@ impl Adaptive {
             self.flow.is_full();
         }
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        if seen.leaving || seen.cpu_wanted && spare <= 1.0 {
+        if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
             return self.sleep(now);
         }
         if !seen.cpu_wanted && wait.explores > Nanos::ZERO {

@@ -18,7 +18,8 @@ impl Adaptive {
     pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spare: f32, spun: Nanos) -> Option<Plan> {
         let delay = self.price.delay().0 as f32;
         let counts = if seen.urgent_waiting > 0 { URGENT } else { self.caller.counts(delay, self.flow.typical()) };
-        let lambda = self.price.lambda * counts;
+        // While others want the CPU that is what a closed loop waits for: what is found later delays nobody.
+        let lambda = if seen.cpu_wanted { 0.0 } else { self.price.lambda * counts };
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
         let sleep = cpu + lambda * delay;
         let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };

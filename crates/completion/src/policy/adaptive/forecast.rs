@@ -240,20 +240,29 @@ impl Forecast {
             point.at = point.found / rate;
         }
         self.waits(&mut points, spare);
+        // Until the first of those that are sent then complete it goes on.
+        let first = self.ring[..self.len].iter().map(|sent| self.times[sent.class.index()].quickest).fold(f32::INFINITY, f32::min);
+        for point in &mut points {
+            point.late += self.missed(point.found, spare) * first;
+        }
         points
+    }
+
+    /// How many are kept waiting when so many are found. A device that lacks one of those that keep it busy is slower by that part for
+    /// all.
+    fn missed(&self, found: f32, spare: f32) -> f32 {
+        let all = self.commands as f32;
+        (found - spare).max(0.0) * all / (all - spare).max(1.0)
     }
 
     /// What follows from how many are found at each instant.
     fn waits(&self, points: &mut [Point; INSTANTS], spare: f32) {
-        // A device that lacks one of those that keep it busy is slower by that part for all.
-        let all = self.commands as f32;
-        let missed = |found: f32| (found - spare).max(0.0) * all / (all - spare).max(1.0);
         let single = self.commands == 1;
         let mut before = Point::NOW;
         for point in points {
             let span = point.at - before.at;
             point.none = if single { 1.0 - point.found.min(1.0) } else { (-point.found).exp() };
-            point.late = before.late + (missed(before.found) + missed(point.found)) / 2.0 * span;
+            point.late = before.late + (self.missed(before.found, spare) + self.missed(point.found, spare)) / 2.0 * span;
             point.awake = before.awake + (before.none + point.none) / 2.0 * span;
             before = *point;
         }

@@ -139,7 +139,11 @@ impl Adaptive {
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        if self.caller.is_closed() { self.forecast.queued() * self.flow.full() } else { 0.0 }
+        if !self.caller.is_closed() {
+            return 0.0;
+        }
+        // The device may be quicker than it was: half of them keep it busy for a while.
+        (self.forecast.queued() * self.flow.full()).min(self.forecast.commands() as f32 / 2.0)
     }
 
     fn gathers(&self) -> bool {
@@ -210,7 +214,6 @@ impl Adaptive {
             _ => (Doing::Sleep, &mut self.decisions.slept),
         };
         *count += 1;
-        if std::env::var("DBG").is_ok() { let (q,l)=self.forecast.dbg(); eprintln!("{} {:?} inf={} found={} spare={:.1} q={q:.0} l={l:?} typ={:.0} rate={:.5} most={:.5} cap={:.5} awake={} late={} nap={} woke={:?}", now.0, plan, seen.in_flight, seen.found, self.spare(), self.flow.typical(), self.flow.full(), self.flow.dbg(), self.flow.cap(), self.awake, self.price.late.0, self.price.nap.0, seen.woke.map(|w| w.late.0)); }
         self.step.doing = doing;
         plan
     }
@@ -222,6 +225,13 @@ impl Adaptive {
             self.flow.is_full();
         }
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
+        // Now and then all that are in flight: the device is idle then, and the next wait, which looks, sees what a command takes by
+        // itself.
+        let drains = spare > 1.0 && (self.decisions.waits + 1).is_multiple_of(u64::from(MEMORY * MEMORY));
+        if drains && !seen.leaving {
+            self.forecast.was_idle();
+            return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
+        }
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
             return self.sleep(now);
         }

@@ -42,7 +42,7 @@ impl Flow {
         if self.since > Nanos::ZERO {
             self.rate = self.sent as f32 / span.max(1.0);
             self.cap -= self.cap / (MEMORY * MEMORY) as f32;
-            self.most = (self.most - self.most / MEMORY as f32).max(self.rate);
+            self.most = (self.most - self.most / 4.0).max(self.rate);
         }
         (self.sent, self.since) = (0, now);
     }
@@ -57,7 +57,6 @@ impl Flow {
         if self.cap > 0.0 { self.cap } else { f32::INFINITY }
     }
 
-    pub(super) fn dbg(&self) -> f32 { self.most }
     /// Completions in a nanosecond while the device does what it can; 0 while it does not.
     pub(super) fn full(&self) -> f32 {
         if self.rate > 0.0 && self.rate >= self.most * SHORT { self.rate } else { 0.0 }

@@ -168,6 +168,11 @@ impl Forecast {
         self.times[class.index()].add(from.0 as f32, to.0 as f32);
     }
 
+    /// In flight.
+    pub(super) fn commands(&self) -> u32 {
+        self.commands
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
     }
@@ -178,9 +183,8 @@ impl Forecast {
         self.ring[..self.len].iter().map(waiting).sum::<f32>() / self.commands.max(1) as f32
     }
 
-    pub(super) fn dbg(&self) -> (f32, [f32; 2]) { self.ring[..self.len].first().map_or((0.0,[0.0;2]), |s| { let t=&self.times[s.class.index()]; (t.quickest, t.lately) }) }
     /// The device was idle: how long a command takes by itself is seen anew.
-    pub(super) fn was_dry(&mut self) {
+    pub(super) fn was_idle(&mut self) {
         self.times.iter_mut().for_each(|times| times.quickest = f32::INFINITY);
     }
 

@@ -13,7 +13,7 @@ pub struct Decisions {
     pub napped: u64,
     /// Sleeps, because nothing was expected for longer than a sleep costs.
     pub slept: u64,
-    /// Naps to gather completions in a closed loop.
+    /// Naps that go on although one is expected sooner, to gather several.
     pub gathered: u64,
     /// Waits that were looked at all the way, to learn.
     pub explored: u64,

@@ -228,12 +228,12 @@ impl Adaptive {
         // Now and then all that are in flight: the device is idle then, and the next wait, which looks, sees what a command takes by
         // itself.
         let drains = spare > 1.0 && (self.decisions.waits + 1).is_multiple_of(u64::from(MEMORY * MEMORY));
-        if drains && !seen.leaving {
-            self.forecast.was_idle();
-            return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
-        }
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
             return self.sleep(now);
+        }
+        if drains {
+            self.forecast.was_idle();
+            return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }
         if !seen.cpu_wanted && wait.explores > Nanos::ZERO {
             return Plan::Spin { until: now + wait.explores.min(SLICE) };
@@ -250,9 +250,7 @@ impl Adaptive {
             return self.sleep(now);
         }
         let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
-        let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
-        self.decisions.gathered += u64::from(spare > 1.0 && matches!(plan, Plan::Nap { .. }));
-        plan
+        self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now))
     }
 
     fn sleep(&self, now: Nanos) -> Plan {

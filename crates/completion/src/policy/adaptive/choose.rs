@@ -6,44 +6,64 @@ use super::forecast::{INSTANTS, Point, at};
 use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
 
-/// How many times as much as any other's the lateness of a command counts that somebody waits for.
+/// The price of latency where somebody waits, at least.
 const URGENT: f32 = 100.0;
+
+/// The price of latency for each time that the caller is behind, at least.
+const LEAST: f32 = 0.01;
+
+/// Nearly all: what takes longer than anything remembered is not among them.
+const NEARLY: f32 = 31.0 / 32.0;
 
 fn span(nanos: f32) -> Nanos {
     Nanos(nanos as u64).max(Nanos(1))
 }
 
 impl Adaptive {
+    /// What a unit of lateness costs here.
+    fn lambda(&mut self, seen: &Seen) -> f32 {
+        let (price, delay) = (self.price.lambda, self.price.delay().0 as f32);
+        match seen {
+            _ if seen.urgent_waiting > 0 => price.max(URGENT),
+            // The CPU is what a closed loop waits for while others want it: what is found later delays nobody.
+            _ if seen.cpu_wanted => 0.0,
+            _ => {
+                // Of no price at all a load is carried nevertheless.
+                let counts = self.caller.counts(delay, self.flow.typical());
+                (price * counts).max(LEAST * (counts - 1.0))
+            }
+        }
+    }
+
     /// The cheapest action; `None`: to sleep.
     pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spare: f32, spun: Nanos) -> Option<Plan> {
-        let delay = self.price.delay().0 as f32;
-        let counts = if seen.urgent_waiting > 0 { URGENT } else { self.caller.counts(delay, self.flow.typical()) };
-        // While others want the CPU that is what a closed loop waits for: what is found later delays nobody.
-        let lambda = if seen.cpu_wanted { 0.0 } else { self.price.lambda * counts };
+        let lambda = self.lambda(seen);
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
-        let sleep = cpu + lambda * delay;
+        let sleep = cpu + lambda * self.price.delay().0 as f32;
         let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
             let end = at(points, from.at + horizon);
             end.awake - from.awake + end.none * sleep
         };
-        let mut best = (self.sleeping(points, spare, lambda), None);
-        let mut consider = |cost: f32, plan: Plan| {
+        let mut best = (self.sleeping(points, spare, lambda), None, false);
+        let mut consider = |cost: f32, plan: Plan, gathers: bool| {
             if cost < best.0 {
-                best = (cost, Some(plan));
+                best = (cost, Some(plan), gathers);
             }
         };
-        let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
         if horizon > 0.0 {
-            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) });
+            consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) }, false);
         }
-        let soonest = self.price.soonest().0 as f32;
-        // Whoever naps on for the last of them waits for what hardly comes.
-        let all = points.iter().position(|point| point.found > seen.in_flight as f32 - 0.5).unwrap_or(INSTANTS - 1);
-        for point in points[..=all].iter().filter(|point| point.at > soonest && goes_on.is_none_or(|at| point.at < at)) {
+        let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
+        let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
+        // Somebody who waits is not kept waiting for others.
+        let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };
+        let most = points.iter().position(|point| point.found >= most).unwrap_or(INSTANTS - 1);
+        let one = points.iter().position(|point| point.found >= 1.0).unwrap_or(INSTANTS);
+        for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at > soonest && point.at < last) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
-            consider(cost, Plan::Nap { until: now + span(point.at - late) });
+            consider(cost, Plan::Nap { until: now + span(point.at - late) }, n > one);
         }
         if let Some(goes_on) = goes_on {
             // A thread that is awake then submits in time; a nap is late for it, and those of his instants that pass meanwhile wake
@@ -51,9 +71,10 @@ impl Adaptive {
             let his = 1.0 + self.caller.commands_in(late);
             let back = at(points, goes_on + late);
             let waits = back.late + late * (1.0 + his) / 2.0;
-            consider((nap + lambda * waits) / (back.found + his), Plan::Nap { until: now + span(goes_on) });
-            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on.min(self.most())) });
+            consider((nap + lambda * waits) / (back.found + his), Plan::Nap { until: now + span(goes_on) }, false);
+            consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on.min(self.most())) }, false);
         }
+        self.decisions.gathered += u64::from(best.2);
         best.1
     }
 

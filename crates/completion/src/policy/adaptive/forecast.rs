@@ -121,7 +121,8 @@ impl Times {
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY, lately: [f32::INFINITY; 2], seen: 0 };
+        let none =
+            Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY, lately: [f32::INFINITY; 2], seen: 0 };
         Forecast {
             times: Box::new([none; Class::COUNT]),
             ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],

@@ -98,25 +98,3 @@ fn a_message_that_was_lost_is_not_lost_again() {
     let Plan::Sleep { until, .. } = policy.next(late, &seen) else { panic!() };
     assert!(until < Nanos::MAX);
 }
-
-/// In a closed loop whose device is at its limit, gathering many costs less CPU time and delays nobody: it is found by trial. On a
-/// device that is not at its limit it delays, and is not kept.
-#[test]
-fn how_many_to_gather_is_found_by_trial() {
-    let settle = |limited: bool| {
-        let (mut gather, mut now) = (Gather::default(), Nanos(1));
-        let mut kept = Vec::new();
-        for _ in 0..200_000 {
-            let each = gather.wanted().max(1);
-            // A microsecond each at its limit; else the gathered ones wait for one another.
-            now += Nanos(u64::from(each) * if limited || each == 1 { 1_000 } else { 2_000 });
-            gather.spend(Nanos(2_400));
-            gather.found(each);
-            gather.tick(now, 32, 0.3);
-            kept.push(gather.wanted());
-        }
-        kept.into_iter().skip(100_000).map(f64::from).sum::<f64>() / 1e5
-    };
-    assert!(settle(true) > 4.0, "{}", settle(true));
-    assert!(settle(false) < 2.0, "{}", settle(false));
-}

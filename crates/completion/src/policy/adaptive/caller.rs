@@ -6,9 +6,6 @@ use super::MEMORY;
 use super::forecast::STRETCH;
 use crate::Seen;
 
-/// So much a delay counts at most, however many wait.
-const MOST: f32 = 32.0;
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     /// Waits without an instant at which he goes on by himself.
@@ -50,13 +47,13 @@ impl Caller {
         if self.gap > 0.0 { span / self.gap } else { 0.0 }
     }
 
-    /// How many times a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as
+    /// How many times more a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as
     /// far as it is the thread's own `delay` that holds him up, and not the device.
-    pub(super) fn counts(&mut self, delay: f32, typical: f32) -> f32 {
+    pub(super) fn behind(&mut self, delay: f32, typical: f32) -> f32 {
         let own = 2.0 * delay / (typical + delay).max(1.0);
-        let counts = 1.0 + (self.behind * own).min(MOST);
+        let behind = self.behind * own;
         // He is hurried until he has caught up.
         self.behind -= self.behind / (MEMORY * 4) as f32;
-        counts
+        behind
     }
 }

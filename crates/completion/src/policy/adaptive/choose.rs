@@ -10,7 +10,10 @@ use crate::{Plan, Seen};
 const URGENT: f32 = 100.0;
 
 /// The price of latency for each time that the caller is behind, at least.
-const LEAST: f32 = 0.01;
+const LEAST: f32 = 0.03;
+
+/// So many times more a delay counts at most, however many wait.
+const MOST: f32 = 32.0;
 
 /// Nearly all: what takes longer than anything remembered is not among them.
 const NEARLY: f32 = 31.0 / 32.0;
@@ -29,8 +32,8 @@ impl Adaptive {
             _ if seen.cpu_wanted => 0.0,
             _ => {
                 // Of no price at all a load is carried nevertheless.
-                let counts = self.caller.counts(delay, self.flow.typical());
-                (price * counts).max(LEAST * (counts - 1.0))
+                let behind = self.caller.behind(delay, self.flow.typical());
+                (price * (1.0 + behind.min(MOST))).max(LEAST * behind)
             }
         }
     }

@@ -5,7 +5,10 @@ use units::Nanos;
 use super::MEMORY;
 
 /// A device that does so much less than it can has nothing to spare.
-const SHORT: f32 = 0.8;
+const SHORT: f32 = 0.9;
+
+/// What a command takes by itself is seen anew this often.
+const DRAINS: Nanos = Nanos::from_millis(1_000);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
@@ -17,7 +20,9 @@ pub(super) struct Flow {
     /// The most while commands waited within the device.
     cap: f32,
     sent: u32,
+    gathers: bool,
     since: Nanos,
+    drained: Nanos,
 }
 
 impl Flow {
@@ -42,7 +47,9 @@ impl Flow {
         if self.since > Nanos::ZERO {
             self.rate = self.sent as f32 / span.max(1.0);
             self.cap -= self.cap / (MEMORY * MEMORY) as f32;
-            self.most = (self.most - self.most / 4.0).max(self.rate);
+            // What was gathered may be what made it slower; without, the device is as slow as that.
+            let part = if std::mem::take(&mut self.gathers) { MEMORY } else { 4 };
+            self.most = (self.most - self.most / part as f32).max(self.rate);
         }
         (self.sent, self.since) = (0, now);
     }
@@ -50,11 +57,24 @@ impl Flow {
     /// What waited within the device did so at this rate: the device can do no more, as far as is known.
     pub(super) fn is_full(&mut self) {
         self.cap = self.cap.max(self.rate);
+        self.gathers = true;
     }
 
     /// The most that complete in a nanosecond, as far as is known.
     pub(super) fn cap(&self) -> f32 {
         if self.cap > 0.0 { self.cap } else { f32::INFINITY }
+    }
+
+    /// Whether it is time to have the device idle once. The first commands of all have met it so.
+    pub(super) fn drains(&mut self, now: Nanos) -> bool {
+        if self.drained == Nanos::ZERO {
+            self.drained = now;
+        }
+        let due = now > self.drained + DRAINS;
+        if due {
+            self.drained = now;
+        }
+        due
     }
 
     /// Completions in a nanosecond while the device does what it can; 0 while it does not.

@@ -107,13 +107,14 @@ fn where_nothing_waits_within_the_device_nothing_is_to_spare() {
     assert!(closed.run(10_000).took < 10_000 * (TAKES + 4_000) / 32);
 }
 
-/// A device that takes longer by itself than it did is not kept waiting: what it takes is seen anew now and then.
+/// If only CPU time counts a nap for all that are in flight is as cheap as it gets: it ends when they have come, give or take how well
+/// that is known.
 #[test]
 fn at_no_price_of_latency_does_a_closed_loop_stop() {
     for limited in [false, true] {
         let mut closed = Loop::new(LatencyPrice::NONE, 32, limited);
         closed.run(2_000);
         let ran = closed.run(20_000);
-        assert!(ran.took < ran.found / 32 * (TAKES + 32 * APART) * 2, "{} {}", ran.took, ran.found);
+        assert!(ran.took < ran.found / 32 * (TAKES + 32 * APART) * 3, "{} {}", ran.took, ran.found);
     }
 }

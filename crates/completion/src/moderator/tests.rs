@@ -11,7 +11,7 @@ fn stretch(setting: Coalesce, depth: u32) -> Rates {
     // A batch that cannot fill waits its time out.
     let held = if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
     let completions = u64::from(depth) * PACE.0 / (10_000 + held);
-    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth, ..Rates::default() }
+    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth }
 }
 
 /// Ticks for so long at a depth; the last setting.
@@ -104,8 +104,7 @@ fn a_fixed_setting_is_set_once_and_again_after_a_reset() {
 
 #[test]
 fn vic_holds_back_only_with_enough_in_flight_and_enough_to_come() {
-    let setting =
-        |in_flight, completions| vic::setting(&Rates { elapsed: PACE, completions, messages: completions, in_flight, ..Rates::default() });
+    let setting = |in_flight, completions| vic::setting(&Rates { elapsed: PACE, completions, messages: completions, in_flight });
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);
     assert_eq!(setting(32, 10_000), Coalesce::new(4, 1));

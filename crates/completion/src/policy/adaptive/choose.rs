@@ -10,7 +10,7 @@ use crate::{Plan, Seen};
 const URGENT: f32 = 100.0;
 
 /// The price of latency for each time that the caller is behind, at least.
-const LEAST: f32 = 0.03;
+const LEAST: f32 = 0.003;
 
 /// So many times more a delay counts at most, however many wait.
 const MOST: f32 = 32.0;

@@ -102,7 +102,8 @@ impl Times {
         }
         self.longest = (self.longest * (1.0 - UNSEEN / MEMORY)).max(to);
         self.quickest = self.quickest.min(to);
-        self.lately[0] = self.lately[0].min((from + to) / 2.0);
+        // Rather too little than too much: what a nap has hidden is its own doing.
+        self.lately[0] = self.lately[0].min(from + (to - from) / 4.0);
         self.seen += 1;
         if self.seen == STRETCH {
             (self.seen, self.lately) = (0, [f32::INFINITY, self.lately[0]]);

@@ -20,13 +20,9 @@ use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use caller::Caller;
 use flow::Flow;
-use forecast::{Forecast, STRETCH};
+use forecast::{Forecast, MEMORY, STRETCH};
 use ledger::Ledger;
 use price::Price;
-
-/// How much is remembered, of whatever is averaged: device times, waits, the caller's rate. One wait in as many is looked at all
-/// the way, to learn, and a thread that naps or sleeps in fewer stays awake.
-const MEMORY: u32 = 64;
 
 /// Sleeps that one wait which follows a forecast can cost too much: a nap, a spin, a sleep, and what λ adds.
 const MARGIN: u64 = 6;

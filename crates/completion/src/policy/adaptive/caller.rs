@@ -2,8 +2,7 @@
 
 use units::Nanos;
 
-use super::MEMORY;
-use super::forecast::STRETCH;
+use super::forecast::{MEMORY, STRETCH};
 use crate::Seen;
 
 #[derive(Clone, Debug, Default)]

@@ -63,10 +63,9 @@ impl Adaptive {
         // Somebody who waits is not kept waiting for others.
         let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };
         let most = points.iter().position(|point| point.found >= most).unwrap_or(INSTANTS - 1);
-        let one = points.iter().position(|point| point.found >= 1.0).unwrap_or(INSTANTS);
         for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at > soonest && point.at < last) {
             let cost = (nap + lambda * point.late + awake_from(point)) / point.found.max(1.0);
-            consider(cost, Plan::Nap { until: now + span(point.at - late) }, n > one);
+            consider(cost, Plan::Nap { until: now + span(point.at - late) }, n > 0 && points[n - 1].found >= 1.0);
         }
         if let Some(goes_on) = goes_on {
             // A thread that is awake then submits in time; a nap is late for it, and those of his instants that pass meanwhile wake

@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use super::MEMORY;
+use super::forecast::MEMORY;
 
 /// A device that does so much less than it can has nothing to spare.
 const SHORT: f32 = 0.9;

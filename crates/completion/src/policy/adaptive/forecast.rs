@@ -8,8 +8,9 @@ use crate::Batch;
 const SHIFT: u32 = 19;
 const FIRST: u32 = (127 + 8) << 4;
 const BUCKETS: usize = 14 * 16;
-/// Samples that are remembered.
-const MEMORY: f32 = 64.0;
+/// How much is remembered, of whatever is averaged: device times, waits, the caller's rate. One wait in as many is looked at all
+/// the way, to learn, and a thread that naps or sleeps in fewer stays awake.
+pub(super) const MEMORY: u32 = 64;
 /// So many in a row say what is so of late.
 pub(super) const STRETCH: u32 = 8;
 /// What may take longer than anything remembered.
@@ -90,7 +91,7 @@ impl Times {
 
     /// It completed at an age between these: as likely as ever at each of them.
     fn add(&mut self, from: f32, to: f32) {
-        self.samples = (self.samples + 1.0).min(MEMORY);
+        self.samples = (self.samples + 1.0).min(MEMORY as f32);
         let weight = 1.0 / self.samples;
         let (low, high) = (self.done(from), self.done(to));
         let last = place(to) as usize;
@@ -100,7 +101,7 @@ impl Times {
             let share = if bucket >= last { 1.0 } else { ((*cdf - low) * scale).clamp(0.0, 1.0) };
             *cdf += (share - *cdf) * weight;
         }
-        self.longest = (self.longest * (1.0 - UNSEEN / MEMORY)).max(to);
+        self.longest = (self.longest * (1.0 - UNSEEN / MEMORY as f32)).max(to);
         self.quickest = self.quickest.min(to);
         // Rather too little than too much: what a nap has hidden is its own doing.
         self.lately[0] = self.lately[0].min(from + (to - from) / 4.0);

@@ -368,7 +368,7 @@ fn every_mode_sleeps_spins_or_naps_until_its_lane_takes_bytes() {
 
 /// One thread sleeps with the role of looking, and owes nothing; another submits, and goes back to its caller for good.
 #[test]
-fn whoever_stops_rings_the_thread_that_sleeps_on_the_lane() {
+fn a_thread_that_stops_rings_the_one_that_sleeps_on_the_lane() {
     let scenario = |debts| {
         let silent = Silent::new(debts, (2, 1), Mode::INTERRUPT);
         let (sleeping, leaving) = (silent.device.queue().unwrap(), silent.device.queue().unwrap());
@@ -395,7 +395,7 @@ fn whoever_stops_rings_the_thread_that_sleeps_on_the_lane() {
 
 /// The thread that was told goes back to its caller before the socket takes anything.
 #[test]
-fn the_debt_goes_with_whoever_has_it() {
+fn the_debt_goes_with_the_thread_that_has_it() {
     let scenario = |debts| {
         let silent = Silent::new(debts, (2, 1), Mode::INTERRUPT);
         let (sleeping, leaving) = (silent.device.queue().unwrap(), silent.device.queue().unwrap());

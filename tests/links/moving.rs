@@ -129,7 +129,7 @@ fn a_queue_and_its_futures_outlive_the_device_handle() {
             Job::of(2).run(&other);
             let (result, _) = other.block_on(write).unwrap();
             result.unwrap();
-            // A future without its queue ends as well: the housekeeping thread takes what comes.
+            // A future without its queue ends as well: the housekeeping thread takes its completion.
             let read = other.read(&ns, 8, other.buffer(4096).unwrap());
             drop(other);
             let elsewhere = super::place::companion().queue().unwrap();

@@ -126,7 +126,7 @@ impl Place {
         work(&device.local_queue().unwrap(), Kind::Kept);
     }
 
-    /// Makes it so many bytes long, under whoever uses it.
+    /// Makes it so many bytes long, while others use it.
     pub fn resize(&self, bytes: u64) {
         let file = self.file.as_ref().expect("it has the feature Resizing");
         file.resize(bytes);

@@ -1,11 +1,12 @@
 //! `reap calibrate`: what things cost on this machine, as the price list of a simulated one.
 //!
-//! [`sleeps`], [`lines`] and [`library`] measure; [`list`] makes prices of what they found and says which could not be
+//! [`sleeps`], [`lines`], [`library`] and [`rings`] measure; [`list`] makes prices of what they found and says which could not be
 //! measured; [`sampler`] repeats, until there is enough or the time is over.
 
 mod library;
 mod lines;
 mod list;
+mod rings;
 mod sampler;
 mod sleeps;
 
@@ -38,6 +39,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let mut sampler = Sampler::new(&stop);
     let mut found = Found::default();
     sleeps::on_this_cpu(&mut sampler, &mut found)?;
+    rings::measure(&mut sampler, &mut found);
     if let Some(other) = machine.device {
         lines::measure(&mut sampler, other, &mut found)?;
         let sleep = Nanos(args.sleep_us.saturating_mul(1_000));

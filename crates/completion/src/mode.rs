@@ -130,7 +130,7 @@ impl Mode {
         self.preset.is_the_kernels()
     }
 
-    /// The mode of this name, of Reap's or the kernel's: for whoever may have a `kernel:` device. Else [`FromStr`] is the one to ask.
+    /// The mode of this name, of Reap's or the kernel's: for a caller that may have a `kernel:` device. Other callers ask [`FromStr`].
     ///
     /// # Errors
     /// See [`ModeError`].

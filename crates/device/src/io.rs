@@ -146,10 +146,16 @@ impl Store {
             opcode::io::WRITE => Op::Write,
             _ => return self.decode_dataless(sqe),
         };
+        self.decode_transfer(sqe, op, self.max_transfer.into())
+    }
+
+    /// A command on a run of blocks, of at most `most` bytes.
+    #[inline(always)]
+    fn decode_transfer(&self, sqe: &Sqe, op: Op, most: u64) -> Result<Request, Status> {
         let namespace = self.active(sqe.nsid())?;
         let transfer = Transfer::from_sqe(sqe);
         let bytes = u64::from(transfer.blocks) << namespace.block_shift;
-        if bytes > u64::from(self.max_transfer) {
+        if bytes > most {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         if transfer.prinfo != 0 {

@@ -16,7 +16,7 @@ use units::Nanos;
 
 use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
 use crate::stop::{Patience, Stop, Stopping, ready_timeout};
-use crate::{AdminCommand, AdminReply, Answer, Limits, QueueSizes, Ticket};
+use crate::{AdminCommand, AdminReply, Answer, Limits, ProtocolViolation, QueueSizes, Ticket};
 pub use inventory::{Inventory, Model, Subsystem};
 pub use outcome::{BringupCause, BringupError, BringupPhase};
 pub use queues::{QueueLayout, WantedQueues};
@@ -63,12 +63,18 @@ pub enum BringupAsk {
     Failed(BringupError),
 }
 
+/// How long a controller that is ready (CSTS.RDY) may take to answer everything. Each command has its deadline, but the controller says
+/// how many there are: three for each of up to 16,384 namespaces.
+const LONGEST: Nanos = Nanos::from_secs(60);
+
 /// The state machine.
 #[derive(Clone, Debug)]
 pub struct Bringup {
     config: BringupConfig,
     state: State,
     ready_timeout: Nanos,
+    /// Since when it is ready, and asked.
+    asked_since: Nanos,
     inventory: Inventory,
     /// Namespaces to ask about.
     found: Vec<Nsid>,
@@ -123,6 +129,7 @@ impl Bringup {
             config,
             state: State::Start,
             ready_timeout: Nanos::ZERO,
+            asked_since: Nanos::ZERO,
             inventory: Inventory::default(),
             found: Vec::new(),
             asking: Asking::default(),
@@ -171,12 +178,18 @@ impl Bringup {
                 match (csts.is_gone(), csts.cfs(), csts.rdy()) {
                     (true, ..) => self.fail(BringupCause::Gone),
                     (_, true, _) => self.fail(BringupCause::Fatal),
-                    (_, _, true) => self.state = to_post(Command::Controller),
+                    (_, _, true) => {
+                        self.asked_since = now;
+                        self.state = to_post(Command::Controller);
+                    }
                     _ => match patience.next(now) {
                         Ok(until) => return Ok(Some(BringupAsk::Wait { until })),
                         Err(waited) => self.fail(BringupCause::NotReady { waited }),
                     },
                 }
+            }
+            State::Command { deadline: None, .. } if now - self.asked_since >= LONGEST => {
+                self.fail(BringupCause::TooLong { waited: now - self.asked_since });
             }
             State::Command { command, deadline: deadline @ None } => {
                 let command = *command;
@@ -289,6 +302,14 @@ impl Bringup {
         match next {
             Ok(state) => self.state = state,
             Err(cause) => self.state = State::Failed(self.error(cause)),
+        }
+    }
+
+    /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said.
+    /// Its queue yields nothing more, so that the answer that is waited for would never come.
+    pub fn violated(&mut self, violation: ProtocolViolation) {
+        if !matches!(self.state, State::Ready | State::Failed(_)) {
+            self.fail(BringupCause::Violation(violation));
         }
     }
 

@@ -20,14 +20,16 @@ pub enum QueueSizeError {
         /// What was asked for.
         entries: u32,
     },
-    /// More commands than the rings hold, so that one could overrun; or none at all.
-    #[error("queue {id} with {tags} tags: a ring of N entries holds N-1, so {most} is the most and 1 the least")]
+    /// More commands than the rings hold, so that one could overrun, or than their identifiers tell apart; or none at all.
+    #[error(
+        "queue {id} with {tags} tags: a ring of N entries holds N-1, and identifiers tell 4095 apart, so {most} is the most and 1 the least"
+    )]
     Tags {
         /// The queue.
         id: QueueId,
         /// What was asked for.
         tags: u32,
-        /// Entries of the smaller ring, less one.
+        /// The most that there can be.
         most: u32,
     },
 }
@@ -86,4 +88,17 @@ pub enum ProtocolViolation {
         /// Entries of the submission queue.
         entries: u32,
     },
+}
+
+impl ProtocolViolation {
+    /// The queue that the entry was posted to.
+    pub fn queue(&self) -> QueueId {
+        match *self {
+            ProtocolViolation::UnknownCommand { queue, .. }
+            | ProtocolViolation::Doubled { queue, .. }
+            | ProtocolViolation::Unannounced { queue, .. }
+            | ProtocolViolation::WrongQueue { queue, .. }
+            | ProtocolViolation::BadHead { queue, .. } => queue,
+        }
+    }
 }

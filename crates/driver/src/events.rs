@@ -4,46 +4,93 @@
 use std::collections::VecDeque;
 
 use nvme::admin::{AsyncEvent, GetLogPage, Identify, async_event_request, cns};
+use nvme::log::ana::{self, AnaHeader, AnaLog};
 use nvme::prp::Dptr;
-use nvme::{Nsid, Status};
+use nvme::{Nsid, Page, Status};
+use units::Nanos;
 
 use crate::{AdminCommand, Inventory, Purpose};
 
 /// Requests kept in the controller, so that no event waits for another to be handled.
 const WANTED: u32 = 4;
 
+/// Most requests posted within [`PACE`]: each may be answered at once, and costs the reading of a log page.
+const BURST: usize = 8;
+
+/// See [`BURST`].
+const PACE: Nanos = Nanos::from_millis(100);
+
 /// Something to be read from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// A log page, by its identifier.
+    /// A log page, by its identifier: what of it one page of memory holds.
     Log(u8),
+    /// The same from this byte of it on: what did not fit.
+    Rest(u8, u32),
     /// Identify Namespace.
     Namespace(Nsid),
 }
 
-/// Tells the numbers of the two kinds apart.
+/// Tell the numbers of the kinds apart.
 const NAMESPACE: u64 = 1 << 40;
+const REST: u64 = 1 << 41;
 
 impl Reading {
     /// As a number for [`Purpose::Own`].
     pub fn to_number(self) -> u64 {
         match self {
             Reading::Log(page) => page.into(),
+            Reading::Rest(page, from) => REST | u64::from(from) << 8 | u64::from(page),
             Reading::Namespace(nsid) => NAMESPACE | u64::from(nsid.0),
         }
     }
 
     /// What a number says.
     pub fn from_number(number: u64) -> Reading {
-        if number & NAMESPACE == 0 { Reading::Log(number as u8) } else { Reading::Namespace(Nsid(number as u32)) }
+        match number {
+            _ if number & REST != 0 => Reading::Rest(number as u8, (number >> 8) as u32),
+            _ if number & NAMESPACE != 0 => Reading::Namespace(Nsid(number as u32)),
+            _ => Reading::Log(number as u8),
+        }
     }
 
     fn command(self) -> AdminCommand {
         let sqe = match self {
-            Reading::Log(page) => GetLogPage::new(page, length(page), Dptr::NONE).to_sqe(),
+            Reading::Log(page) => GetLogPage { lsp: specific(page), ..GetLogPage::new(page, length(page), Dptr::NONE) }.to_sqe(),
+            Reading::Rest(page, from) => {
+                let whole = GetLogPage::new(page, length(page), Dptr::NONE);
+                GetLogPage { lsp: specific(page), offset: from.into(), ..whole }.to_sqe()
+            }
             Reading::Namespace(nsid) => Identify::new(cns::NAMESPACE, nsid, Dptr::NONE).to_sqe(),
         };
         AdminCommand { sqe, page: true }
+    }
+}
+
+/// The ANA log, as its pieces come. It begins anew with its first: what changes between two of them raises another event, for which all
+/// of it is read again.
+#[derive(Clone, Debug, Default)]
+pub struct AnaPieces(Vec<u8>);
+
+impl AnaPieces {
+    /// Most bytes of it: 65,535 groups without namespaces, and a piece more.
+    const MOST: usize = AnaHeader::LEN + ana::AnaGroup::LEN * u16::MAX as usize + PIECE;
+
+    /// What `what` has brought, and nothing if it was refused: the log, or, where the controller reads logs from an offset on
+    /// (`offsets`, LPA), what to read next.
+    pub fn add(&mut self, what: Reading, piece: &[u8], offsets: bool) -> Result<AnaLog, Reading> {
+        if let Reading::Log(_) = what {
+            self.0.clear();
+        }
+        self.0.extend_from_slice(piece);
+        let log = || AnaLog::from_bytes(&self.0).unwrap_or_default();
+        let groups = AnaHeader::from_page(&self.0).map_or(0, |header| usize::from(header.groups));
+        let goes_on = offsets && !piece.is_empty() && self.0.len() < AnaPieces::MOST;
+        // Looked through once there are bytes enough: the groups may list namespaces all the same.
+        if goes_on && (self.0.len() < AnaHeader::LEN + groups * ana::AnaGroup::LEN || log().groups.len() < groups) {
+            return Err(Reading::Rest(nvme::log::lid::ANA, self.0.len() as u32));
+        }
+        Ok(log())
     }
 }
 
@@ -55,6 +102,8 @@ pub struct Events {
     /// In order. The reading of a log page allows the controller to send the next event of that kind.
     to_read: VecDeque<Reading>,
     reading: bool,
+    /// When the latest requests for events were posted, the latest first.
+    posted: VecDeque<Nanos>,
 }
 
 impl Events {
@@ -87,6 +136,11 @@ impl Events {
         self.reading = false;
     }
 
+    /// Something is to be read before anything else.
+    pub fn read_next(&mut self, what: Reading) {
+        self.to_read.push_front(what);
+    }
+
     /// Something is to be read.
     pub fn read(&mut self, what: Reading) {
         if !self.to_read.contains(&what) {
@@ -95,17 +149,31 @@ impl Events {
     }
 
     /// The next command to post, and what for: a request for events, or, by its number as [`Purpose::Own`], a [`Reading`].
-    pub fn next_command(&mut self) -> Option<(AdminCommand, Purpose)> {
+    pub fn next_command(&mut self, now: Nanos) -> Option<(AdminCommand, Purpose)> {
         if !self.reading
             && let Some(what) = self.to_read.pop_front()
         {
             self.reading = true;
             return Some((what.command(), Purpose::Own(what.to_number())));
         }
-        (self.out < self.wanted).then(|| {
-            self.out += 1;
-            (AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent)
-        })
+        if self.out >= self.wanted || now < self.next_at() {
+            return None;
+        }
+        self.posted.truncate(BURST - 1);
+        self.posted.push_front(now);
+        self.out += 1;
+        Some((AdminCommand { sqe: async_event_request(), page: false }, Purpose::AsyncEvent))
+    }
+
+    /// When there may be another request. A controller that answers each at once would have its host do nothing else.
+    fn next_at(&self) -> Nanos {
+        self.posted.get(BURST - 1).map_or(Nanos::ZERO, |&oldest| oldest + PACE)
+    }
+
+    /// When a request for events that is held back may be posted; `MAX`: none is.
+    pub fn until(&self, now: Nanos) -> Nanos {
+        let at = self.next_at();
+        if self.out < self.wanted && now < at { at } else { Nanos::MAX }
     }
 
     /// There was no room for it: it is asked for again later.
@@ -120,7 +188,18 @@ impl Events {
     }
 }
 
+/// LSP of a log page. Of ANA the groups are read, and not which namespaces they have: Identify Namespace tells that.
+fn specific(page: u8) -> u8 {
+    if page == nvme::log::lid::ANA { ana::GROUPS_ONLY } else { 0 }
+}
+
 /// How much of a log page is read: all of the page that the controller writes to, where a part may not be enough.
 fn length(page: u8) -> u64 {
-    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { 4096 } else { 512 }
+    if matches!(page, nvme::log::lid::ANA | nvme::log::lid::CHANGED_NAMESPACES) { PIECE as u64 } else { 512 }
 }
+
+/// Bytes of an admin command's page of memory.
+const PIECE: usize = 4096;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

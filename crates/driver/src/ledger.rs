@@ -108,7 +108,7 @@ impl Stage {
 }
 
 impl Ledger {
-    /// A table for `tags` commands (1 to 65,535), and the right to end them.
+    /// A table for `tags` commands (1 to 65,535; a queue pair has no more than leave room for generations), and the right to end them.
     pub(crate) fn new(tags: u32) -> (Ledger, Finisher) {
         // No tag is all ones, and so no CID is FFFFh, which stands for "no command" (Base 5.1.12.1.2).
         let tag_mask = ((tags + 1).next_power_of_two() - 1) as u16;

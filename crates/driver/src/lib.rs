@@ -22,7 +22,7 @@ pub use bringup::{
     Bringup, BringupAsk, BringupCause, BringupConfig, BringupError, BringupPhase, Inventory, Model, QueueLayout, Subsystem, WantedQueues,
 };
 pub use error::{NoTag, ProtocolViolation, QueueSizeError};
-pub use events::{Events, Reading};
+pub use events::{AnaPieces, Events, Reading};
 pub use ledger::{Command, Expired, Stage};
 pub use limits::{DeallocateLimits, Limits, Namespace, RefusedFormat, Unusable};
 pub use properties::{Access, Answer, Asked, Properties, Property, PropertyError, RegisterValues, Ticket};

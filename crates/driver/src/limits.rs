@@ -140,10 +140,10 @@ impl Limits {
         }
     }
 
-    /// The largest queue pair of at most `depth` commands in flight (0 counts as 1). A ring of N entries holds N − 1, and
+    /// The largest queue pair of at most `depth` commands in flight (0 counts as 1; more than [`QueueSizes::MOST_TAGS`] as those). A ring of N entries holds N − 1, and
     /// the completion queue holds as many entries as there can be commands, so neither overruns.
     pub fn queue_sizes(&self, depth: u32) -> QueueSizes {
-        let tags = depth.max(1).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
+        let tags = depth.clamp(1, QueueSizes::MOST_TAGS).min(self.max_commands.unwrap_or(u32::MAX)).min(self.max_entries - 1);
         QueueSizes { sq_entries: tags + 1, cq_entries: tags + 1, tags }
     }
 }

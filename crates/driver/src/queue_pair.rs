@@ -27,8 +27,15 @@ pub struct QueueSizes {
     pub sq_entries: u32,
     /// Entries of the completion queue, 2 to 65,536.
     pub cq_entries: u32,
-    /// Most commands in flight: at most one less than the entries of either ring, so that neither can overrun.
+    /// Most commands in flight: at most one less than the entries of either ring, so that neither can overrun, and at most
+    /// [`QueueSizes::MOST_TAGS`].
     pub tags: u32,
+}
+
+impl QueueSizes {
+    /// Most tags of a queue pair: what 12 of the 16 bits of a CID tell apart. The other 4 count generations, so that an answer that
+    /// comes once more is known for stale while the tag's next fifteen commands come and go.
+    pub const MOST_TAGS: u32 = (1 << 12) - 1;
 }
 
 /// A queue pair over ring memory `S` and `C`. Shared by reference among all who submit and reap.
@@ -402,7 +409,7 @@ impl QueueSizes {
                 return Err(QueueSizeError::Ring { id, ring, entries });
             }
         }
-        let most = self.sq_entries.min(self.cq_entries) - 1;
+        let most = (self.sq_entries.min(self.cq_entries) - 1).min(QueueSizes::MOST_TAGS);
         if !(1..=most).contains(&self.tags) {
             return Err(QueueSizeError::Tags { id, tags: self.tags, most });
         }

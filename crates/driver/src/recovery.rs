@@ -218,7 +218,11 @@ impl Recovery {
 
     /// The controller broke the protocol: what [`crate::Reaped::violation`] said.
     pub fn violated(&mut self, violation: ProtocolViolation) {
-        self.due(ResetCause::Violation(violation));
+        match &mut self.state {
+            // What is told of I/O queues meanwhile is of before the reset.
+            State::BringingUp { bringup, .. } if violation.queue() == QueueId::ADMIN => bringup.violated(violation),
+            _ => self.due(ResetCause::Violation(violation)),
+        }
     }
 
     /// Resets the controller at the next step.
@@ -232,8 +236,7 @@ impl Recovery {
     }
 
     fn due(&mut self, cause: ResetCause) {
-        // While a reset is under way already this changes nothing. If it is bring-up that is disturbed, its command stays
-        // unanswered, and that has a deadline.
+        // While a reset is under way already this changes nothing.
         if self.is_watching() {
             self.state = State::Due(cause);
         }

@@ -112,7 +112,6 @@ impl Far {
     }
 
     /// What a controller reset does to it.
-    #[cfg(not(loom))]
     pub fn reset(&mut self) {
         self.fetch = Consumer::new(self.sq.0.len() as u32);
         self.post = Producer::new(self.cq.0.len() as u32);

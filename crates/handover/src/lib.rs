@@ -7,9 +7,14 @@
 //! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
+//! | [`Line`] | tags, from whoever returns them to the queue that has waited longest |
+//! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |
+//! | [`sleep`] | the order in which a thread goes to sleep and comes back, over the units above |
+//! | [`Vectors`] | a device's messages, to the thread that sleeps where they go |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
+//! | [`orphan`] | what a thread left in flight, to the sweeper or to the thread that takes the queue |
 //! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
 //!
 //! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
@@ -20,20 +25,28 @@ mod bell;
 mod debt;
 mod gate;
 mod inbox;
+mod line;
+pub mod loan;
 mod look;
 mod mode;
+pub mod orphan;
 mod posted;
 mod role;
+pub mod sleep;
 pub mod sync;
+mod vectors;
 
-#[cfg(all(test, loom))]
-mod model;
+#[cfg(loom)]
+pub mod model;
 
 pub use bell::Bell;
 pub use debt::{Debt, Leave};
 pub use gate::{Gate, Pass};
 pub use inbox::Inbox;
+pub use line::{Line, Progress, Waiting};
 pub use look::{LookLock, Looked};
 pub use mode::ModeCell;
 pub use posted::{MOST_ROUNDS, Posted};
 pub use role::{LookRole, SleeperId};
+pub use sleep::LightSleeper;
+pub use vectors::{Signal, Vectors};

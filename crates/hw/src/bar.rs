@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nvme::regs::{self, Cap};
 use nvme::{Doorbells, QueueId, Registers};
 
 /// Where the doorbells begin (PCIe transport 3.1.2).
@@ -18,20 +19,14 @@ struct Line(AtomicU32);
 pub struct Bar {
     registers: Box<[AtomicU32]>,
     doorbells: Box<[Line]>,
-    stride_log2: u32,
 }
 
 impl Bar {
-    /// All zero: the properties, and the doorbells of the admin queue pair and of `queues` I/O queue pairs.
-    /// `doorbell_stride_log2` is 2 + CAP.DSTRD (Base 3.1.4.1): 6, say, for doorbells 64 bytes apart. It decides only at
-    /// which register offset a doorbell appears.
-    pub fn new(doorbell_stride_log2: u32, queues: u16) -> Bar {
+    /// All zero: the properties, and the doorbells of the admin queue pair and of `queues` I/O queue pairs. At which register offset
+    /// a doorbell appears CAP.DSTRD says (Base 3.1.4.1), as the controller has written it.
+    pub fn new(queues: u16) -> Bar {
         let lines = 2 * (usize::from(queues) + 1);
-        Bar {
-            registers: (0..DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(),
-            doorbells: (0..lines).map(|_| Line::default()).collect(),
-            stride_log2: doorbell_stride_log2.clamp(2, 17),
-        }
+        Bar { registers: (0..DOORBELLS / 4).map(|_| AtomicU32::new(0)).collect(), doorbells: (0..lines).map(|_| Line::default()).collect() }
     }
 
     /// The word at a register offset: a property or a doorbell.
@@ -39,8 +34,17 @@ impl Bar {
     fn word(&self, offset: u32) -> Option<&AtomicU32> {
         match offset.checked_sub(DOORBELLS) {
             None => self.registers.get((offset / 4) as usize),
-            Some(at) => self.doorbells.get((at >> self.stride_log2) as usize).filter(|_| at % (1 << self.stride_log2) == 0).map(|l| &l.0),
+            Some(at) => {
+                let stride = 2 + u32::from(self.cap().dstrd());
+                self.doorbells.get((at >> stride) as usize).filter(|_| at % (1 << stride) == 0).map(|l| &l.0)
+            }
         }
+    }
+
+    /// CAP as the controller has written it.
+    fn cap(&self) -> Cap {
+        let half = |n: usize| self.registers.get(regs::CAP as usize / 4 + n).map_or(0, |word| word.load(Ordering::Acquire));
+        Cap::from_bits(u64::from(half(1)) << 32 | u64::from(half(0)))
     }
 
     #[inline]

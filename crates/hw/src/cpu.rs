@@ -40,6 +40,14 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Lets the calling thread run wherever the process's main thread may, whatever the thread that started it was pinned to. Where the
+/// system refuses, the thread stays where it may run.
+pub fn roam() {
+    if let Ok(set) = sched_getaffinity(Some(rustix::process::getpid())) {
+        _ = sched_setaffinity(None, &set);
+    }
+}
+
 /// Lets the calling thread run only when nobody else wants its CPU (SCHED_IDLE). There may be no way back without
 /// privilege.
 ///

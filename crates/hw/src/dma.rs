@@ -16,9 +16,11 @@
 //! moment, as an IOMMU would refuse it: neither a wrong PRP nor a stale command reaches a buffer that the application
 //! holds, free memory, or a ring.
 //!
-//! What is not checked is what no IOMMU checks either: a device must not copy into a buffer after it has completed the
-//! command that named it, nor twice at once. The embedded device is one thread that copies, then completes; a host
-//! takes a buffer back when it has seen the completion, or RDY=0.
+//! A copy claims what it copies, block by block ([`handover::loan`]): a host that takes a buffer back meanwhile waits for it, and no two
+//! copies are in one block. So a device that copies after it has completed the command harms nobody's memory, only its data.
+//!
+//! What is not checked is what copies by itself: a kernel with a request of io_uring, or a device on a bus. A host takes a buffer back when
+//! it has seen the completion, or RDY=0; [`Lent::take_back`] relies on it.
 //!
 //! **Contents**: the pool's memory is zero when it is first used. A recycled [`DmaBuf`] holds whatever it held before; a
 //! [`RingMemory`] is zeroed each time, because a stale phase tag would be a completion.

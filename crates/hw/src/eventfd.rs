@@ -1,7 +1,7 @@
 //! Eventfds: how a sleeping thread is told.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -33,8 +33,21 @@ impl EventFd {
         Ok(EventFd(self.0.try_clone()?))
     }
 
-    /// Takes the count, leaving zero: how many signals there were since the last time. An edge-triggered
-    /// [`Poller`](crate::Poller) reports every new signal whether or not this is called.
+    /// The count, which stays as it is: as many signals as there were, if nobody calls [`EventFd::drain`]. The system keeps it for the
+    /// reader, whoever signals. Looking takes nobody's wake-up; it takes three system calls (proc_pid_fdinfo(5), `eventfd-count`).
+    ///
+    /// # Errors
+    /// There is no `/proc`, or it does not show the count.
+    pub fn count(&self) -> io::Result<u64> {
+        // Of the calling thread: that of the process is empty once its first thread has ended.
+        let shown = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let count = shown.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
+        count.and_then(|count| u64::from_str_radix(count.trim(), 16).ok()).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Takes the count, leaving zero: how many signals there were since the last time. For the thread that sleeps on it: a signal that
+    /// another thread takes before a [`Poller`](crate::Poller) has reported it is not reported any more. The poller reports every new
+    /// signal whether or not the sleeper takes the count.
     #[inline]
     pub fn drain(&self) -> u64 {
         let mut count = [0; 8];

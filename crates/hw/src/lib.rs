@@ -6,11 +6,16 @@
 //! while it is not lent. And what is here is safe to call: what a caller could get wrong is checked or is impossible by
 //! type, so that every other crate can forbid `unsafe`. Only who brings memory by its address, or takes the pool's to
 //! another process, has to give a promise.
+//!
+//! One rule is neither checked nor a type, because who breaks it is not in this process. A buffer that the kernel has by a request of
+//! io_uring is taken back ([`Lent::take_back`]) once the request has completed, and not before. The lane that posts requests keeps to it
+//! for all that is above it.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Reap runs on 64-bit Linux");
 
 mod bar;
+mod birth;
 mod clock;
 mod cpu;
 mod dma;
@@ -22,8 +27,9 @@ pub mod uring;
 mod vectors;
 
 pub use bar::Bar;
+pub use birth::Birth;
 pub use clock::{ThreadCpuClock, Usage, children_cpu, now, process_cpu, set_timer_slack, sleep_until, thread_cpu, thread_usage};
-pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, run_delay, sched_idle, stolen_by_hypervisor};
+pub use cpu::{RunDelay, allowed_cpus, cpus, current_cpu, memory_bytes, pin, roam, run_delay, sched_idle, stolen_by_hypervisor};
 pub use dma::{
     AllocError, Backing, Beside, Chunk, CqRing, DmaBuf, DmaPool, Lent, Memory, OutOfPool, Pages, Piece, PinError, Pinner, PoolError,
     PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,

@@ -9,11 +9,10 @@
 //! | what can be asked for? | `entry.rs`; NVMe commands: `command.rs`; of which bytes: `span.rs` |
 //! | which file is meant? | `file.rs` |
 //! | which files and buffers does the kernel know already? | `register.rs` |
-//! | is this still the process that made the ring? | `birth.rs` |
 //!
 //! **Memory.** A request names bytes of a [`Lent`](crate::Lent) buffer. Its memory stays mapped until it is taken back, and
 //! a lent buffer that is dropped is leaked: nothing that the kernel may still write to is ever given to somebody else.
-//! Whoever calls [`Lent::take_back`](crate::Lent::take_back) says that the device is done with the buffer. Here that is so
+//! A caller of [`Lent::take_back`](crate::Lent::take_back) says that the device is done with the buffer. Here that is so
 //! once the request's completion has been taken, or the entry was never pushed. This module cannot check it: a kernel
 //! that copies asks nobody, as a device without an IOMMU does not. It is the same promise that the NVMe rings need.
 //!
@@ -23,7 +22,6 @@
 //! **Threads.** [`Sq`] and [`Cq`] exist once for each ring and need `&mut`; [`Ring`] is shared. The kernel's memory is
 //! unmapped when the last of them is gone.
 
-mod birth;
 mod command;
 mod cq;
 mod entry;

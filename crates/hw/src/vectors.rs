@@ -1,37 +1,29 @@
-//! Interrupt vectors: a mask, an eventfd and counters each, as a guest of VFIO sees MSI-X.
+//! Interrupt vectors over eventfds: `handover`'s, which loom goes through, as a guest of VFIO sees MSI-X.
+//!
+//! Messages are counted in the eventfd, by the kernel, which is read and never emptied.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use handover::{Bell, Posted};
+use handover::{Bell, Posted, Signal};
 use nvme::Vector;
 
 use crate::EventFd;
 
 /// The vectors of one controller. The device sends messages, the host arms, masks and sleeps.
 #[derive(Debug)]
-pub struct Vectors {
-    lines: Box<[Line]>,
-    /// Masks hold messages back.
-    masks: bool,
-}
+pub struct Vectors(handover::Vectors<EventFd>);
 
-/// Apart from the neighbours' lines: the device reads the mask for every CQE.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Line {
-    bell: Bell,
-    eventfd: EventFd,
-    messages: AtomicU64,
-    /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own eventfd.
-    route: AtomicU32,
-    /// The descriptor of whoever posts here, and how often its notification, this vector's eventfd, was signalled.
-    posted: Posted,
-    signals: AtomicU64,
-}
+impl Signal for EventFd {
+    #[inline]
+    fn signal(&self) {
+        EventFd::signal(self);
+    }
 
-/// Messages are not posted.
-const DIRECT: u32 = u32::MAX;
+    #[inline]
+    fn count(&self) -> Option<u64> {
+        EventFd::count(self).ok()
+    }
+}
 
 impl Vectors {
     /// `count` vectors, masked. Where `masks` is false masks are without effect, as under VFIO: every message is sent.
@@ -39,109 +31,64 @@ impl Vectors {
     /// # Errors
     /// What `eventfd` says (too many open files).
     pub fn new(count: u16, masks: bool) -> io::Result<Vectors> {
-        let line = || -> io::Result<Line> {
-            Ok(Line {
-                bell: Bell::new(),
-                eventfd: EventFd::new()?,
-                messages: AtomicU64::new(0),
-                route: AtomicU32::new(DIRECT),
-                posted: Posted::new(),
-                signals: AtomicU64::new(0),
-            })
-        };
-        let lines = (0..count).map(|_| line()).collect::<io::Result<_>>()?;
-        Ok(Vectors { lines, masks })
+        let signals = (0..count).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>()?;
+        Ok(Vectors(handover::Vectors::new(signals, masks)))
     }
 
     /// How many there are.
     #[allow(clippy::len_without_is_empty)] // emptiness is no question here
     pub fn len(&self) -> u16 {
-        self.lines.len() as u16
+        self.0.len()
     }
 
     /// Host: the mask of a vector, to arm before sleeping and to mask when awake. `None`: there is no such vector.
     #[inline]
     pub fn bell(&self, vector: Vector) -> Option<&Bell> {
-        self.line(vector).map(|line| &line.bell)
+        self.0.bell(vector.0)
     }
 
     /// Host: what a vector's messages signal.
     pub fn eventfd(&self, vector: Vector) -> Option<&EventFd> {
-        self.line(vector).map(|line| &line.eventfd)
+        self.0.signal(vector.0)
     }
 
-    /// Device, having stored every entry that the message announces: fences, reads the mask, signals. Returns whether a
-    /// message went out. A vector that does not exist sends none.
+    /// Device, having stored every entry that the message announces: see [`handover::Vectors::message`].
     #[inline]
     pub fn message(&self, vector: Vector) -> bool {
-        let Some(line) = self.line(vector) else { return false };
-        let rings = line.bell.rings() || !self.masks;
-        if rings {
-            line.messages.fetch_add(1, Ordering::Relaxed);
-            match line.route.load(Ordering::Relaxed) {
-                DIRECT => line.signal(),
-                home => self.post(vector, home),
-            }
-        }
-        rings
+        self.0.message(vector.0)
     }
 
-    fn post(&self, vector: Vector, home: u32) {
-        if let Some(home) = self.lines.get(home as usize)
-            && home.posted.post(vector.0)
-        {
-            home.signal();
-        }
-    }
-
-    /// Host: from now on messages of `vector` are posted into the descriptor of `home`, whose eventfd is its notification;
-    /// `None`: they signal the vector's own. To be followed by arming and a look: a message that is on its way may still go
-    /// the old one.
+    /// Host: where a vector's messages go from now on: see [`handover::Vectors::route`]. Arming and a look follow.
     pub fn route(&self, vector: Vector, home: Option<Vector>) {
-        if let Some(line) = self.line(vector) {
-            line.route.store(home.map_or(DIRECT, |home| home.0.into()), Ordering::Relaxed);
-        }
+        self.0.route(vector.0, home.map(|home| home.0));
     }
 
-    /// Host, before it sleeps: allows messages of a vector, and, where they are posted, the next notification. Whatever came
-    /// before and did not notify is visible to the look that the caller now owes.
+    /// Host, before it sleeps: see [`handover::Vectors::arm`]. A look follows.
     #[inline]
     pub fn arm(&self, vector: Vector) {
-        let Some(line) = self.line(vector) else { return };
-        line.bell.arm();
-        match line.route.load(Ordering::Relaxed) {
-            DIRECT => {}
-            home => self.posted(Vector(home as u16)).into_iter().for_each(Posted::allow),
-        }
+        self.0.arm(vector.0);
     }
 
     /// Host: the descriptor of `home`.
     #[inline]
     pub fn posted(&self, home: Vector) -> Option<&Posted> {
-        self.line(home).map(|line| &line.posted)
+        self.0.posted(home.0)
     }
 
-    /// Notifications sent so far: as many as messages, or, where they are posted into this vector's descriptor, fewer.
+    /// Whether the system shows what eventfds have counted, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.
+    pub fn are_counted(&self) -> bool {
+        self.0.are_counted()
+    }
+
+    /// Notifications received so far: as many as messages, or, where they are posted into this vector's descriptor, fewer. Three system
+    /// calls. 0 where the system does not show what eventfds have counted.
     pub fn notifications(&self, vector: Vector) -> u64 {
-        self.line(vector).map_or(0, |line| line.signals.load(Ordering::Relaxed))
+        self.0.notifications(vector.0)
     }
 
-    /// Messages sent so far.
+    /// Messages received so far; a posted one that is on its way at this moment may be missing. As [`Vectors::notifications`].
     pub fn messages(&self, vector: Vector) -> u64 {
-        self.line(vector).map_or(0, |line| line.messages.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    fn line(&self, vector: Vector) -> Option<&Line> {
-        self.lines.get(usize::from(vector.0))
-    }
-}
-
-impl Line {
-    #[inline]
-    fn signal(&self) {
-        self.signals.fetch_add(1, Ordering::Relaxed);
-        self.eventfd.signal();
+        self.0.messages(vector.0)
     }
 }
 

@@ -12,8 +12,9 @@ use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
 use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
 use crate::health::Health;
+use crate::home::is_home;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reaper, RingLink};
+use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -44,9 +45,15 @@ impl Device {
 
     /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], or a [`crate::MultipathUri`].
     ///
+    /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]), and is refused the parent's
+    /// ([`Refused::Forked`](crate::Refused::Forked)). It does not have the memory of their buffers either, and must not touch it.
+    ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open_with(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
+        if !is_home() {
+            return Err(OpenError::Forked);
+        }
         if options.mode.is_the_kernels() && !uri.starts_with(link::KERNEL) {
             return Err(OpenError::Options(QueueError::NotTheKernels(options.mode).to_string()));
         }
@@ -62,7 +69,7 @@ impl Device {
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
         let parsed = uri.parse()?;
-        let link = RingLink::embedded(&parsed, &options.embedded, link::new_pool(options.pool_bytes)?, None)?;
+        let link = RingLink::embedded(&parsed, &options.embedded, Reach::new(options.pool_bytes)?, None)?;
         let (controller, _) = keeper::open(link, None, uri, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }
@@ -185,8 +192,8 @@ impl Device {
         self.first().link().lacks(mode)
     }
 
-    /// Whether [`DeviceCounters::messages`] are the messages that were sent, of all its paths. Otherwise they are waits or looks that
-    /// brought something, and [`DeviceCounters::notify`] is none of the host's affair.
+    /// Whether [`DeviceCounters::messages`] are all the messages that the host has received, of all its paths. Otherwise they are waits or
+    /// looks that brought something, or 0 where the system does not show its counts, and [`DeviceCounters::notify`] is none of the host's affair.
     pub fn counts_messages(&self) -> bool {
         self.controllers.iter().all(|controller| controller.link().messages() == Messages::Exact)
     }

@@ -50,6 +50,11 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// Devices have been opened by the process that this one was forked from.
+    #[error(
+        "the process that this one was forked from has opened devices, and the threads that look after them are there; exec a program of its own to open any here"
+    )]
+    Forked,
     /// The controller did not come up.
     #[error("the controller did not come up: {0}")]
     Bringup(#[from] driver::BringupError),
@@ -118,6 +123,12 @@ pub enum Refused {
         /// Bytes of the buffer.
         buffer: usize,
     },
+    /// A Flush has no range (NVM 3.2.2): it is for every write to the namespace.
+    #[error("a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out")]
+    FlushOfBytes {
+        /// As asked for.
+        bytes: u32,
+    },
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
         "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",
@@ -151,6 +162,11 @@ pub enum Refused {
     /// The buffer is neither from this device's pool nor of memory that is registered with it.
     #[error("this device does not reach the buffer; get one by `Device::buffer`, or from memory given to its `Device::register`")]
     ForeignBuffer,
+    /// The namespace is not what it was: its handle counts blocks of another size, or of another namespace.
+    #[error(
+        "namespace {0} was formatted otherwise, replaced or detached since the device was opened; open the device again to use what is there now"
+    )]
+    Changed(u32),
     /// The namespace is not one of this device's.
     #[error("namespace {0} is not active on this device")]
     NoNamespace(u32),
@@ -158,7 +174,9 @@ pub enum Refused {
     #[error("the queue is taking a batch from this very iterator; submit to it afterwards")]
     InsideSubmit,
     /// The queue was made before a fork, by the parent process.
-    #[error("the device was opened before a fork and belongs to the parent process; open it again in the child")]
+    #[error(
+        "the device was opened before a fork and belongs to the parent process; use it there, or exec a program of its own that opens it"
+    )]
     Forked,
     /// The queue has as many open requests as it can name.
     #[error("the queue has 16,777,216 open requests; reap some first")]

@@ -20,8 +20,8 @@ use std::sync::mpsc::SyncSender;
 
 use completion::WEIGHT;
 use driver::{
-    Abandoned, AdminCommand, AdminReply, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery, RecoveryAsk,
-    RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
+    Abandoned, AdminCommand, AdminReply, AnaPieces, Bringup, BringupConfig, Completed, Events, Inventory, Purpose, Reading, Recovery,
+    RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, WantedQueues, Watch,
 };
 use hw::{EventFd, Poller};
 use nvme::{Cid, QueueId, Status, Vector};
@@ -30,6 +30,7 @@ use units::Nanos;
 use crate::error::OpenError;
 use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
+use crate::request::How;
 use crate::shared::board::Seat;
 use crate::shared::control::{Asks, Control};
 use crate::shared::controller::{Opened, Sizes};
@@ -108,6 +109,8 @@ pub(crate) struct Keeper {
     life: Life,
     watch: Watch,
     events: Events,
+    /// The ANA log, as far as it has been read.
+    ana: AnaPieces,
     moderation: Moderation,
     /// Taken back by a reset, until it is known what becomes of them.
     abandoned: Vec<(usize, Vec<Abandoned>)>,
@@ -207,6 +210,7 @@ impl Keeper {
             life: Life::BringingUp(Box::new(Bringup::new(config)), tell, Some(control)),
             watch: Watch::new(),
             events: Events::default(),
+            ana: AnaPieces::default(),
             moderation: Moderation::default(),
             abandoned: Vec::new(),
             put_off: None,
@@ -245,8 +249,13 @@ impl Keeper {
                 Purpose::KeepAlive => {}
             }
         }
-        if let (Some(violation), Life::Live(recovery)) = (violation, &mut self.life) {
-            recovery.violated(violation);
+        let Some(violation) = violation else { return };
+        tracing::warn!(%violation, "protocol violation on the admin queue");
+        match &mut self.life {
+            Life::BringingUp(bringup, ..) => bringup.violated(violation),
+            Life::Live(recovery) => recovery.violated(violation),
+            // Its command stays unanswered, and that has a deadline.
+            Life::ShuttingDown(..) | Life::Ended => {}
         }
     }
 
@@ -351,8 +360,7 @@ impl Keeper {
                     let watching = recovery.is_watching();
                     until = until.min(next);
                     if watching {
-                        self.look_after_events(now);
-                        until = until.min(self.moderate(now));
+                        until = until.min(self.look_after_events(now)).min(self.moderate(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
                             self.life = Life::ShuttingDown(shutdown, None);
@@ -375,19 +383,29 @@ impl Keeper {
         }
     }
 
-    fn look_after_events(&mut self, now: Nanos) {
-        while let Some((command, purpose)) = self.events.next_command() {
+    /// Asks for events, and reads what they were about. When to come again.
+    fn look_after_events(&mut self, now: Nanos) -> Nanos {
+        while let Some((command, purpose)) = self.events.next_command(now) {
             if !self.admin.post(&self.link, command, purpose, now) {
                 self.events.not_posted(purpose);
                 break;
             }
         }
+        self.events.until(now)
     }
 
     fn may_shut_down(&self) -> bool {
+        self.is_unused() && self.queues.iter().flat_map(|queue| queue.lanes()).all(|lane| lane.in_flight() == 0)
+    }
+
+    /// Whether nobody uses the controller, and nobody waits for a request: what this turn's sweep has seen may be old by now, since the
+    /// last queue and the device may have gone after it, with completions in an inbox that only the next sweep takes out.
+    fn is_unused(&self) -> bool {
+        // In this order: once the device is closing nothing is opened any more, and every change has been told.
         self.asks.is_closing()
+            && self.asks.changes().is_empty()
             && self.orphans.is_empty()
-            && self.queues.iter().flat_map(|queue| queue.lanes()).all(|lane| lane.in_flight() == 0)
+            && self.queues.iter().flat_map(|queue| &queue.softs).all(|soft| soft.open() == 0)
     }
 
     fn shut_down(&mut self, now: Nanos) -> Nanos {
@@ -432,10 +450,20 @@ fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues, admi
     BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive }
 }
 
+/// Where its life has not ended, a turn has panicked: nobody stops the controller, which may write to whatever it was given.
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if !matches!(self.life, Life::Ended) {
+            self.asks.health().dead.get_or_insert_with(|| "what looks after it has panicked".to_owned());
+            self.take_everything_back();
+            self.return_abandoned(How::Lost);
+            self.leak_rings();
+        }
         for queue in &self.queues {
             queue.fail();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@
 mod counters;
 mod error;
 mod health;
+mod home;
 mod namespace;
 mod options;
 mod request;

@@ -26,17 +26,17 @@ use std::sync::Arc;
 use completion::Mode;
 use hw::{DmaPool, Memory, Region, RegisterError};
 
-use crate::error::{OpenError, QueueError};
+use crate::error::QueueError;
 use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub(crate) use facts::{Messages, Reaper};
 pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
-pub(crate) use number::next_number;
+pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
-pub(crate) use ring::{Held, MAX_TRANSFER, Pair, RingLane, RingLink, Rings, Tended};
+pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings, Tended};
 pub use stream::DebtHabits;
 pub(crate) use stream::StreamLane;
 
@@ -124,12 +124,4 @@ impl Link {
             Link::Kernel(link) => link.pool().register(memory),
         }
     }
-}
-
-/// Memory for buffers and rings.
-///
-/// # Errors
-/// The system has no such range of addresses.
-pub(crate) fn new_pool(bytes: u64) -> Result<DmaPool, OpenError> {
-    DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })
 }

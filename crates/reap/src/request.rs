@@ -96,7 +96,7 @@ impl Request {
         self
     }
 
-    /// Only the first `bytes` bytes of the buffer: whole blocks.
+    /// Only the first `bytes` bytes of the buffer: whole blocks. A Flush has no length: one with any but 0 is refused.
     #[inline]
     pub fn bytes(mut self, bytes: u32) -> Request {
         self.bytes = bytes.into();

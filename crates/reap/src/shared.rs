@@ -17,7 +17,6 @@ pub(crate) mod controller;
 pub(crate) mod drain;
 pub(crate) mod future;
 pub(crate) mod hw_queue;
-mod line;
 pub(crate) mod reports;
 pub(crate) mod roster;
 pub(crate) mod soft;

@@ -41,7 +41,7 @@ impl Wake {
         self.bell.mask();
     }
 
-    /// The bell alone: whoever rings it has to [`Wake::signal`].
+    /// The bell alone: the thread that rings it has to [`Wake::signal`].
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }

@@ -108,16 +108,26 @@ impl Machine {
 
     /// Whether most of a slice is the thread's, not the switch's with which it begins: one that is shorter never gets anywhere.
     pub(crate) fn check_slice(&self) -> Result<(), SimError> {
+        self.holds_ten_switches("a scheduler's slice", self.scheduler.slice)
+    }
+
+    /// Whether interrupt threads get anywhere in their share of a period.
+    pub(crate) fn check_share(&self) -> Result<(), SimError> {
+        let Scheduler { rt_runtime, rt_period, .. } = self.scheduler;
+        if rt_runtime >= rt_period { Ok(()) } else { self.holds_ten_switches("a share of real-time threads (rt_runtime)", rt_runtime) }
+    }
+
+    fn holds_ten_switches(&self, what: &str, span: Nanos) -> Result<(), SimError> {
         let thread = &self.costs.thread;
-        let (slice, switch) = (self.scheduler.slice, thread.switch + thread.from_idle + thread.caught);
+        let switch = thread.switch + thread.from_idle + thread.caught;
         let least = Nanos(switch.0.saturating_mul(10).max(1));
-        if slice >= least {
+        if span >= least {
             return Ok(());
         }
-        let [slice, switch, least] = [slice, switch, least].map(|span| span.0 as f64 / 1e3);
+        let [span, switch, least] = [span, switch, least].map(|span| span.0 as f64 / 1e3);
         Err(SimError::Unfit(format!(
-            "a scheduler's slice of {slice} µs, which begins with a switch of {switch} µs: threads would do little but switch; it has to \
-             be at least ten times as long, {least} µs"
+            "{what} of {span} µs, which begins with a switch of {switch} µs: threads would do little but switch; it has to be at least \
+             ten times as long, {least} µs"
         )))
     }
 
@@ -139,6 +149,7 @@ impl Machine {
             return unfit(format!("a hog on CPU {cpu}: the machine has CPUs 0 to {}", self.cpus - 1));
         }
         self.check_slice()?;
+        self.check_share()?;
         if self.scheduler.rt_period == Nanos::ZERO {
             return unfit("a scheduler's rt_period of 0: the quota of interrupt threads is of a period".into());
         }

@@ -143,7 +143,7 @@ fn io_uring_that_is_switched_off_is_said_at_open() {
     Job::of(1).run(&Device::open_with(&uri, &options(1)).unwrap().local_queue().unwrap());
 }
 
-/// The block device is held for whoever writes beside it. Whatever goes wrong at open says what to do.
+/// The block device is held against writers beside it. Whatever goes wrong at open says what to do.
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
 fn a_namespace_is_held_by_its_block_device() {
@@ -175,7 +175,7 @@ fn allow(name: &str, mode: u32) {
     fs::set_permissions(Path::new("/dev").join(name), Permissions::from_mode(mode)).unwrap();
 }
 
-/// By the modes of two files: Linux 6.2 and newer trust whoever may open the device, where the controller says what its commands do.
+/// By the modes of two files: Linux 6.2 and newer trust a user that may open the device, where the controller says what its commands do.
 #[test]
 #[ignore = "changes modes of device nodes: tests/links.sh runs it in a guest"]
 fn commands_of_a_user_without_privilege_pass_as_files_allow() {

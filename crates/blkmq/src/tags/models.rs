@@ -5,6 +5,8 @@ use handover::sync::{Arc, Mutex, lock, model, thread};
 
 use super::*;
 
+mod line;
+
 /// How a reaper returns a tag: as [`Returner`] does, or in one of the ways that do not work.
 #[derive(Clone, Copy)]
 enum Return {

@@ -41,6 +41,9 @@ pub struct Found {
     pub announced: Option<Estimate>,
     /// A command of 4 KiB, to the thread of an embedded device: served, and its data copied.
     pub serve: Option<Estimate>,
+    /// Of io_uring: a call that submits, each entry, each completion, waiting in that call, waiting in one of its own, each completion
+    /// as task work queued, a call that runs task work, each completion taken.
+    pub ring: Option<[Estimate; 8]>,
 }
 
 /// A sleep that another CPU ends.
@@ -109,6 +112,7 @@ fn measured(found: &Found, shipped: &Costs) -> Vec<Measured> {
     list.sleeps(block);
     list.memory();
     list.library();
+    list.ring();
     list.list
 }
 
@@ -239,6 +243,22 @@ impl Derived<'_> {
     }
 }
 
+impl Derived<'_> {
+    /// What io_uring costs.
+    fn ring(&mut self) {
+        let Some([call, submit, event, fused, wait, queue, run, take]) = self.found.ring else { return };
+        let (syscall, less) = (self.syscall(), "less system call");
+        let enter = (call.value - syscall).max(0.0);
+        self.put("kernel", "enter", enter, format!("a call that submits, {:.0}, {less}", call.value));
+        for (name, estimate) in [("submit", submit), ("event", event), ("fused", fused), ("queue", queue), ("take", take)] {
+            self.direct("kernel", name, Some(estimate));
+        }
+        let calls = syscall + enter;
+        self.put("kernel", "wait", wait.value - calls, format!("a wait that returns at once, {:.0}, {less} and enter", wait.value));
+        self.put("kernel", "run", run.value - calls, format!("a call that runs task work, {:.0}, {less} and enter", run.value));
+    }
+}
+
 fn directly(e: Estimate) -> String {
     let between = e.interval.map_or(String::new(), |[low, high]| format!(", {low:.0}–{high:.0}"));
     format!("measured{between}")
@@ -269,6 +289,7 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
     let short = |n: usize| found.short_sleep.map(|s| [s.cpu, s.delay][n]);
     let caught = |n: usize| found.caught.map(|c| [c.within, c.cpu, c.delay, c.signal][n]);
     let library = |n: usize| found.library.map(|figures| figures[n]);
+    let ring = |n: usize| found.ring.map(|figures| figures[n]);
     let lines = [
         ("reading the clock", found.clock),
         ("a system call", found.syscall),
@@ -277,14 +298,14 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("from thread to thread on one CPU, by eventfd", found.switch),
         ("a sleep that another CPU ends: CPU time (B)", sleep(0)),
         ("… delay until the thread runs (D)", sleep(1)),
-        ("… cost to whoever signals", sleep(2)),
+        ("… cost to the thread that signals", sleep(2)),
         ("one that ends at once: CPU time", short(0)),
         ("… delay until the thread runs", short(1)),
         ("without work a CPU stays awake for at most", found.awake),
         ("for how long it can be caught on its way to idle", caught(0)),
         ("… CPU time of a sleep that ends so, more than B", caught(1)),
         ("… delay until the thread runs", caught(2)),
-        ("… cost to whoever signals", caught(3)),
+        ("… cost to the thread that signals", caught(3)),
         ("a nap of 50 µs: CPU time", pair(found.nap, false)),
         ("… how late it ends", pair(found.nap, true)),
         ("a cache line to the other CPU", found.line),
@@ -298,6 +319,14 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
         ("… each completion", library(5)),
         ("an I/O, its message there before it is waited for", found.announced),
         ("an embedded device's thread: each command", found.serve),
+        ("io_uring: a call that submits", ring(0)),
+        ("… each entry that does nothing", ring(1)),
+        ("… its completion", ring(2)),
+        ("… waiting in that call, for what is there", ring(3)),
+        ("… a call that only waits, for what is there", ring(4)),
+        ("… a completion queued as task work", ring(5)),
+        ("… a call that runs what is queued", ring(6)),
+        ("… taking a completion", ring(7)),
     ];
     for (what, estimate) in lines {
         let between = |e: Estimate| e.interval.map_or("too few samples".into(), |[low, high]| format!("{}–{}", digits(low), digits(high)));

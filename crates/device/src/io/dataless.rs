@@ -1,6 +1,6 @@
 //! Write Zeroes and Dataset Management: commands that change blocks and move none of their data.
 
-use nvme::io::{DatasetManagement, Flags, Range, Transfer};
+use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::prp::Walker;
 use nvme::{Nsid, Sqe, Status, opcode};
 use units::Op;
@@ -22,31 +22,9 @@ impl Store {
     }
 
     fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<Request, Status> {
-        let namespace = self.active(sqe.nsid())?;
-        let transfer = Transfer::from_sqe(sqe);
-        let bytes = u64::from(transfer.blocks) << namespace.block_shift;
         // WZSL (NVM 3.3.8).
-        if bytes > Config::MOST_ZEROES {
-            return Err(Status::INVALID_FIELD.with_dnr());
-        }
-        if transfer.prinfo != 0 {
-            return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
-        }
-        if !transfer.fits(namespace.blocks) {
-            return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
-        }
-        if namespace.refusal != Status::SUCCESS {
-            return Err(namespace.refusal);
-        }
-        Ok(Request {
-            op: Op::WriteZeroes,
-            durable: !self.write_cache | transfer.flags.contains(Flags::FUA),
-            deallocate: Transfer::deallocates(sqe),
-            nsid: sqe.nsid(),
-            lba: transfer.lba.0,
-            bytes: bytes as u32,
-            dptr: sqe.dptr(),
-        })
+        let request = self.decode_transfer(sqe, Op::WriteZeroes, Config::MOST_ZEROES)?;
+        Ok(Request { deallocate: Transfer::deallocates(sqe), ..request })
     }
 
     fn decode_dataset_management(&self, sqe: &Sqe) -> Result<Request, Status> {

@@ -32,6 +32,8 @@ pub struct Inventory {
     pub keep_alive: Nanos,
     /// OAES: which asynchronous events can be enabled.
     pub async_events_offered: u32,
+    /// LPA: log pages can be read from an offset on.
+    pub log_offsets: bool,
     /// RTD3E in microseconds: how long a shutdown may take; 0: not said.
     pub shutdown_micros: u32,
 }

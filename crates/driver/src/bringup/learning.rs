@@ -71,6 +71,7 @@ impl Bringup {
         self.inventory.subsystem = Subsystem::new(controller);
         self.inventory.limits = Some(limits);
         self.inventory.async_events_offered = controller.oaes;
+        self.inventory.log_offsets = controller.lpa & identify::Controller::LPA_EXTENDED_DATA != 0;
         self.inventory.shutdown_micros = controller.rtd3e;
         Ok(())
     }

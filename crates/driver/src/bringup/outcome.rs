@@ -3,7 +3,7 @@
 use nvme::{Nsid, QueueId, Status, TooShort};
 use units::Nanos;
 
-use crate::{PropertyError, RegisterValues, Unusable};
+use crate::{PropertyError, ProtocolViolation, RegisterValues, Unusable};
 
 /// Bring-up failed: where, why, and what the registers said then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +98,15 @@ pub enum BringupCause {
     /// An admin command was not answered.
     #[error("no completion after {waited}")]
     NoReply {
+        /// For how long.
+        waited: Nanos,
+    },
+    /// The controller broke the protocol on the admin queue.
+    #[error(transparent)]
+    Violation(#[from] ProtocolViolation),
+    /// Each command was answered in its time, and there was no end to them.
+    #[error("it is not ready {waited} after CSTS.RDY became 1, although it answers; it may have too many namespaces, or be too slow")]
+    TooLong {
         /// For how long.
         waited: Nanos,
     },

@@ -6,7 +6,7 @@ use nvme::{Nsid, Registers, Status, Vector};
 use super::*;
 use crate::testing::controller::{Controller, Script, namespace};
 use crate::testing::host::Host;
-use crate::{RefusedFormat, ShutdownError};
+use crate::{ProtocolViolation, RefusedFormat, ShutdownError};
 
 fn attempt(script: Script) -> (Host, Result<Inventory, BringupError>) {
     let (mut host, config) = Host::new(Controller::new(script));
@@ -145,6 +145,34 @@ fn each_refusal_names_its_step_and_status() {
         let refuse = Script { refuse: [(key, Status::INVALID_FIELD)].into(), ..Script::default() };
         assert!(attempt(refuse).1.is_ok());
     }
+}
+
+/// It is told for what it is, and at once: nobody waits for an answer that a stopped queue would not yield.
+#[test]
+fn a_protocol_violation_is_no_time_out() {
+    let steps = [
+        ((admin::IDENTIFY, 1), BringupPhase::IdentifyController),
+        ((admin::IDENTIFY, 3), BringupPhase::NamespaceDescriptors(Nsid(1))),
+        ((admin::CREATE_SQ, 0), BringupPhase::CreateSq(QueueId(1))),
+    ];
+    for (key, phase) in steps {
+        let (host, result) = attempt(Script { astray: vec![key], ..Script::default() });
+        let error = result.unwrap_err();
+        let told = matches!(error.cause, BringupCause::Violation(ProtocolViolation::UnknownCommand { queue: QueueId::ADMIN, .. }));
+        assert!(told && error.phase == phase, "{error}");
+        assert!(host.now < Nanos::from_secs(101), "it was waited for until {}", host.now);
+        assert!(error.to_string().contains("which is not in flight"), "{error}");
+    }
+}
+
+/// Each answer comes in time, and there are 4,500 to come.
+#[test]
+fn bring_up_ends_however_much_there_is_to_ask() {
+    let namespaces: Vec<_> = (1..=1500).map(|n| (Nsid(n), namespace(8, 9), DescriptorList::default())).collect();
+    let (host, result) = attempt(Script { namespaces, thinks: Nanos::from_millis(900), ..Script::default() });
+    let error = result.unwrap_err();
+    assert!(matches!(error.cause, BringupCause::TooLong { waited } if waited >= Nanos::from_secs(60)), "{error}");
+    assert!(host.now < Nanos::from_secs(100 + 62), "{}", host.now);
 }
 
 #[test]

@@ -22,6 +22,7 @@ proptest! {
         let sizes = limits.queue_sizes(depth);
         let (pair_sq, pair_cq) = (sizes.sq_entries, sizes.cq_entries);
         prop_assert!((2..=u32::from(cap.mqes()) + 1).contains(&pair_sq) && (2..=u32::from(cap.mqes()) + 1).contains(&pair_cq));
+        prop_assert!(sizes.tags <= QueueSizes::MOST_TAGS, "a queue pair of these sizes is refused");
         prop_assert!(sizes.tags >= 1 && sizes.tags < pair_sq && sizes.tags < pair_cq && sizes.tags <= depth.max(1));
         prop_assert!(maxcmd == 0 || sizes.tags <= u32::from(maxcmd));
         // MDTS counts pages of CAP.MPSMIN; 0 is no limit.

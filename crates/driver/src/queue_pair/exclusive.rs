@@ -114,3 +114,6 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
         self.pair.look.store(look_word(&self.cq.consumer), Release);
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -13,6 +13,24 @@ fn post(pair: &crate::testing::Pair, tokens: std::ops::Range<u64>) -> Vec<Result
     tokens.map(|token| sq.post(Sqe { opcode: 2, ..Sqe::default() }, token, Nanos(token))).collect()
 }
 
+/// A CID is a generation above a tag, in 16 bits. Whatever number of tags a queue pair takes, the fifteen commands that follow one on
+/// its tag have other CIDs: an answer that is repeated meanwhile ends none of them.
+#[test]
+fn however_many_tags_there_are_a_repeated_answer_ends_no_other_command() {
+    for tags in [1, 255, 4094, 4095, 4096, 16_384, 32_767, 32_768, 65_535] {
+        let sizes = QueueSizes { sq_entries: 65_536, cq_entries: 65_536, tags };
+        let made = QueuePair::new(QueueId(1), sizes, crate::testing::MemSq::new(65_536), crate::testing::MemCq::new(65_536));
+        let Ok(pair) = made else {
+            let most = QueueSizes::MOST_TAGS;
+            assert_eq!(made.unwrap_err(), QueueSizeError::Tags { id: QueueId(1), tags, most });
+            assert!(tags > most);
+            continue;
+        };
+        let cids: HashSet<_> = (0..16).map(|n| pair.ledger.begin(blkmq::Tag(tags as u16 - 1), n, Nanos(n))).collect();
+        assert_eq!(cids.len(), 16, "{tags} tags");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Post(u8),
@@ -189,9 +207,12 @@ fn impossible_sizes_are_refused() {
         sizes.check(QueueId(7)).map_err(|e| e.to_string())
     };
     assert!(new(2, 2, 1).is_ok());
-    assert!(new(65_536, 65_536, 65_535).is_ok());
+    assert!(new(65_536, 65_536, QueueSizes::MOST_TAGS).is_ok());
     assert_eq!(new(1, 8, 1).unwrap_err(), "submission queue of queue 7 with 1 entries: a ring has 2 to 65536");
-    assert_eq!(new(8, 8, 8).unwrap_err(), "queue 7 with 8 tags: a ring of N entries holds N-1, so 7 is the most and 1 the least");
+    assert_eq!(
+        new(8, 8, 8).unwrap_err(),
+        "queue 7 with 8 tags: a ring of N entries holds N-1, and identifiers tell 4095 apart, so 7 is the most and 1 the least"
+    );
     assert!(new(8, 65_537, 7).is_err());
     assert!(new(8, 8, 0).is_err());
 }

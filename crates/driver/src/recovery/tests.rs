@@ -102,6 +102,17 @@ fn a_protocol_violation_leads_to_a_reset_at_once() {
     assert_eq!(host.ended[&1], [End::Done(Status::SUCCESS)]);
 }
 
+/// While it is brought up again, too: each attempt says at once what was wrong, and the last one's word is what it is given up with.
+#[test]
+fn a_protocol_violation_in_a_bring_up_ends_the_attempt() {
+    let mut host = up(Script::default());
+    host.controller.script.astray = vec![(nvme::opcode::admin::IDENTIFY, 1)];
+    host.controller.break_down();
+    host.run_until(after(&host, 2_500));
+    let Some(Dead::NotBroughtUp { error, .. }) = &host.dead else { panic!("{:?}", host.dead) };
+    assert!(matches!(error.cause, crate::BringupCause::Violation(_)), "{error}");
+}
+
 #[test]
 fn retries_are_limited() {
     let mut host = up(Script::default());

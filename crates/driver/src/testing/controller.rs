@@ -98,6 +98,10 @@ pub struct Script {
     /// Admin commands (opcode, and CNS of Identify or FID of Set Features) that get this status, or no answer at all.
     pub refuse: HashMap<(u8, u8), Status>,
     pub silent: Vec<(u8, u8)>,
+    /// Admin commands that are answered under a CID that nobody has posted.
+    pub astray: Vec<(u8, u8)>,
+    /// How long it thinks before each admin answer.
+    pub thinks: Nanos,
     /// Replaces the answer to CNS 02h.
     pub list: Option<NamespaceList>,
 }
@@ -123,6 +127,8 @@ impl Default for Script {
             shutdown_after: Nanos::from_micros(500),
             refuse: HashMap::new(),
             silent: Vec::new(),
+            astray: Vec::new(),
+            thinks: Nanos::ZERO,
             list: None,
         }
     }
@@ -153,6 +159,8 @@ pub struct Controller {
     /// It had not stopped when it was pulled out.
     ran: bool,
     until: Nanos,
+    /// An admin command that it thinks about, until then.
+    thinking: Option<(Sqe, Nanos)>,
 }
 
 impl Controller {
@@ -173,6 +181,7 @@ impl Controller {
             was: Cc::new(),
             ran: false,
             until: Nanos::ZERO,
+            thinking: None,
         }
     }
 
@@ -239,7 +248,7 @@ impl Controller {
             }
         }
         if self.csts().rdy() && !self.csts().cfs() {
-            self.admin();
+            self.admin(now);
             self.io();
         }
     }
@@ -259,11 +268,21 @@ impl Controller {
     fn stop(&mut self) {
         self.queues.clear();
         self.held.clear();
+        self.thinking = None;
         self.set(Csts::new());
     }
 
-    fn admin(&mut self) {
-        while let Some(sqe) = self.queues.get_mut(&QueueId::ADMIN).and_then(Far::fetch) {
+    /// The next admin command that is due for an answer.
+    fn next_admin(&mut self, now: Nanos) -> Option<Sqe> {
+        if self.thinking.is_none() {
+            let sqe = self.queues.get_mut(&QueueId::ADMIN)?.fetch()?;
+            self.thinking = Some((sqe, now + self.script.thinks));
+        }
+        self.thinking.take_if(|(_, until)| *until <= now).map(|(sqe, _)| sqe)
+    }
+
+    fn admin(&mut self, now: Nanos) {
+        while let Some(sqe) = self.next_admin(now) {
             let key = match sqe.opcode {
                 admin::IDENTIFY | admin::SET_FEATURES => (sqe.opcode, sqe.cdw10 as u8),
                 opcode => (opcode, 0),
@@ -276,8 +295,9 @@ impl Controller {
                 Some(&status) => (status, 0),
                 None => self.execute(&sqe),
             };
+            let cid = if self.script.astray.contains(&key) { sqe.cid ^ 0x7000 } else { sqe.cid };
             if let Some(far) = self.queues.get_mut(&QueueId::ADMIN) {
-                far.post(Cqe { result, ..far.entry(sqe.cid) }, status);
+                far.post(Cqe { result, ..far.entry(cid) }, status);
             }
         }
     }

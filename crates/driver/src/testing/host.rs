@@ -38,6 +38,8 @@ pub struct Host {
     pub dead: Option<Dead>,
     pub policy: RetryPolicy,
     taken_back: Vec<(u64, Buffers)>,
+    /// What the admin queue was last seen to break.
+    violation: Option<ProtocolViolation>,
     page: u64,
     pub config: RecoveryConfig,
 }
@@ -85,6 +87,7 @@ impl Host {
             dead: None,
             policy: RetryPolicy { limit: 2 },
             taken_back: Vec::new(),
+            violation: None,
             page,
             config: recovery_config(),
         };
@@ -112,8 +115,9 @@ impl Host {
             self.controller.step(self.now);
             let answers = self.wire.come(self.now);
             let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
-            assert_eq!(reaped.violation, None, "the scripted admin queue is correct");
-            if !out.is_empty() || !answers.is_empty() || self.now >= until {
+            self.violation = reaped.violation;
+            assert!(self.violation.is_none() || !self.controller.script.astray.is_empty(), "the scripted admin queue is correct");
+            if !out.is_empty() || self.violation.is_some() || !answers.is_empty() || self.now >= until {
                 return (out, answers);
             }
             self.now = (self.now + tick).min(until).min(self.wire.next());
@@ -135,6 +139,9 @@ impl Host {
                     answers.into_iter().for_each(|(ticket, answer)| bringup.answered(ticket, answer));
                     for completed in completed {
                         bringup.completed(&Host::reply(&completed, &self.controller.memory.read(self.page)));
+                    }
+                    if let Some(violation) = self.violation.take() {
+                        bringup.violated(violation);
                     }
                 }
                 BringupAsk::Admin(command) => self.post_admin(command),
@@ -224,6 +231,9 @@ impl Host {
                     answers.into_iter().for_each(|(ticket, answer)| recovery.answered(ticket, answer));
                 }
                 completed.iter().for_each(|completed| self.answered(completed));
+                if let (Some(recovery), Some(violation)) = (&mut self.recovery, self.violation.take()) {
+                    recovery.violated(violation);
+                }
             }
             RecoveryAsk::Abort { queue, command, sqe } => {
                 self.aborts += 1;

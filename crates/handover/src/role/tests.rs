@@ -98,15 +98,22 @@ mod unit {
 /// Two threads that share a queue, each with one command in flight, sleep until theirs has completed.
 #[cfg(loom)]
 mod models {
+    use completion::Mode;
+
     use crate::model::{Omit, Queue, fails, holds};
 
-    fn two_sleepers(omit: Omit) -> bool {
-        Queue::play(&[0, 1], omit, |queue| queue.wait(1))
+    fn two_sleepers(mode: Mode, omit: Omit) -> bool {
+        let other = if mode == Mode::INTERRUPT {
+            |queue: &Queue| queue.wait(1, Mode::INTERRUPT)
+        } else {
+            |queue: &Queue| queue.wait(1, Mode::IRQ_POLL)
+        };
+        Queue::play(mode, &[0, 1], omit, other)
     }
 
     /// A submitter takes one of two entries and leaves, while the one who waits for the other goes to sleep.
     fn passer_with_a_budget(omit: Omit) -> bool {
-        Queue::play(&[1, 0], omit, |queue| {
+        Queue::play_letting_be(Mode::INTERRUPT, &[1, 0], omit, |queue| {
             queue.check(1, 1);
             Ok(())
         })
@@ -114,27 +121,37 @@ mod models {
 
     #[test]
     fn both_are_told() {
-        holds(2, || two_sleepers(Omit::Nothing));
+        holds(2, || two_sleepers(Mode::INTERRUPT, Omit::Nothing));
+    }
+
+    #[test]
+    fn both_are_told_where_they_mask() {
+        holds(2, || two_sleepers(Mode::IRQ_POLL, Omit::Nothing));
     }
 
     #[test]
     fn an_owner_that_leaves_without_handing_on_strands_the_other() {
-        fails(2, || two_sleepers(Omit::HandOn));
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::HandOn));
     }
 
     #[test]
     fn an_heir_that_is_not_woken_sleeps_on() {
-        fails(2, || two_sleepers(Omit::WakeHeir));
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::WakeHeir));
     }
 
     #[test]
     fn a_bell_armed_after_registering_misses_the_hand_over() {
-        fails(2, || two_sleepers(Omit::ArmFirst));
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::ArmFirst));
     }
 
     #[test]
     fn without_waking_whose_entry_was_taken_it_sleeps_on() {
-        fails(2, || two_sleepers(Omit::WakeWhoseEntry));
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::WakeWhoseEntry));
+    }
+
+    #[test]
+    fn without_the_look_for_mail_it_sleeps_on() {
+        fails(2, || two_sleepers(Mode::INTERRUPT, Omit::Mail));
     }
 
     #[test]
@@ -165,5 +182,9 @@ mod models {
     #[test]
     fn without_waiting_for_the_end_the_drain_thread_arms_the_vector_behind_its_back() {
         fails(2, || Queue::play_dismissal(false, Omit::Join));
+    }
+    #[test]
+    fn a_drain_thread_that_does_not_ask_before_it_blocks_never_ends() {
+        fails(2, || Queue::play_dismissal(true, Omit::Wanted));
     }
 }

@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
+use handover::loan;
+
 use super::buddy::block_size;
 use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
@@ -88,8 +90,11 @@ impl Block {
         // SAFETY: it points to the first of the extent's marks, which `pool` or `region` keeps and nobody moves or has as
         // anything but atomics, or to a static.
         let first = unsafe { self.marks.cast::<AtomicU8>().as_ref() };
-        // Release: what the holder wrote is there before the device may read it.
-        first.store(if lent { self.lent } else { PRIVATE }, Ordering::Release);
+        if lent {
+            loan::lend(first, self.lent);
+        } else {
+            loan::end(first, self.lent);
+        }
         if !self.one_mark {
             self.mark_rest(lent);
         }
@@ -100,9 +105,9 @@ impl Block {
     fn mark_rest(&self, lent: bool) {
         // SAFETY: as in `mark`, for all of them.
         let marks = unsafe { self.marks.as_ref() };
-        let mark = if lent { self.lent } else { PRIVATE };
         let step = if self.lent == LENT_PAGE { (PAGE / MIN_BLOCK) as usize } else { 1 };
-        marks.iter().step_by(step).skip(1).for_each(|m| m.store(mark, Ordering::Release));
+        let rest = marks.iter().step_by(step).skip(1);
+        if lent { rest.for_each(|mark| loan::lend(mark, self.lent)) } else { rest.for_each(|mark| loan::end(mark, self.lent)) }
     }
 }
 
@@ -168,7 +173,7 @@ impl Deref for DmaBuf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the block is memory that `pool` or `region` keeps, and initialised. It is this buffer's alone while it is
-        // not lent: the device's copies are refused. A lent buffer has no `deref`.
+        // not lent: the device's copies have ended, and others are refused. A lent buffer has no `deref`.
         unsafe { std::slice::from_raw_parts(self.0.data.as_ptr(), self.0.len) }
     }
 }
@@ -256,8 +261,9 @@ impl Lent {
         self.0.0.region.as_ref().map_or(&self.0.0.pool.own, |region| &region.extent)
     }
 
-    /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. Copies
-    /// that it begins later are refused.
+    /// Ends the loan: the device has completed every command that names the buffer, or has provably stopped. A copy by
+    /// [`DmaPool::dma_read`] or [`DmaPool::dma_write`] that has begun is waited for, and later ones are refused. Of what copies by itself
+    /// (a kernel, a device on a bus) nothing here knows: a buffer that is taken back from it too early is written to while it is bytes.
     #[inline]
     pub fn take_back(mut self) -> DmaBuf {
         // SAFETY: `self` is forgotten right away, so the buffer is taken out once.

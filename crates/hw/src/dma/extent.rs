@@ -1,9 +1,11 @@
 //! A run of bus addresses, the memory behind it, and which of it the device may reach.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use handover::loan;
 use zerocopy::FromZeros;
 
 use super::pins::{PinError, Pins};
@@ -20,7 +22,7 @@ pub struct OutOfPool {
 }
 
 /// What the device may do with 512 bytes. A lent block of whole pages is marked once per page, on its first 512 bytes.
-pub(super) const PRIVATE: u8 = 0;
+pub(super) const PRIVATE: u8 = loan::PRIVATE;
 pub(super) const LENT: u8 = 1;
 pub(super) const LENT_PAGE: u8 = 2;
 
@@ -46,7 +48,7 @@ pub(super) struct Extent {
 }
 
 // SAFETY: pointers into the memory may be used from any thread: blocks are disjoint (each is given out once), a block is
-// `[u8]` only for its one `DmaBuf`, and everything shared goes through atomics or through copies that the marks admit.
+// `[u8]` only for its one `DmaBuf`, and everything shared goes through atomics or through copies for which the marks are claimed.
 unsafe impl Send for Extent {}
 // SAFETY: as above.
 unsafe impl Sync for Extent {}
@@ -107,35 +109,7 @@ impl Extent {
     /// Whether all of a range is lent.
     #[inline]
     pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
-        self.lent_range(addr, len).map(drop)
-    }
-
-    /// The device copies from a range that is lent.
-    #[inline]
-    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
-        let from = self.lent_range(addr, into.len() as u64)?;
-        // SAFETY: the range is inside the memory and lent, so no reference to it exists; `into`, being a `&mut`, does not
-        // overlap it.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
-        Ok(())
-    }
-
-    /// The device copies into a range that is lent.
-    #[inline]
-    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
-        let to = self.lent_range(addr, from.len() as u64)?;
-        // SAFETY: the range is inside the memory and lent, so no reference to it exists, and `from` is none.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
-        Ok(())
-    }
-
-    /// Where the range `addr..addr + len` is, if all of it is lent.
-    #[inline]
-    fn lent_range(&self, addr: u64, len: u64) -> Result<NonNull<u8>, OutOfPool> {
-        let refused = OutOfPool { addr, len };
-        let offset = addr.checked_sub(self.base).ok_or(refused)?;
-        let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(refused)?;
-        let mut at = offset;
+        let (mut at, end) = self.range(addr, len)?;
         while at < end {
             let page = at / PAGE * PAGE;
             if self.mark_at(page) == LENT_PAGE {
@@ -143,15 +117,70 @@ impl Extent {
             } else if self.mark_at(at) == LENT {
                 at = at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK;
             } else {
-                return Err(refused);
+                return Err(OutOfPool { addr, len });
             }
         }
-        // SAFETY: `offset` is at most the size of the memory.
-        Ok(unsafe { self.memory.add(offset as usize) })
+        Ok(())
+    }
+
+    /// The device copies from a range that is lent.
+    #[inline]
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
+        self.each_piece(addr, into.len() as u64, |from, range| {
+            let into = &mut into[range];
+            // SAFETY: the piece is inside the memory, and while it is used it is not taken back: no reference to it exists. `into`, being a
+            // `&mut`, does not overlap it.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
+        })
+    }
+
+    /// The device copies into a range that is lent.
+    #[inline]
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
+        self.each_piece(addr, from.len() as u64, |to, range| {
+            let from = &from[range];
+            // SAFETY: the piece is inside the memory, and while it is used it is not taken back, nor used by another: no reference to it
+            // exists, and `from` is none.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        })
+    }
+
+    /// Calls `copy` with where each lent block of 4096 or 512 bytes of a range is, and which of the range's bytes that is. Nobody takes the
+    /// block back meanwhile, and no other copy is in it. Where not all of the range is lent nothing is copied, unless some of it is taken
+    /// back in between: then what was not.
+    #[inline]
+    fn each_piece(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), OutOfPool> {
+        let (offset, end) = self.range(addr, len)?;
+        if offset / MIN_BLOCK != end.saturating_sub(1) / MIN_BLOCK {
+            self.check(addr, len)?;
+        }
+        let mut at = offset;
+        while at < end {
+            let page = at / PAGE * PAGE;
+            let (first, kind, next) = match self.mark_at(page) {
+                LENT_PAGE => (page, LENT_PAGE, page + PAGE),
+                _ => (at, LENT, at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK),
+            };
+            let mark = self.marks.get((first / MIN_BLOCK) as usize);
+            let _used = mark.and_then(|mark| loan::enter(mark, kind)).ok_or(OutOfPool { addr, len })?;
+            let to = next.min(end);
+            copy(self.at(at), (at - offset) as usize..(to - offset) as usize);
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Where a range begins and ends in the memory.
+    #[inline]
+    fn range(&self, addr: u64, len: u64) -> Result<(u64, u64), OutOfPool> {
+        let refused = OutOfPool { addr, len };
+        let offset = addr.checked_sub(self.base).ok_or(refused)?;
+        let end = offset.checked_add(len).filter(|end| *end <= self.bytes).ok_or(refused)?;
+        Ok((offset, end))
     }
 
     #[inline]
     fn mark_at(&self, offset: u64) -> u8 {
-        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, |m| m.load(Ordering::Acquire))
+        self.marks.get((offset / MIN_BLOCK) as usize).map_or(PRIVATE, loan::kind_of)
     }
 }

@@ -70,6 +70,13 @@ impl Mapping {
         Mapping::at(memory, bytes, Some(file))
     }
 
+    /// A forked child does not have it (MADV_DONTFORK, madvise(2)). Otherwise parent and child would share pages until one of them writes,
+    /// and the writer gets another page than the one that a device knows.
+    pub fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: the range is this mapping, and the advice does not change what it holds.
+        Ok(unsafe { madvise(self.memory.as_ptr().cast(), self.bytes, Advice::LinuxDontFork) }?)
+    }
+
     fn at(memory: *mut c_void, bytes: usize, file: Option<OwnedFd>) -> io::Result<Mapping> {
         let memory = NonNull::new(memory.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { memory, bytes, file })

@@ -125,6 +125,7 @@ impl PoolOptions {
         let space = Space::new(bytes, bits).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
         let (mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
+        mapping.keep_from_children()?;
         let (memory, addr) = (mapping.memory(), space.pool());
         let pins = pinning.clone().map(|pinning| Pins::new(pinning, Chunk { memory, addr, bytes }));
         // SAFETY: the mapping is of this size, zeroed, and goes after the extent (`Pool`).

@@ -1,6 +1,6 @@
 use std::io;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use nvme::{Consumer, CqSlots, Cqe, Producer, SqSlots, Sqe, Status};
@@ -323,4 +323,40 @@ fn a_buffer_of_nothing_takes_nothing() {
     let nothing = pool.alloc(0).unwrap().lend();
     assert!(pool.check(nothing.addr(), 1).is_err());
     drop(nothing.take_back());
+}
+
+/// A device that copies at the moment at which its host takes the buffer back, without having completed anything: it is against the rules,
+/// and the host's bytes are the host's all the same.
+#[test]
+fn a_buffer_that_is_taken_back_is_the_hosts_alone() {
+    const BYTES: usize = 1 << 20;
+    let pool = DmaPool::new(8 << 20).unwrap();
+    let mut buf = pool.alloc(BYTES).unwrap();
+    let (addr, copied, ended) = (buf.addr(), AtomicU64::new(0), AtomicBool::new(false));
+    let changed = thread::scope(|scope| {
+        scope.spawn(|| {
+            let zeroes = vec![0; BYTES];
+            while !ended.load(Ordering::Relaxed) {
+                // Refused while it is not lent.
+                copied.fetch_add(pool.dma_write(addr, &zeroes).is_ok().into(), Ordering::Relaxed);
+            }
+        });
+        let changed = (0..50).find(|_| {
+            let before = copied.load(Ordering::Relaxed);
+            let lent = std::mem::replace(&mut buf, pool.empty()).lend();
+            // Then it is in the middle of the next copy.
+            while copied.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
+            buf = lent.take_back();
+            let last = &mut buf[BYTES - 4096..];
+            last.fill(7);
+            (0..20_000).for_each(|_| std::hint::spin_loop());
+            // The compiler knows that nobody else writes there.
+            std::hint::black_box(&mut buf)[BYTES - 4096..].iter().any(|&byte| byte != 7)
+        });
+        ended.store(true, Ordering::Relaxed);
+        changed
+    });
+    assert_eq!(changed, None, "in this round a buffer changed while its host had it");
 }

@@ -126,6 +126,12 @@ impl Entry {
         self
     }
 
+    /// Without a completion, unless it fails (IOSQE_CQE_SKIP_SUCCESS, 5.17).
+    pub fn quiet(mut self) -> Entry {
+        self.sqe = self.sqe.flags(squeue::Flags::SKIP_SUCCESS);
+        self
+    }
+
     /// The entries that are pushed after it are begun when it has succeeded, and cancelled if not: up to the first that is
     /// not followed.
     pub fn followed(mut self) -> Entry {

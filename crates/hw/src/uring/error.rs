@@ -86,7 +86,7 @@ pub enum EnterError {
     #[error("this io_uring belongs to the thread that made it, and another one entered it")]
     WrongThread,
     /// The ring belongs to the process that has forked.
-    #[error("this io_uring was made before a fork and belongs to the parent process; open the device again in the child")]
+    #[error("this io_uring was made before a fork and belongs to the parent process; make another in the child")]
     Forked,
     /// Anything else.
     #[error("io_uring_enter: {0}")]
@@ -113,7 +113,7 @@ pub enum RegistrationError {
     #[error("this io_uring belongs to the thread that made it, and another one registers with it")]
     WrongThread,
     /// The ring belongs to the process that has forked.
-    #[error("this io_uring was made before a fork and belongs to the parent process; open the device again in the child")]
+    #[error("this io_uring was made before a fork and belongs to the parent process; make another in the child")]
     Forked,
     /// Anything else: ENXIO without a table, EINVAL outside it, EBADF for what is no file that can be registered.
     #[error("io_uring_register: {0}")]

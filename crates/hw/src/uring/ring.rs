@@ -11,10 +11,10 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Parameters, Submitter, cqueue, squeue};
 use units::Nanos;
 
-use super::birth::Birth;
 use super::error::EnterError;
 use super::file::Kept;
 use super::view::{NEED_WAKEUP, View};
+use crate::birth::Birth;
 use crate::dma::{Owner, lock};
 
 /// Entries are of 64 and 16 bytes, or of 128 and 32 for commands that are passed through.

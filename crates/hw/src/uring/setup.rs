@@ -20,7 +20,7 @@ pub enum Poll {
     /// Nobody: the device interrupts.
     #[default]
     No,
-    /// Whoever enters and waits (IORING_SETUP_IOPOLL): reads and writes of O_DIRECT files on devices with poll queues only.
+    /// The thread that enters and waits (IORING_SETUP_IOPOLL): reads and writes of O_DIRECT files on devices with poll queues only.
     Io,
     /// The same after a sleep of half the usual time (IORING_SETUP_HYBRID_IOPOLL, 6.13).
     HybridIo,

@@ -57,7 +57,7 @@ pub enum Why {
     #[error("a command that is passed through needs a ring of big entries")]
     Small,
     /// The ring belongs to the process that has forked.
-    #[error("this io_uring was made before a fork and belongs to the parent process; open the device again in the child")]
+    #[error("this io_uring was made before a fork and belongs to the parent process; make another in the child")]
     Forked,
 }
 

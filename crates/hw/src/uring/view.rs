@@ -1,4 +1,4 @@
-//! The words of a ring that say whether there is something to do, mapped once more and read-only: whoever asks needs neither
+//! The words of a ring that say whether there is something to do, mapped once more and read-only: the thread that asks needs neither
 //! a lock nor a system call.
 
 use std::io;

@@ -4,6 +4,7 @@
 //! It sleeps until the next deadline, an admin vector's message, or a kick.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
@@ -112,6 +113,7 @@ impl Drop for End {
 
 impl Worker {
     fn run(mut self) {
+        hw::roam();
         let _end = End(self.me.clone());
         loop {
             self.me.kick.clear();
@@ -154,13 +156,18 @@ impl Worker {
     fn turn(&mut self) -> Nanos {
         let mut until = Nanos::MAX;
         // Each by a clock of its own: what one turn took must not make the next controller look late.
-        self.charges.retain_mut(|(_, charge)| match charge.turn(hw::now()) {
-            Turn::Until(instant) => {
+        self.charges.retain_mut(|(_, charge)| match catch_unwind(AssertUnwindSafe(|| charge.turn(hw::now()))) {
+            Ok(Turn::Until(instant)) => {
                 until = until.min(instant);
                 true
             }
             // Its eventfd is closed with it, and leaves the poller by that.
-            Turn::Ended => false,
+            Ok(Turn::Ended) => false,
+            // It ends as one whose controller is lost, and the others are looked after as before.
+            Err(_) => {
+                tracing::error!("what looks after a device has panicked; the device is given up");
+                false
+            }
         });
         until
     }
@@ -176,3 +183,6 @@ impl Worker {
         forgotten
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blkmq::QueueMap;
+use blkmq::{QueueMap, SplitError, Splitter};
 use driver::{BringupAsk, Events, Inventory, Recovery, Shutdown};
 use units::Nanos;
 
@@ -53,18 +53,16 @@ impl Keeper {
     /// The controller is up: makes the hardware queues and hands them to whoever opened it.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
-        let made = self.make_queues().and_then(|()| self.namespaces());
-        let namespaces = match made {
-            Ok(namespaces) => namespaces,
-            Err(error) => return self.close_down(error, now),
-        };
+        if let Err(error) = self.make_queues() {
+            return self.close_down(error, now);
+        }
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
         let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
         self.events = Events::new(&self.inventory);
         self.sizes = Sizes::of(&self.inventory.namespaces);
         self.path_up(now);
         if let Some(control) = control {
-            let (description, inventory) = (self.description(), self.inventory.clone());
+            let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());
             let (link, queues, sizes) = (Link::Ring(self.link.clone()), self.queues.clone(), self.sizes.clone());
             let opened = Opened { link, queues, namespaces, sizes, control, description };
             // If nobody waits any more the control is dropped, which closes the device.
@@ -83,7 +81,7 @@ impl Keeper {
             let wanted = self.options.software_queues;
             return Err(options(&format!("each of {wanted} threads needs a hardware queue of its own, and the controller grants {count}")));
         }
-        let prp = self.link.prp_table().map_err(|_| too_small())?;
+        let prp = self.link.prp_table();
         let pair = |n: usize| {
             let (layout, rings) = self.inventory.queues.get(n).zip(self.rings.get(n))?;
             Some(rings.pair(&self.link, layout.id, layout.sizes).ok_or_else(too_small))
@@ -132,17 +130,21 @@ impl Keeper {
         wanted_queues(&self.link, &self.options)
     }
 
-    fn namespaces(&self) -> Result<Vec<Namespace>, OpenError> {
-        let Some(limits) = self.inventory.limits else { return Ok(Vec::new()) };
-        let usable = |ns: &driver::Namespace| {
-            let splitter = ns.splitter(&limits, MAX_TRANSFER.into()).map_err(|e| OpenError::Options(e.to_string()))?;
-            Ok(Namespace::new(ns.nsid, splitter, ns.blocks, self.link.number()))
-        };
-        self.inventory.namespaces.iter().map(usable).collect()
+    /// The namespaces that can be used.
+    pub(super) fn namespaces(&self) -> Vec<Namespace> {
+        let usable = |ns: &driver::Namespace| Some(Namespace::new(ns.nsid, self.splitter(ns)?.ok()?, ns.blocks, self.link.number()));
+        self.inventory.namespaces.iter().filter_map(usable).collect()
     }
 
-    fn description(&self) -> Description {
+    /// How requests to a namespace are split. One whose blocks no command moves (MDTS) cannot be used.
+    fn splitter(&self, ns: &driver::Namespace) -> Option<Result<Splitter, SplitError>> {
+        self.inventory.limits.map(|limits| ns.splitter(&limits, MAX_TRANSFER.into()))
+    }
+
+    pub(super) fn description(&self) -> Description {
         let model = &self.inventory.model;
+        let unfit = |ns: &driver::Namespace| Some(format!("namespace {}: {}", ns.nsid, self.splitter(ns)?.err()?));
+        let unfit = self.inventory.namespaces.iter().filter_map(unfit);
         Description {
             uri: String::new(),
             model: model.model.clone(),
@@ -151,7 +153,7 @@ impl Keeper {
             version: self.inventory.version.to_string(),
             hardware_queues: self.queues.len(),
             depth: self.queues.first().map_or(0, |queue| queue.most()),
-            refused: self.inventory.refused.iter().map(ToString::to_string).collect(),
+            refused: self.inventory.refused.iter().map(ToString::to_string).chain(unfit).collect(),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use completion::WEIGHT;
 use driver::Completed;
+use handover::orphan::{self, Orphan};
 use units::Nanos;
 
 use crate::shared::book::Failure;
 use crate::shared::control::{Asks, Change};
 use crate::shared::hw_queue::HwQueue;
+use crate::shared::soft::Soft;
 use crate::thread::executor;
 
 /// How often abandoned software queues are looked at while something of theirs is in flight.
@@ -70,30 +73,61 @@ impl Orphans {
     }
 }
 
+/// Wakes each, on a thread that is made for it: a waker is the application's code and may block, and this thread has other devices to look
+/// after. Where the system has no thread left they are woken here.
+fn wake_elsewhere(wakers: Vec<Waker>) {
+    if wakers.is_empty() {
+        return;
+    }
+    let wakers = Arc::new(Mutex::new(wakers));
+    let theirs = wakers.clone();
+    let wake = |wakers: &Mutex<Vec<Waker>>| executor::wake_all(std::mem::take(&mut *wakers.lock().unwrap_or_else(PoisonError::into_inner)));
+    if let Err(error) = std::thread::Builder::new().name("reap-wake".into()).spawn(move || wake(&theirs)) {
+        tracing::warn!(%error, "futures are woken on the housekeeping thread");
+        wake(&wakers);
+    }
+}
+
 /// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
 fn end_orphans(queue: &HwQueue, me: u8) -> bool {
-    let Some(soft) = queue.softs.get(usize::from(me)) else { return false };
-    // A thread has taken the queue meanwhile, and looks after it.
-    let Some(mut book) = soft.try_requests() else { return true };
-    let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
-    let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
-    for outcome in outcomes {
-        wakers.extend(book.end(outcome.token, outcome.how, now));
+    queue.softs.get(usize::from(me)).is_some_and(|soft| orphan::sweep(&Left { queue, soft, me }))
+}
+
+/// A software queue without a thread.
+struct Left<'a> {
+    queue: &'a HwQueue,
+    soft: &'a Soft,
+    me: u8,
+}
+
+impl Orphan for Left<'_> {
+    fn end(&self) -> Option<bool> {
+        let Left { queue, soft, me } = *self;
+        let mut book = soft.try_requests()?;
+        let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
+        let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
+        for outcome in outcomes {
+            wakers.extend(book.end(outcome.token, outcome.how, now));
+        }
+        if queue.is_dead() {
+            book.fail_waiting(Failure::DeviceLost, now);
+        } else if queue.lacks_its_owner() {
+            // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
+            book.fail_waiting(Failure::TimedOut, now);
+        } else if book.is_waiting() {
+            queue.join_line(me);
+        }
+        book.take_ended(&mut wakers);
+        drop(book);
+        wake_elsewhere(wakers);
+        Some(found)
     }
-    if queue.is_dead() {
-        book.fail_waiting(Failure::DeviceLost, now);
-    } else if queue.lacks_its_owner() {
-        // Nobody can post it again. A thread that takes the queue enters nothing before this book is unlocked.
-        book.fail_waiting(Failure::TimedOut, now);
-    } else if book.is_waiting() {
-        queue.join_line(me);
+
+    fn tell(&self) {
+        self.soft.tell();
     }
-    book.take_ended(&mut wakers);
-    drop(book);
-    executor::wake_all(wakers);
-    if found {
-        // Somebody may have taken the queue meanwhile, and sleep because this was faster.
-        soft.tell();
+
+    fn is_open(&self) -> bool {
+        self.soft.open() > 0
     }
-    soft.open() > 0
 }

@@ -203,8 +203,24 @@ impl Keeper {
             self.return_abandoned(How::Dead);
             self.queues.iter().for_each(|queue| queue.fail());
         }
-        if self.asks.is_closing() && self.orphans.is_empty() {
+        if self.is_unused() {
             self.life = Life::Ended;
+        }
+    }
+
+    /// At the end of a keeper alone, which cannot come again: it waits for threads that have a lane's locks. None of them runs the
+    /// application's code meanwhile.
+    pub(super) fn take_everything_back(&mut self) {
+        for (n, queue) in self.queues.iter().enumerate() {
+            for lane in queue.tended_lanes() {
+                let mut held = loop {
+                    match lane.try_exclusive() {
+                        Some(held) => break held,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                self.abandoned.push((n, held.take_back()));
+            }
         }
     }
 

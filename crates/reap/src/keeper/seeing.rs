@@ -1,10 +1,7 @@
 //! What a controller says of itself while it is in use: how large its namespaces are, their ANA states, whether it has lost its
 //! power. Its keeper reads it, and passes it on.
 
-use std::sync::atomic::Ordering::Release;
-
 use driver::{Purpose, Reading};
-use nvme::log::ana::AnaLog;
 use nvme::log::{ChangedNamespaces, lid};
 use nvme::{Nsid, Page, Status, identify};
 
@@ -28,9 +25,10 @@ impl Keeper {
                     changed.for_each(|nsid| self.events.read(Reading::Namespace(nsid)));
                 }
             }
-            Reading::Log(lid::ANA) if status.is_success() => match (AnaLog::from_bytes(page), &self.seat) {
+            Reading::Log(lid::ANA) | Reading::Rest(lid::ANA, _) => match (self.ana.add(what, page, self.inventory.log_offsets), &self.seat)
+            {
                 (Ok(log), Some(seat)) => seat.set_ana(&log),
-                (Err(error), _) => tracing::warn!(%error, "the ANA log page cannot be read"),
+                (Err(next), _) => self.events.read_next(next),
                 _ => {}
             },
             Reading::Namespace(nsid) => {
@@ -39,12 +37,12 @@ impl Keeper {
                     self.namespace_was_read(nsid, &identify);
                 }
             }
-            Reading::Log(_) => {}
+            Reading::Log(_) | Reading::Rest(..) => {}
         }
         self.events.was_read();
     }
 
-    fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
+    pub(super) fn namespace_was_read(&mut self, nsid: Nsid, identify: &identify::Namespace) {
         let Some(before) = self.inventory.namespaces.iter().find(|namespace| namespace.nsid == nsid) else { return };
         let blocks = match driver::Namespace::new(nsid, identify) {
             // The UUID is not told here.
@@ -56,11 +54,8 @@ impl Keeper {
 
     /// The controller shows a namespace in this size; 0: it cannot be used any more.
     pub(super) fn shows(&mut self, nsid: Nsid, blocks: u64) {
-        if let Some(size) = self.sizes.find(nsid) {
-            let before = size.swap(blocks, Release);
-            if before != blocks {
-                self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
-            }
+        if let Some(before) = self.sizes.set(nsid, blocks).filter(|&before| before != blocks) {
+            self.note(format!("namespace {nsid} has {blocks} logical blocks now, and had {before}"));
         }
         if let Some(namespace) = self.inventory.namespaces.iter_mut().find(|namespace| namespace.nsid == nsid) {
             namespace.blocks = blocks;

@@ -46,9 +46,6 @@ pub(in crate::link) use relay::{Line, LineHeld, words};
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
-/// log2 of the doorbell stride in bytes (CAP.DSTRD is two less): no two doorbells share a cache line.
-const DOORBELL_STRIDE_LOG2: u32 = 6;
-
 /// The controller's end of the link, as the host's threads reach it.
 pub(crate) struct End {
     attachment: Arc<Attachment>,
@@ -152,7 +149,7 @@ pub(super) fn attach(
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
-    let bar = Arc::new(Bar::new(DOORBELL_STRIDE_LOG2, uri.queues + 1));
+    let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
     let stepper: Box<dyn Stepper> = match (options.faults_of(member.as_ref().map(|member| member.path)), &options.stamps) {

@@ -19,17 +19,19 @@ pub(crate) enum Mask {
     /// Nothing holds messages back. "Masked" means that nobody reads them; they cost all the same, and are counted. Queues
     /// have a second lane then, whose completions send none.
     Unread,
-    /// Completions come as bytes, and what tells of them is that there are some: whoever is awake does not wait for the descriptor.
+    /// Completions come as bytes, and what tells of them is that there are some: a thread that is awake does not wait for the descriptor.
     Unwatched,
 }
 
 /// What a count of messages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
-    /// As many as were sent.
+    /// As many as the host has received, by the count that the system keeps in each vector's eventfd.
     Exact,
-    /// Waits or looks that brought something. How many messages were sent is the kernel's secret, or there are none.
+    /// Waits or looks that brought something. How many messages there were is the kernel's secret, or there are none.
     Wakeups,
+    /// Nothing: the system does not show what eventfds have counted.
+    Unknown,
 }
 
 /// Which threads may post to a lane, announce, and take its completions.

@@ -64,10 +64,15 @@ impl Lane {
         }
     }
 
-    /// Whether this process may use it: a ring of the kernel's belongs to the one that made it.
+    /// Whether this process may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
+    /// threads that look after a controller.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        self.uring().is_none_or(UringLane::is_here)
+        match self {
+            Lane::Ring(lane) => lane.is_here(),
+            Lane::Uring(lane) => lane.is_here(),
+            Lane::Stream(lane) => lane.is_here(),
+        }
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.
@@ -150,7 +155,8 @@ impl Lane {
         }
     }
 
-    /// Allows its notifications; where they are posted, the next one. A look is owed. A ring of the kernel's notifies whoever waits.
+    /// Allows its notifications; where they are posted, the next one. A look is owed. A ring of the kernel's notifies
+    /// the thread that waits.
     #[inline]
     pub(crate) fn arm(&self) {
         if let Lane::Ring(lane) = self {

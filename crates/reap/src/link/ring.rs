@@ -15,7 +15,7 @@ mod tended;
 
 use std::sync::Arc;
 
-use hw::{AllocError, DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
+use hw::{DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
 
 use super::embedded::{self, Bells, EmbeddedOptions, End, Host, HostProperties, Member};
@@ -34,9 +34,28 @@ pub(crate) use tended::{Held, Tended};
 /// Most bytes of one command, whatever its buffer's offset: what a list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
 
+/// Memory that controllers reach, and the PRP lists of its buffers: of one controller, or of all the paths of a device.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    pub pool: DmaPool,
+    lists: Arc<PrpTable>,
+}
+
+impl Reach {
+    /// Memory of `bytes` for buffers and rings.
+    ///
+    /// # Errors
+    /// The system has no such range of addresses.
+    pub(crate) fn new(bytes: u64) -> Result<Reach, OpenError> {
+        let pool = DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
+        let lists = PrpTable::new(&pool).map_err(|_| OpenError::PoolTooSmall { bytes, queues: 0 })?;
+        Ok(Reach { pool, lists: Arc::new(lists) })
+    }
+}
+
 /// A controller within reach: its memory, its registers and doorbells, its vectors.
 pub(crate) struct RingLink {
-    pool: DmaPool,
+    reach: Reach,
     vectors: Arc<Vectors>,
     facts: Facts,
     bells: Bells,
@@ -46,7 +65,7 @@ pub(crate) struct RingLink {
 }
 
 impl RingLink {
-    /// Builds the controller that `uri` describes and sets it going. It reaches `pool`. Where it is one of several paths, it is a
+    /// Builds the controller that `uri` describes and sets it going. Where it is one of several paths, it is a
     /// `member` of a subsystem.
     ///
     /// # Errors
@@ -54,7 +73,7 @@ impl RingLink {
     pub(crate) fn embedded(
         uri: &DeviceUri,
         options: &EmbeddedOptions,
-        pool: DmaPool,
+        reach: Reach,
         member: Option<Member<'_>>,
     ) -> Result<RingLink, OpenError> {
         let mask = match (uri.wire, uri.masks) {
@@ -63,21 +82,22 @@ impl RingLink {
             _ => Mask::Unwatched,
         };
         let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
-        let messages = if uri.wire == Wire::Rings { Messages::Exact } else { Messages::Wakeups };
-        let facts = Facts { mask, reaper, messages };
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
-        let (bells, end) = embedded::attach(uri, options, Host { pool: &pool, vectors: &vectors }, member)?;
+        let messages = match uri.wire {
+            Wire::Rings if vectors.are_counted() => Messages::Exact,
+            Wire::Rings => Messages::Unknown,
+            _ => Messages::Wakeups,
+        };
+        let facts = Facts { mask, reaper, messages };
+        let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
-        Ok(RingLink { pool, vectors, facts, bells, properties, end, number: next_number() })
+        Ok(RingLink { reach, vectors, facts, bells, properties, end, number: next_number() })
     }
 
     /// The PRP lists of every buffer of the pool.
-    ///
-    /// # Errors
-    /// The pool has no room for them.
-    pub(crate) fn prp_table(&self) -> Result<Arc<PrpTable>, AllocError> {
-        PrpTable::new(&self.pool).map(Arc::new)
+    pub(crate) fn prp_table(&self) -> Arc<PrpTable> {
+        self.reach.lists.clone()
     }
 
     /// Memory of the caller's that the controller can reach from now on.
@@ -85,7 +105,7 @@ impl RingLink {
     /// # Errors
     /// See [`RegisterError`].
     pub(crate) fn register<M: Memory>(&self, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-        prp_table::register(&self.pool, memory)
+        prp_table::register(&self.reach.pool, memory)
     }
 
     /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
@@ -107,7 +127,7 @@ impl RingLink {
     /// The buffer pool that the controller reaches.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
-        &self.pool
+        &self.reach.pool
     }
 
     /// The controller's end, where it is in this process.
@@ -156,7 +176,7 @@ impl RingLink {
         &self.properties
     }
 
-    /// Messages of one vector so far.
+    /// Messages of one vector so far, as the host's eventfd has counted them.
     pub(crate) fn messages(&self, vector: Vector) -> u64 {
         self.vectors.messages(vector)
     }

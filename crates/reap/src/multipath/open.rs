@@ -14,7 +14,7 @@ use super::uri::{MultipathUri, PathUri};
 use crate::error::OpenError;
 use crate::keeper::open as keeper;
 use crate::link::embedded::{self, Member};
-use crate::link::{self, RingLink};
+use crate::link::{self, Reach, RingLink};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
 use crate::shared::board::{Board, Seat};
@@ -28,7 +28,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
         let what = format!("path `{text}`: with `reaper=owner` its queues belong to one thread, which several paths cannot promise");
         return Err(OpenError::Options(what));
     }
-    let pool = link::new_pool(options.pool_bytes)?;
+    let reach = Reach::new(options.pool_bytes)?;
     let board = Arc::new(Board::new(uri.paths.len(), options.software_queues, uri.keep_alive));
     let mut subsystem = the_subsystem(&uri.paths)?;
     let mut controllers = Vec::with_capacity(uri.paths.len());
@@ -36,7 +36,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     for (n, path) in uri.paths.iter().enumerate() {
         let member = Member { subsystem: &mut subsystem, ana: path.ana, path: n };
         let seat = Seat { board: board.clone(), path: PathId(n as u8) };
-        let link = RingLink::embedded(&path.device, &options.embedded, pool.clone(), Some(member))?;
+        let link = RingLink::embedded(&path.device, &options.embedded, reach.clone(), Some(member))?;
         let (controller, inventory) = keeper::open(link, Some(seat), &path.text, options)?;
         controllers.push(controller);
         inventories.push(inventory);
@@ -49,7 +49,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
     controllers.iter().for_each(Controller::kick_keeper);
     let control = subsystem.control();
     circumstances(&uri, &control)?;
-    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, pool, control), text)?;
+    let multipath = assemble(uri, options, controllers.into(), &inventories, (board, reach.pool, control), text)?;
     multipath.kick_device();
     Ok(multipath)
 }

@@ -23,7 +23,9 @@ impl Dataless {
     #[inline(never)]
     pub(super) fn check(self, carried: Option<DmaBuf>, pool: &DmaPool) -> (Result<(), Refused>, Option<DmaBuf>) {
         if self.op == Op::Flush {
-            return (Ok(()), carried);
+            // Bytes would be blocks to the book, which posts a command for each part of them.
+            let refused = Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
+            return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
         }
         let (blocks, most) = match self.blocks_and_most(&carried, pool) {
             Ok(both) => both,

@@ -16,6 +16,24 @@ fn what_cannot_be_is_refused() {
     assert!(Request::flush(&ns).check(&pool).0.is_ok());
 }
 
+/// A Flush is for all of the namespace: one that names blocks would be posted once for each part of them.
+#[test]
+fn a_flush_of_some_bytes_is_refused() {
+    let pool = DmaPool::new(1 << 20).unwrap();
+    let ns = dataless();
+    for bytes in [1, 511, 512, 4096, 8 << 20, u32::MAX] {
+        assert_eq!(Request::flush(&ns).bytes(bytes).check(&pool).0, Err(Refused::FlushOfBytes { bytes }));
+        // And what it carries comes back.
+        let (refused, request) = Request::flush(&ns).bytes(bytes).carrying(pool.alloc(4096).unwrap()).check(&pool);
+        assert!(refused.is_err() && request.into_buffer().is_some());
+    }
+    assert_eq!(Request::flush(&ns).bytes(0).carrying(pool.alloc(4096).unwrap()).check(&pool).0, Ok(()));
+    let device = crate::Device::open("mem:1M?profile=null").unwrap();
+    let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    let (why, request) = queue.submit(crate::now(), [Request::flush(&ns).bytes(65_536).tag(7)]).unwrap_err();
+    assert_eq!((why, request.number(), queue.in_flight()), (Refused::FlushOfBytes { bytes: 65_536 }, 7, 0));
+}
+
 /// 2^24 blocks of 512 bytes; 64 of them zeroed, and 256 deallocated, by one command.
 fn dataless() -> Namespace {
     let splitter = Splitter::new(9, 8 * 512, 0).unwrap().with_dataless(Some(64), Some(256));

@@ -1,8 +1,8 @@
 //! An open controller: what its queues, its device and the thread that looks after it share.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
@@ -14,7 +14,7 @@ use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
 use crate::error::{QueueError, Refused};
 use crate::health::Health;
-use crate::link::{Link, Reaper};
+use crate::link::{Link, NO_LINK, Reaper};
 use crate::namespace::Namespace;
 use crate::request::Request;
 
@@ -66,21 +66,43 @@ pub(crate) struct Opened {
 
 /// How large the namespaces are now, in logical blocks, for any thread to read.
 #[derive(Clone, Default)]
-pub(crate) struct Sizes(Arc<[(Nsid, AtomicU64)]>);
+pub(crate) struct Sizes(Arc<Known>);
+
+#[derive(Default)]
+struct Known {
+    sizes: Box<[(Nsid, AtomicU64)]>,
+    /// One of them shows no blocks: it is not the namespace any more that it was.
+    any_gone: AtomicBool,
+}
 
 impl Sizes {
     pub(crate) fn of(namespaces: &[driver::Namespace]) -> Sizes {
-        Sizes(namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect())
+        let sizes = namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect();
+        Sizes(Arc::new(Known { sizes, any_gone: AtomicBool::new(false) }))
     }
 
-    /// The size of a namespace, to be changed.
-    pub(crate) fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
-        self.0.iter().find(|(other, _)| *other == nsid).map(|(_, blocks)| blocks)
+    fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
+        self.0.sizes.iter().find(|(other, _)| *other == nsid).map(|(_, blocks)| blocks)
+    }
+
+    /// A namespace has this size from now on; 0: it cannot be used any more. What it was before, if there is one of that identifier.
+    /// Called by the controller's keeper alone.
+    pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
+        let before = self.find(nsid)?.swap(blocks, AcqRel);
+        let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
+        self.0.any_gone.store(any_gone, Release);
+        Some(before)
     }
 
     /// The size of a namespace, if there is one of that identifier.
     fn get(&self, nsid: Nsid) -> Option<u64> {
         self.find(nsid).map(|blocks| blocks.load(Acquire))
+    }
+
+    /// Whether some namespace cannot be used any more.
+    #[inline]
+    fn any_gone(&self) -> bool {
+        self.0.any_gone.load(Acquire)
     }
 }
 
@@ -205,6 +227,17 @@ impl Controller {
         self.0.control.ask_reset();
     }
 
+    /// Whether requests to a namespace can be carried out: it is one of this controller's, and what it was when its handle was had.
+    #[cold]
+    fn look_up(&self, namespace: &Namespace) -> Result<(), Refused> {
+        let nsid = namespace.nsid();
+        match self.0.sizes.get(nsid) {
+            _ if namespace.device() != self.0.link.number() => Err(Refused::NoNamespace(nsid.0)),
+            Some(0) => Err(Refused::Changed(nsid.0)),
+            _ => Ok(()),
+        }
+    }
+
     /// What has been counted since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let notify = self.0.link.end().map(|end| end.notify_time()).unwrap_or_default();
@@ -239,9 +272,11 @@ impl Controller {
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         let (number, pool) = (self.0.link.number(), self.pool());
         let key = pool.key();
+        // Asked once for a batch: no namespace has the number that each is compared with then, and each is looked up.
+        let number = if self.0.sizes.any_gone() { NO_LINK } else { number };
         let reaches = move |request: &Request| {
             if request.namespace.device() != number {
-                return Err(Refused::NoNamespace(request.namespace.nsid().0));
+                self.look_up(&request.namespace)?;
             }
             match &request.buf {
                 Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),

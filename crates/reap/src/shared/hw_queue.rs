@@ -8,20 +8,18 @@ mod debts;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
-use handover::{Bell, LookRole, SleeperId};
+use handover::{Bell, Line, LookRole, Progress, SleeperId, Waiting};
 use nvme::Vector;
 use units::{Class, Nanos};
 
 use super::book::{Claim, Failure, Requests};
 use super::drain::Drain;
-use super::line::Line;
 use super::reports::Reporter;
-use super::soft::Soft;
+use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
 use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
@@ -296,7 +294,7 @@ impl HwQueue {
     /// Whether `me` may post at once: nobody stands in line before it, and the controller is not given up.
     #[inline]
     fn may_post(&self, me: u8) -> bool {
-        !self.is_dead() && (!self.line.is_formed() || self.line.is_first(me))
+        !self.is_dead() && self.line.may_post(me)
     }
 
     /// Something in the book could not be posted.
@@ -304,16 +302,14 @@ impl HwQueue {
     fn leave_waiting(&self, me: u8, book: &mut Requests, now: Nanos, tried: bool) {
         if self.is_dead() {
             book.fail_waiting(Failure::DeviceLost, now);
-        } else if !tried {
+        } else if !tried || book.waits_for_a_tag(self.most()) {
+            // A tag may have come back before the wait was known: the caller serves the line, once the book is unlocked.
             self.line.join(me);
-        } else if book.waits_for_a_tag(self.most()) {
-            // No tag was left: waits, and looks again, because a tag may have come back before the wait was known.
-            self.line.join(me);
-            self.post_waiting(book, now, Patience::Waits);
         }
     }
 
-    /// Posts what waits in the book of software queue `me`, and rings the doorbell. As for [`HwQueue::submit`].
+    /// Posts what waits in the book of software queue `me`, and rings the doorbell. Once the book is unlocked the caller owes
+    /// [`HwQueue::serve_line`].
     #[cold]
     pub(crate) fn post_again(&self, me: u8, book: &mut Requests, now: Nanos) {
         let first = self.may_post(me);
@@ -342,80 +338,36 @@ impl HwQueue {
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
     #[inline]
     pub(crate) fn serve_line(&self, now: Nanos) {
-        if self.line.rings() {
-            self.serve(now, Patience::Waits);
-        }
+        self.line.returned(&InLine { queue: self, now, patience: Patience::Waits });
     }
 
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
     pub(crate) fn try_serve_line(&self, now: Nanos) -> bool {
-        if !self.line.rings() {
-            return true;
-        }
         if self.is_owned() {
-            self.ask_owner();
+            if self.line.rings() {
+                self.ask_owner();
+            }
             return true;
         }
-        let served = self.serve(now, Patience::Tries);
-        if self.owes() {
+        let served = self.line.returned(&InLine { queue: self, now, patience: Patience::Tries });
+        if served.is_some() && self.owes() {
             self.stops_owing(None);
         }
-        served
+        served.unwrap_or(true)
     }
 
-    /// After the queue's own book was locked, without any lock: posts for whoever stands in line although there are tags. Somebody
-    /// may have come to this queue's place in the line, and found the book locked; and one who left the line's head by
-    /// posting himself would otherwise hold the others up until something completes.
+    /// After the queue's own book was locked, without any lock: posts for the queues that stand in line although there are tags.
     #[inline]
     pub(crate) fn serve_own(&self, now: Nanos) {
-        if self.line.is_formed() {
-            self.serve(now, Patience::Waits);
-            if self.owes() {
-                self.stops_owing(None);
-            }
+        let served = self.line.unlocked(&InLine { queue: self, now, patience: Patience::Waits });
+        if served.is_some() && self.owes() {
+            self.stops_owing(None);
         }
     }
 
     /// What waits in the book of `me` is posted when the line is served.
     pub(crate) fn join_line(&self, me: u8) {
         self.line.join(me);
-    }
-
-    /// False: some thread posts at this moment, and that is not waited for.
-    #[cold]
-    fn serve(&self, now: Nanos, patience: Patience) -> bool {
-        // Either this sees the tags that another thread has returned, or that thread sees the book unlocked.
-        fence(SeqCst);
-        let mut place = 0;
-        while let Some(me) = self.line.at(place) {
-            let Some(soft) = self.softs.get(usize::from(me)) else { break };
-            let Some(mut book) = soft.try_requests() else {
-                // Its thread serves it afterwards, or another that does just that; nobody waits for either.
-                place += 1;
-                continue;
-            };
-            let lane = self.lane_of(&book);
-            if !self.post_waiting(&mut book, now, patience) {
-                return false;
-            }
-            let stuck = book.waits_for_a_tag(self.most());
-            drop(book);
-            if !lane.notifies() {
-                // Its thread may sleep, and no notification tells of these.
-                soft.tell();
-            }
-            if !stuck {
-                self.line.leave(me);
-                continue;
-            }
-            // Tags may have come back meanwhile to a thread that found the book locked, and left it to this one.
-            fence(SeqCst);
-            let Some(posting) = patience.lock(lane) else { return false };
-            if posting.is_exhausted() {
-                break;
-            }
-        }
-        true
     }
 
     /// Takes what there is, in a few rounds as much at a time as `taken` has room for, and hands it to its owners. For a thread that is none of them.
@@ -477,6 +429,47 @@ impl HwQueue {
     /// Wakes a thread that the look role knows.
     pub(crate) fn tell_sleeper(&self, sleeper: SleeperId) {
         self.wake_of(sleeper).tell();
+    }
+}
+
+/// The software queues of a hardware queue, to be served in line.
+struct InLine<'a> {
+    queue: &'a HwQueue,
+    now: Nanos,
+    patience: Patience,
+}
+
+impl<'q> Waiting for InLine<'q> {
+    type Book<'a>
+        = Book<'a>
+    where
+        Self: 'a;
+    type Place = &'q Lane;
+
+    fn try_book(&self, me: u8) -> Option<Book<'_>> {
+        self.queue.softs.get(usize::from(me))?.try_requests()
+    }
+
+    fn post(&self, book: &mut Book<'_>) -> Progress<&'q Lane> {
+        let lane = self.queue.lane_of(book);
+        if !self.queue.post_waiting(book, self.now, self.patience) {
+            Progress::PutOff
+        } else if book.waits_for_a_tag(self.queue.most()) {
+            Progress::Some(lane)
+        } else {
+            Progress::All(lane)
+        }
+    }
+
+    fn served(&self, me: u8, lane: &&Lane) {
+        if !lane.notifies() {
+            // Its thread may sleep, and no notification tells of these.
+            self.queue.softs.get(usize::from(me)).into_iter().for_each(|soft| soft.tell());
+        }
+    }
+
+    fn is_exhausted(&self, lane: &&Lane) -> Option<bool> {
+        Some(self.patience.lock(lane)?.is_exhausted())
     }
 }
 

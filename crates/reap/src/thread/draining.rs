@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use completion::{Lawful, Mode, Plan, Policy, WEIGHT, Waiter};
 use driver::Completed;
-use handover::Posted;
+use handover::{Bell, LightSleeper, Posted, SleeperId, sleep};
 use hw::{Interest, Poller};
 use units::Nanos;
 
@@ -51,37 +51,30 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let queue = self.queue.clone();
-        let mut vector = Vector { queue: &queue, me: queue.drain_id(), seat: None };
+        let vector = Vector { queue: &queue, me: queue.drain_id(), seat: None };
         let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
         waiter.plan = Plan::sleep(Nanos::MAX);
         queue.drain.begun();
+        let mut side = Side { worker: &mut self, vector, waiter };
         loop {
-            _ = waiter.begin_look();
-            queue.take_for_owners(&mut self.taken);
+            _ = side.waiter.begin_look();
+            queue.take_for_owners(&mut side.worker.taken);
             queue.serve_line(hw::now());
             if queue.drain.is_dismissed() {
                 break;
             }
-            // By law 6: the own bell, the role, the vector, and a look.
-            queue.drain.wake.arm();
-            let heir = waiter.register(&mut vector);
-            debug_assert_eq!(heir, None, "a thread that sleeps hands nothing on");
-            waiter.arm(&mut vector);
-            self.watch(waiter.owner);
-            let found = waiter.look_once_more(&mut vector).unwrap_or(false);
-            self.events.clear();
-            if !found
-                && queue.drain.is_wanted()
-                && let Err(error) = self.poller.wait(None, &mut self.events)
-            {
+            sleep::arm(&mut side);
+            let found = sleep::look(&mut side);
+            side.worker.events.clear();
+            if !found && let Err(error) = side.worker.poller.wait(None, &mut side.worker.events) {
                 tracing::error!(%error, "a drain thread cannot sleep");
             }
-            queue.drain.wake.mask();
-            if self.events.contains(&KEY_VECTOR) {
-                self.pass_on();
+            sleep::wake(&mut side);
+            if side.worker.events.contains(&KEY_VECTOR) {
+                side.worker.pass_on();
             }
         }
-        if let Some(heir) = waiter.leave(&mut vector) {
+        if let Some(heir) = side.waiter.leave(&mut side.vector) {
             queue.tell_sleeper(heir);
         }
         if queue.owes() {
@@ -108,4 +101,58 @@ impl Worker {
             queue.softs.iter().for_each(|soft| soft.tell());
         }
     }
+}
+
+/// The drain thread, as it goes to sleep on its queue and comes back: law 6, whose order [`sleep`] has.
+struct Side<'a> {
+    worker: &'a mut Worker,
+    vector: Vector<'a>,
+    waiter: Waiter,
+}
+
+impl LightSleeper for Side<'_> {
+    type Thread = SleeperId;
+
+    fn bell(&self) -> &Bell {
+        self.vector.queue.drain.wake.bell()
+    }
+
+    fn register(&mut self) -> Option<SleeperId> {
+        self.waiter.register(&mut self.vector)
+    }
+
+    fn allow(&mut self) {
+        self.waiter.arm(&mut self.vector);
+    }
+
+    fn wait_for_room(&mut self) {
+        self.worker.watch(self.waiter.owner);
+    }
+
+    fn tell(&self, thread: SleeperId) {
+        self.vector.queue.tell_sleeper(thread);
+    }
+
+    fn was_posted(&mut self) -> bool {
+        false
+    }
+
+    fn has_entry(&mut self) -> bool {
+        self.waiter.look_once_more(&mut self.vector).unwrap_or(false)
+    }
+
+    /// Nobody leaves anything for it.
+    fn has_mail(&mut self) -> bool {
+        false
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        !self.vector.queue.drain.is_wanted()
+    }
+
+    /// What it owes it sends as it looks: it asks for room anew each time.
+    fn settle(&mut self) {}
+
+    /// Its mode does not mask.
+    fn mask(&mut self) {}
 }

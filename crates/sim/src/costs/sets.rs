@@ -115,7 +115,7 @@ impl Costs {
         // I/O: two to three times io_uring's cost above the block layer.
         libaio: EngineCosts { submit_call: Nanos(60), submit: Nanos(110), complete: Nanos(50), wait_call: Nanos(60), take: Nanos(25) },
         io_uring: EngineCosts { submit_call: Nanos(60), submit: Nanos(40), complete: Nanos(15), wait_call: Nanos(0), take: Nanos(5) },
-        // Chosen, all of them, as a division of what `io_uring` has for the same way: until `reap calibrate` can measure them, by the link. 14M
+        // Chosen, all of them, as a division of what `io_uring` has for the same way; `reap calibrate` measures them. 14M
         // polled I/Os a second on one core at 5 GHz (Axboe, March 2022) are 70 ns for everything, the block layer and the
         // driver included, so that none of these can be more than some tens.
         kernel: RingCosts {

@@ -227,12 +227,14 @@ fn machine(source: Source<'_>, raw: &raw::Machine, outside: &dyn Outside) -> Bui
     softirq.time_limit = raw.softirq.time_limit.map_or(softirq.time_limit, |t| t.0);
     softirq.restarts = raw.softirq.restarts.unwrap_or(softirq.restarts);
     scheduler.tick = raw.scheduler.tick.map_or(scheduler.tick, |t| t.0);
-    scheduler.rt_runtime = raw.scheduler.rt_runtime.map_or(scheduler.rt_runtime, |t| t.0);
+    scheduler.rt_runtime = raw.scheduler.rt_runtime.as_ref().map_or(scheduler.rt_runtime, |t| t.get_ref().0.0);
     scheduler.rt_period = raw.scheduler.rt_period.as_ref().map_or(scheduler.rt_period, |t| t.get_ref().0.0);
     softirq.beside_ksoftirqd = raw.softirq.beside_ksoftirqd.unwrap_or(softirq.beside_ksoftirqd);
     let at = raw.scheduler.slice.as_ref().map(Spanned::span);
     machine.interrupts = shared::interrupts(source, raw.interrupts.as_ref())?;
     machine.check_slice().map_err(|error| source.error(at, error.to_string()))?;
+    let at = raw.scheduler.rt_runtime.as_ref().map(Spanned::span);
+    machine.check_share().map_err(|error| source.error(at, error.to_string()))?;
     Ok(machine)
 }
 

@@ -75,7 +75,7 @@ pub(super) struct Scheduler {
     pub(super) slice: Option<Spanned<Word<Lasting>>>,
     pub(super) wakeup_granularity: Option<Time>,
     pub(super) tick: Option<Time>,
-    pub(super) rt_runtime: Option<Time>,
+    pub(super) rt_runtime: Option<Spanned<Word<Lasting>>>,
     pub(super) rt_period: Option<Spanned<Word<Lasting>>>,
 }
 

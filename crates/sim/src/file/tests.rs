@@ -119,7 +119,7 @@ fn the_least_that_a_file_must_say() {
 }
 
 /// Text after a line that is right, and what the message has to say.
-const MISTAKES: [(&str, &[&str]); 68] = [
+const MISTAKES: [(&str, &[&str]); 69] = [
     ("ramp = \"9000000s\"", &["s.toml:6:1", "job 'job'", "at least 9000000.1 s", "given up after 3600.0 s (`limit`)"]),
     ("limit = \"1s\"\nduration = \"1001ms\"", &["s.toml:7:1", "at least 1001.0 ms", "`limit`"]),
     ("[[job]]\noptions = { startdelay = \"2h\" }", &["s.toml:2:1", "at least 7200.1 s", "`limit`"]),
@@ -147,6 +147,10 @@ const MISTAKES: [(&str, &[&str]); 68] = [
         &["s.toml:3:9", "slice of 6.999 µs", "switch of 0.7 µs", "at least ten times as long, 7 µs"],
     ),
     ("[machine]\ncosts = \"vm\"\nscheduler.slice = \"50us\"", &["s.toml:4:19", "switch of 6 µs"]),
+    (
+        "[machine.scheduler]\nrt_runtime = \"4us\"",
+        &["s.toml:3:14", "share of real-time threads (rt_runtime) of 4 µs", "at least ten times as long, 7 µs"],
+    ),
     ("[machine.softirq]\nweight = 0", &["s.toml:3:10", "from 1 to"]),
     ("[group]\nbudget = 0", &["s.toml:3:10", "from 1 to"]),
     ("[machine]\ncosts = \"none.toml\"", &["s.toml:3:9", "none.toml", "there are no files here"]),

@@ -105,7 +105,7 @@ impl<P: Bus> World<'_, P> {
         let Attached { keeper, bells, .. } = &mut self.devices[n];
         let Some(mut seat) = keeper.seat.take() else { return Nanos::MAX };
         if !keeper.is_busy() {
-            while let Some((command, purpose)) = seat.events.next_command() {
+            while let Some((command, purpose)) = seat.events.next_command(now) {
                 if !keeper.post(command, purpose, now, bells) {
                     seat.events.not_posted(purpose);
                     break;
@@ -116,7 +116,7 @@ impl<P: Bus> World<'_, P> {
                 seat.keep_alive_at = now + Nanos(seat.keep_alive.0 / 4);
             }
         }
-        let until = seat.keep_alive_at;
+        let until = seat.keep_alive_at.min(seat.events.until(now));
         keeper.seat = Some(seat);
         until
     }

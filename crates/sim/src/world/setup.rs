@@ -27,7 +27,8 @@ impl<P: Bus> Setup<'_, P> {
             match bringup.step(self.now, self.bells) {
                 BringupAsk::Wait { until } => {
                     self.wait(until);
-                    self.keeper.replies(self.bells, |_, reply| bringup.completed(reply));
+                    let violation = self.keeper.replies(self.bells, |_, reply| bringup.completed(reply));
+                    violation.into_iter().for_each(|violation| bringup.violated(violation));
                 }
                 BringupAsk::Admin(command) => {
                     // Without a tag the reply never comes, and bring-up fails by its own deadline.

@@ -1,4 +1,4 @@
-//! Verification: what is read back when, what is known of it, and what comes of it.
+//! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
 use verify::Expected;

@@ -25,6 +25,7 @@ fn found() -> Found {
         library: [40.0, 20.0, 160.0, 10.0, 15.0, 5.0].map(|ns| e(ns).unwrap()).into(),
         announced: e(1_000.0),
         line: e(120.0),
+        ring: [210.0, 70.0, 2.0, 45.0, 240.0, 60.0, 300.0, 4.0].map(|ns| e(ns).unwrap()).into(),
         ..Found::default()
     }
 }
@@ -60,6 +61,10 @@ fn parts_add_up_to_what_was_measured() {
     assert_eq!(effect + thread.caught_exit + back + thread.caught, Nanos(36_000));
     // From the call on, of which system call and block are a part; and an I/O less one that is polled for.
     assert_eq!((thread.idle_after, thread.ready), (Nanos(1_000 - 350), Nanos(1_000 - 250 - 150)));
+    // Calls of io_uring: what submits, what waits, what runs task work.
+    let (ring, call) = (&costs.kernel, thread.syscall + costs.kernel.enter);
+    assert_eq!((call, call + ring.wait, call + ring.run), (Nanos(210), Nanos(240), Nanos(300)));
+    assert_eq!((ring.submit, ring.event, ring.fused, ring.queue, ring.take), (Nanos(70), Nanos(2), Nanos(45), Nanos(60), Nanos(4)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is run: a mode in a cell, with some seeds; and what comes of it.
+//! What is run: a mode in a cell, with some seeds; and its result.
 
 use std::sync::atomic::AtomicBool;
 

@@ -79,3 +79,17 @@ fn where_there_are_too_few_huge_pages_there_are_ordinary_ones() {
     assert_eq!(pool.backing(), Backing::Anonymous);
     assert_eq!(pool.alloc(4096).unwrap()[0], 0);
 }
+
+/// What parent and child share until one of them writes, a device would write past one of them.
+#[test]
+fn a_forked_child_does_not_have_the_pool() {
+    for backing in [Backing::Anonymous, Backing::Memfd, Backing::Hugepages] {
+        let pool = pool(backing);
+        let memory = pool.0.own.at(0);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", memory.as_ptr() as u64);
+        let flags = maps.lines().skip_while(|line| !line.starts_with(&start)).find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        // Do not copy area on fork (proc(5)).
+        assert!(flags.split_whitespace().any(|flag| flag == "dc"), "{backing:?}: {flags}");
+    }
+}

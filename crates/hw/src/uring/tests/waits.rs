@@ -132,7 +132,7 @@ fn work_that_waits_in_the_task_shows_without_an_enter() {
         let enters = whole.ring.enters();
         events[0].signal();
         assert_eq!(whole.ring.hint(), Hint::TaskWork);
-        // Whoever looks at the descriptor sees it too.
+        // A look at the descriptor sees it too.
         assert_eq!(poll(&mut [PollFd::new(&whole.ring, PollFlags::IN)], Some(&Default::default())), Ok(1));
         // To submit is not to run it.
         whole.push(Entry::nop());

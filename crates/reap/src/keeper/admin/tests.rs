@@ -12,8 +12,9 @@ use crate::options::OpenOptions;
 #[test]
 fn a_page_that_one_command_fills_is_not_taken_back_by_anothers_end() {
     let options = OpenOptions::default();
-    let link = RingLink::embedded(&"mem:1M".parse().unwrap(), &options.embedded, crate::link::new_pool(options.pool_bytes).unwrap(), None)
-        .unwrap();
+    let link =
+        RingLink::embedded(&"mem:1M".parse().unwrap(), &options.embedded, crate::link::Reach::new(options.pool_bytes).unwrap(), None)
+            .unwrap();
     let mut admin = Admin::new(&link, options.pool_bytes).unwrap();
     let sqe = Identify::new(cns::CONTROLLER, Nsid(0), Dptr::NONE).to_sqe();
     let reading = Purpose::Own(2);

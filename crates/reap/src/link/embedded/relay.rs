@@ -1,5 +1,5 @@
 //! What stands between an embedded controller and a host that sends bytes (`wire=stream`): a thread that puts the commands which come
-//! over sockets into the controller's submission queues, and sends what comes of them back.
+//! over sockets into the controller's submission queues, and sends their completions back.
 //!
 //! To the controller it is the host: it has the rings and the vectors. To the host it is the controller's port.
 
@@ -77,7 +77,10 @@ impl Relay {
         let (lines, news, held, ended) = (Mutex::new(Vec::new()), AtomicBool::new(false), AtomicU32::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { vectors: vectors.clone(), bells: bells.clone(), poller, wake, lines, news, held, ended });
         let relaying = shared.clone();
-        std::thread::Builder::new().name("reap-relay".into()).spawn(move || relaying.run())?;
+        std::thread::Builder::new().name("reap-relay".into()).spawn(move || {
+            hw::roam();
+            relaying.run();
+        })?;
         Ok(Relay { shared, wire, habits })
     }
 
@@ -177,7 +180,7 @@ impl Shared {
         let mut any = false;
         for line in lines {
             let mut state = lock(&line.state);
-            // Asked under the lock, so that whoever holds the relay knows when it does.
+            // Asked under the lock, so that the thread that holds the relay knows when it does.
             if self.held.load(Acquire) == 0 && state.open {
                 any |= line.receive(&mut state, &self.bells) | line.collect(&mut state, &self.bells) | line.send(&mut state);
             }

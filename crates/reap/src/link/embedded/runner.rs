@@ -3,9 +3,8 @@
 //! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
@@ -48,7 +47,8 @@ pub(crate) struct Runner {
     arrivals: Mutex<Vec<Attached>>,
     /// The thread holds them while it works; somebody else while they step by hand.
     steppers: Mutex<Vec<Attached>>,
-    by_hand: AtomicBool,
+    /// How many guards keep the thread at rest.
+    by_hand: AtomicU32,
     news: AtomicBool,
     /// Armed while the thread sleeps.
     idle: Bell,
@@ -65,23 +65,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Runner {
-    /// The process's device thread, started if there is none. `cpu` counts when it is started.
-    pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
-        let mut current = lock(&CURRENT);
-        if let Some(runner) = current.upgrade() {
-            return Ok(runner);
-        }
-        let runner = Arc::new(Runner {
+    fn new(cpu: Option<usize>) -> io::Result<Runner> {
+        Ok(Runner {
             arrivals: Mutex::default(),
             steppers: Mutex::default(),
-            by_hand: AtomicBool::new(false),
+            by_hand: AtomicU32::new(0),
             news: AtomicBool::new(false),
             idle: Bell::new(),
             wake: EventFd::new()?,
             measured: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
             cpu,
-        });
+        })
+    }
+
+    /// The process's device thread, started if there is none. `cpu` counts when it is started.
+    pub(super) fn shared(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
+        let mut current = lock(&CURRENT);
+        if let Some(runner) = current.upgrade() {
+            return Ok(runner);
+        }
+        let runner = Arc::new(Runner::new(cpu)?);
         let poller = Poller::new()?;
         poller.add(&runner.wake, 0)?;
         let worker = Worker { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
@@ -115,6 +119,11 @@ impl Runner {
         if self.idle.ring_once() {
             self.wake.signal();
         }
+    }
+
+    /// Whether somebody steps the controllers by hand.
+    fn is_by_hand(&self) -> bool {
+        self.by_hand.load(Acquire) > 0
     }
 
     /// The CPU that the thread is pinned to.
@@ -152,8 +161,10 @@ pub struct ByHand(Arc<Runner>);
 
 impl ByHand {
     pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
-        runner.by_hand.store(true, Release);
+        runner.by_hand.fetch_add(1, Release);
         runner.kick();
+        // The device thread has them as long as it works: it rests from now on.
+        drop(lock(&runner.steppers));
         ByHand(runner.clone())
     }
 
@@ -167,7 +178,7 @@ impl ByHand {
 
 impl Drop for ByHand {
     fn drop(&mut self) {
-        self.0.by_hand.store(false, Release);
+        self.0.by_hand.fetch_sub(1, Release);
         self.0.kick();
     }
 }
@@ -181,15 +192,15 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, cpu: Option<usize>) {
-        if let Some(cpu) = cpu
-            && let Err(error) = hw::pin(cpu)
-        {
-            tracing::warn!(cpu, %error, "the device thread is not pinned");
+        match cpu.map(|cpu| (cpu, hw::pin(cpu))) {
+            Some((cpu, Err(error))) => tracing::warn!(cpu, %error, "the device thread is not pinned"),
+            Some(_) => {}
+            None => hw::roam(),
         }
         while let Some(runner) = self.runner.upgrade() {
             let mut steppers = lock(&runner.steppers);
             runner.adopt(&mut steppers);
-            if !runner.by_hand.load(Acquire) {
+            if !runner.is_by_hand() {
                 work(&runner, &mut steppers);
             }
             self.sleep(&runner, steppers);
@@ -198,7 +209,7 @@ impl Worker {
 
     /// Arm, look, block: the device's own use of law 1.
     fn sleep(&mut self, runner: &Runner, mut steppers: MutexGuard<'_, Vec<Attached>>) {
-        let by_hand = runner.by_hand.load(Acquire);
+        let by_hand = runner.is_by_hand();
         if runner.measured.load(Relaxed) > 0 && !by_hand {
             return;
         }
@@ -279,3 +290,6 @@ fn step_all(steppers: &mut [Attached], now: Nanos) -> Step {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

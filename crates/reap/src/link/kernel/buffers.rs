@@ -1,5 +1,5 @@
 //! Which memory a ring knows already. A chunk of the pool, or of a region, is registered when the first request names it, on the
-//! thread that posts: so the owner of a ring registers, whoever brought the memory.
+//! thread that posts: so the owner of a ring registers, also memory that another thread brought.
 
 use std::collections::HashMap;
 

@@ -134,7 +134,7 @@ impl UringLane {
         self.owner.as_ref()
     }
 
-    /// Waits for whoever has the ring.
+    /// Waits while another thread has the ring.
     #[inline]
     pub(crate) fn lock(&self) -> UringPosting<'_> {
         UringPosting { state: self.state(), lane: self }
@@ -210,7 +210,7 @@ impl UringLane {
     }
 
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
-        // What is polled for nobody brings but whoever looks, and that may be any thread, unless the ring has an owner.
+        // Only a look brings what is polled for. Any thread may look, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
         if polls || brings && self.ring.hint() == Hint::TaskWork {
             // Completions wait in this task, or for room: the only way to them is the kernel's, and takes along what is to be submitted.

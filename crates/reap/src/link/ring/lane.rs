@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driver::{Completed, Counters, Reaped, SqGuard};
 use handover::Posted;
-use hw::{CqRing, EventFd, SqRing};
+use hw::{Birth, CqRing, EventFd, SqRing};
 use nvme::io::{Flags, Range};
 use nvme::prp::Dptr;
 use nvme::{Lba, QueueId, Sqe, Vector};
@@ -31,19 +31,26 @@ pub(crate) struct RingLane {
     maskable: bool,
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
+    birth: Birth,
 }
 
 impl RingLane {
     /// A lane over a queue pair that has been created.
     pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
         let owner = owner(&link);
-        RingLane { pair, link, prp, vector, notifies: true, maskable, owner }
+        RingLane { pair, link, prp, vector, notifies: true, maskable, owner, birth: Birth::here() }
     }
 
     /// The same where completions raise no vector: the second lane of a hardware queue.
     pub(crate) fn polled(pair: Pair, link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
         let owner = owner(&link);
-        RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner }
+        RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner, birth: Birth::here() }
+    }
+
+    /// Whether this process made it. A forked child has a copy of the rings at most, which no controller reads.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.birth.is_here()
     }
 
     #[inline]

@@ -1,11 +1,16 @@
-//! PRP lists that are never written: one table over the whole buffer pool, and one over each region, made once.
+//! PRP lists that no command writes: one table over the whole buffer pool, and one over each region.
 //!
 //! A pool is contiguous in bus addresses, and so is a region: the PRP list of any buffer is a run of consecutive page
 //! addresses. A list may begin anywhere in a page of the list (Base 4.1.1), but must not cross into the next without a
 //! chain entry. So page *k* of the table lists pages 256·k to 256·k + 511: each run of up to 256 pages lies wholly in one
 //! page of the table, and a transfer of any kind costs one address computation instead of building a list.
 //!
-//! The pool's table is in the pool. A region's is memory of its own, a 256th of the region, which goes with it.
+//! The pool's table is in the pool, and all paths that reach the pool have the one. It is a 256th of the pool: 64 MiB of 16 GiB. So none of
+//! it is touched at open: a page of it is written by the first command that needs it, on that command's thread. A region's table is memory of
+//! its own, a 256th of the region, which goes with it; it is written when the region is registered.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use hw::{AllocError, DmaPool, Lent, Memory, Pages, Region, RegisterError};
 
@@ -16,23 +21,28 @@ const ENTRIES: u64 = PAGE / 8;
 /// A run of this many entries never leaves the page it begins in.
 const RUN: u64 = ENTRIES / 2;
 
-/// The pool's table. It belongs to the pool's controller for as long as the pool lives.
+/// The pool's table. It belongs to the pool's controllers for as long as the pool lives.
 pub(crate) struct PrpTable {
-    base: u64,
+    pool: DmaPool,
     /// Pages that it lists.
     pages: u64,
     lists: Lent,
+    /// Which pages of the table are written.
+    written: Box<[AtomicBool]>,
 }
 
 impl PrpTable {
     /// The most bytes of one command whatever its buffer's offset: 256 entries after the first page, less an offset.
     pub(crate) const MAX_BYTES: u32 = (RUN * PAGE) as u32;
 
-    /// Lists every page of the pool.
+    /// Room for the lists of every page of the pool. It touches none of it.
+    ///
+    /// # Errors
+    /// The pool has no room for them.
     pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, AllocError> {
-        let mut lists = pool.alloc(table_bytes(pool.len()))?;
-        write_table(&mut lists, pool.base());
-        Ok(PrpTable { base: pool.base(), pages: pool.len() / PAGE, lists: lists.lend() })
+        let lists = pool.alloc(table_bytes(pool.len()))?.lend();
+        let written = (0..lists.len() as u64 / PAGE).map(|_| AtomicBool::new(false)).collect();
+        Ok(PrpTable { pool: pool.clone(), pages: pool.len() / PAGE, lists, written })
     }
 
     /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1).
@@ -47,8 +57,29 @@ impl PrpTable {
         if end <= 2 * PAGE {
             return (addr, second);
         }
-        let page = second.wrapping_sub(self.base) / PAGE;
-        (addr, if page < self.pages { entry_of(self.lists.addr(), page) } else { region_entry(second, buf) })
+        let page = second.wrapping_sub(self.pool.base()) / PAGE;
+        if page >= self.pages {
+            return (addr, region_entry(second, buf));
+        }
+        let list = page / RUN;
+        if !self.written.get(list as usize).is_some_and(|written| written.load(Acquire)) {
+            self.write(list);
+        }
+        (addr, entry_of(self.lists.addr(), page))
+    }
+
+    /// Writes a page of the table. Threads that come at once write the same, one after the other, and a controller that reads it for one of
+    /// them finds that: it is copied as a device copies.
+    #[cold]
+    fn write(&self, list: u64) {
+        let mut page = [0; PAGE as usize];
+        write_list(&mut page, self.pool.base(), list);
+        let copied = self.pool.dma_write(self.lists.addr() + list * PAGE, &page);
+        debug_assert!(copied.is_ok(), "the table is lent for as long as it is there");
+        if let Some(written) = self.written.get(list as usize) {
+            // Release: who finds it written finds what was written.
+            written.store(true, Release);
+        }
     }
 }
 
@@ -69,10 +100,13 @@ fn table_bytes(bytes: u64) -> usize {
 
 /// Writes the table over the memory that begins at bus address `base`.
 fn write_table(lists: &mut [u8], base: u64) {
-    for (k, list) in (0..).zip(lists.chunks_exact_mut(PAGE as usize)) {
-        for (i, entry) in (0..ENTRIES).zip(list.chunks_exact_mut(8)) {
-            entry.copy_from_slice(&(base + (k * RUN + i) * PAGE).to_le_bytes());
-        }
+    (0..).zip(lists.chunks_exact_mut(PAGE as usize)).for_each(|(k, list)| write_list(list, base, k));
+}
+
+/// Writes page `k` of it.
+fn write_list(list: &mut [u8], base: u64, k: u64) {
+    for (i, entry) in (0..ENTRIES).zip(list.chunks_exact_mut(8)) {
+        entry.copy_from_slice(&(base + (k * RUN + i) * PAGE).to_le_bytes());
     }
 }
 

@@ -3,11 +3,11 @@
 /// How threads keep law 7 where a link sends bytes: nobody leaves a debt. Each habit is lawful (true) unless a test breaks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebtHabits {
-    /// Whoever sleeps on a lane that owes waits until the lane takes bytes, too.
+    /// A thread that sleeps on a lane that owes waits until the lane takes bytes, too.
     pub sleepers_wait: bool,
-    /// Whoever stops rings the thread that sleeps on the lane.
+    /// A thread that stops rings the one that sleeps on the lane.
     pub debtors_ring: bool,
-    /// Whoever goes back to its caller hands the debt to the housekeeping thread, where nobody sleeps on the lane.
+    /// A thread that goes back to its caller hands the debt to the housekeeping thread, where nobody sleeps on the lane.
     pub leavers_hand_on: bool,
     /// The housekeeping thread sends what it was handed.
     pub housekeeping_sends: bool,

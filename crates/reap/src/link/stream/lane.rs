@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use driver::{Completed, Counters, QueueSizes, Reaped, SqGuard};
 use handover::Debt;
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
-use hw::{CqRing, SqRing};
+use hw::{Birth, CqRing, SqRing};
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Vector};
 use units::Nanos;
 
@@ -40,11 +40,12 @@ pub(crate) struct StreamLane {
     link: Arc<RingLink>,
     prp: Arc<PrpTable>,
     line: Arc<Line>,
+    birth: Birth,
     vector: Vector,
     sending: Mutex<Sending>,
     receiving: Mutex<Receiving>,
     debt: Debt,
-    /// Nobody sleeps on the lane, and whoever went left the debt to the housekeeping thread.
+    /// Nobody sleeps on the lane, and the thread that went left the debt to the housekeeping thread.
     left: AtomicBool,
     habits: DebtHabits,
     /// Looks at the socket that brought something.
@@ -130,6 +131,7 @@ impl StreamLane {
             marks: Marks::default(),
             prp,
             line,
+            birth: Birth::here(),
             vector,
             sending: Mutex::new(Sending::new(sizes, true)),
             receiving: Mutex::new(Receiving::new(sizes, true)),
@@ -139,6 +141,11 @@ impl StreamLane {
             arrivals: AtomicU64::new(0),
             link,
         }))
+    }
+
+    /// Whether this process made it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.birth.is_here()
     }
 
     /// Waits for the submission side.
@@ -193,7 +200,7 @@ impl StreamLane {
         self.habits
     }
 
-    /// Sends what is unsent, as far as the socket takes it, if anything is. Nobody is waited for: whoever is sending at this moment
+    /// Sends what is unsent, as far as the socket takes it, if anything is. It waits for no lock: the thread that is sending at this moment
     /// notes what is left, and sees to that before it stops.
     #[inline]
     pub(crate) fn settle(&self) {

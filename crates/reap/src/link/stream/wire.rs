@@ -26,7 +26,7 @@ pub(in crate::link) struct Socket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::link) struct Received {
     pub bytes: usize,
-    /// Nothing more was there. What comes after this is told to whoever waits for it.
+    /// Nothing more was there. The waiting thread is told of later bytes.
     pub drained: bool,
 }
 

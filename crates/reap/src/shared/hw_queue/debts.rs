@@ -20,7 +20,7 @@ impl HwQueue {
         self.lane.owes()
     }
 
-    /// Sends it, as far as the lane takes it; whoever is sending at this moment sees to it.
+    /// Sends it, as far as the lane takes it; a thread that is sending at this moment sees to it.
     #[cold]
     pub(crate) fn settle(&self) {
         self.lane.stream().into_iter().for_each(StreamLane::settle);

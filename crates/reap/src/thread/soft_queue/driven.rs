@@ -3,7 +3,7 @@
 use std::io;
 
 use completion::{Mode, Placement, Plan, Woke};
-use handover::SleeperId;
+use handover::{Bell, LightSleeper, SleeperId, sleep};
 use hw::Interest;
 use units::Nanos;
 
@@ -83,35 +83,11 @@ impl Driven for SoftQueue {
     }
 
     fn arm(&self) {
-        self.soft.wake.arm();
-        let (mut looker, mut vector) = (self.looker.borrow_mut(), self.vector());
-        let heir = looker.waiter.register(&mut vector);
-        looker.waiter.arm(&mut vector);
-        if !self.queue.lane.is_maskable() {
-            // What cannot be masked is not read while it naps.
-            let sleeps = matches!(looker.waiter.plan, Plan::Sleep { .. });
-            let owner = looker.waiter.owner && !looker.waiter.others_look;
-            // After the bell and the role (law 7). Whoever naps does not stay either.
-            let write = self.queue.owes() && self.queue.has_to_wait_for_room(owner);
-            vector.watch_for(Interest { read: sleeps && owner, write });
-        }
-        drop(looker);
-        self.tell(heir);
+        sleep::arm(&mut Bedside(self));
     }
 
     fn look_before_sleep(&self) -> bool {
-        // Asked in any case: it tells once.
-        let posted = self.posting.found();
-        let mut looker = self.looker.borrow_mut();
-        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
-        let changed = looker.waiter.seen.in_flight != self.soft.open();
-        let met = looker.waiter.look_once_more(&mut self.vector()).unwrap_or(false);
-        let taken = posted || !self.soft.inbox.is_empty() || self.has_to_fail();
-        if taken {
-            looker.waiter.found_something();
-        }
-        drop(looker);
-        taken || met || changed || self.soft.mode_asked() || self.runs_errand()
+        sleep::look(&mut Bedside(self))
     }
 
     fn weighs_sleeps(&self) -> bool {
@@ -129,7 +105,7 @@ impl Driven for SoftQueue {
         let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
         drop(looker);
         if elsewhere {
-            // Whoever takes what comes does not submit what was held back for a wait in the ring.
+            // A thread that takes completions does not submit what was held back for a wait in the ring.
             self.commit();
             return None;
         }
@@ -150,14 +126,8 @@ impl Driven for SoftQueue {
 
     /// Awake again: masks what was armed, counts, and notes for the policy why.
     fn woken(&self, &Slept { found, nap, notified, woke_at, until, cycle }: &Slept) {
-        self.soft.wake.mask();
-        if self.queue.owes() {
-            self.queue.settle();
-        }
+        sleep::wake(&mut Bedside(self));
         let mut looker = self.looker.borrow_mut();
-        let mut vector = self.vector();
-        looker.waiter.wakes(&vector);
-        looker.waiter.mask_or_keep(self.soft.open(), &mut vector);
         if looker.waiter.policy.mode().moderation().is_some() && self.queue.idle.ring_once() {
             self.queue.reporter.stirred();
         }
@@ -191,6 +161,84 @@ impl Driven for SoftQueue {
             self.tell(heir);
         }
         self.stops();
+    }
+}
+
+/// The queue, as its thread goes to sleep on it and comes back: what the steps come to whose order [`sleep`] has.
+struct Bedside<'a>(&'a SoftQueue);
+
+impl LightSleeper for Bedside<'_> {
+    type Thread = SleeperId;
+
+    #[inline]
+    fn bell(&self) -> &Bell {
+        self.0.soft.wake.bell()
+    }
+
+    fn register(&mut self) -> Option<SleeperId> {
+        self.0.looker.borrow_mut().waiter.register(&mut self.0.vector())
+    }
+
+    fn allow(&mut self) {
+        self.0.looker.borrow_mut().waiter.arm(&mut self.0.vector());
+    }
+
+    fn wait_for_room(&mut self) {
+        let SoftQueue { queue, looker, .. } = self.0;
+        if queue.lane.is_maskable() {
+            return;
+        }
+        let waiter = &looker.borrow().waiter;
+        // What cannot be masked is not read while it naps.
+        let sleeps = matches!(waiter.plan, Plan::Sleep { .. });
+        let owner = waiter.owner && !waiter.others_look;
+        // Whoever naps does not stay either.
+        let write = queue.owes() && queue.has_to_wait_for_room(owner);
+        self.0.vector().watch_for(Interest { read: sleeps && owner, write });
+    }
+
+    fn tell(&self, thread: SleeperId) {
+        self.0.queue.tell_sleeper(thread);
+    }
+
+    fn was_posted(&mut self) -> bool {
+        let posted = self.0.posting.found();
+        if posted {
+            self.0.looker.borrow_mut().waiter.found_something();
+        }
+        posted
+    }
+
+    fn has_entry(&mut self) -> bool {
+        self.0.looker.borrow_mut().waiter.look_once_more(&mut self.0.vector()).unwrap_or(false)
+    }
+
+    fn has_mail(&mut self) -> bool {
+        let SoftQueue { soft, looker, .. } = self.0;
+        let waiter = &mut looker.borrow_mut().waiter;
+        let taken = !soft.inbox.is_empty() || self.0.has_to_fail();
+        if taken {
+            waiter.found_something();
+        }
+        // Another thread may have ended requests since the plan was made, and told before the bell was armed.
+        taken || waiter.seen.in_flight != soft.open()
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        self.0.soft.mode_asked() || self.0.runs_errand()
+    }
+
+    fn settle(&mut self) {
+        if self.0.queue.owes() {
+            self.0.queue.settle();
+        }
+    }
+
+    fn mask(&mut self) {
+        let waiter = &mut self.0.looker.borrow_mut().waiter;
+        let mut vector = self.0.vector();
+        waiter.wakes(&vector);
+        waiter.mask_or_keep(self.0.soft.open(), &mut vector);
     }
 }
 

@@ -123,6 +123,14 @@ fn devices_that_are_too_slow_are_told_with_the_key_that_makes_them_so() {
     assert!(base("2_000_000_000").unwrap_err().contains("a command takes"), "longer than the run");
     assert!(base("9_223_372_036_854_775_807").unwrap_err().contains("an hour"), "longer than anything");
     assert_eq!(base("2_000"), Ok(()));
+    let tail = |ns: &str| {
+        let text =
+            format!("[[device]]\nprofile = {{ read = {{ tail_ppm = 1000, tail_ns = {ns} }}, write = {{}} }}\n[[job]]\noptions = {{}}\n");
+        read("s.toml", &text, &Nothing).map(drop).map_err(|error| error.to_string())
+    };
+    let endless = tail("18_446_744_073_709_551_615").unwrap_err();
+    assert!(endless.contains("s.toml:2:") && endless.contains("an hour"), "{endless}");
+    assert_eq!(tail("2_000_000"), Ok(()));
 }
 
 #[test]

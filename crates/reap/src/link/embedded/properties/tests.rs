@@ -10,7 +10,7 @@ const SET: Access = Access::Set(Property::Acq, 0x1234_5678_9abc_d000);
 const GET: Access = Access::Get(Property::Acq);
 
 fn properties(late: Option<u64>) -> HostProperties {
-    HostProperties::new(Bells::new(Arc::new(Bar::new(6, 2)), Runner::shared(None).unwrap()), late)
+    HostProperties::new(Bells::new(Arc::new(Bar::new(2)), Runner::shared(None).unwrap()), late)
 }
 
 /// Asks, and takes turns until the answer comes: which turn that is, and what it says.

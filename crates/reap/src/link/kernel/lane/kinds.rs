@@ -56,7 +56,7 @@ impl UringLane {
             _ => Poll::Io,
         };
         let mut lane = match poll {
-            // Its thread alone submits, whoever else there is.
+            // Its thread alone submits, however many threads there are.
             Poll::Sq { .. } => UringLane::make(link, (id, tags), wake, (false, poll))?,
             _ => UringLane::on_poll_queue(link, (id, tags), wake, (owned, poll))?
                 .ok_or_else(|| QueueError::Ring(format!("`{mode}`: a read in a trial was refused: the kernel cannot poll this device")))?,

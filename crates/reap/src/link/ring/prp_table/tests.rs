@@ -86,3 +86,50 @@ fn a_table_that_has_no_place_gives_the_memory_back() {
     assert!(matches!(why, RegisterError::NoAddresses { bytes: 16_760_832, .. }), "{why}");
     assert!(pool.register(all).is_ok());
 }
+
+/// What of the mapping that `memory` lies in is there, in bytes (proc(5), smaps).
+fn resident(memory: *const u8) -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let holds = |line: &str| {
+        let (from, to) = line.split_ascii_whitespace().next()?.split_once('-')?;
+        let ends = [from, to].map(|hex| usize::from_str_radix(hex, 16).ok());
+        Some((ends[0]?..ends[1]?).contains(&memory.addr()))
+    };
+    let mut lines = smaps.lines().skip_while(|line| holds(line) != Some(true));
+    let rss = lines.find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    rss.expect("the pool is mapped") << 10
+}
+
+/// A table over 1 GiB has 4 MiB, of which there is as much as commands have needed.
+#[test]
+fn opening_writes_nothing_of_the_table() {
+    let pool = DmaPool::new(1 << 30).unwrap();
+    let buf = pool.alloc(512).unwrap();
+    let before = resident(buf.as_ptr());
+    let table = PrpTable::new(&pool).unwrap();
+    assert_eq!(resident(buf.as_ptr()), before);
+    let (addr, bytes) = (pool.base() + pool.len() - (1 << 20), 1 << 20);
+    let (prp1, prp2) = table.pointers(addr, bytes, &None);
+    assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
+    // A huge page at most.
+    assert!(resident(buf.as_ptr()) <= before + (2 << 20));
+}
+
+/// Threads that need the same page of the table at once each find it whole.
+#[test]
+fn a_page_of_the_table_is_there_for_whoever_asks() {
+    let pool = DmaPool::new(64 << 20).unwrap();
+    let table = PrpTable::new(&pool).unwrap();
+    for part in 0..64 {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (table, pool) = (&table, &pool);
+                scope.spawn(move || {
+                    let (addr, bytes) = (pool.base() + part * (1 << 20) + thread * PAGE, 256 << 10);
+                    let (prp1, prp2) = table.pointers(addr, bytes, &None);
+                    assert_eq!(walked(pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
+                });
+            }
+        });
+    }
+}

@@ -1,4 +1,5 @@
-//! Which process made a ring. After `fork` the child has the ring's memory and descriptor as well, and must touch neither.
+//! Which process made something. After `fork` the child has its memory and its descriptors as well, and must touch neither: a ring is
+//! the parent's, and so are the threads that look after a device.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// The process that was there when it was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Birth {
+pub struct Birth {
     pid: u32,
     mark: Option<&'static AtomicU32>,
 }

@@ -1,0 +1,106 @@
+use super::*;
+
+fn inventory() -> Inventory {
+    let mut identify = crate::testing::controller::Script::default().identify;
+    identify.aerl = 7;
+    let limits = crate::Limits::new(crate::testing::controller::Script::default().cap, &identify).unwrap();
+    Inventory { limits: Some(limits), ..Inventory::default() }
+}
+
+/// A controller that has something to say whenever it is asked, for a second: it is heard at a pace, and never for the last time.
+#[test]
+fn a_controller_that_chatters_is_heard_at_a_pace() {
+    let (mut events, mut now, mut heard) = (Events::new(&inventory()), Nanos::from_secs(5), Vec::new());
+    while now < Nanos::from_secs(6) {
+        while let Some((_, purpose)) = events.next_command(now) {
+            match purpose {
+                Purpose::AsyncEvent => {
+                    assert!(events.happened(Status::SUCCESS, 2).is_some());
+                    heard.push(now);
+                }
+                _ => events.was_read(),
+            }
+            assert!(heard.len() <= 1000, "{} events at {now}", heard.len());
+        }
+        let until = events.until(now);
+        assert!(now < until && until <= now + PACE, "{until} at {now}");
+        now = until;
+    }
+    let most = heard.iter().map(|&from| heard.iter().filter(|&&at| at >= from && at < from + PACE).count()).max();
+    assert_eq!((most, heard.len()), (Some(BURST), 10 * BURST));
+}
+
+/// One that has a burst of them to say is heard at once.
+#[test]
+fn a_few_events_at_once_are_not_held_back() {
+    let (mut events, now) = (Events::new(&inventory()), Nanos::ZERO);
+    let asked = |events: &mut Events| std::iter::from_fn(|| events.next_command(now)).filter(|(_, p)| *p == Purpose::AsyncEvent).count();
+    assert_eq!(asked(&mut events), WANTED as usize);
+    for _ in 0..WANTED {
+        events.happened(Status::SUCCESS, 2);
+    }
+    assert_eq!((asked(&mut events), events.until(now)), (WANTED as usize, Nanos::MAX));
+}
+
+/// What a controller with this many ANA groups is asked for and answers, to the end.
+fn read_ana(log: &AnaLog, offsets: bool) -> (AnaLog, usize) {
+    let (mut events, mut pieces, mut commands) = (Events::new(&inventory()), AnaPieces::default(), 0);
+    events.read(Reading::Log(nvme::log::lid::ANA));
+    loop {
+        let (command, purpose) = events.next_command(Nanos::ZERO).expect("the log has been asked for");
+        let Purpose::Own(number) = purpose else { continue };
+        let (what, asked) = (Reading::from_number(number), GetLogPage::from_sqe(&command.sqe));
+        let bytes = log.to_bytes(asked.lsp & ana::GROUPS_ONLY != 0);
+        let from = if offsets { asked.offset } else { 0 };
+        let range = GetLogPage { offset: from, ..asked }.range_of(bytes.len() as u64);
+        let mut page = vec![0; PIECE];
+        let piece = range.map_or(0..0, |range| range.start as usize..range.end as usize);
+        page[..piece.len()].copy_from_slice(&bytes[piece]);
+        commands += 1;
+        events.was_read();
+        match pieces.add(what, &page, offsets) {
+            Ok(log) => return (log, commands),
+            Err(next) => events.read_next(next),
+        }
+        assert!(commands < 10_000, "it is read for ever");
+    }
+}
+
+fn log_of(groups: u32) -> AnaLog {
+    let group = |group| ana::AnaGroup { group, namespaces: 0, change_count: 0, state: (group % 3 + 1) as u8, reserved17: [0; 15] };
+    AnaLog { change_count: 9, groups: (1..=groups).map(|n| (group(n), (0..50).map(|k| Nsid(50 * n + k)).collect())).collect() }
+}
+
+/// A namespace's group may be the last of the log, behind all of the page that one command fills.
+#[test]
+fn an_ana_log_is_read_to_its_end() {
+    for groups in [1, 20, 127, 128, 500, 65_535] {
+        let (log, commands) = read_ana(&log_of(groups), true);
+        assert_eq!(log.groups.len(), groups as usize);
+        assert_eq!(log.state_of(groups), Some(nvme::AnaState((groups % 3 + 1) as u8)));
+        assert_eq!(commands, (16 + 32 * groups as usize).div_ceil(PIECE));
+    }
+}
+
+/// One that reads no log from an offset on would give its beginning again, which says nothing of groups further on.
+#[test]
+fn without_offsets_the_beginning_counts() {
+    let (log, commands) = read_ana(&log_of(500), false);
+    assert_eq!((log.groups.len(), commands, log.state_of(500)), (127, 1, None));
+}
+
+/// A controller that answers nothing of what it has announced is not asked for ever.
+#[test]
+fn a_log_that_does_not_come_ends() {
+    let mut pieces = AnaPieces::default();
+    let header = AnaHeader { change_count: 0, groups: 500, reserved10: [0; 6] };
+    let mut first = header.as_page().to_vec();
+    first.resize(PIECE, 0xff);
+    let mut what = Reading::Log(nvme::log::lid::ANA);
+    let mut asked = 0;
+    while let Err(next) = pieces.add(what, &first, true) {
+        (what, asked) = (next, asked + 1);
+        assert!(asked < 1000);
+    }
+    assert!(pieces.add(Reading::Rest(nvme::log::lid::ANA, 4096), &[], true).is_ok(), "one that is refused is the last");
+}

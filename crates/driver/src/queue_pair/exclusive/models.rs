@@ -1,0 +1,199 @@
+//! Every interleaving of the thread that looks after a controller with those that post and reap (`--cfg loom`).
+
+use handover::Bell;
+use handover::model::{EventFds, fails, holds};
+use handover::sync::{Arc, thread};
+use nvme::Sqe;
+use units::Nanos;
+
+use super::*;
+use crate::ledger::Ledger;
+use crate::testing::{Bells, Far, Pair, pair};
+use crate::{Completed, QueueSizes};
+
+const SIZES: QueueSizes = QueueSizes { sq_entries: 2, cq_entries: 2, tags: 1 };
+
+fn post(pair: &Pair, bells: &Bells, token: u64) -> Option<Command> {
+    // As two calls, between which anybody may come: futures are posted and committed so.
+    let posted_at = Nanos(token);
+    let cid = pair.lock_sq().post(Sqe::default(), token, posted_at).ok()?;
+    pair.lock_sq().commit(bells);
+    Some(Command { cid, token, posted_at })
+}
+
+fn reap(pair: &Pair, bells: &Bells) -> Option<Vec<u64>> {
+    let mut out: Vec<Completed> = Vec::with_capacity(2);
+    let reaped = pair.try_reap(bells, 2, &mut out)?;
+    assert_eq!(reaped.violation, None, "a correct controller was accused");
+    Some(out.iter().map(|completed| completed.token).collect())
+}
+
+/// A step that a broken twin leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Omit {
+    Nothing,
+    /// The look once both sides are let go.
+    LookAgain,
+    /// The fence before that look.
+    Fence,
+}
+
+/// A command completes while it is aborted. Its thread sleeps until it is told, and is told by the controller's message or, if it
+/// found the queue busy, by the thread that aborts. Whether it was told, and its tag is free once the Abort has completed, and not
+/// before.
+fn aborted_while_it_completes(omit: Omit) -> bool {
+    let (pair, mut far, bells) = pair(SIZES);
+    let (pair, fds) = (Arc::new(pair), EventFds::new(1, 3));
+    // Its message's fence is what the look's is paired with.
+    let vector = Bell::new();
+    vector.arm();
+    let Some(command) = post(&pair, &bells, 1) else { return false };
+    let controller = {
+        let fds = fds.clone();
+        thread::spawn(move || {
+            let sqe = far.fetch().expect("it was announced");
+            far.complete(sqe.cid);
+            if vector.rings() {
+                fds.signal(0);
+            }
+            fds.end();
+        })
+    };
+    let keeper = {
+        let (pair, fds) = (pair.clone(), fds.clone());
+        thread::spawn(move || {
+            let look_again = || {
+                let more = match omit {
+                    Omit::LookAgain => false,
+                    Omit::Fence => pair.pending(),
+                    _ => pair.look_again(),
+                };
+                if more {
+                    fds.signal(0);
+                }
+            };
+            let mut begun = false;
+            if let Some(mut both) = pair.try_exclusive() {
+                begun = both.begin_abort(&command);
+                drop(both);
+                look_again();
+            }
+            fds.end();
+            begun
+        })
+    };
+    let mut tokens = Vec::new();
+    let mut told = true;
+    while told && tokens.is_empty() {
+        told = fds.block(&[0]).is_ok();
+        // Where somebody else has the lock this thread goes to sleep again: that one looks once more.
+        tokens.extend(reap(&pair, &bells).unwrap_or_default());
+    }
+    fds.end();
+    controller.join().unwrap();
+    let aborting = keeper.join().unwrap();
+    let reserved = pair.lock_sq().exhausted();
+    if aborting {
+        pair.end_abort(command.cid);
+    }
+    told && tokens == [1] && reserved == aborting && !pair.lock_sq().exhausted()
+}
+
+#[test]
+fn a_command_that_completes_while_it_is_aborted_comes_back_once_and_its_thread_is_told() {
+    holds(2, || aborted_while_it_completes(Omit::Nothing));
+}
+
+#[test]
+fn without_a_look_once_the_queue_is_let_go_its_thread_sleeps_on() {
+    fails(2, || aborted_while_it_completes(Omit::LookAgain));
+}
+
+#[test]
+fn without_the_fence_before_that_look_its_thread_sleeps_on() {
+    fails(2, || aborted_while_it_completes(Omit::Fence));
+}
+
+/// How a reset takes commands back.
+#[derive(Clone, Copy, PartialEq)]
+enum Reset {
+    Right,
+    /// Without the reapers' lock.
+    ReapersGoOn,
+    /// The tags are free before the queue is open again.
+    TagsAtOnce,
+}
+
+fn take_back(pair: &Pair, how: Reset) -> Vec<Abandoned> {
+    if how == Reset::ReapersGoOn {
+        let mut taken = Vec::new();
+        let sq = lock(&pair.sq_side);
+        pair.ledger.abandon(&mut Ledger::new(1).1, |command| taken.push(command));
+        drop(sq);
+        pair.abandon();
+        return taken;
+    }
+    let mut both = pair.exclusive();
+    let taken = both.abandon();
+    if how == Reset::TagsAtOnce {
+        let Exclusive { sq, cq, .. } = &mut both;
+        sq.taker.reset(&mut cq.returner, &pair.tags);
+    }
+    taken
+}
+
+/// A thread posts a command, announces it, and looks, while the controller may complete it, stops, and is reset. Whether the command,
+/// if it was taken at all, came back once: answered, taken back, or, posted after the reset, carried out by the controller as it
+/// is then. Whoever posts after that has a tag.
+fn reset_while_it_is_used(how: Reset) -> bool {
+    let (pair, far, bells) = pair(SIZES);
+    let pair = Arc::new(pair);
+    let user = {
+        let (pair, bells) = (pair.clone(), bells.clone());
+        thread::spawn(move || {
+            let posted = post(&pair, &bells, 1).is_some();
+            (posted, reap(&pair, &bells).unwrap_or_default())
+        })
+    };
+    let controller = thread::spawn(move || {
+        let mut far: Far = far;
+        if let Some(sqe) = far.fetch() {
+            far.complete(sqe.cid);
+        }
+        far
+    });
+    pair.close();
+    // It has stopped: what it has not completed it never will.
+    let mut far = controller.join().unwrap();
+    let mut back: Vec<_> = take_back(&pair, how).iter().map(|command| command.token).collect();
+    far.reset();
+    pair.reopen();
+
+    let (posted, answered) = user.join().unwrap();
+    back.extend(answered);
+    let mut carry_out = || {
+        if let Some(sqe) = far.fetch() {
+            far.complete(sqe.cid);
+        }
+        reap(&pair, &bells).unwrap_or_default()
+    };
+    back.extend(carry_out());
+    let once = back == if posted { vec![1] } else { vec![] };
+    once && post(&pair, &bells, 2).is_some() && carry_out() == [2] && pair.in_flight() == 0
+}
+
+#[test]
+fn a_reset_takes_each_command_back_once_and_the_queue_goes_on() {
+    holds(2, || reset_while_it_is_used(Reset::Right));
+}
+
+#[test]
+#[should_panic(expected = "a correct controller was accused")]
+fn a_command_that_is_taken_back_while_others_reap_is_nobodys_when_it_is_answered() {
+    holds(3, || reset_while_it_is_used(Reset::ReapersGoOn));
+}
+
+#[test]
+fn a_command_that_finds_a_tag_before_the_queue_is_open_is_never_announced() {
+    fails(2, || reset_while_it_is_used(Reset::TagsAtOnce));
+}

@@ -1,0 +1,97 @@
+//! Every interleaving of users of a piece and an owner that takes it back.
+
+use super::*;
+use crate::sync::atomic::AtomicU32;
+use crate::sync::{Arc, model};
+
+const KIND: u8 = 1;
+
+/// What a twin leaves out.
+#[derive(Clone, Copy, PartialEq)]
+enum Omit {
+    Nothing,
+    /// The user looks whether the piece is lent, and claims nothing.
+    Claim,
+    /// The user's release when it leaves.
+    Release,
+    /// The owner's look whether somebody uses the piece.
+    Look,
+    /// The owner's acquire when it takes the piece back.
+    Acquire,
+}
+
+/// One use: adds `what` to the memory in two steps. Whether it came to that.
+fn uses(mark: &AtomicU8, memory: &AtomicU32, what: u32, omit: Omit) -> bool {
+    let used = match omit {
+        Omit::Claim if kind_of(mark) == KIND => None,
+        Omit::Claim => return false,
+        _ => match try_enter(mark, KIND) {
+            Ok(used) => Some(used),
+            Err(_) => return false,
+        },
+    };
+    memory.store(memory.load(Relaxed) + what, Relaxed);
+    if omit == Omit::Release {
+        std::mem::forget(used);
+        mark.store(KIND, Relaxed);
+    }
+    true
+}
+
+/// Whether the owner has it back: asked once, so that the model is bounded.
+fn takes_back(mark: &AtomicU8, omit: Omit) -> bool {
+    match omit {
+        Omit::Look => {
+            mark.store(PRIVATE, Release);
+            true
+        }
+        Omit::Acquire => mark.compare_exchange(KIND, PRIVATE, Relaxed, Relaxed).is_ok(),
+        _ => try_end(mark, KIND),
+    }
+}
+
+/// What the owner finds when it has the piece back is what the users have written, and stays.
+fn memory_is_the_owners(omit: Omit) {
+    model(move || {
+        let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(0)));
+        memory.store(100, Relaxed);
+        lend(&mark, KIND);
+        let users = [1, 10].map(|what| {
+            let (mark, memory) = (mark.clone(), memory.clone());
+            thread::spawn(move || if uses(&mark, &memory, what, omit) { what } else { 0 })
+        });
+        let found = takes_back(&mark, omit).then(|| memory.load(Relaxed));
+        let wrote: u32 = users.into_iter().map(|user| user.join().unwrap()).sum();
+        assert_eq!(memory.load(Relaxed), 100 + wrote, "two used it at once");
+        assert!(found.is_none_or(|found| found == 100 + wrote), "it was written to after it was taken back");
+    });
+}
+
+#[test]
+fn what_is_taken_back_is_the_owners_alone() {
+    memory_is_the_owners(Omit::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn looking_before_use_without_a_claim_is_caught() {
+    memory_is_the_owners(Omit::Claim);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn leaving_without_a_release_is_caught() {
+    memory_is_the_owners(Omit::Release);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_a_look_is_caught() {
+    memory_is_the_owners(Omit::Look);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_an_acquire_is_caught() {
+    memory_is_the_owners(Omit::Acquire);
+}

@@ -1,0 +1,90 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::*;
+use crate::{Device, Request};
+
+/// What has not happened by then does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `work` comes to, on a thread of its own: one that never ends is left behind.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(work()));
+    told.recv_timeout(PATIENCE).expect("it hangs, or has panicked")
+}
+
+/// A charge whose first turn waits until it is told to panic.
+struct Panics {
+    begun: Sender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Charge for Panics {
+    fn vector(&self) -> Option<&hw::EventFd> {
+        None
+    }
+
+    fn refuse(&mut self, _: OpenError) {}
+
+    fn turn(&mut self, _: Nanos) -> Turn {
+        _ = self.begun.send(());
+        _ = lock(&self.go).recv_timeout(PATIENCE);
+        panic!("as the test says");
+    }
+}
+
+/// A controller whose keeper panics is one controller. The others are looked after, and so is one that is being opened at that moment.
+#[test]
+fn a_panic_of_one_keeper_is_its_own_affair() {
+    let before = Device::open("mem:1M?profile=null").unwrap();
+    let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+    shared().unwrap().adopts(Box::new(Panics { begun, go: Mutex::new(may_go) }));
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    let opening = thread::spawn(|| Device::open("mem:1M?profile=null"));
+    thread::sleep(Duration::from_millis(20));
+    go.send(()).unwrap();
+    let meanwhile = in_time(move || opening.join().unwrap());
+    for device in [before, meanwhile.unwrap(), Device::open("mem:1M?profile=null").unwrap()] {
+        in_time(move || {
+            let queue = device.queue().unwrap();
+            let ns = device.namespaces()[0];
+            device.reset();
+            while device.health().resets == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (result, _) = queue.block_on(queue.read(&ns, 0, queue.buffer(4096).unwrap())).unwrap();
+            result.unwrap();
+        });
+    }
+}
+
+/// A waker that blocks until it is let go.
+struct Blocks {
+    called: Mutex<Sender<()>>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        _ = lock(&self.called).send(());
+        _ = lock(&self.go).recv_timeout(PATIENCE);
+    }
+}
+
+/// A future outlives its queue, and is ended by this thread. Its waker is the application's, and may take as long as it likes.
+#[test]
+fn a_waker_that_blocks_holds_up_no_other_device() {
+    let device = Device::open("mem:1M?profile=optane").unwrap();
+    let queue = device.queue().unwrap();
+    let mut future = Box::pin(queue.start(Request::flush(&device.namespaces()[0])));
+    let ((called, is_called), (go, may_go)) = (channel(), channel());
+    let waker = Waker::from(Arc::new(Blocks { called: Mutex::new(called), go: Mutex::new(may_go) }));
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(queue);
+    is_called.recv_timeout(PATIENCE).unwrap();
+    in_time(|| drop(Device::open("mem:1M?profile=null").unwrap()));
+    go.send(()).unwrap();
+    assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(done) if done.result.is_ok()));
+}

@@ -1,0 +1,163 @@
+use std::sync::mpsc::sync_channel;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use completion::Route;
+use nvme::Nsid;
+
+use super::*;
+use crate::error::Refused;
+use crate::link::{EmbeddedOptions, Reach, Reaper as User};
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::shared::book::Claim;
+use crate::shared::controller::Controller;
+use crate::shared::future::Pending;
+use crate::shared::reports::Kick;
+use crate::shared::roster::Roster;
+
+/// What has not happened by then does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Takes turns until there is what `looked_for` finds.
+fn turn_until<T>(keeper: &mut Keeper, mut looked_for: impl FnMut(&mut Keeper) -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        keeper.turn(hw::now());
+        if let Some(found) = looked_for(keeper) {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "it does not come to that");
+        std::thread::yield_now();
+    }
+}
+
+/// A controller that is up, and its keeper without a housekeeping thread: a test takes each of its turns.
+fn up() -> (Keeper, Opened) {
+    let uri = "mem:1M?profile=null".parse().unwrap();
+    let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
+    let control = Control::new(Arc::new(Kick::new().unwrap()));
+    let (tell, told) = sync_channel(1);
+    let mut keeper = Keeper::new(Arc::new(link), None, &OpenOptions::default(), control, tell).unwrap();
+    let (opened, _) = turn_until(&mut keeper, |_| told.try_recv().ok()).unwrap();
+    (keeper, opened)
+}
+
+/// A future whose completion another thread has taken, and left in its queue's inbox: nothing is in flight any more.
+fn in_an_inbox(opened: &Opened) -> Pending {
+    let (queue, pool, ns) = (&opened.queues[0], opened.link.pool(), opened.namespaces[0]);
+    let mut book = queue.softs[0].requests();
+    let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
+    let ways = (|request: Request| request.check(pool), |_: &completion::Batch| Route::Notify);
+    let submitted = queue.submit(0, &mut book, hw::now(), (true, Claim::Future(at)), [Request::flush(&ns)], ways);
+    assert!(submitted.refused.is_none());
+    drop(book);
+    let since = Instant::now();
+    while !queue.shows() {
+        assert!(since.elapsed() < PATIENCE, "the controller does not answer");
+        std::thread::yield_now();
+    }
+    queue.take_for_owners(&mut Vec::with_capacity(8));
+    assert_eq!((queue.lane.in_flight(), queue.softs[0].open()), (0, 1));
+    Pending::new(tickets, at)
+}
+
+fn is_complete(future: &mut Pending) -> bool {
+    let polled = Future::poll(std::pin::Pin::new(future), &mut Context::from_waker(Waker::noop()));
+    matches!(polled, Poll::Ready(completion) if completion.result.is_ok())
+}
+
+/// Between the keeper's look at what has changed and its decision the last queue goes and the device closes, with a completion in an
+/// inbox: the keeper has it taken out before it shuts down.
+#[test]
+fn a_close_between_look_and_decision_strands_no_future() {
+    let (mut keeper, opened) = up();
+    let mut future = in_an_inbox(&opened);
+    keeper.turn(hw::now());
+    let Opened { queues, control, .. } = opened;
+    control.orphan(&queues[0], 0);
+    drop(control);
+    assert!(!keeper.may_shut_down(), "a future waits for what lies in an inbox");
+    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+    assert!(is_complete(&mut future));
+}
+
+/// The same where the controller is given up at that moment.
+#[test]
+fn nor_does_the_end_of_a_controller() {
+    let (mut keeper, opened) = up();
+    let mut future = in_an_inbox(&opened);
+    keeper.turn(hw::now());
+    let Opened { queues, control, .. } = opened;
+    control.orphan(&queues[0], 0);
+    drop(control);
+    keeper.give_up("as a test says");
+    assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
+    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+    assert!(is_complete(&mut future));
+}
+
+/// A keeper goes in the middle of things where one of its turns has panicked. Whoever waits for a request hears of it.
+#[test]
+fn a_keeper_that_goes_leaves_nobody_waiting() {
+    let (keeper, opened) = up();
+    let ns = opened.namespaces[0];
+    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
+    let controller = Controller::new(opened, roster, completion::Mode::INTERRUPT, Default::default());
+    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    queue.submit(hw::now(), (0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
+    drop(keeper);
+    let since = Instant::now();
+    let mut ended = Vec::new();
+    while ended.len() < 300 {
+        queue.wait(1, hw::now() + Nanos::from_millis(100)).unwrap();
+        queue.reap(&mut ended);
+        assert!(since.elapsed() < PATIENCE, "{} of 300 have ended", ended.len());
+    }
+    let lost = |done: &crate::Completion| done.result == Err(crate::IoError::DeviceLost);
+    assert!(ended.iter().all(lost), "nobody has looked before");
+    assert!(controller.health().dead.is_some());
+}
+
+/// One namespace that cannot be used is named, and the others are had.
+#[test]
+fn a_block_that_no_command_moves_is_of_one_namespace_alone() {
+    let (mut keeper, opened) = up();
+    let usable = opened.namespaces.len();
+    keeper.inventory.namespaces.push(driver::Namespace { nsid: Nsid(77), block_log2: 24, ..keeper.inventory.namespaces[0] });
+    let namespaces = keeper.namespaces();
+    assert_eq!(namespaces.len(), usable);
+    let refused = keeper.description().refused;
+    assert!(refused.iter().any(|why| why.contains("namespace 77") && why.contains("16777216")), "{refused:?}");
+}
+
+/// A handle counts blocks of the size that the namespace had: with another format its requests would go astray.
+#[test]
+fn a_handle_of_another_format_is_refused() {
+    let (mut keeper, opened) = up();
+    let ns = opened.namespaces[0];
+    let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
+    let controller = Controller::new(opened, roster, completion::Mode::POLL, Default::default());
+    let queue = Queue::over_one(&controller, User::Any, None).unwrap();
+    let read = || queue.submit(hw::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
+    assert_eq!(read(), Ok(()));
+    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    let format = |keeper: &mut Keeper, log2| {
+        let mut identify = nvme::identify::Namespace::default();
+        (identify.nsze, identify.ncap) = (ns.bytes() >> log2, ns.bytes() >> log2);
+        identify.lbaf[0].set_lbads(log2);
+        let known = keeper.inventory.namespaces[0];
+        (identify.nguid, identify.eui64) = (known.nguid, known.eui64);
+        keeper.namespace_was_read(ns.nsid(), &identify);
+    };
+    let log2 = ns.block_bytes().ilog2() as u8;
+    format(&mut keeper, 24 - log2);
+    assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
+    assert_eq!(controller.current(&ns).blocks(), 0);
+    // Nothing is lost of one that is what it was again.
+    format(&mut keeper, log2);
+    assert_eq!(read(), Ok(()));
+    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    drop((queue, controller));
+    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
+}

@@ -1,0 +1,109 @@
+//! What can only be told in a process of its own: which CPUs the library's threads may run on, and what a forked child is told. Each
+//! test runs itself once more.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use reap::{Device, IoError, OpenError, Refused, Request};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+
+/// Set in the process that a test has started.
+const CHILD: &str = "REAP_TEST_ALONE";
+
+/// Runs `work` as the only test of a process.
+fn alone(test: &str, work: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some() {
+        return work();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+}
+
+/// Where each of this process's threads may run, by name.
+fn threads() -> Vec<(String, String)> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok).map(|task| task.path());
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    let told = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok());
+    told.map(|status| (field(&status, "Name"), field(&status, "Cpus_allowed_list"))).collect()
+}
+
+fn where_is(name: &str) -> String {
+    let threads = threads();
+    threads.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no {name} in {threads:?}")).1.clone()
+}
+
+/// A worker that is pinned to its CPU opens a device: what looks after all devices of the process is not to wait for that CPU.
+#[test]
+fn the_librarys_threads_are_not_pinned_where_their_opener_is() {
+    alone("the_librarys_threads_are_not_pinned_where_their_opener_is", || {
+        let cpus = hw::allowed_cpus().unwrap();
+        if cpus.len() < 2 {
+            println!("skipped: there is one CPU");
+            return;
+        }
+        let device = thread::spawn(move || {
+            hw::pin(cpus[0]).unwrap();
+            Device::open("mem:1M?profile=null&wire=stream").unwrap()
+        });
+        let device = device.join().unwrap();
+        let anywhere = threads().into_iter().find(|(name, _)| !name.starts_with("reap-")).unwrap().1;
+        for name in ["reap-housekeep", "reap-device", "reap-relay"] {
+            assert_eq!(where_is(name), anywhere, "{name}");
+        }
+        drop(device);
+    });
+}
+
+/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with. Whether it was well.
+fn in_fork(work: impl FnOnce() -> bool) -> bool {
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let signal = if work() { Signal::USR1 } else { Signal::USR2 };
+            _ = kill_process(getpid(), signal);
+            std::process::abort();
+        }
+        fork::Fork::Parent(child) => {
+            let child = Pid::from_raw(child).unwrap();
+            for _ in 0..3_000 {
+                if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+                    println!("the child: {status:?}");
+                    return status.terminating_signal() == Some(Signal::USR1.as_raw());
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            _ = kill_process(child, Signal::KILL);
+            panic!("the child hangs");
+        }
+    }
+}
+
+/// The threads that look after devices are the parent's. A child is told so, at once, by whatever it does; the parent goes on.
+#[test]
+fn a_forked_child_opens_nothing_and_is_told_so() {
+    alone("a_forked_child_opens_nothing_and_is_told_so", || {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let uris = ["mem:1M?profile=null".to_owned(), format!("kernel:{}", file.path().display())];
+        let device = Device::open(&uris[0]).unwrap();
+        for uri in &uris {
+            let refused = || matches!(Device::open(uri), Err(OpenError::Forked));
+            assert!(in_fork(refused), "{uri}");
+        }
+        let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+        let (buf, forked) = (queue.buffer(4096).unwrap(), Err(IoError::Refused(Refused::Forked)));
+        let uses = || {
+            let batch = queue.submit(reap::now(), [Request::read(&ns, 0, buf)]);
+            let Err((Refused::Forked, _)) = batch else { return false };
+            queue.wait(1, reap::Nanos::MAX).is_ok() && queue.block_on(queue.flush(&ns)).is_ok_and(|result| result == forked)
+        };
+        assert!(in_fork(uses), "the parent's device");
+        queue.block_on(queue.flush(&ns)).unwrap().unwrap();
+    });
+}

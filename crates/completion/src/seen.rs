@@ -2,8 +2,6 @@
 
 use units::{Class, Nanos};
 
-use crate::Coalesce;
-
 /// A batch that was just committed: its doorbell has been rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -100,8 +98,6 @@ pub struct Seen {
     pub urgent_waiting: u32,
     /// The thread has slept and has not looked since.
     pub woke: Option<Woke>,
-    /// Messages that were taken since the notification was armed, where the executor counts them.
-    pub messages: u32,
     /// Another thread wants this CPU.
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.
@@ -115,8 +111,6 @@ pub struct Seen {
     pub wants_room_at: Option<Nanos>,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
     pub cycle: Option<Nanos>,
-    /// What the device holds back of the queue's messages, or is about to.
-    pub held: Coalesce,
 }
 
 /// What to do next about one queue.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode, Spin};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -178,8 +178,8 @@ impl Worker {
     }
 
     /// How late `adaptive` may be, from now on.
-    pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.lanes.set_latency_slack(slack);
+    pub fn set_latency_price(&self, price: LatencyPrice) {
+        self.lanes.set_latency_price(price);
     }
 
     /// What spinning means where others want the CPU, from now on.

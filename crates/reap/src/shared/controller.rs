@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
 use nvme::Nsid;
 
@@ -31,7 +31,7 @@ struct Shared {
     namespaces: Vec<Namespace>,
     sizes: Sizes,
     mode: AtomicU32,
-    slack: LatencySlack,
+    price: LatencyPrice,
     control: Control,
     description: Description,
 }
@@ -117,10 +117,10 @@ impl Drop for Shared {
 
 impl Controller {
     /// A controller that is up, or a file that is open, with its queues.
-    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, slack: LatencySlack) -> Controller {
+    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, price: LatencyPrice) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
         let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(mode.into()));
-        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, slack, control, description }))
+        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, price, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
@@ -185,8 +185,8 @@ impl Controller {
     }
 
     /// How late `adaptive` may be.
-    pub(crate) fn slack(&self) -> LatencySlack {
-        self.0.slack
+    pub(crate) fn price(&self) -> LatencyPrice {
+        self.0.price
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.

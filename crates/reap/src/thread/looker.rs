@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
+use completion::{Before, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -69,7 +69,6 @@ impl Looker {
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
         let mode = soft.mode.adopt(self.waiter.policy.mode())?;
         self.waiter.adopt(Policy::with(mode, &tuning()));
-        soft.holds.set(Coalesce::OFF);
         Some(mode)
     }
 
@@ -94,24 +93,10 @@ impl Looker {
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();
-        seen.held = soft.held.get();
         if let Some(polled) = &vector.queue.polled {
             self.waiter.set_silent(polled.in_flight());
         }
         self.waiter.next(now, vector)
-    }
-
-    /// About to block: what the policy allows to be held back. Whether a moderator is wanted that was not, or no longer.
-    #[inline]
-    pub(crate) fn says_what_it_holds(&self, soft: &Soft, now: Nanos) -> bool {
-        if !matches!(self.waiter.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
-            return false;
-        }
-        let (said, holds) = (soft.holds.get(), self.waiter.policy.holds(now).unwrap_or_default());
-        if said != holds {
-            soft.holds.set(holds);
-        }
-        (said == Coalesce::OFF) != (holds == Coalesce::OFF)
     }
 
     /// A batch has been committed, and the policy says that its thread may look. Whether it did.

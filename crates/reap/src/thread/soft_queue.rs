@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Spin, Tuning, Woke};
+use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
 use handover::SleeperId;
 use hw::{Birth, DmaPool, Interest};
 use units::Nanos;
@@ -56,7 +56,7 @@ pub(crate) struct SoftQueue {
     clock: Cell<Nanos>,
     /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
     submitting: Cell<bool>,
-    slack: Cell<LatencySlack>,
+    price: Cell<LatencyPrice>,
     signal: Arc<Signal>,
 }
 
@@ -81,7 +81,7 @@ impl SoftQueue {
         let place = Place::new().map_err(system("epoll instance"))?;
         let soft = queue.softs[usize::from(me)].clone();
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
-        let tuning = Tuning { slack: controller.slack(), machine: cycle::known() };
+        let tuning = Tuning { price: controller.price(), machine: cycle::known() };
         let begins = || queue.means(mode.unwrap_or_else(|| controller.mode()));
         let policy = Policy::with(begins(), &tuning);
         soft.mode.begin(policy.mode());
@@ -96,7 +96,7 @@ impl SoftQueue {
         let queue = SoftQueue {
             signal: Arc::new(Signal::new(soft.clone())),
             soft,
-            slack: Cell::new(tuning.slack),
+            price: Cell::new(tuning.price),
             controller,
             birth: queue.lane.birth(),
             queue,
@@ -339,8 +339,8 @@ impl SoftQueue {
 
     /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
     /// or without. What the mode has learnt it learns again.
-    pub(crate) fn set_latency_slack(&self, slack: LatencySlack) {
-        if self.slack.replace(slack) != slack {
+    pub(crate) fn set_latency_price(&self, price: LatencyPrice) {
+        if self.price.replace(price) != price {
             let tuning = self.tuning();
             self.looker.borrow_mut().retune(&tuning);
         }
@@ -365,7 +365,7 @@ impl SoftQueue {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { slack: self.slack.get(), machine: cycle::known() }
+        Tuning { price: self.price.get(), machine: cycle::known() }
     }
 
     /// The completion mode in force.
@@ -468,7 +468,6 @@ impl Drop for SoftQueue {
             self.queue.drain.dismiss();
         }
         self.posting.end(&self.queue.lane);
-        self.soft.holds.set(Coalesce::OFF);
         self.soft.requests().disown_all();
         self.queue.belongs(false);
         self.controller.give_back(&self.queue, self.me);

@@ -37,9 +37,6 @@ impl Driven for SoftQueue {
             return plan;
         }
         let plan = looker.next(&self.soft, now, (goes_on_at, self.wants()), &mut self.vector());
-        if looker.says_what_it_holds(&self.soft, now) {
-            self.controller.kick_keeper();
-        }
         // A sleep in the ring submits, and so do a nap and a look: each in the system call that it makes anyway.
         let submits = match plan {
             Plan::Sleep { .. } | Plan::Look { .. } => true,

@@ -33,7 +33,7 @@ fn a_cell_gives_rows_and_regrets() {
     let verdicts = |results: &[Option<Ran>]| Verdicts::of(&cells, &tasks, results, &modes, PRICES);
     schema(&verdicts(&results).json(), &cells[0]);
     let told = verdicts(&results).show();
-    assert!(told.starts_with("adaptive at its default, 10%: dominated in ") && told.contains(" of 1 cells"), "{told}");
+    assert!(told.starts_with("adaptive at its default, 0.3: dominated in ") && told.contains(" of 1 cells"), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
 
     // Stopped before all settings were run: no verdict, but the rows stay.
@@ -50,7 +50,8 @@ fn schema(json: &Map<String, Value>, cell: &Cell) {
     let curve = json["curve"].as_array().unwrap();
     assert_eq!(curve.len(), PRICES.len());
     for (point, setting) in curve.iter().zip(PRICES) {
-        assert_eq!(point["lambda"], setting.to_string());
+        assert_eq!(point["lambda"].as_f64().is_some(), setting.rate().is_finite(), "{point}");
+        assert!(point["lambda"].as_f64().is_none_or(|lambda| (lambda - f64::from(setting.rate())).abs() < 1e-6), "{point}");
         let figures = ["cpu_ns_per_io", "mean_ns", "p99_ns", "iops"].map(|key| point[key].as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{point}");
     }

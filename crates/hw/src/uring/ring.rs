@@ -176,10 +176,9 @@ impl Ring {
         }
     }
 
-    /// Whether this process made the ring: after `fork` the child has it too, and must not use it.
-    #[inline]
-    pub fn is_here(&self) -> bool {
-        self.0.birth.is_here()
+    /// The process that made the ring: after `fork` the child has it too, and must not use it.
+    pub fn birth(&self) -> Birth {
+        self.0.birth
     }
 
     /// How often the kernel was entered.

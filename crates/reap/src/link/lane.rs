@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use driver::{Completed, Counters, Reaped};
 use handover::Posted;
+use hw::Birth;
 use nvme::{QueueId, Vector};
 use units::Nanos;
 
@@ -64,14 +65,13 @@ impl Lane {
         }
     }
 
-    /// Whether this process may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
-    /// threads that look after a controller.
-    #[inline]
-    pub(crate) fn is_here(&self) -> bool {
+    /// The process that made it, and alone may use it: a forked child has neither the kernel's ring nor the threads that look after a
+    /// controller.
+    pub(crate) fn birth(&self) -> Birth {
         match self {
-            Lane::Ring(lane) => lane.is_here(),
-            Lane::Uring(lane) => lane.is_here(),
-            Lane::Stream(lane) => lane.is_here(),
+            Lane::Ring(lane) => lane.birth(),
+            Lane::Uring(lane) => lane.birth(),
+            Lane::Stream(lane) => lane.birth(),
         }
     }
 

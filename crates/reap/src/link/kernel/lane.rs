@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
-use hw::EventFd;
 use hw::uring::{Cqe, Ended, Enter, EnterError, Hint, Options, Poll, Ring};
+use hw::{Birth, EventFd};
 use nvme::io::Range;
 use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
@@ -122,10 +122,9 @@ impl UringLane {
         lock(&self.state)
     }
 
-    /// Whether this process made it.
-    #[inline]
-    pub(crate) fn is_here(&self) -> bool {
-        self.ring.is_here()
+    /// The process that made it.
+    pub(crate) fn birth(&self) -> Birth {
+        self.ring.birth()
     }
 
     /// The thread that alone may use it, where there is such a one.

@@ -47,10 +47,9 @@ impl RingLane {
         RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner, birth: Birth::here() }
     }
 
-    /// Whether this process made it. A forked child has a copy of the rings at most, which no controller reads.
-    #[inline]
-    pub(crate) fn is_here(&self) -> bool {
-        self.birth.is_here()
+    /// The process that made it. A forked child does not have its rings.
+    pub(crate) fn birth(&self) -> Birth {
+        self.birth
     }
 
     #[inline]

@@ -143,9 +143,9 @@ impl StreamLane {
         }))
     }
 
-    /// Whether this process made it.
-    pub(crate) fn is_here(&self) -> bool {
-        self.birth.is_here()
+    /// The process that made it.
+    pub(crate) fn birth(&self) -> Birth {
+        self.birth
     }
 
     /// Waits for the submission side.

@@ -7,7 +7,8 @@
 //! process may use, the file laid out without holes. Latencies are measured by neither, or, with --latencies, by both.
 //!
 //! Each round runs every program once in random order. CPU is that of the whole process as the system accounts for it, less what a
-//! run of hardly any I/O takes. A figure is the median over rounds of the ratio Reap ÷ fio, with its 95 % bootstrap interval. System
+//! run of hardly any I/O takes in the same rounds: of fio 160 ms, most of which measure the clock, so that runs of less than half a
+//! second say little of its CPU. A figure is the median over rounds of the ratio Reap ÷ fio, with its 95 % bootstrap interval. System
 //! calls are counted in rounds of their own by `perf stat`. A goal (IOPS at least × 1, CPU and system calls at most × 1) is met where the
 //! interval reaches 1 and its far end is within 3 % of it. At last, `adaptive` against `interrupt` at 25 % load, by `reap compare`: the
 //! goal is at most × 1.05 of its CPU.
@@ -213,9 +214,6 @@ impl Cell<'_> {
     }
 }
 
-/// Runs of hardly any I/O: what starting and ending takes.
-const IDLE_RUNS: usize = 5;
-
 fn compare(asked: &Asked, perf: bool) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|e| format!("no temporary directory: {e}"))?;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(hw::now().0);
@@ -226,24 +224,24 @@ fn compare(asked: &Asked, perf: bool) -> Result<(), String> {
         .filter(|&(cell, program)| cells[cell].1.has(PROGRAMS[program]))
         .collect();
     lay_out(asked)?;
-    // What starting takes, by program: it depends little on the cell.
-    let mut start = [0.0; PROGRAMS.len()];
-    for (program, start) in PROGRAMS.into_iter().zip(&mut start) {
-        let idle = (0..IDLE_RUNS).map(|_| cells[0].1.run(program, true, dir.path()).map(|figures| figures.cpu));
-        *start = median(&idle.collect::<Result<Vec<_>, _>>()?);
-    }
+    // What starting takes, by program: it depends little on the cell, and much on what else the machine does.
+    let mut starts = [const { Vec::new() }; PROGRAMS.len()];
     let mut figures = vec![vec![Vec::<Figures>::new(); PROGRAMS.len()]; cells.len()];
     for round in 0..asked.rounds {
         let mut order = runs.clone();
         order.shuffle(&mut rng);
         for (cell, program) in order {
-            let mut run = cells[cell].1.run(PROGRAMS[program], false, dir.path())?;
-            run.cpu = (run.cpu - start[program]).max(0.0) / run.ios;
-            figures[cell][program].push(run);
+            figures[cell][program].push(cells[cell].1.run(PROGRAMS[program], false, dir.path())?);
+        }
+        for (program, starts) in PROGRAMS.into_iter().zip(&mut starts) {
+            starts.push(cells[0].1.run(program, true, dir.path())?.cpu);
         }
         eprint!("\rround {} of {}", round + 1, asked.rounds);
     }
     eprintln!();
+    for (start, runs) in figures.iter_mut().flat_map(|programs| starts.iter().zip(programs)) {
+        runs.iter_mut().for_each(|run| run.cpu = (run.cpu - median(start)).max(0.0) / run.ios);
+    }
     let mut calls = vec![vec![Vec::new(); PROGRAMS.len()]; cells.len()];
     for _ in 0..if perf { asked.counted } else { 0 } {
         for &(cell, program) in &runs {

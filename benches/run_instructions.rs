@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use cli::bench::{Control, Named, Progress, Rig, Run, Setup, Worker};
 use cli::machine::Machine;
-use completion::{LatencySlack, Spin};
+use completion::{LatencyPrice, Spin};
 use reap::{ByHand, Mode, Nanos};
 use workload::fio::{self, Input};
 use workload::plan::plan;
@@ -68,7 +68,7 @@ fn run(job: &Job) {
     let plan = plan(&jobs, &[0]);
     let devices = [Named { uri: "mem:256M?profile=null".into(), words: String::new() }];
     let setup =
-        Setup { devices: &devices, mode: Mode::POLL, slack: LatencySlack::default(), spin: Spin::Naps, queues: None, histograms: false };
+        Setup { devices: &devices, mode: Mode::POLL, price: LatencyPrice::default(), spin: Spin::Naps, queues: None, histograms: false };
     let rig = Rig::open(&jobs, &plan, setup, &Machine { device: None, host: vec![0], outside: false }).expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");
     let mut worker = rig.hire(&jobs, &plan.threads[0], Nanos::ZERO).settle().expect("a worker");

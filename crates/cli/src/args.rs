@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use completion::{LatencySlack, Mode, Spin};
+use completion::{LatencyPrice, Mode, Spin};
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -103,24 +103,23 @@ fn device(text: &str) -> Result<String, String> {
 
 /// adaptive's one knob.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct SlackArgs {
-    /// How much later than if polled adaptive may find a completion, as a share of the command's device time: 10%, 0.1, or
-    /// inf. Less costs CPU, more saves it; 0 is as quick as poll, and at inf what has come may wait until no more may be
-    /// in flight [default: 10%]
-    #[arg(long, value_name = "SHARE")]
-    latency_slack: Option<LatencySlack>,
+pub struct PriceArgs {
+    /// CPU time that adaptive may spend to find a completion one unit of time sooner: a number like 0.3 or 5, or inf. At 0 only
+    /// CPU time counts, at inf only latency [default: 0.3]
+    #[arg(long, value_name = "CPU")]
+    latency_price: Option<LatencyPrice>,
 }
 
-impl SlackArgs {
-    /// How late it may be.
-    pub fn or_default(self) -> LatencySlack {
-        self.latency_slack.unwrap_or_default()
+impl PriceArgs {
+    /// What it is worth.
+    pub fn or_default(self) -> LatencyPrice {
+        self.latency_price.unwrap_or_default()
     }
 
     /// What there is to say if it was given, and none of the modes that run asks for it.
     pub fn note(self, asked: bool) -> Option<String> {
-        let given = self.latency_slack.filter(|_| !asked)?;
-        Some(format!("note: --latency-slack {given} changes nothing here: only the mode adaptive has this knob"))
+        let given = self.latency_price.filter(|_| !asked)?;
+        Some(format!("note: --latency-price {given} changes nothing here: only the mode adaptive has this knob"))
     }
 }
 
@@ -139,7 +138,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "MODE", value_parser = any_mode)]
     pub completion: Option<Mode>,
     #[command(flatten)]
-    pub slack: SlackArgs,
+    pub price: PriceArgs,
     /// Also say how often adaptive looked, spun, napped, slept, gathered and explored, and why
     #[arg(long)]
     pub explain: bool,
@@ -197,12 +196,12 @@ pub struct CompareArgs {
     pub device: DeviceArgs,
     /// Completion modes to compare; the first is what the others are compared with. By default interrupt
     /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; for a sweep interrupt, irq-poll,
-    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@50%. On kernel: devices also
+    /// hybrid-mean, suspend, poll, and adaptive at several settings of its knob, as adaptive@0.5. On kernel: devices also
     /// kernel-iopoll, kernel-hybrid-iopoll and kernel-sqpoll
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Contender>,
     #[command(flatten)]
-    pub slack: SlackArgs,
+    pub price: PriceArgs,
     /// What poll and hybrid-* do about other threads that want the CPU: naps (for 50 µs), yields (gives it to them between
     /// looks), or spins (until the scheduler takes it)
     #[arg(long, value_name = "HOW", default_value_t = Spin::Naps)]

@@ -61,7 +61,7 @@ const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
 /// Bad input, a device that cannot be used, an I/O that failed.
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let labels = Labels::new(&args.modes, scenes::is_sweep(args))?;
-    args.slack.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
+    args.price.note(labels.modes().iter().any(Contender::asks)).into_iter().for_each(say);
     let mut jobs = scenes::deepest(args, &jobs(args)?);
     let meant = Meant::of(args.device.device.as_deref(), &jobs)?;
     meant.gather(&mut jobs);
@@ -198,11 +198,11 @@ impl Comparison<'_> {
         rng: &mut Xoshiro256PlusPlus,
         bar: &ProgressBar,
     ) -> Result<(Vec<Outcome>, Result<()>)> {
-        let slack = self.args.slack.or_default();
+        let price = self.args.price.or_default();
         let setup = Setup {
             devices: named,
             mode: self.labels.mode(0).mode,
-            slack,
+            price,
             spin: self.args.poll,
             queues: self.args.queues,
             histograms: false,

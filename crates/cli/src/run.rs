@@ -43,13 +43,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let plan = plan(&parsed.jobs, &machine, &meant, args.queues);
     let devices = meant.devices(&parsed.jobs, &plan, args.device.allowed())?;
     let wish = engines::wish(args.completion, &parsed.jobs, meant.is_kernel());
-    args.slack.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
+    args.price.note(wish.mode == Mode::ADAPTIVE).into_iter().for_each(say);
     let stop = stop::on_signal()?;
     let mode = wish.at_open();
     let setup = Setup {
         devices: &devices,
         mode,
-        slack: args.slack.or_default(),
+        price: args.price.or_default(),
         spin: args.poll,
         queues: args.queues,
         histograms: args.histograms,

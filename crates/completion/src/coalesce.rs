@@ -43,12 +43,6 @@ impl Coalesce {
         Nanos(STEP.0 * self.steps as u64)
     }
 
-    /// Of two settings the one that holds back less, in either respect.
-    #[must_use]
-    pub fn least(self, other: Coalesce) -> Coalesce {
-        Coalesce::new(self.entries.min(other.entries), self.steps.min(other.steps))
-    }
-
     /// Entries before a message: 1 to 256.
     pub const fn entries(self) -> u16 {
         self.entries
@@ -72,8 +66,6 @@ pub struct Rates {
     pub messages: u64,
     /// Commands in flight now.
     pub in_flight: u32,
-    /// The most that the queues' policies allow ([`crate::Policy::holds`]), where they have a say.
-    pub allowed: Coalesce,
 }
 
 impl Rates {

@@ -9,14 +9,12 @@ pub struct Decisions {
     pub waits: u64,
     /// Stretches of spinning, because something was due sooner than a sleep is worth.
     pub spun: u64,
-    /// Naps, because nothing was due before their end.
+    /// Naps, those to gather included.
     pub napped: u64,
     /// Sleeps, because nothing was expected for longer than a sleep costs.
     pub slept: u64,
-    /// Naps to gather completions, within the slack.
+    /// Naps that go on although one is expected sooner, to gather several.
     pub gathered: u64,
-    /// Sleeps during which the device held messages back, within the slack.
-    pub held: u64,
     /// Waits that were looked at all the way, to learn.
     pub explored: u64,
     /// Sleeps because another thread wanted the CPU, or this one left.
@@ -27,7 +25,7 @@ pub struct Decisions {
 
 impl Decisions {
     /// Each count by its name.
-    pub fn named(&self) -> [(&'static str, u64); 10] {
+    pub fn named(&self) -> [(&'static str, u64); 9] {
         [
             ("looks", self.looks),
             ("waits", self.waits),
@@ -35,7 +33,6 @@ impl Decisions {
             ("napped", self.napped),
             ("slept", self.slept),
             ("gathered", self.gathered),
-            ("held", self.held),
             ("explored", self.explored),
             ("gave_way", self.gave_way),
             ("missed_notifications", self.missed_notifications),
@@ -54,8 +51,8 @@ impl Decisions {
     }
 
     fn combine(&mut self, other: &Decisions, with: fn(u64, u64) -> u64) {
-        let Decisions { looks, waits, spun, napped, slept, gathered, held, explored, gave_way, missed_notifications } = self;
-        let mine = [looks, waits, spun, napped, slept, gathered, held, explored, gave_way, missed_notifications];
+        let Decisions { looks, waits, spun, napped, slept, gathered, explored, gave_way, missed_notifications } = self;
+        let mine = [looks, waits, spun, napped, slept, gathered, explored, gave_way, missed_notifications];
         for (mine, (_, theirs)) in mine.into_iter().zip(other.named()) {
             *mine = with(*mine, theirs);
         }

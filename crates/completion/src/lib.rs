@@ -59,5 +59,5 @@ pub use preset::{Delivery, Moderation, Placement, Preset};
 pub use queue_set::QueueSet;
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
 pub use spin::Spin;
-pub use tuning::{Cycle, LatencySlack, SlackError, Tuning};
+pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};
 pub use waiter::{Before, Notification, Waiter};

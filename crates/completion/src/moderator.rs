@@ -7,7 +7,6 @@
 
 mod dim;
 mod fixed;
-mod slack;
 mod vic;
 
 use units::Nanos;
@@ -34,7 +33,6 @@ enum Rule {
     Fixed,
     Dim(Dim),
     Vic,
-    Slack,
 }
 
 impl Moderator {
@@ -44,7 +42,6 @@ impl Moderator {
             Moderation::Fixed => Rule::Fixed,
             Moderation::Dim => Rule::Dim(Dim::default()),
             Moderation::Vic => Rule::Vic,
-            Moderation::Slack => Rule::Slack,
         };
         Moderator { rule, in_force: Coalesce::OFF, changed_at: None, refused: false }
     }
@@ -59,7 +56,6 @@ impl Moderator {
             Rule::Fixed => fixed::SETTING,
             Rule::Dim(dim) => dim.next(rates),
             Rule::Vic => vic::setting(rates),
-            Rule::Slack => slack::setting(self.in_force, rates.allowed),
         };
         if wanted == self.in_force {
             return None;

@@ -11,7 +11,7 @@ mod work;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Coalesce, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
@@ -85,6 +85,12 @@ impl Policy {
         self.check
     }
 
+    /// Whether [`Policy::submitted`] does anything with [`Batch::class`]; if not, it need not be found out.
+    #[inline]
+    pub fn wants_class(&self) -> bool {
+        matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
+    }
+
     /// Whether the next commit may be followed by a look.
     #[inline]
     pub fn looks_on_commit(&self) -> bool {
@@ -136,15 +142,6 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
-        }
-    }
-
-    /// What the device may hold back on account of this queue, as far as that is the policy's to say. `None`: it has nothing
-    /// against anything, because it knows nothing yet.
-    pub fn holds(&self, now: Nanos) -> Option<Coalesce> {
-        match &self.rule {
-            Rule::Adaptive(rule) => rule.holds(now),
-            _ => None,
         }
     }
 

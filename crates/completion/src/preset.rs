@@ -25,7 +25,7 @@ pub enum Preset {
     Vic,
     /// Spin.
     Poll,
-    /// Whatever costs least within what the user lets it cost in latency.
+    /// At each look in vain what costs least, CPU time and latency together.
     Adaptive,
     /// The kernel polls while the thread waits in it (`IORING_SETUP_IOPOLL`).
     KernelIopoll,
@@ -63,8 +63,6 @@ pub enum Moderation {
     Dim,
     /// By what is in flight.
     Vic,
-    /// What the queues' policies allow ([`crate::Policy::holds`]).
-    Slack,
 }
 
 impl Preset {
@@ -141,7 +139,6 @@ impl Preset {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
-            Preset::Adaptive => Some(Moderation::Slack),
             _ => None,
         }
     }

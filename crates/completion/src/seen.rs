@@ -2,8 +2,6 @@
 
 use units::{Class, Nanos};
 
-use crate::Coalesce;
-
 /// A batch that was just committed: its doorbell has been rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -13,7 +11,7 @@ pub struct Batch {
     pub urgent: u32,
     /// Commands of the queue in flight, this batch included.
     pub in_flight: u32,
-    /// The class of the batch's commands; of a mixed batch, of the last one.
+    /// The class of the batch's commands; of a mixed batch, of the last one. Where the policy wants to know ([`crate::Policy::wants_class`]).
     pub class: Option<Class>,
 }
 
@@ -100,20 +98,19 @@ pub struct Seen {
     pub urgent_waiting: u32,
     /// The thread has slept and has not looked since.
     pub woke: Option<Woke>,
-    /// Messages that were taken since the notification was armed, where the executor counts them.
-    pub messages: u32,
     /// Another thread wants this CPU.
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.
     pub leaving: bool,
+    /// So many more completions whoever waits needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
+    /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
+    pub wants: u32,
     /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
     /// Whoever waits only waits for room, and has had a command to submit since this instant, or will have one then.
     pub wants_room_at: Option<Nanos>,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
     pub cycle: Option<Nanos>,
-    /// What the device holds back of the queue's messages, or is about to.
-    pub held: Coalesce,
 }
 
 /// What to do next about one queue.

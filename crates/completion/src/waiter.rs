@@ -134,6 +134,9 @@ impl<H: Habits> Waiter<H> {
     #[inline]
     pub fn next(&mut self, now: Nanos, n: &mut impl Notification) -> Plan {
         let mut plan = self.policy.next(now, &self.seen);
+        if let Plan::Sleep { at_least, .. } = &mut plan {
+            *at_least = self.seen.wants.max(*at_least);
+        }
         if self.silent > 0 {
             plan = self.unnotified(now, plan);
         }
@@ -149,14 +152,15 @@ impl<H: Habits> Waiter<H> {
 
     /// In place of [`Waiter::next`], where `pending` (asked only if it matters) says that something is there and the policy would only
     /// look or spin: the plan is to look.
-    #[inline]
+    #[inline(always)] // The plan is known where this is asked.
     pub fn looks_first(&mut self, pending: impl FnOnce() -> bool) -> Option<Plan> {
         if !(self.policy.looks_first() && pending()) {
             return None;
         }
         self.found_something();
-        self.plan = Plan::Look { budget: WEIGHT };
-        Some(self.plan)
+        let plan = Plan::Look { budget: WEIGHT };
+        self.plan = plan;
+        Some(plan)
     }
 
     /// With commands out that no notification tells of, a sleep becomes a nap: what is found may be the last for ever otherwise.

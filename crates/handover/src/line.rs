@@ -65,10 +65,16 @@ impl Line {
         Line { bell: Bell::new(), order: Mutex::new(VecDeque::new()) }
     }
 
+    /// Whether a queue stands in it, for the thread that joins by itself.
+    #[inline]
+    pub fn is_formed(&self) -> bool {
+        self.bell.is_armed()
+    }
+
     /// Whether a queue may post at once: nobody stands in line before it.
     #[inline]
     pub fn may_post(&self, queue: u8) -> bool {
-        !self.bell.is_armed() || self.is_first(queue)
+        !self.is_formed() || self.is_first(queue)
     }
 
     #[cold]

@@ -1,4 +1,8 @@
-//! Interrupt vectors: a mask, a signal and counters each, as a guest of VFIO sees MSI-X.
+//! Interrupt vectors: a mask and a signal each, as a guest of VFIO sees MSI-X.
+//!
+//! Messages are counted where the host receives them: the signal counts itself, and nothing that a device says is believed for it. Posted
+//! messages set bits in a descriptor, and most signal nothing, so that no host could count them: what stands here for the host's
+//! remapping hardware does.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::{Bell, Posted};
@@ -7,6 +11,9 @@ use crate::{Bell, Posted};
 pub trait Signal {
     /// Ends the sleep.
     fn signal(&self);
+
+    /// How often it was given so far. `None`: it cannot be told.
+    fn count(&self) -> Option<u64>;
 }
 
 /// The vectors of one controller. The device sends messages, the host arms, masks and sleeps.
@@ -32,12 +39,13 @@ pub struct Vectors<S> {
 struct Wire<S> {
     bell: Bell,
     signal: S,
-    messages: AtomicU64,
     /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own signal.
     route: AtomicU32,
-    /// The descriptor of whoever posts here, and how often its notification, this vector's signal, was given.
+    /// The descriptor of the vectors that post here, and how often its notification, which is this vector's signal, was given.
     posted: Posted,
-    signals: AtomicU64,
+    notified: AtomicU64,
+    /// Messages of this vector that were posted.
+    posts: AtomicU64,
 }
 
 /// Messages are not posted.
@@ -49,10 +57,10 @@ impl<S: Signal> Vectors<S> {
         let wire = |signal| Wire {
             bell: Bell::new(),
             signal,
-            messages: AtomicU64::new(0),
             route: AtomicU32::new(DIRECT),
             posted: Posted::new(),
-            signals: AtomicU64::new(0),
+            notified: AtomicU64::new(0),
+            posts: AtomicU64::new(0),
         };
         Vectors { wires: signals.into_iter().map(wire).collect(), masks }
     }
@@ -81,10 +89,12 @@ impl<S: Signal> Vectors<S> {
         let Some(wire) = self.wire(vector) else { return false };
         let rings = wire.bell.rings() || !self.masks;
         if rings {
-            wire.messages.fetch_add(1, Ordering::Relaxed);
             match wire.route.load(Ordering::Relaxed) {
-                DIRECT => wire.signal(),
-                home => self.post(vector, home),
+                DIRECT => wire.signal.signal(),
+                home => {
+                    wire.posts.fetch_add(1, Ordering::Relaxed);
+                    self.post(vector, home);
+                }
             }
         }
         rings
@@ -94,7 +104,8 @@ impl<S: Signal> Vectors<S> {
         if let Some(home) = self.wires.get(home as usize)
             && home.posted.post(vector)
         {
-            home.signal();
+            home.notified.fetch_add(1, Ordering::Relaxed);
+            home.signal.signal();
         }
     }
 
@@ -125,27 +136,28 @@ impl<S: Signal> Vectors<S> {
         self.wire(home).map(|wire| &wire.posted)
     }
 
-    /// Notifications sent so far: as many as messages, or, where they are posted into this vector's descriptor, fewer.
-    pub fn notifications(&self, vector: u16) -> u64 {
-        self.wire(vector).map_or(0, |wire| wire.signals.load(Ordering::Relaxed))
+    /// Whether signals can tell how often they were given, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.
+    pub fn are_counted(&self) -> bool {
+        self.wires.first().is_some_and(|wire| wire.signal.count().is_some())
     }
 
-    /// Messages sent so far.
+    /// Notifications received so far: as many as messages, or, where they are posted into this vector's descriptor, fewer. 0 where signals
+    /// do not count themselves.
+    pub fn notifications(&self, vector: u16) -> u64 {
+        self.wire(vector).and_then(|wire| wire.signal.count()).unwrap_or(0)
+    }
+
+    /// Messages received so far; a posted one that is on its way at this moment may be missing. As [`Vectors::notifications`].
     pub fn messages(&self, vector: u16) -> u64 {
-        self.wire(vector).map_or(0, |wire| wire.messages.load(Ordering::Relaxed))
+        // The count of signals first: what of it is no message has been counted as a notification before.
+        let signals = self.notifications(vector);
+        self.wire(vector)
+            .map_or(0, |wire| signals.saturating_sub(wire.notified.load(Ordering::Relaxed)) + wire.posts.load(Ordering::Relaxed))
     }
 
     #[inline]
     fn wire(&self, vector: u16) -> Option<&Wire<S>> {
         self.wires.get(usize::from(vector))
-    }
-}
-
-impl<S: Signal> Wire<S> {
-    #[inline]
-    fn signal(&self) {
-        self.signals.fetch_add(1, Ordering::Relaxed);
-        self.signal.signal();
     }
 }
 

@@ -1,4 +1,6 @@
 //! Interrupt vectors over eventfds: `handover`'s, which loom goes through, as a guest of VFIO sees MSI-X.
+//!
+//! Messages are counted in the eventfd, by the kernel, which is read and never emptied.
 
 use std::io;
 
@@ -15,6 +17,11 @@ impl Signal for EventFd {
     #[inline]
     fn signal(&self) {
         EventFd::signal(self);
+    }
+
+    #[inline]
+    fn count(&self) -> Option<u64> {
+        EventFd::count(self).ok()
     }
 }
 
@@ -68,12 +75,18 @@ impl Vectors {
         self.0.posted(home.0)
     }
 
-    /// Notifications sent so far: as many as messages, or, where they are posted into this vector's descriptor, fewer.
+    /// Whether the system shows what eventfds have counted, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.
+    pub fn are_counted(&self) -> bool {
+        self.0.are_counted()
+    }
+
+    /// Notifications received so far: as many as messages, or, where they are posted into this vector's descriptor, fewer. Three system
+    /// calls. 0 where the system does not show what eventfds have counted.
     pub fn notifications(&self, vector: Vector) -> u64 {
         self.0.notifications(vector.0)
     }
 
-    /// Messages sent so far.
+    /// Messages received so far; a posted one that is on its way at this moment may be missing. As [`Vectors::notifications`].
     pub fn messages(&self, vector: Vector) -> u64 {
         self.0.messages(vector.0)
     }

@@ -25,7 +25,13 @@ impl Status {
     /// Whether the command succeeded; the retry hints do not matter.
     #[inline]
     pub fn is_success(self) -> bool {
-        self.0 & 0x7ff == 0
+        self.failure() == 0
+    }
+
+    /// SCT and SC, bits 10:0: why the command failed, or 0 if it succeeded.
+    #[inline]
+    pub const fn failure(self) -> u16 {
+        self.0 & 0x7ff
     }
 
     /// SC: the status code within its type.

@@ -46,10 +46,11 @@ impl Counters {
     }
 }
 
-/// What the device has counted, over all queues.
+/// What has been counted of a device, over all queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Messages that the I/O vectors have sent, where the link can tell ([`crate::Device::counts_messages`]).
+    /// Messages that the host has received from the I/O vectors, where it can tell ([`crate::Device::counts_messages`]): the system's count,
+    /// and not the device's.
     pub messages: u64,
     /// Notifications that came of them: fewer, where messages are posted.
     pub notifications: u64,

@@ -192,8 +192,8 @@ impl Device {
         self.first().link().lacks(mode)
     }
 
-    /// Whether [`DeviceCounters::messages`] are the messages that were sent, of all its paths. Otherwise they are waits or looks that
-    /// brought something, and [`DeviceCounters::notify`] is none of the host's affair.
+    /// Whether [`DeviceCounters::messages`] are all the messages that the host has received, of all its paths. Otherwise they are waits or
+    /// looks that brought something, or 0 where the system does not show its counts, and [`DeviceCounters::notify`] is none of the host's affair.
     pub fn counts_messages(&self) -> bool {
         self.controllers.iter().all(|controller| controller.link().messages() == Messages::Exact)
     }

@@ -69,6 +69,6 @@ pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::future::{FlushFuture, IoFuture, Pending};
 pub use thread::soft_queue::Turned;
-pub use units::Nanos;
+pub use units::{Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError, Wire};
 pub use wakeups::{Tally, Wakeups};

@@ -1,6 +1,6 @@
 //! How a device is opened.
 
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use units::Nanos;
 
 use crate::link::EmbeddedOptions;
@@ -18,7 +18,7 @@ pub struct OpenOptions {
     pub mode: Mode,
     /// How much later than if polled a command may be found, as a share of its device time. Only
     /// [`Mode::ADAPTIVE`] asks.
-    pub latency_slack: LatencySlack,
+    pub latency_price: LatencyPrice,
     /// After this long without an answer a command is aborted, then the controller reset. Admin commands are given as
     /// long, within half a second and ten. It counts from the clock read that the request was submitted with. Where the queue's
     /// thread computes for longer than this, what it has started is announced, and what has completed is taken for it, before
@@ -37,7 +37,7 @@ impl Default for OpenOptions {
             hardware_queues: 1,
             depth: 256,
             mode: Mode::INTERRUPT,
-            latency_slack: LatencySlack::default(),
+            latency_price: LatencyPrice::default(),
             timeout: Nanos::from_secs(30),
             pool_bytes: 256 << 20,
             embedded: EmbeddedOptions::default(),

@@ -5,7 +5,7 @@ mod local;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use completion::{Decisions, LatencySlack, Mode, Spin};
+use completion::{Decisions, LatencyPrice, Mode, Spin};
 use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
@@ -250,8 +250,8 @@ impl Queue {
     }
 
     /// Changes how much later than if it were polled a request may be found under `adaptive`.
-    pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.lanes.iter().for_each(|lane| lane.set_latency_slack(slack));
+    pub fn set_latency_price(&self, price: LatencyPrice) {
+        self.lanes.iter().for_each(|lane| lane.set_latency_price(price));
     }
 
     /// Says what `poll` and `hybrid-*` do on this queue about other threads that want the CPU: nap for 50 µs (from the start), give the
@@ -263,7 +263,7 @@ impl Queue {
     /// Tells `adaptive` that the caller, when it waits on this queue, only waits for room, and since when: it has a request that was
     /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
     /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
-    /// at slacks up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
+    /// at prices up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
         self.lanes.iter().for_each(|lane| lane.set_wants_room_at(due));
     }

@@ -82,6 +82,13 @@ impl Request {
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
     }
 
+    /// A request of any kind, as generators of load draw them: what the constructors above make, with `buf` taken along and
+    /// [`Request::bytes`] to follow.
+    #[inline]
+    pub fn of(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
+        Request::new(op, &namespace.of(op), lba, Some(buf))
+    }
+
     #[inline]
     fn new(op: Op, namespace: &Namespace, lba: u64, buf: Option<DmaBuf>) -> Request {
         let bytes = buf.as_ref().map_or(0, |b| b.len() as u64);

@@ -16,7 +16,6 @@ pub(crate) mod control;
 pub(crate) mod controller;
 pub(crate) mod drain;
 pub(crate) mod future;
-pub(crate) mod held;
 pub(crate) mod hw_queue;
 pub(crate) mod reports;
 pub(crate) mod roster;

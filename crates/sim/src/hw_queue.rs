@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use completion::{Coalesce, Route};
+use completion::Route;
 use driver::{Completed, QueuePair, Reaped};
 use handover::LookRole;
 use nvme::Vector;
@@ -47,8 +47,6 @@ pub(crate) struct HwQueue {
     posted: Cell<(bool, bool)>,
     /// Whoever sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
-    /// What the device holds back of its messages, or is about to.
-    pub(crate) holding: Coalesce,
     /// Somebody holds the completion queue's lock.
     held: bool,
     /// Somebody found it held.
@@ -90,7 +88,6 @@ impl HwQueue {
             signals: Cell::new(0),
             posted: Cell::default(),
             read: Cell::new(true),
-            holding: Coalesce::OFF,
             held: false,
             turned_away: Cell::new(false),
             sq_free_at: Nanos::ZERO,

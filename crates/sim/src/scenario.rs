@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use blkmq::paths::PathSet;
-use completion::{Delivery, Group, LatencySlack, Mode, QueueSet, Tuning};
+use completion::{Delivery, Group, LatencyPrice, Mode, QueueSet, Tuning};
 use device::{Config, FaultPlan, Profile, Script};
 use driver::RecoveryConfig;
 use driver::multipath::FailoverConfig;
@@ -31,7 +31,7 @@ pub struct Scenario {
     /// How completions are found, to begin with.
     pub mode: Mode,
     /// How much later than if polled the user lets commands be found; `adaptive` asks.
-    pub latency_slack: LatencySlack,
+    pub latency_price: LatencyPrice,
     /// When the mode is switched, and to which.
     pub switches: Vec<(Nanos, Mode)>,
     /// How the queues of one thread share it. User host only; the kernel's softirq has [`Machine::softirq`].
@@ -311,7 +311,7 @@ impl Scenario {
             links: Vec::new(),
             jobs: vec![JobSpec::new(job)],
             mode,
-            latency_slack: LatencySlack::default(),
+            latency_price: LatencyPrice::default(),
             switches: Vec::new(),
             group: Group::default(),
             recovery: None,
@@ -337,7 +337,7 @@ impl Scenario {
 
     /// What policies are told of the user, and of the machine: its price list.
     pub(crate) fn tuning(&self) -> Tuning {
-        Tuning { slack: self.latency_slack, machine: self.machine.costs.cycle() }
+        Tuning { price: self.latency_price, machine: self.machine.costs.cycle() }
     }
 
     /// Whether a thread that looks by itself under a mode is told that others want its CPU. Rules that weigh it are told in any case.

@@ -14,12 +14,12 @@ mod unseen;
 
 pub use cells::{Cell, DEPTHS, Grid, JOBS, Kind, LOADS, PHASED, Prices, ShippedJob, drawn, ships};
 
-use completion::LatencySlack;
+use completion::LatencyPrice;
 use serde::{Deserialize, Serialize};
 use workload::Histogram;
 
 /// Settings of the knob.
-pub const SLACKS: &[LatencySlack] = &LatencySlack::SETTINGS;
+pub const PRICES: &[LatencyPrice] = &LatencyPrice::SETTINGS;
 /// Seeds that each cell has, which share its I/Os; even, so that they can be halved.
 pub const SEEDS: u64 = 8;
 /// Seeds that a cell may have whose halves disagree; each is as long as the first.
@@ -154,7 +154,7 @@ fn best(settings: &[Halves], other: &Halves) -> Option<usize> {
 /// half-way from it to its neighbours, unless they are alike; and between the two that leave most room for a better one, half-way and
 /// where the curve should meet the mode's figures. (By the latter alone the search creeps towards a bend from one side.) None if it is
 /// within 3 % of the mode already. `settings` in the order of the knob.
-pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<LatencySlack> {
+pub fn finer(settings: &[(LatencyPrice, Halves)], other: &Halves) -> Vec<LatencyPrice> {
     let halves: Vec<Halves> = settings.iter().map(|(_, halves)| *halves).collect();
     let Some(at) = best(&halves, other).filter(|&at| halves[at].worst(other) > 1.03) else { return Vec::new() };
     let between = |first: usize, part: f64| settings[first].0.between(settings[first + 1].0, part);
@@ -164,10 +164,10 @@ pub fn finer(settings: &[(LatencySlack, Halves)], other: &Halves) -> Vec<Latency
     let within = within.map(|first| [0.5, halves[first].meets(&halves[first + 1], other)].map(|part| between(first, part)));
     let around = [at.checked_sub(1), Some(at)].into_iter().flatten().filter(|first| first + 1 < settings.len());
     let around = around.filter(|&first| !halves[first].is_like(&halves[first + 1]));
-    let mut more: Vec<LatencySlack> = around.map(|first| between(first, 0.5)).chain(within.into_iter().flatten()).collect();
+    let mut more: Vec<LatencyPrice> = around.map(|first| between(first, 0.5)).chain(within.into_iter().flatten()).collect();
     more.sort();
     more.dedup();
-    more.retain(|slack| settings.iter().all(|(known, _)| known != slack));
+    more.retain(|price| settings.iter().all(|(known, _)| known != price));
     more
 }
 

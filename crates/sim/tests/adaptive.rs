@@ -1,6 +1,6 @@
 //! What `adaptive` reaches in virtual time, on both price lists.
 
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use device::Profile;
 use sim::published::{CASES, Case};
 use sim::{Costs, Outcome, Scenario, closed_loop, open_loop};
@@ -9,8 +9,8 @@ use workload::{Job, RateProcess, Stretch};
 
 const BOTH: [(&str, Costs); 2] = [("bare metal", Costs::BARE_METAL), ("virtual", Costs::VIRTUAL)];
 
-fn run(mode: Mode, slack: LatencySlack, costs: Costs, profile: Profile, job: Job) -> Outcome {
-    let mut scenario = Scenario { latency_slack: slack, ..Scenario::new(mode, profile, job) };
+fn run(mode: Mode, price: LatencyPrice, costs: Costs, profile: Profile, job: Job) -> Outcome {
+    let mut scenario = Scenario { latency_price: price, ..Scenario::new(mode, profile, job) };
     scenario.machine.costs = costs;
     scenario.run().unwrap_or_else(|error| panic!("{mode}: {error}"))
 }
@@ -20,14 +20,18 @@ fn run(mode: Mode, slack: LatencySlack, costs: Costs, profile: Profile, job: Job
 fn at_one_command_per_interrupt_irq_poll_is_dearer_and_adaptive_is_not() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc()] {
-            // Half a per cent is asked: timers are late by the same time always.
-            let costs = Costs { thread: sim::ThreadCosts { timer_jitter: Nanos::ZERO, ..costs.thread }, ..costs };
-            let cpu = |mode| run(mode, LatencySlack::default(), costs, profile.clone(), closed_loop(1, 10_000)).cpu_ns_per_io();
-            let (interrupt, irq_poll, adaptive) = (cpu(Mode::INTERRUPT), cpu(Mode::IRQ_POLL), cpu(Mode::ADAPTIVE));
-            println!("{name} {}: interrupt {interrupt:.0}, irq-poll {irq_poll:.0}, adaptive {adaptive:.0} ns per I/O", profile.name);
-            assert!(irq_poll > interrupt, "{name}: {irq_poll} {interrupt}");
-            // What is left is learning: a wait is looked at all the way where a sleep has found something at another time than expected.
-            assert!(adaptive <= 1.005 * interrupt, "{name}: {adaptive} {interrupt}");
+            let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), closed_loop(1, 10_000));
+            let [interrupt, irq_poll, adaptive] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::ADAPTIVE].map(run);
+            let cost = |outcome: &Outcome| outcome.cpu_ns_per_io() + LatencyPrice::default().rate() * outcome.read_latency().mean;
+            let name = format!("{name} {}", profile.name);
+            println!(
+                "{name}: interrupt {:.0}, irq-poll {:.0}, adaptive {:.0} ns per I/O",
+                interrupt.cpu_ns_per_io(),
+                irq_poll.cpu_ns_per_io(),
+                adaptive.cpu_ns_per_io()
+            );
+            assert!(irq_poll.cpu_ns_per_io() > interrupt.cpu_ns_per_io(), "{name}");
+            assert!(cost(&adaptive) <= 1.005 * cost(&interrupt), "{name}: {} {}", cost(&adaptive), cost(&interrupt));
         }
     }
 }
@@ -38,9 +42,9 @@ fn the_knob_reaches_from_poll_to_interrupts() {
     for (name, costs) in BOTH {
         for (depth, rate) in [(1, 20_000), (32, 100_000)] {
             let job = || Job { iodepth: depth, ..open_loop(rate, 10_000) };
-            let at = |mode, slack| run(mode, slack, costs, Profile::optane(), job());
-            let (poll, interrupt) = (at(Mode::POLL, LatencySlack::NONE), at(Mode::INTERRUPT, LatencySlack::NONE));
-            let (low, high) = (at(Mode::ADAPTIVE, LatencySlack::NONE), at(Mode::ADAPTIVE, LatencySlack::UNLIMITED));
+            let at = |mode, price| run(mode, price, costs, Profile::optane(), job());
+            let (poll, interrupt) = (at(Mode::POLL, LatencyPrice::UNLIMITED), at(Mode::INTERRUPT, LatencyPrice::UNLIMITED));
+            let (low, high) = (at(Mode::ADAPTIVE, LatencyPrice::UNLIMITED), at(Mode::ADAPTIVE, LatencyPrice::NONE));
             let p99 = |outcome: &Outcome| outcome.intended_read_latency().p99 as f64;
             assert!(p99(&low) <= 1.05 * p99(&poll), "{name} depth {depth}: {} {}", p99(&low), p99(&poll));
             assert!(low.cpu_ns_per_io() <= 1.05 * poll.cpu_ns_per_io(), "{name}: {} {}", low.cpu_ns_per_io(), poll.cpu_ns_per_io());
@@ -54,7 +58,7 @@ fn the_knob_reaches_from_poll_to_interrupts() {
 fn at_saturation_it_finds_as_much_as_poll_and_drains_within_its_budget() {
     for (name, costs) in BOTH {
         for depth in [32, 128] {
-            let at = |mode| run(mode, LatencySlack::default(), costs, Profile::optane(), closed_loop(depth, 20_000));
+            let at = |mode| run(mode, LatencyPrice::default(), costs, Profile::optane(), closed_loop(depth, 20_000));
             let (poll, adaptive) = (at(Mode::POLL), at(Mode::ADAPTIVE));
             assert!(adaptive.iops() >= 0.98 * poll.iops(), "{name} depth {depth}: {} {}", adaptive.iops(), poll.iops());
             assert!(adaptive.entries_per_drain_max <= 256);
@@ -69,17 +73,17 @@ fn the_tail_is_that_of_the_better_of_poll_and_interrupt() {
     for (name, costs) in BOTH {
         for profile in [Profile::optane(), Profile::tlc(), Profile::bimodal()] {
             for depth in [1, 32] {
-                let capacity = run(Mode::POLL, LatencySlack::NONE, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
+                let capacity = run(Mode::POLL, LatencyPrice::UNLIMITED, costs, profile.clone(), closed_loop(depth, 10_000)).iops();
                 for load in [10, 50, 90] {
                     let job = || Job { iodepth: depth, ..open_loop((capacity * f64::from(load) / 100.0) as u64, 30_000) };
-                    let tail = |mode, slack| run(mode, slack, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
-                    let better = tail(Mode::POLL, LatencySlack::NONE).min(tail(Mode::INTERRUPT, LatencySlack::NONE));
-                    let [low, usual] = [LatencySlack::NONE, LatencySlack::default()].map(|slack| tail(Mode::ADAPTIVE, slack) / better);
+                    let tail = |mode, price| run(mode, price, costs, profile.clone(), job()).intended_read_latency().p999 as f64;
+                    let better = tail(Mode::POLL, LatencyPrice::UNLIMITED).min(tail(Mode::INTERRUPT, LatencyPrice::UNLIMITED));
+                    let [low, usual] = [LatencyPrice::UNLIMITED, LatencyPrice::default()].map(|price| tail(Mode::ADAPTIVE, price) / better);
                     let cell = format!("{name} {} depth {depth} load {load}", profile.name);
-                    println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} at the default slack", better / 1e3);
+                    println!("{cell}: p99.9 {low:.3} of {:.1} µs, {usual:.3} at the default price", better / 1e3);
                     assert!(low <= 1.1, "{cell}: {low}");
                     // Where `interrupt` does not keep up it takes a while to see that.
-                    assert!(usual <= 5.0, "{cell}: {usual} at the default slack");
+                    assert!(usual <= 5.0, "{cell}: {usual} at the default price");
                 }
             }
         }
@@ -87,13 +91,13 @@ fn the_tail_is_that_of_the_better_of_poll_and_interrupt() {
 }
 
 /// With one in flight a sleep takes so much longer than the device that sleeping does not keep up with a caller with whom `poll`
-/// does: at the default slack it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
+/// does: at the default price it stays awake then, and late ones are found as with `poll` but for what it takes to see that.
 #[test]
 fn it_keeps_up_with_whom_poll_keeps_up_with() {
     for (costs, profile, rate) in [(Costs::BARE_METAL, Profile::optane(), 85_000), (Costs::VIRTUAL, Profile::tlc(), 11_000)] {
         for process in [RateProcess::Linear, RateProcess::Poisson] {
             let job = || Job { iodepth: 1, rate_process: process, ..open_loop(rate, 30_000) };
-            let run = |mode| run(mode, LatencySlack::default(), costs, profile.clone(), job());
+            let run = |mode| run(mode, LatencyPrice::default(), costs, profile.clone(), job());
             let [poll, interrupt, adaptive] = [Mode::POLL, Mode::INTERRUPT, Mode::ADAPTIVE].map(run);
             let cell = format!("{} at {rate} ({process:?})", profile.name);
             println!("{cell}: {:.0}, {:.0}, {:.0} IOPS", poll.iops(), interrupt.iops(), adaptive.iops());
@@ -116,7 +120,7 @@ fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
             let until = |time: u64| {
                 let job =
                     Job { iodepth: 32, runtime: Some(Nanos(time)), rate_stretches: stretches.clone(), ..open_loop(400_000, u64::MAX) };
-                let outcome = run(Mode::ADAPTIVE, LatencySlack::default(), costs, Profile::optane(), job);
+                let outcome = run(Mode::ADAPTIVE, LatencyPrice::default(), costs, Profile::optane(), job);
                 (outcome.cpu_ns_per_io() * outcome.completed as f64, outcome.completed as f64)
             };
             let ends: Vec<(f64, f64)> = (0..=STEP / WINDOW).map(|n| until(STEP + n * WINDOW)).collect();
@@ -138,8 +142,8 @@ fn ten_milliseconds_after_a_step_in_load_it_has_settled() {
 fn no_drain_takes_longer_than_100_us_at_any_backlog() {
     for (name, costs) in BOTH {
         for depth in [128, 1_024] {
-            for slack in [LatencySlack::default(), LatencySlack::UNLIMITED] {
-                let outcome = run(Mode::ADAPTIVE, slack, costs, Profile::null(), closed_loop(depth, 50_000));
+            for price in [LatencyPrice::default(), LatencyPrice::NONE] {
+                let outcome = run(Mode::ADAPTIVE, price, costs, Profile::null(), closed_loop(depth, 50_000));
                 let entries = u64::from(outcome.entries_per_drain_max);
                 let (library, memory) = (&costs.library, &costs.memory);
                 let lines = memory.device_line.max(memory.line_node);
@@ -147,7 +151,7 @@ fn no_drain_takes_longer_than_100_us_at_any_backlog() {
                 let looks = entries.div_ceil(64);
                 let each = library.entry.0 + library.deliver.0 + lines.0 / 4 + memory.line_own.0;
                 let drain = entries * each + looks * (library.reap.0 + library.look.0 + memory.mmio.0);
-                println!("{name} depth {depth} slack {slack}: at most {entries} entries in a drain, {drain} ns");
+                println!("{name} depth {depth} price {price}: at most {entries} entries in a drain, {drain} ns");
                 assert!(entries <= 256 && drain <= 100_000, "{name} depth {depth}: {entries} entries, {drain} ns");
             }
         }
@@ -185,6 +189,6 @@ fn in_the_posts_scenarios_it_is_as_fast_as_the_best_published_mode() {
         );
         assert!(speed >= 0.98, "{adaptive}: {speed}");
         let helped = mine.cpus.iter().any(|cpu| cpu.soft > Nanos::ZERO);
-        assert_eq!(helped, adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
+        assert!(helped || !adaptive.starts_with("001.off"), "{adaptive}: {:?}", mine.cpus);
     }
 }

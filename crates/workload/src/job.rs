@@ -273,6 +273,9 @@ pub struct Job {
     pub iodepth_low: u32,
     /// `iodepth_batch`: I/Os per doorbell. 0, or more than `iodepth`: `iodepth`.
     pub batch_submit: u32,
+    /// No option of fio's: a doorbell comes as soon as the batch is as large as what is out already. So the device has work while a
+    /// large batch is made, and that takes few doorbells.
+    pub batch_grows: bool,
     /// `iodepth_batch_complete_min`: completions to wait for at once. 0: for one after each I/O, as fio does.
     pub complete_min: u32,
     /// `iodepth_batch_complete_max`: completions to take at once. Less than `complete_min`: that.
@@ -369,6 +372,7 @@ impl Default for Job {
             iodepth: 1,
             iodepth_low: 0,
             batch_submit: 1,
+            batch_grows: false,
             complete_min: 1,
             complete_max: 0,
             numjobs: 1,

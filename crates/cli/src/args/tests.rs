@@ -39,7 +39,7 @@ fn a_number_that_is_none_is_told_what_it_should_be() {
     for (line, words) in [
         ("run j --queues -1", "'-1' for '--queues <N>': give a whole number from 1 to 64"),
         ("run j --queues x", "give a whole number from 1 to 64"),
-        ("run j --latency-slack -1", "'-1' is no latency slack"),
+        ("run j --latency-price -1", "'-1' is no latency price"),
         ("compare --repeat 0", "give a whole number from 1 to 10000"),
         ("compare --background nan", "give a whole number from 1 to 100, in per cent"),
         ("compare --loads -5", "a load is a percentage above 0 and at most 100"),
@@ -66,13 +66,13 @@ fn percentages_are_read_alike_everywhere() {
 }
 
 #[test]
-fn a_slack_that_nobody_asks_for_is_noted() {
-    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-slack 5%") else { panic!() };
-    assert!(run.slack.note(false).unwrap().contains("--latency-slack 5% changes nothing here"));
-    assert_eq!(run.slack.note(true), None);
+fn a_price_that_nobody_asks_for_is_noted() {
+    let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll --latency-price 0.05") else { panic!() };
+    assert!(run.price.note(false).unwrap().contains("--latency-price 0.05 changes nothing here"));
+    assert_eq!(run.price.note(true), None);
     let Ok(Cli { command: Command::Run(run) }) = parsed("run j --completion poll") else { panic!() };
-    assert_eq!((run.slack.note(false), run.slack.or_default()), (None, LatencySlack::default()));
-    assert!(refusal("run --help").contains(&format!("[default: {}]", LatencySlack::default())));
+    assert_eq!((run.price.note(false), run.price.or_default()), (None, LatencyPrice::default()));
+    assert!(refusal("run --help").contains(&format!("[default: {}]", LatencyPrice::default())));
 }
 
 /// Whoever prints a help breaks its lines. Only examples have lines of their own, and they are indented.

@@ -53,7 +53,7 @@ pub fn percent<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> 
 pub fn mode(text: &str) -> Result<Mode, String> {
     if text.contains('@') {
         return Err(
-            "only `compare` takes a setting for each mode: a scenario's `latency_slack` is that of all its runs, and --sweep has all \
+            "only `compare` takes a setting for each mode: a scenario's `latency_price` is that of all its runs, and --sweep has all \
                     settings of adaptive"
                 .to_owned(),
         );

@@ -184,9 +184,9 @@ impl Counted {
         let calls = device.system_calls.map(|calls| calls.saturating_sub(device0.system_calls.unwrap_or(0)));
         let all = device.sq_doorbells.saturating_sub(device0.sq_doorbells).max(1);
         self.add_system_calls(calls.map(|calls| calls as f64 * (doorbells / all as f64).min(1.0)));
-        let messages = share(queue.messages - queue0.messages, queue.vector_finished - queue0.vector_finished);
+        let messages = share(queue.messages.saturating_sub(queue0.messages), queue.vector_finished - queue0.vector_finished);
         self.messages += messages;
-        let all_messages = device.messages - device0.messages;
+        let all_messages = device.messages.saturating_sub(device0.messages);
         if all_messages > 0 {
             self.notify_ns += (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Result;
-use completion::{LatencySlack, Mode, Placement, Spin};
+use completion::{LatencyPrice, Mode, Placement, Spin};
 use reap::{Completion, Counters, Device, Group, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
 
 /// One queue of a thread.
@@ -139,8 +139,8 @@ impl Lanes {
         self.queues().for_each(|queue| queue.set_mode(mode));
     }
 
-    pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.queues().for_each(|queue| queue.set_latency_slack(slack));
+    pub fn set_latency_price(&self, price: LatencyPrice) {
+        self.queues().for_each(|queue| queue.set_latency_price(price));
     }
 
     /// What spinning means where others want the CPU.

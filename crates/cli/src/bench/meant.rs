@@ -101,11 +101,11 @@ impl Meant {
         Ok(Meant::Path(format!("{KERNEL}_").parse()?))
     }
 
-    /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) has none where a doorbell is a system call: what it
-    /// issues before it waits is submitted together.
+    /// A job that names no batch of submissions (`iodepth_batch` at 1, the default) gathers what it issues where a doorbell is a system
+    /// call, in batches that grow with what is out.
     pub fn gather(&self, jobs: &mut [Job]) {
         if self.is_kernel() {
-            jobs.iter_mut().filter(|job| job.batch_submit == 1).for_each(|job| job.batch_submit = 0);
+            jobs.iter_mut().filter(|job| job.batch_submit == 1).for_each(|job| (job.batch_submit, job.batch_grows) = (0, true));
         }
     }
 

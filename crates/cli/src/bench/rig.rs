@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode, Spin};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenError, OpenOptions, Stamps};
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
@@ -30,7 +30,7 @@ pub struct Setup<'a> {
     /// The mode that queues start with.
     pub mode: Mode,
     /// How late `adaptive` may be.
-    pub slack: LatencySlack,
+    pub price: LatencyPrice,
     /// What spinning means where others want the CPU.
     pub spin: Spin,
     /// Hardware queues of each device; `None`: one for each thread.
@@ -43,7 +43,7 @@ pub struct Setup<'a> {
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
-    slack: LatencySlack,
+    price: LatencyPrice,
     spin: Spin,
     histograms: bool,
 }
@@ -96,7 +96,7 @@ impl Rig {
                 hardware_queues,
                 depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
                 mode: setup.mode,
-                latency_slack: setup.slack,
+                latency_price: setup.price,
                 pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
                 embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
                 ..OpenOptions::default()
@@ -109,7 +109,7 @@ impl Rig {
         };
         let devices: Vec<Device> = setup.devices.iter().zip(needs).enumerate().map(open).collect::<Result<_>>()?;
         can_verify(jobs, plan, &devices)?;
-        Ok(Rig { devices, mode: setup.mode, slack: setup.slack, spin: setup.spin, histograms: setup.histograms })
+        Ok(Rig { devices, mode: setup.mode, price: setup.price, spin: setup.spin, histograms: setup.histograms })
     }
 
     /// The devices, in the order of the plan's targets.
@@ -123,8 +123,8 @@ impl Rig {
     }
 
     /// How late `adaptive` may be, unless a worker is told otherwise.
-    pub fn latency_slack(&self) -> LatencySlack {
-        self.slack
+    pub fn latency_price(&self) -> LatencyPrice {
+        self.price
     }
 
     /// The targets of `thread`, as its generator sees them.

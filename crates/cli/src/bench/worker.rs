@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
-use completion::{LatencySlack, Mode, Spin};
+use completion::{LatencyPrice, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
 use workload::{ErrorCode, Generator, Io, Job, Next};
@@ -178,8 +178,8 @@ impl Worker {
     }
 
     /// How late `adaptive` may be, from now on.
-    pub fn set_latency_slack(&self, slack: LatencySlack) {
-        self.lanes.set_latency_slack(slack);
+    pub fn set_latency_price(&self, price: LatencyPrice) {
+        self.lanes.set_latency_price(price);
     }
 
     /// What spinning means where others want the CPU, from now on.
@@ -367,6 +367,10 @@ impl Worker {
             };
         };
         self.will_wait(generator, min);
+        if self.ways.iter().all(|way| way.batch.is_empty()) {
+            // All that was issued has ended by itself: a wait is left.
+            return self.reap(generator, min, Nanos::MAX, now);
+        }
         let refused = self.submit(generator, now, Some(min))?;
         self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
@@ -407,11 +411,7 @@ impl Worker {
                 let place = places.get_mut(number as usize)?;
                 let (io, buf) = (&place.io, place.buf.take()?);
                 let lba = io.offset >> block_shift;
-                let request = match io.op {
-                    Op::Read => Request::read(&namespace, lba, buf),
-                    Op::Write => Request::write(&namespace, lba, buf),
-                    op => dataless(op, &namespace, lba, buf),
-                };
+                let request = Request::of(io.op, &namespace, lba, buf);
                 let request = if *urgent { request.urgent() } else { request };
                 Some(request.bytes(io.len).tag(number.into()))
             });
@@ -459,23 +459,24 @@ impl Worker {
         let mut now = now;
         let found = self.found.len() as u64;
         let verifies = generator.verifies();
-        for completion in self.found.drain(..) {
-            let Some(place) = self.places.get_mut(completion.tag as usize).filter(|place| place.buf.is_none()) else {
-                bail!("a completion names I/O {}, which is not in flight", completion.tag);
+        for Completion { tag, result, buf, completed_at: at, .. } in self.found.drain(..) {
+            let Some(place) = self.places.get_mut(tag as usize).filter(|place| place.buf.is_none()) else {
+                bail!("a completion names I/O {tag}, which is not in flight");
             };
-            let (io, at) = (place.io, completion.completed_at);
+            // Taken apart: copied as a whole, what is between its fields would be copied byte by byte.
+            let Io { slot, op, target, offset, len } = place.io;
             now = now.max(at);
             // There was none: nothing to drop.
-            std::mem::forget(std::mem::replace(&mut place.buf, completion.buf));
-            let result = completion.result.map_err(|error| {
+            std::mem::forget(std::mem::replace(&mut place.buf, buf));
+            let result = result.map_err(|error| {
                 self.first_error.get_or_insert(error);
                 ErrorCode(error.errno())
             });
             // The buffer is as long as the longest I/O.
-            let data = if verifies { place.buf.as_deref().and_then(|buf| buf.get(..io.len as usize)) } else { None }.unwrap_or_default();
-            generator.completed(io, at, result, data);
-            if let Some(way) = self.ways.get_mut(usize::from(io.target)) {
-                let count = if io.op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
+            let data = if verifies { place.buf.as_deref().and_then(|buf| buf.get(..len as usize)) } else { None }.unwrap_or_default();
+            generator.completed(Io { slot, op, target, offset, len }, at, result, data);
+            if let Some(way) = self.ways.get_mut(usize::from(target)) {
+                let count = if op == Op::Flush { &mut way.ended.flushes } else { &mut way.ended.ios };
                 *count += 1;
             }
         }
@@ -513,17 +514,6 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
         Some(namespace) => Ok(*namespace),
         None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
     }
-}
-
-/// Apart from the requests that move data: what makes those is short then, and becomes one loop with what posts them.
-#[cold]
-fn dataless(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
-    let request = match op {
-        Op::WriteZeroes => Request::write_zeroes(namespace, lba, 0),
-        Op::Deallocate => Request::deallocate(namespace, lba, 0),
-        _ => Request::flush(namespace),
-    };
-    request.carrying(buf)
 }
 
 /// Fills a buffer with something that does not compress, and so brings its pages into memory.

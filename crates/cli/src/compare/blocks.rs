@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use reap::{Device, Measured, Nanos};
 use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
@@ -48,7 +48,7 @@ pub struct Block<'a> {
     /// How completions are found.
     pub mode: Mode,
     /// How late `adaptive` may be; `None`: as the device was opened.
-    pub slack: Option<LatencySlack>,
+    pub price: Option<LatencyPrice>,
     /// The jobs, prepared by [`prepare`].
     pub jobs: &'a [Job],
     /// Blocks of one seed issue the same I/Os.
@@ -73,7 +73,7 @@ pub fn prepare(job: &Job, ramp: Nanos, length: Nanos) -> Job {
 /// The host threads, waiting for blocks.
 pub struct Field {
     threads: Vec<Seat>,
-    slack: LatencySlack,
+    price: LatencyPrice,
     measured: Option<Measured>,
     /// Where the device is outside this process.
     host: Option<Host>,
@@ -93,7 +93,7 @@ struct Seat {
 /// What a thread is to run.
 struct Order {
     mode: Mode,
-    slack: LatencySlack,
+    price: LatencyPrice,
     generator: Generator,
     watch: Option<Nanos>,
 }
@@ -125,7 +125,7 @@ impl Field {
         cpus.sort_unstable();
         cpus.dedup();
         let host = machine.outside.then(|| Host::new(clocks, cpus));
-        Ok(Field { threads, slack: rig.latency_slack(), measured, host, devices, names, plan: plan.threads.clone(), targets })
+        Ok(Field { threads, price: rig.latency_price(), measured, host, devices, names, plan: plan.threads.clone(), targets })
     }
 
     /// Times that the device thread was away so far, where it is in this process.
@@ -148,7 +148,7 @@ impl Field {
         let gaps = self.gaps();
         let host = self.host.as_ref().map(Host::read);
         for (seat, generator) in self.threads.iter().zip(generators) {
-            let order = Order { mode: block.mode, slack: block.slack.unwrap_or(self.slack), generator, watch: block.watch };
+            let order = Order { mode: block.mode, price: block.price.unwrap_or(self.price), generator, watch: block.watch };
             seat.orders.send(order).map_err(|_| gone())?;
         }
         let mut sample = Sample::default();
@@ -233,9 +233,9 @@ fn serve(hired: Hired, cpu: usize, stop: &AtomicBool, (settled, orders, answers)
         return;
     }
     let progress = Progress::default();
-    while let Ok(Order { mode, slack, mut generator, watch }) = orders.recv() {
+    while let Ok(Order { mode, price, mut generator, watch }) = orders.recv() {
         let ran = worker.set_mode(mode).and_then(|()| {
-            worker.set_latency_slack(slack);
+            worker.set_latency_price(price);
             worker.watch(watch);
             worker.run(&mut generator, &Control { stop: [stop, stop], progress: &progress })
         });

@@ -3,38 +3,38 @@
 use std::fmt;
 use std::str::FromStr;
 
-use completion::{Delivery, LatencySlack, Mode, Moderation, Placement};
+use completion::{Delivery, LatencyPrice, Mode, Placement};
 
-/// `poll`, `adaptive`, `adaptive@50%`.
+/// `poll`, `adaptive`, `adaptive@0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// How completions are found.
     pub mode: Mode,
-    /// How late `adaptive` may be; `None`: as `--latency-slack` says.
-    pub slack: Option<LatencySlack>,
+    /// What latency is worth to `adaptive`; `None`: as `--latency-price` says.
+    pub price: Option<LatencyPrice>,
 }
 
 impl Contender {
     /// A mode as it is.
     pub const fn plain(mode: Mode) -> Contender {
-        Contender { mode, slack: None }
+        Contender { mode, price: None }
     }
 
-    /// Whether it does as `--latency-slack` says.
+    /// Whether it does as `--latency-price` says.
     pub fn asks(&self) -> bool {
-        self.mode == Mode::ADAPTIVE && self.slack.is_none()
+        self.mode == Mode::ADAPTIVE && self.price.is_none()
     }
 
-    /// `adaptive` with a slack of so many thousandths.
+    /// `adaptive` with a price of so many thousandths.
     pub const fn adaptive(thousandths: u32) -> Contender {
-        Contender { mode: Mode::ADAPTIVE, slack: Some(LatencySlack::per_mille(thousandths)) }
+        Contender { mode: Mode::ADAPTIVE, price: Some(LatencyPrice::per_mille(thousandths)) }
     }
 }
 
 /// The mode that `mode` is the same as on a device that tells that it is something else than its name says: one that cannot have its
 /// messages held back, or gathered, or its completions taken by another thread, has what is left of them.
 pub fn stands_for(mode: Mode, otherwise: bool) -> Mode {
-    let held_back = mode.moderation().is_some_and(|moderation| moderation != Moderation::Slack);
+    let held_back = mode.moderation().is_some();
     let elsewhere = mode.delivery() == Delivery::Posted || mode.placement() == Placement::DrainThread;
     match otherwise && (held_back || elsewhere) {
         true if mode.submit_check() => Mode::INTERRUPT_CHECKED,
@@ -45,8 +45,8 @@ pub fn stands_for(mode: Mode, otherwise: bool) -> Mode {
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.slack {
-            Some(slack) => write!(f, "{}@{slack}", self.mode),
+        match self.price {
+            Some(price) => write!(f, "{}@{price}", self.mode),
             None => self.mode.fmt(f),
         }
     }
@@ -56,15 +56,15 @@ impl FromStr for Contender {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Contender, String> {
-        let (mode, slack) = match text.split_once('@') {
-            Some((mode, slack)) => (mode, Some(slack.parse::<LatencySlack>().map_err(|error| error.to_string())?)),
+        let (mode, price) = match text.split_once('@') {
+            Some((mode, price)) => (mode, Some(price.parse::<LatencyPrice>().map_err(|error| error.to_string())?)),
             None => (text, None),
         };
         let mode = Mode::parse_any(mode).map_err(|error| error.to_string())?;
-        if slack.is_some() && mode != Mode::ADAPTIVE {
-            return Err(format!("{mode} has no knob: only adaptive@SLACK sets one"));
+        if price.is_some() && mode != Mode::ADAPTIVE {
+            return Err(format!("{mode} has no knob: only adaptive@PRICE sets one"));
         }
-        Ok(Contender { mode, slack })
+        Ok(Contender { mode, price })
     }
 }
 
@@ -76,10 +76,10 @@ mod tests {
     fn a_contender_is_a_mode_or_a_setting_of_adaptive() {
         assert_eq!("poll".parse(), Ok(Contender::plain(Mode::POLL)));
         assert_eq!("adaptive@0.5".parse(), Ok(Contender::adaptive(500)));
-        assert_eq!(Contender::adaptive(500).to_string(), "adaptive@50%");
+        assert_eq!(Contender::adaptive(500).to_string(), "adaptive@0.5");
         assert_eq!(Contender::adaptive(0).to_string().parse(), Ok(Contender::adaptive(0)));
-        assert!("poll@10%".parse::<Contender>().unwrap_err().contains("no knob"));
-        assert!("adaptive@x".parse::<Contender>().unwrap_err().contains("'x' is no latency slack"));
+        assert!("poll@0.1".parse::<Contender>().unwrap_err().contains("no knob"));
+        assert!("adaptive@x".parse::<Contender>().unwrap_err().contains("'x' is no latency price"));
         assert!("pol".parse::<Contender>().unwrap_err().contains("did you mean 'poll'"));
     }
 }

@@ -249,7 +249,7 @@ impl Record {
 }
 
 fn block(contender: Contender, jobs: &[Job], seed: u64) -> Block<'_> {
-    Block { mode: contender.mode, slack: contender.slack, jobs, seed, watch: None }
+    Block { mode: contender.mode, price: contender.price, jobs, seed, watch: None }
 }
 
 fn without_rate(job: &Job) -> Job {

@@ -47,7 +47,7 @@ impl Labels {
     pub fn apart(&self, stands_for: impl Fn(Mode) -> Mode) -> (Labels, Vec<(Contender, Contender)>) {
         let (mut kept, mut same) = (Vec::<Contender>::new(), Vec::new());
         for &contender in &self.0 {
-            let is = |other: &&Contender| other.slack == contender.slack && stands_for(other.mode) == stands_for(contender.mode);
+            let is = |other: &&Contender| other.price == contender.price && stands_for(other.mode) == stands_for(contender.mode);
             match kept.iter().find(is) {
                 Some(&other) => same.push((contender, other)),
                 None => kept.push(contender),

@@ -15,24 +15,13 @@ pub fn lines(mode: Mode, counted: &Counted) -> Vec<(String, String)> {
     vec![
         line("looked", format!("{} times, {} of them in vain, {} after a commit", host.looks, host.empty_looks, host.submit_checks)),
         line("waited", format!("{} times, with nothing to take and commands in flight; in these waits it", decisions.waits)),
-        line("spun", format!("{}{}: due sooner than a sleep is worth", decisions.spun, of(decisions.spun, decisions.waits))),
-        line("napped", format!("{}{}: nothing due until just before its end", decisions.napped, of(decisions.napped, decisions.waits))),
+        line("spun", format!("{}{}: that cost less than a nap or a sleep", decisions.spun, of(decisions.spun, decisions.waits))),
         line(
-            "slept",
-            format!("{}{}: nothing expected for longer than a sleep costs", decisions.slept, of(decisions.slept, decisions.waits)),
+            "napped",
+            format!("{}{}: on a timer until several, or the first, were expected", decisions.napped, of(decisions.napped, decisions.waits)),
         ),
-        line(
-            "gathered",
-            format!("{}{}: napped for several at once, within the slack", decisions.gathered, of(decisions.gathered, decisions.waits)),
-        ),
-        line(
-            "held",
-            format!(
-                "{}{}: slept while the device held messages back, within the slack",
-                decisions.held,
-                of(decisions.held, decisions.waits)
-            ),
-        ),
+        line("slept", format!("{}{}: until told, which cost less", decisions.slept, of(decisions.slept, decisions.waits))),
+        line("gathered", format!("{}{}: napped for several at once", decisions.gathered, of(decisions.gathered, decisions.waits))),
         line("explored", format!("{}{}: looked all the way, to learn", decisions.explored, of(decisions.explored, decisions.waits))),
         line("gave way", format!("{}: somebody else wanted the CPU, or the thread left", decisions.gave_way)),
         line("missed", format!("{}: found long after their time, of which nothing had told", decisions.missed_notifications)),

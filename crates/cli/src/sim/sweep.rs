@@ -13,9 +13,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::sim::sweep::{Cell, MOST_SEEDS, REFINEMENTS, SEEDS, SLACKS};
+use ::sim::sweep::{Cell, MOST_SEEDS, PRICES, REFINEMENTS, SEEDS};
 use anyhow::{Context, Result, bail, ensure};
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use serde_json::{Map, Value, json};
 
 use self::journal::Journal;
@@ -39,7 +39,7 @@ const QUICK_IOS: u64 = 20_000;
 /// What stands below a page's charts.
 const LEGEND: &str = "Virtual time: the same seed gives the same figures on any machine. CPU: of all CPUs, interrupts included, the application's own \
     work not. Latencies: from the intended start until the completion was found. Regret: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest \
-    setting of --latency-slack at which that is at most 1/1.05 on one half of the seeds (the worse of its own halves), or else the least to \
+    setting of --latency-price at which that is at most 1/1.05 on one half of the seeds (the worse of its own halves), or else the least to \
     within 0.5 %, judged on the other half.";
 
 /// What all tasks have in common.
@@ -144,9 +144,9 @@ fn modes(args: &SimArgs) -> Vec<Mode> {
 }
 
 /// The settings of the knob that all cells have: all, or every second one and the default.
-fn settings(quick: bool) -> Vec<LatencySlack> {
-    let kept = |(at, setting): (usize, &LatencySlack)| (!quick || at % 2 == 0 || *setting == LatencySlack::default()).then_some(*setting);
-    SLACKS.iter().enumerate().filter_map(kept).collect()
+fn settings(quick: bool) -> Vec<LatencyPrice> {
+    let kept = |(at, setting): (usize, &LatencyPrice)| (!quick || at % 2 == 0 || *setting == LatencyPrice::default()).then_some(*setting);
+    PRICES.iter().enumerate().filter_map(kept).collect()
 }
 
 /// I/Os of each mode in each cell.
@@ -189,9 +189,9 @@ impl Sweep {
     ///
     /// # Errors
     /// The program cannot read itself.
-    fn describe(&self, modes: &[Mode], settings: &[LatencySlack], seed: u64) -> Result<Map<String, Value>> {
+    fn describe(&self, modes: &[Mode], settings: &[LatencyPrice], seed: u64) -> Result<Map<String, Value>> {
         let modes: Vec<String> = modes.iter().map(Mode::to_string).collect();
-        let settings: Vec<String> = settings.iter().map(LatencySlack::to_string).collect();
+        let settings: Vec<String> = settings.iter().map(LatencyPrice::to_string).collect();
         // A file may say something else the next time.
         let cells: Vec<String> = self.cells.iter().map(|cell| format!("{cell} {:?} {:?}", cell.profile, cell.costs.costs)).collect();
         let described = [

@@ -24,7 +24,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails("run job.fio --device mem:1M?profile=optan", &["did you mean `optane`?", "null, optane, tlc"]);
     fails("run job.fio --device /dev/nvme0n1", &["`kernel:/dev/nvme0n1`"]);
-    fails("run job.fio --latency-slack 10", &["1000%, or 10%"]);
+    fails("run job.fio --latency-price 10%", &["'10%' is no latency price", "a number like 0.3"]);
     fails("run job.fio --device mem:1M?lba=1000", &["lba=1000", "512 or 4096"]);
     fails("run job.fio --completion pol", &["did you mean 'poll'?"]);
     fails("run job.fio --completion poll+submit-check", &["ask for 'poll' alone"]);
@@ -114,14 +114,14 @@ fn a_filter_of_the_log_that_is_none_is_told() {
 #[test]
 fn a_setting_that_nobody_asks_for_is_noted() {
     let place = place();
-    let slack = "note: --latency-slack 5% changes nothing here";
+    let price = "note: --latency-price 0.05 changes nothing here";
     for (mode, told) in [("poll", true), ("adaptive", false)] {
-        let ended = place.reap(&format!("run job.fio --completion {mode} --latency-slack 5%")).ok();
-        assert_eq!(ended.stderr.contains(slack), told, "{}", ended.stderr);
+        let ended = place.reap(&format!("run job.fio --completion {mode} --latency-price 0.05")).ok();
+        assert_eq!(ended.stderr.contains(price), told, "{}", ended.stderr);
     }
-    for (modes, told) in [("poll", true), ("poll,adaptive@5%", true), ("poll,adaptive", false)] {
-        let ended = place.reap(&format!("compare nowhere.fio --modes {modes} --latency-slack 5%"));
-        assert_eq!(ended.fails_with(&["nowhere.fio"]).stderr.contains(slack), told, "{modes}");
+    for (modes, told) in [("poll", true), ("poll,adaptive@0.05", true), ("poll,adaptive", false)] {
+        let ended = place.reap(&format!("compare nowhere.fio --modes {modes} --latency-price 0.05"));
+        assert_eq!(ended.fails_with(&["nowhere.fio"]).stderr.contains(price), told, "{modes}");
     }
 }
 

@@ -12,7 +12,7 @@ use browser::Shown;
 use page::Page;
 
 /// A small sweep: loads, and a stepping load.
-const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive@0,adaptive@50% --repeat 2 --loads 10,40,100 --qd 8 --steps";
+const SWEEP: &str = "compare --device mem:16M --modes interrupt,poll,adaptive@0,adaptive@0.5 --repeat 2 --loads 10,40,100 --qd 8 --steps";
 /// All the charts that a sweep has; without loads there are `figures` and `ratios` instead of `load`.
 const SWEEP_CHARTS: [&str; 6] = ["plane", "load", "wakeups", "distribution", "timeline", "table"];
 const PLAIN_CHARTS: [&str; 6] = ["plane", "figures", "ratios", "wakeups", "distribution", "table"];

@@ -73,8 +73,7 @@ fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
     let mut now = Nanos(1);
     for _ in 0..400 {
         policy.submitted(now, &batch);
-        let spins = policy.next(now, &Seen { in_flight: 2, ..Seen::default() });
-        assert!(matches!(spins, Plan::Spin { .. }), "{spins:?}");
+        policy.next(now, &Seen { in_flight: 2, ..Seen::default() });
         now += Nanos(500);
         policy.next(now, &Seen { in_flight: 2, pending: true, ..Seen::default() });
         policy.completed(&[Done { class: read(4096), age: Nanos(500), found: Found::Looking }]);
@@ -112,4 +111,18 @@ fn interrupt_keeps_looking_until_the_queue_is_empty_then_sleeps() {
     assert_eq!(policy.next(Nanos(2), &Seen { pending: true, ..full }), Plan::Look { budget: WEIGHT });
     assert_eq!(policy.next(Nanos(3), &full), Plan::sleep(Nanos::MAX));
     assert!(!policy.masks());
+}
+
+#[test]
+fn a_policy_that_wants_no_class_plans_the_same_without_one() {
+    for mode in Mode::ALL {
+        let mut policies = [Some(Class::new(Op::Read, 4096)), None].map(|class| (Policy::new(mode), class));
+        let wants = policies[0].0.wants_class();
+        let answers = policies.each_mut().map(|(policy, class)| {
+            let batch = Batch { commands: 1, in_flight: 1, class: *class, ..Batch::default() };
+            let check = policy.submitted(Nanos(1_000), &batch);
+            (check, policy.next(Nanos(1_000), &Seen { in_flight: 1, ..Seen::default() }))
+        });
+        assert!(wants || answers[0] == answers[1], "{mode}: {answers:?}");
+    }
 }

@@ -109,6 +109,21 @@ fn a_nap_in_silence_is_as_long_as_the_wait_so_far_and_short_again_once_something
 }
 
 #[test]
+fn a_sleep_is_for_as_many_as_the_caller_needs() {
+    let at_least = |mode, wants| {
+        let mut waiter = Waiter::new(Policy::new(mode), Lawful);
+        waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
+        match waiter.next(Nanos(1), &mut Bound(&mut Shared::default(), 0)) {
+            Plan::Sleep { at_least, .. } => at_least,
+            plan => panic!("{plan:?}"),
+        }
+    };
+    for mode in [Mode::INTERRUPT, Mode::IRQ_POLL] {
+        assert_eq!([0, 1, 2, 8].map(|wants| at_least(mode, wants)), [1, 1, 2, 8], "{mode}");
+    }
+}
+
+#[test]
 fn what_is_kept_armed_is_masked_before_it_may_not_be() {
     let (mut waiter, mut shared) = (Waiter::new(Policy::new(Mode::ADAPTIVE), Lawful), Shared::default());
     let mut vector = Bound(&mut shared, 0);

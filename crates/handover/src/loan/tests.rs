@@ -30,3 +30,21 @@ fn an_owner_that_finds_a_user_has_the_piece_back_when_it_has_left() {
     lend(&mark, KIND);
     assert!(enter(&mark, KIND).is_some());
 }
+
+#[test]
+fn the_owner_waits_until_a_user_is_done() {
+    let (mark, done) = (AtomicU8::new(PRIVATE), std::sync::atomic::AtomicBool::new(false));
+    lend(&mark, KIND);
+    let used = try_enter(&mark, KIND).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Long enough for an owner that does not wait, and of no effect on one that does.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            done.store(true, Relaxed);
+            drop(used);
+        });
+        end(&mark);
+        assert!(done.load(Relaxed), "the owner has the piece while a user has it");
+    });
+    assert_eq!(kind_of(&mark), PRIVATE);
+}

@@ -14,6 +14,8 @@ mod unit {
         );
         assert_eq!(looked, Some(Looked { found: 7, more: true }));
         assert_eq!(*lock.lock(), 7);
+        let held = lock.try_lock();
+        assert!(held.is_some() && lock.try_lock().is_none());
     }
 
     #[test]

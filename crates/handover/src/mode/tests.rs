@@ -31,6 +31,12 @@ fn the_last_mode_asked_for_is_adopted_once() {
     cell.ask(Mode::Poll);
     assert_eq!((cell.adopt(Mode::Interrupt), cell.settled()), (Some(Mode::Poll), true));
     assert_eq!(cell.adopt(Mode::Poll), None);
+    cell.ask(Mode::Interrupt);
+    assert_eq!(cell.asked(), Some(Mode::Interrupt));
+    // Another owner begins, whatever was asked of the one before.
+    cell.begin(Mode::Poll);
+    assert_eq!((cell.asked(), cell.settled(), cell.adopt(Mode::Poll)), (Some(Mode::Poll), true, None));
+    assert_eq!(cell.adopt(Mode::Interrupt), Some(Mode::Poll));
 }
 
 /// A thread asks for another mode while a command is in flight and its owner sleeps, or is about to.

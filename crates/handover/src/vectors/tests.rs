@@ -8,6 +8,10 @@ mod unit {
         fn signal(&self) {
             self.set(self.get() + 1);
         }
+
+        fn count(&self) -> Option<u64> {
+            Some(self.get().into())
+        }
     }
 
     fn three(masks: bool) -> Vectors<Cell<u32>> {
@@ -33,6 +37,22 @@ mod unit {
     }
 
     #[test]
+    fn signals_say_whether_they_count_themselves() {
+        struct Mute;
+        impl Signal for Mute {
+            fn signal(&self) {}
+
+            fn count(&self) -> Option<u64> {
+                None
+            }
+        }
+        let (counted, mute) = (three(true), Vectors::new([Mute], true));
+        mute.arm(0);
+        assert!(mute.message(0) && counted.are_counted() && !mute.are_counted());
+        assert_eq!((mute.messages(0), mute.notifications(0)), (0, 0));
+    }
+
+    #[test]
     fn posted_messages_share_one_notification_until_the_next_is_allowed() {
         let vectors = three(true);
         for vector in [1, 2] {
@@ -49,6 +69,7 @@ mod unit {
         vectors.route(2, None);
         assert!(vectors.message(2));
         assert_eq!((signalled(&vectors), vectors.notifications(2)), ([0, 2, 1], 1));
+        assert_eq!([1, 2].map(|vector| vectors.messages(vector)), [1, 4], "its own alone, though the home has told of all");
     }
 
     #[test]
@@ -87,6 +108,10 @@ mod models {
     impl Signal for Fd {
         fn signal(&self) {
             self.0.signal(self.1);
+        }
+
+        fn count(&self) -> Option<u64> {
+            None
         }
     }
 

@@ -23,6 +23,19 @@ fn each_new_signal_is_reported_once_drained_or_not() {
     assert_eq!((eventfd.drain(), eventfd.drain()), (2, 0));
 }
 
+/// Why messages are counted by looking: between the signal and the sleeper's report another thread may come.
+#[test]
+fn looking_at_a_count_takes_no_wake_up_and_taking_it_does() {
+    let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());
+    poller.add(&eventfd, 5).unwrap();
+    eventfd.signal();
+    assert_eq!(eventfd.count().unwrap(), 1);
+    assert_eq!(keys(&poller, LOOK), [5]);
+    (0..300).for_each(|_| eventfd.signal());
+    assert_eq!((eventfd.count().unwrap(), eventfd.drain(), eventfd.count().unwrap()), (301, 301, 0));
+    assert_eq!(keys(&poller, LOOK), [], "the sleeper is not told of 300 signals");
+}
+
 #[test]
 fn a_signal_given_before_the_descriptor_is_added_is_reported() {
     let (poller, eventfd) = (Poller::new().unwrap(), EventFd::new().unwrap());

@@ -147,6 +147,12 @@ impl Ring {
         }
     }
 
+    /// How many completions can be taken: loads only.
+    #[inline]
+    pub fn ready(&self) -> u32 {
+        self.0.view.entries()
+    }
+
     /// Enters the kernel once (io_uring_enter(2)): submits, then waits. An SQPOLL ring whose kernel thread is awake
     /// submits without.
     ///
@@ -176,7 +182,13 @@ impl Ring {
         }
     }
 
-    /// The process that made the ring: after `fork` the child has it too, and must not use it.
+    /// Whether this process made the ring: after `fork` the child has it too, and must not use it.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.birth().is_here()
+    }
+
+    /// Which process made it.
     pub fn birth(&self) -> Birth {
         self.0.birth
     }

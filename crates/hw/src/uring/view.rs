@@ -78,6 +78,12 @@ impl View {
         self.load(self.cq_head, Ordering::Relaxed) != self.load(self.cq_tail, Ordering::Acquire)
     }
 
+    /// How many completions can be taken.
+    #[inline]
+    pub fn entries(&self) -> u32 {
+        self.load(self.cq_tail, Ordering::Acquire).wrapping_sub(self.load(self.cq_head, Ordering::Relaxed))
+    }
+
     /// Whether an enter would bring completions that are no entries yet.
     #[inline]
     pub fn has_task_work(&self) -> bool {

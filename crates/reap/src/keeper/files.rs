@@ -99,9 +99,10 @@ impl Charge for FileKeeper {
         let mut present = roster.present();
         let mut until = self.orphans.sweep(&self.asks, present.queues(), now, &mut false);
         present.retire();
-        if fall_back(present.queues()) {
-            self.asks.health().coalescing_refused = true;
-        }
+        // Locked meanwhile: a caller that finds its queue in another mode finds in the health why.
+        let mut health = self.asks.health();
+        health.coalescing_refused |= fall_back(present.queues());
+        drop(health);
         if self.asks.is_closing() {
             match self.close(&mut present, now) {
                 Some(at) => until = until.min(at),

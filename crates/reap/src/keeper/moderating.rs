@@ -16,7 +16,7 @@ impl Keeper {
         if let Some(command) = self.moderation.next(now, &self.link, &self.queues)
             && !self.admin.post(&self.link, command, Purpose::Own(MODERATION), now)
         {
-            self.moderation.not_posted(&self.queues);
+            self.moderation.not_posted();
         }
         self.moderation.until(&self.queues)
     }

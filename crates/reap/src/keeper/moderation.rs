@@ -65,7 +65,6 @@ impl Moderation {
         }
         let out = self.exemption(queues).or_else(|| self.setting(now, link, queues))?;
         self.out = Some(out);
-        self.tell(queues);
         let sqe = match out {
             Out::Coalesce(setting) => {
                 let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
@@ -79,10 +78,9 @@ impl Moderation {
         Some(AdminCommand { sqe, page: false })
     }
 
-    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's, but any before
-    /// `adaptive`'s, which does without.
+    /// The moderator that the queues' modes ask for. Of several on one controller the first queue's.
     fn choose(&mut self, queues: &[Arc<HwQueue>]) {
-        let wanted = queues.iter().filter_map(|queue| moderation(queue)).min_by_key(|&wanted| wanted == completion::Moderation::Slack);
+        let wanted = queues.iter().filter_map(|queue| moderation(queue)).next();
         if self.moderator.as_ref().map(|(moderation, _)| *moderation) != wanted {
             self.moderator = wanted.map(|moderation| {
                 let mut moderator = Moderator::new(moderation);
@@ -118,7 +116,6 @@ impl Moderation {
             completions: completions.saturating_sub(self.completions),
             messages: messages.saturating_sub(self.messages),
             in_flight: moderated().map(|queue| queue.lane.in_flight()).sum(),
-            allowed: allowed(queues),
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
@@ -129,12 +126,11 @@ impl Moderation {
     pub(crate) fn answered(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
         let Some(out) = self.out.take() else { return };
         if !status.is_success() {
-            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it, and adaptive has nothing held back");
+            tracing::warn!(%status, ?out, "the controller takes no Interrupt Coalescing; coalesce, dim and vic are interrupt on it");
             self.refused = true;
             if let Some((_, moderator)) = &mut self.moderator {
                 moderator.refused();
             }
-            self.tell(queues);
             fall_back(queues);
             return;
         }
@@ -148,35 +144,19 @@ impl Moderation {
             Out::Exempt(vector, true) => self.exempt.push(vector),
             Out::Exempt(vector, false) => self.exempt.retain(|&exempt| exempt != vector),
         }
-        self.tell(queues);
     }
 
     /// There was no room on the admin queue.
-    pub(crate) fn not_posted(&mut self, queues: &[Arc<HwQueue>]) {
+    pub(crate) fn not_posted(&mut self) {
         self.out = None;
-        self.tell(queues);
     }
 
     /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
-    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
+    pub(crate) fn forget(&mut self) {
         (self.in_force, self.out) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
             moderator.reset();
-        }
-        self.tell(queues);
-    }
-
-    /// Tells the queues what is held back of their messages: before the controller may, and after it does no longer.
-    fn tell(&self, queues: &[Arc<HwQueue>]) {
-        let asked = match self.out {
-            Some(Out::Coalesce(setting)) if setting != Coalesce::OFF => Some(setting),
-            _ => self.in_force,
-        };
-        for queue in queues {
-            let exempt = self.exempt.contains(&queue.lane.vector()) && self.out != Some(Out::Exempt(queue.lane.vector(), false));
-            let held = asked.filter(|_| !exempt).unwrap_or_default();
-            queue.softs.iter().for_each(|soft| soft.held.set(held));
         }
     }
 
@@ -201,27 +181,16 @@ impl Moderation {
     }
 }
 
-/// Which moderator the modes of a hardware queue ask for; `adaptive` only does as long as its policy allows to hold anything
-/// back.
+/// Which moderator the modes of a hardware queue ask for.
 fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
-    queue.softs.iter().find_map(|soft| {
-        let wanted = soft.mode.asked().and_then(Mode::moderation)?;
-        (wanted != completion::Moderation::Slack || soft.holds.get() != Coalesce::OFF).then_some(wanted)
-    })
+    queue.softs.iter().find_map(|soft| soft.mode.asked().and_then(Mode::moderation))
 }
 
-/// The most that all policies allow that allow any: the vectors of the others are exempt.
-fn allowed(queues: &[Arc<HwQueue>]) -> Coalesce {
-    let softs = queues.iter().flat_map(|queue| &queue.softs);
-    let allowed = softs.map(|soft| soft.holds.get()).filter(|&holds| holds != Coalesce::OFF);
-    allowed.reduce(Coalesce::least).unwrap_or_default()
-}
-
-/// Queues that ask for moderation where there is none get what there is; `adaptive` does without. Whether any did.
+/// Queues that ask for moderation where there is none get what there is. Whether any did.
 pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
     let mut any = false;
     for soft in queues.iter().flat_map(|queue| &queue.softs) {
-        if soft.mode.asked().and_then(Mode::moderation).is_some_and(|wanted| wanted != completion::Moderation::Slack) {
+        if soft.mode.asked().and_then(Mode::moderation).is_some() {
             soft.mode.ask(Mode::INTERRUPT);
             soft.tell();
             any = true;

@@ -35,7 +35,7 @@ pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &Open
     let description = Description { uri: uri.to_owned(), ..opened.description };
     let free = (0..options.software_queues).rev().map(place).collect();
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), free));
-    Ok((Controller::new(Opened { description, ..opened }, roster, options.mode, options.latency_slack), inventory))
+    Ok((Controller::new(Opened { description, ..opened }, roster, options.mode, options.latency_price), inventory))
 }
 
 /// Opens the file or block device of `link`, which was opened as `uri`. Its queues are made as they are taken.
@@ -73,7 +73,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     let Some(roster) = made else { return Err(OpenError::Options("the file has no keeper".into())) };
     let sizes = Sizes::of(&[], link.number());
     let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes, control, description };
-    Ok(Controller::new(opened, roster, options.mode, options.latency_slack))
+    Ok(Controller::new(opened, roster, options.mode, options.latency_price))
 }
 
 fn has_time(options: &OpenOptions) -> Result<(), OpenError> {

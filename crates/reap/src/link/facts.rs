@@ -26,10 +26,12 @@ pub(crate) enum Mask {
 /// What a count of messages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
-    /// As many as were sent.
+    /// As many as the host has received, by the count that the system keeps in each vector's eventfd.
     Exact,
-    /// Waits or looks that brought something. How many messages were sent is the kernel's secret, or there are none.
+    /// Waits or looks that brought something. How many messages there were is the kernel's secret, or there are none.
     Wakeups,
+    /// Nothing: the system does not show what eventfds have counted.
+    Unknown,
 }
 
 /// Which threads may post to a lane, announce, and take its completions.

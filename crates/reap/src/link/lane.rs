@@ -17,7 +17,8 @@ use super::stream::{StreamLane, StreamPosting};
 use crate::counters::DeviceCounters;
 use crate::request::Token;
 
-/// A lane of any link.
+/// A lane of any link. Its kind has a byte of its own, so that asking for it is one comparison.
+#[repr(u8)]
 pub(crate) enum Lane {
     /// A queue pair in memory that the controller shares.
     Ring(RingLane),
@@ -65,14 +66,10 @@ impl Lane {
         }
     }
 
-    /// The process that made it, and alone may use it: a forked child has neither the kernel's ring nor the threads that look after a
-    /// controller.
+    /// The process that may use it: it belongs to the one that made it, and a forked child has neither the kernel's ring nor the
+    /// threads that look after a controller.
     pub(crate) fn birth(&self) -> Birth {
-        match self {
-            Lane::Ring(lane) => lane.birth(),
-            Lane::Uring(lane) => lane.birth(),
-            Lane::Stream(lane) => lane.birth(),
-        }
+        on_lane!(self, lane => lane.birth())
     }
 
     /// Waits for the submission side: no thread runs the application's code while it has it.

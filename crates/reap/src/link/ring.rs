@@ -82,10 +82,14 @@ impl RingLink {
             _ => Mask::Unwatched,
         };
         let reaper = if uri.owner { Reaper::Owner } else { Reaper::Any };
-        let messages = if uri.wire == Wire::Rings { Messages::Exact } else { Messages::Wakeups };
-        let facts = Facts { mask, reaper, messages };
         let vectors = Vectors::new(uri.vectors, uri.masks).map_err(|source| OpenError::System { what: "vectors", source })?;
         let vectors = Arc::new(vectors);
+        let messages = match uri.wire {
+            Wire::Rings if vectors.are_counted() => Messages::Exact,
+            Wire::Rings => Messages::Unknown,
+            _ => Messages::Wakeups,
+        };
+        let facts = Facts { mask, reaper, messages };
         let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
         Ok(RingLink { reach, vectors, facts, bells, properties, end, number: next_number() })
@@ -172,7 +176,7 @@ impl RingLink {
         &self.properties
     }
 
-    /// Messages of one vector so far.
+    /// Messages of one vector so far, as the host's eventfd has counted them.
     pub(crate) fn messages(&self, vector: Vector) -> u64 {
         self.vectors.messages(vector)
     }

@@ -16,6 +16,24 @@ fn what_cannot_be_is_refused() {
     assert!(Request::flush(&ns).check(&pool).0.is_ok());
 }
 
+#[test]
+fn a_request_of_a_kind_is_what_its_constructor_makes() {
+    let (pool, ns) = (DmaPool::new(1 << 20).unwrap(), dataless());
+    let buf = || pool.alloc(4096).unwrap();
+    let made = [
+        (Op::Read, 4096, Request::read(&ns, 8, buf())),
+        (Op::Write, 4096, Request::write(&ns, 8, buf())),
+        (Op::Flush, 0, Request::flush(&ns).carrying(buf())),
+        (Op::WriteZeroes, 4096, Request::write_zeroes(&ns, 8, 8).carrying(buf())),
+        (Op::Deallocate, 4096, Request::deallocate(&ns, 8, 8).carrying(buf())),
+    ];
+    for (op, bytes, made) in made {
+        let of = Request::of(op, &ns, made.lba, buf()).bytes(bytes);
+        assert_eq!((of.op, of.namespace, of.bytes, of.modifiers, of.urgent), (op, made.namespace, made.bytes, made.modifiers, made.urgent));
+        assert_eq!(of.check(&pool).0, Ok(()), "{op:?}");
+    }
+}
+
 /// A Flush is for all of the namespace: one that names blocks would be posted once for each part of them.
 #[test]
 fn a_flush_of_some_bytes_is_refused() {

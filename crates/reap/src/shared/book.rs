@@ -59,6 +59,8 @@ pub(crate) struct Requests {
     /// Requests of the batch under way are entered into the first of the free slots, from this one on. They are still linked as
     /// free ones were, so that those up to `free` are what has yet to be posted.
     entered: u32,
+    /// The last request of the last batch.
+    last: u32,
     /// Finished requests that [`Claim::Batch`] claims, in the order of completion; those before `reaped` are gone.
     done: Vec<Finished>,
     reaped: usize,
@@ -89,6 +91,7 @@ impl Requests {
             slots: Vec::new(),
             free: NONE,
             entered: NONE,
+            last: NONE,
             done: Vec::with_capacity(256),
             reaped: 0,
             troubled: 0,
@@ -189,16 +192,16 @@ impl Requests {
 
     /// Posts the batch that was entered, as far as nothing waits before it, each request moves data and is one part, and `post`
     /// takes it. The rest goes the way of what waits. At most `most` parts may be in flight: what the queue's inbox holds. How many
-    /// commands were posted, and the class of the last request.
+    /// commands were posted.
     ///
     /// The requests are `plain` if a batch claims them, and nobody waits for any in particular.
     #[inline(always)]
-    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> (u32, Option<Class>) {
+    pub(crate) fn post_entered(&mut self, post: &mut impl Post, plain: bool, now: Nanos, most: u32) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
-        let (mut at, mut last) = (self.entered, NONE);
+        let mut at = self.entered;
         let room = if self.waiting.is_empty() && at != end { most.saturating_sub(self.posted) } else { 0 };
         let mut left = room;
-        // Which is the last is known where none is left to wait, and asked only there: the loop has no register for it.
+        // Which is the last is known where none is left to wait, and noted only there: the loop has no register for it.
         while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
             let Some(part) = slot.only_part() else { break };
@@ -207,7 +210,7 @@ impl Requests {
             }
             left -= 1;
             if slot.next == end {
-                (last, at) = (at, end);
+                (self.last, at) = (at, end);
                 break;
             }
             at = slot.next;
@@ -217,21 +220,25 @@ impl Requests {
         self.posted += done;
         self.entered = at;
         if at != self.free {
-            last = self.let_wait();
+            self.let_wait();
             let posted = self.posted;
             self.post_waiting(post, now, most);
             done += self.posted - posted;
         }
-        (done, self.slots.get(last as usize).map(Slot::class))
+        done
     }
 
-    /// What of the batch could not be posted as a whole waits. The slot of the last.
+    /// The class of the last request of the last batch that was not empty.
+    pub(crate) fn last_class(&self) -> Option<Class> {
+        self.slots.get(self.last as usize).map(Slot::class)
+    }
+
+    /// What of the batch could not be posted as a whole waits.
     #[cold]
     #[inline(never)]
-    fn let_wait(&mut self) -> u32 {
-        let mut last = self.entered;
+    fn let_wait(&mut self) {
         while self.entered != self.free {
-            last = self.entered;
+            let last = self.entered;
             let Some(slot) = self.slots.get_mut(last as usize) else { break };
             let parts = slot.parts(0, slot.blocks);
             if let State::Open { left, .. } = &mut slot.state {
@@ -239,9 +246,8 @@ impl Requests {
             }
             self.waiting.push_back(Waiting { slot: last, from: 0, blocks: slot.blocks });
             self.open += 1;
-            self.entered = slot.next;
+            (self.last, self.entered) = (last, slot.next);
         }
-        last
     }
 
     /// Posts what waits, in order, as long as `post` takes it.
@@ -300,20 +306,23 @@ impl Requests {
     pub(crate) fn answered(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
         // The usual case needs nothing of its slot now.
         let whole = self.whole;
-        let is_well = |c: &&Completed| c.token & Token::PART_OF_QUEUE == whole && c.status.is_success();
+        let odd = |c: &Completed| (c.token & Token::PART_OF_QUEUE ^ whole) | u64::from(c.status.failure());
         let finished = |c: &Completed| Finished { at: Token(c.token).slot(), completed_at: now };
         // Alone it is not worth a batch.
         if let [only] = taken
             && self.disowned == 0
-            && is_well(&only)
+            && odd(only) == 0
         {
             self.done.push(finished(only));
             self.posted -= 1;
             self.open -= 1;
             return;
         }
+        if self.finish_all(taken, odd, finished) {
+            return;
+        }
         loop {
-            let well = if self.disowned == 0 { taken.iter().take_while(is_well).count() } else { 0 };
+            let well = if self.disowned == 0 { taken.iter().take_while(|c| odd(c) == 0).count() } else { 0 };
             let (well, rest) = taken.split_at(well);
             self.done.extend(well.iter().map(finished));
             self.posted -= well.len() as u32;
@@ -324,6 +333,23 @@ impl Requests {
             }
             taken = rest;
         }
+    }
+
+    /// Finishes all of them in one pass, in which it shows whether any is `odd`, that is not 0; if so, none. Whether it did.
+    #[inline(always)]
+    fn finish_all(&mut self, taken: &[Completed], odd: impl Fn(&Completed) -> u64, finished: impl Fn(&Completed) -> Finished) -> bool {
+        let (before, mut any) = (self.done.len(), u64::from(self.disowned));
+        self.done.extend(taken.iter().map(|completed| {
+            any |= odd(completed);
+            finished(completed)
+        }));
+        if any != 0 {
+            self.done.truncate(before);
+            return false;
+        }
+        self.posted -= taken.len() as u32;
+        self.open -= taken.len() as u32;
+        true
     }
 
     /// Takes note of how a part ended. Returns the waker of a future that is thereby finished; call it outside the lock.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
 use nvme::Nsid;
 
@@ -24,11 +24,14 @@ pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
     link: Link,
+    /// The link's number, and its pool, which each batch asks for.
+    number: u32,
+    pool: DmaPool,
     roster: Arc<Roster>,
     namespaces: Vec<Namespace>,
     sizes: Sizes,
     mode: AtomicU32,
-    slack: LatencySlack,
+    price: LatencyPrice,
     control: Control,
     description: Description,
 }
@@ -117,9 +120,10 @@ impl Drop for Shared {
 
 impl Controller {
     /// A controller that is up, or a file that is open, with its queues.
-    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, slack: LatencySlack) -> Controller {
+    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, price: LatencyPrice) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
-        Controller(Arc::new(Shared { link, roster, namespaces, sizes, mode: AtomicU32::new(mode.into()), slack, control, description }))
+        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(mode.into()));
+        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, price, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
@@ -159,7 +163,7 @@ impl Controller {
 
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
-        let ours = namespace.device() == self.0.link.number();
+        let ours = namespace.device() == self.0.number;
         match &self.0.link {
             _ if !ours => *namespace,
             Link::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
@@ -170,7 +174,7 @@ impl Controller {
     /// The buffers that it reaches.
     #[inline]
     pub(crate) fn pool(&self) -> &DmaPool {
-        self.0.link.pool()
+        &self.0.pool
     }
 
     /// How it is reached.
@@ -184,8 +188,8 @@ impl Controller {
     }
 
     /// How late `adaptive` may be.
-    pub(crate) fn slack(&self) -> LatencySlack {
-        self.0.slack
+    pub(crate) fn price(&self) -> LatencyPrice {
+        self.0.price
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
@@ -232,7 +236,7 @@ impl Controller {
 
     /// [`Controller::checker`] where that refuses every request because some namespace is not what it was: each is looked up.
     pub(crate) fn looking_checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let (number, check) = (self.0.link.number(), self.checker_for(self.0.link.number()));
+        let (number, check) = (self.0.number, self.checker_for(self.0.number));
         move |request| {
             let (nsid, ours) = (request.namespace.nsid(), request.namespace.device() == number);
             let (checked, request) = check(request);
@@ -244,7 +248,7 @@ impl Controller {
     /// Whether [`Controller::looking_checker`] is to be asked of a request that [`Controller::checker`] has refused so.
     #[cold]
     pub(crate) fn looks_up(&self, (why, request): &(Refused, Request)) -> bool {
-        matches!(why, Refused::NoNamespace(_)) && request.namespace.device() == self.0.link.number()
+        matches!(why, Refused::NoNamespace(_)) && request.namespace.device() == self.0.number
     }
 
     /// What has been counted since it was opened.

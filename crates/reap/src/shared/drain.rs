@@ -118,3 +118,6 @@ impl Drain {
         dismissed
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! book of the software queue whose thread runs it, and nobody waits for that.
 
 mod debts;
+mod entering;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +15,7 @@ use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
 use handover::{Bell, Line, LookRole, Progress, SleeperId, Waiting};
 use nvme::Vector;
-use units::{Class, Nanos};
+use units::Nanos;
 
 use super::book::{Claim, Failure, Requests};
 use super::drain::Drain;
@@ -24,6 +25,7 @@ use crate::counters::DeviceCounters;
 use crate::error::Refused;
 use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
+use entering::enter;
 
 /// One queue pair and everything that its threads share.
 pub(crate) struct HwQueue {
@@ -51,7 +53,7 @@ pub(crate) struct HwQueue {
 
 /// What [`HwQueue::submit`] did.
 pub(crate) struct Submitted {
-    /// What was posted, for the policy.
+    /// What was posted, for the policy; of no class ([`Requests::last_class`] has it).
     pub batch: Batch,
     /// The first request that cannot be carried out. Those before it are entered, those after it were not looked at.
     pub refused: Option<Box<(Refused, Request)>>,
@@ -265,15 +267,14 @@ impl HwQueue {
         if self.polled.is_some() {
             book.route = route(&Batch { urgent, in_flight: book.open(), ..Batch::default() });
         }
-        let (commands, class) = self.post(me, book, (claim == Claim::Batch && urgent == 0, commit), now);
+        let commands = self.post(me, book, (claim == Claim::Batch && urgent == 0, commit), now);
         let urgent = urgent.min(commands);
-        Submitted { batch: Batch { commands, urgent, in_flight: book.open(), class }, refused }
+        Submitted { batch: Batch { commands, urgent, in_flight: book.open(), class: None }, refused }
     }
 
-    /// Posts what has been entered into the book of `me`, `plain` requests or not. How many commands that were, and the
-    /// class of the last request.
+    /// Posts what has been entered into the book of `me`, `plain` requests or not. How many commands that were.
     #[inline]
-    fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> (u32, Option<Class>) {
+    fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> u32 {
         let first = self.may_post(me);
         let posted = if first {
             let how = (plain, commit, self.most());
@@ -363,6 +364,12 @@ impl HwQueue {
         if served.is_some() && self.owes() {
             self.stops_owing(None);
         }
+    }
+
+    /// Whether somebody waits for a tag.
+    #[inline]
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.is_formed()
     }
 
     /// What waits in the book of `me` is posted when the line is served.
@@ -492,7 +499,7 @@ fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped
 /// Posts what has been entered into `book`, `plain` requests or not, as far as there are tags for `most`, and announces it if it
 /// is to `commit`.
 #[inline(always)]
-fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (bool, bool, u32), now: Nanos) -> u32 {
     let posted = book.post_entered(&mut posting, plain, now, most);
     if commit {
         posting.commit();
@@ -503,34 +510,8 @@ fn post_on(mut posting: impl Post, book: &mut Requests, (plain, commit, most): (
 /// The same over bytes, out of the way of the other lanes' instructions.
 #[cold]
 #[inline(never)]
-fn post_bytes(lane: &StreamLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> (u32, Option<Class>) {
+fn post_bytes(lane: &StreamLane, book: &mut Requests, how: (bool, bool, u32), now: Nanos) -> u32 {
     post_on(lane.lock(), book, how, now)
-}
-
-/// Enters what the application's iterator yields, until one is refused. A function of its own, so that the book is known to be
-/// nobody else's meanwhile: it saves four instructions a request.
-#[inline(always)]
-fn enter(
-    book: &mut Requests,
-    now: Nanos,
-    claim: Claim,
-    requests: impl IntoIterator<Item = Request>,
-    check: impl Fn(Request) -> (Result<(), Refused>, Request),
-) -> Option<Box<(Refused, Request)>> {
-    book.begin();
-    for request in requests {
-        let (checked, request) = check(request);
-        if let Err(why) = checked {
-            return Some(refusal(why, request));
-        }
-        // A request is taken apart on its way into the book, and laid down only where that has to grow.
-        if let Err(request) = book.enter(request, claim, now)
-            && let Some(request) = book.enter_growing(request, claim, now)
-        {
-            return Some(refusal(Refused::TooMany, request));
-        }
-    }
-    None
 }
 
 /// Dropped where the caller's iterator panics, in the middle of a batch.
@@ -563,12 +544,6 @@ impl Post for NotNow {
     fn commit(&mut self) -> u32 {
         0
     }
-}
-
-/// Apart from the data path, and small on it.
-#[cold]
-fn refusal(why: Refused, request: Request) -> Box<(Refused, Request)> {
-    Box::new((why, request))
 }
 
 impl Outcome {

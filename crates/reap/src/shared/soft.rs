@@ -9,7 +9,6 @@ use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use handover::{Inbox, ModeCell};
 
 use super::book::Requests;
-use super::held::Held;
 use crate::request::Outcome;
 use crate::wake::Wake;
 
@@ -29,9 +28,6 @@ pub(crate) struct Soft {
     pub inbox: Inbox<Outcome>,
     /// The completion mode that was asked for, and the one in force.
     pub mode: ModeCell<Mode>,
-    /// What the policy allows the controller to hold back, and what of it the controller does.
-    pub holds: Held,
-    pub held: Held,
     /// Armed while the queue's thread sleeps, for everything that is not its vector.
     pub wake: Wake,
 }
@@ -50,8 +46,6 @@ impl Soft {
             impatient: AtomicBool::new(false),
             inbox: Inbox::new(parts as usize),
             mode: ModeCell::new(mode),
-            holds: Held::default(),
-            held: Held::default(),
             wake: Wake::new()?,
         })
     }

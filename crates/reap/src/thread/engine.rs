@@ -125,7 +125,7 @@ impl<Q: Driven> Driven for &Q {
         (**self).woken(slept);
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave(&self) {
         (**self).leave();
     }
@@ -316,7 +316,7 @@ impl AsFd for Place {
 
 impl State {
     /// What the queues plan together.
-    #[inline]
+    #[inline(always)] // Of one queue the plan stays in registers.
     fn plan(&mut self, queues: &[impl Driven], now: Nanos, until: Nanos) -> Plan {
         self.plans.clear();
         if let [only] = queues {

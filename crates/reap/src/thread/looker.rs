@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use completion::{Before, Coalesce, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
+use completion::{Before, Done, Lawful, Mode, Plan, Policy, Spin, Tuning, Waiter};
 use driver::Completed;
 use hw::RunDelay;
 use units::Nanos;
@@ -65,11 +65,10 @@ impl Looker {
     }
 
     /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
-    #[inline]
+    #[inline(always)] // Asked for each plan, and the answer is no.
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
         let mode = soft.mode.adopt(self.waiter.policy.mode())?;
         self.waiter.adopt(Policy::with(mode, &tuning()));
-        soft.holds.set(Coalesce::OFF);
         Some(mode)
     }
 
@@ -78,34 +77,26 @@ impl Looker {
         self.waiter.adopt(Policy::with(self.waiter.policy.mode(), tuning));
     }
 
-    /// What to do next.
+    /// What to do next, where that is to look and need not be asked for.
     #[inline]
-    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, goes_on_at: Nanos, vector: &mut Vector<'_>) -> Plan {
-        if let Some(plan) = self.waiter.looks_first(|| vector.queue.hint()) {
-            return plan;
-        }
+    pub(crate) fn looks_first(&mut self, queue: &HwQueue) -> Option<Plan> {
+        self.waiter.looks_first(|| queue.hint())
+    }
+
+    /// What to do next, where the caller needs so many more completions (`wants`) to go on, and a sleep can be for as many.
+    #[inline]
+    pub(crate) fn next(&mut self, soft: &Soft, now: Nanos, (goes_on_at, wants): (Nanos, u32), vector: &mut Vector<'_>) -> Plan {
         let seen = &mut self.waiter.seen;
+        seen.wants = wants;
+        // A sleep for several counts what is there already.
+        seen.pending &= wants < 2;
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();
-        seen.held = soft.held.get();
         if let Some(polled) = &vector.queue.polled {
             self.waiter.set_silent(polled.in_flight());
         }
         self.waiter.next(now, vector)
-    }
-
-    /// About to block: what the policy allows to be held back. Whether a moderator is wanted that was not, or no longer.
-    #[inline]
-    pub(crate) fn says_what_it_holds(&self, soft: &Soft, now: Nanos) -> bool {
-        if !matches!(self.waiter.plan, Plan::Nap { .. } | Plan::Sleep { .. }) {
-            return false;
-        }
-        let (said, holds) = (soft.holds.get(), self.waiter.policy.holds(now).unwrap_or_default());
-        if said != holds {
-            soft.holds.set(holds);
-        }
-        (said == Coalesce::OFF) != (holds == Coalesce::OFF)
     }
 
     /// A batch has been committed, and the policy says that its thread may look. Whether it did.

@@ -6,7 +6,7 @@ mod foreign;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use completion::{Batch, Check, Coalesce, Decisions, LatencySlack, Mode, Policy, Route, Spin, Tuning, Woke};
+use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
 use handover::SleeperId;
 use hw::{Birth, DmaPool, Interest};
 use units::Nanos;
@@ -35,7 +35,7 @@ pub(crate) struct SoftQueue {
     queue: Arc<HwQueue>,
     soft: Arc<Soft>,
     me: u8,
-    /// The lane's, at hand.
+    /// The process that the lanes belong to.
     birth: Birth,
     place: Place,
     looker: RefCell<Looker>,
@@ -48,11 +48,15 @@ pub(crate) struct SoftQueue {
     uncommitted: Cell<bool>,
     /// The thread drives this queue and no other, where submitting and sleeping can be one system call.
     alone: Cell<bool>,
+    /// Finished requests that the caller waits for, where it waits for several of a batch.
+    wanted: Cell<u32>,
+    /// Requests of futures may be open: each of them is waited for by itself.
+    has_futures: Cell<bool>,
     /// The clock read of the last batch.
     clock: Cell<Nanos>,
     /// The application's iterator runs: the book is its thread's, and the queue cannot be used.
     submitting: Cell<bool>,
-    slack: Cell<LatencySlack>,
+    price: Cell<LatencyPrice>,
     signal: Arc<Signal>,
 }
 
@@ -77,7 +81,7 @@ impl SoftQueue {
         let place = Place::new().map_err(system("epoll instance"))?;
         let soft = queue.softs[usize::from(me)].clone();
         place.poller().add(&soft.wake, KEY_WAKE).map_err(system("wake-up descriptor"))?;
-        let tuning = Tuning { slack: controller.slack(), machine: cycle::known() };
+        let tuning = Tuning { price: controller.price(), machine: cycle::known() };
         let begins = || queue.means(mode.unwrap_or_else(|| controller.mode()));
         let policy = Policy::with(begins(), &tuning);
         soft.mode.begin(policy.mode());
@@ -92,7 +96,7 @@ impl SoftQueue {
         let queue = SoftQueue {
             signal: Arc::new(Signal::new(soft.clone())),
             soft,
-            slack: Cell::new(tuning.slack),
+            price: Cell::new(tuning.price),
             controller,
             birth: queue.lane.birth(),
             queue,
@@ -102,6 +106,8 @@ impl SoftQueue {
             posting: Posting::default(),
             uncommitted: Cell::new(false),
             alone: Cell::new(false),
+            wanted: Cell::new(0),
+            has_futures: Cell::new(false),
             clock: Cell::new(hw::now()),
             submitting: Cell::new(false),
             watched: Cell::new(Interest::NONE),
@@ -150,6 +156,9 @@ impl SoftQueue {
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);
         }
+        if self.has_futures.get() {
+            self.has_futures.set(self.soft.open() > 0);
+        }
         let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
         let mut requests = requests.into_iter();
@@ -158,6 +167,7 @@ impl SoftQueue {
         if submitted.refused.is_some() {
             self.look_up(&mut book, now, (!hold, Claim::Batch), &mut submitted, &mut requests);
         }
+        let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
         drop(book);
         if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
             // What was held before may have gone to the other lane.
@@ -165,7 +175,7 @@ impl SoftQueue {
         }
         drop(inside);
         if submitted.batch.commands > 0 {
-            self.committed(now, &submitted.batch, hold);
+            self.committed(now, &Batch { class, ..submitted.batch }, hold);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -269,7 +279,9 @@ impl SoftQueue {
     #[inline]
     pub(crate) fn wait(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         let _inside = self.enter_wait()?;
+        self.wanted.set(u32::try_from(min).unwrap_or(u32::MAX));
         self.drive_alone(self.clock.get(), until, idle, || self.finished() >= min);
+        self.wanted.set(0);
         Ok(self.finished())
     }
 
@@ -294,6 +306,7 @@ impl SoftQueue {
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);
+        self.has_futures.set(true);
         match submitted.refused {
             None => Pending::new(tickets, at),
             Some(refused) => {
@@ -343,8 +356,8 @@ impl SoftQueue {
 
     /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
     /// or without. What the mode has learnt it learns again.
-    pub(crate) fn set_latency_slack(&self, slack: LatencySlack) {
-        if self.slack.replace(slack) != slack {
+    pub(crate) fn set_latency_price(&self, price: LatencyPrice) {
+        if self.price.replace(price) != price {
             let tuning = self.tuning();
             self.looker.borrow_mut().retune(&tuning);
         }
@@ -369,7 +382,7 @@ impl SoftQueue {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { slack: self.slack.get(), machine: cycle::known() }
+        Tuning { price: self.price.get(), machine: cycle::known() }
     }
 
     /// The completion mode in force.
@@ -472,7 +485,6 @@ impl Drop for SoftQueue {
             self.queue.drain.dismiss();
         }
         self.posting.end(&self.queue.lane);
-        self.soft.holds.set(Coalesce::OFF);
         self.soft.requests().disown_all();
         self.queue.belongs(false);
         self.controller.give_back(&self.queue, self.me);

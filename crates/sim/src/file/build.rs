@@ -115,7 +115,7 @@ pub(super) fn scenario(source: Source<'_>, file: raw::File, outside: &dyn Outsid
         switches: file.switches.into_iter().map(|switch| (switch.at.0, switch.mode.0)).collect(),
         ..Scenario::new(Mode::INTERRUPT, Profile::null(), Job::default())
     };
-    scenario.latency_slack = file.latency_slack.map_or(scenario.latency_slack, |word| word.0);
+    scenario.latency_price = file.latency_price.map_or(scenario.latency_price, |word| word.0);
     let spins = file.poll.map_or_else(|| vec![scenario.spin], |spins| spins.0);
     scenario.spin = spins.first().copied().unwrap_or_default();
     scenario.seed = file.seed.unwrap_or(scenario.seed);

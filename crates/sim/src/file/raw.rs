@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 use blkmq::paths::Policy;
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use device::{Profile, ProfileFile};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -31,8 +31,8 @@ pub(super) struct File {
     /// I/Os of each job thread, in place of `number_ios`.
     pub(super) ios: Option<Spanned<NonZeroU64>>,
     pub(super) limit: Option<Time>,
-    /// As `--latency-slack` has it.
-    pub(super) latency_slack: Option<Word<LatencySlack>>,
+    /// As `--latency-price` has it.
+    pub(super) latency_price: Option<Word<LatencyPrice>>,
     pub(super) host: Option<Word<HostName>>,
     /// What spinning means where others want the CPU: one way, or several to compare.
     pub(super) poll: Option<super::shared::Spins>,

@@ -257,12 +257,10 @@ impl Thread {
                 let in_flight = lane.in_flight(queue);
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
-                let held = queue.holding;
                 let (waiter, mut bound) = lane.bind(queue);
-                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..waiter.seen };
+                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, ..waiter.seen };
                 waiter.set_silent(if in_flight > 0 { queue.silent() } else { 0 });
                 waiter.next(g.now, &mut bound);
-                waiter.seen.messages = 0;
                 asked += 1;
                 masked += bound.masked;
             }

@@ -48,7 +48,6 @@ impl<P: Bus> World<'_, P> {
         let (mut moderator, proposed) = (keeper.moderator.take(), keeper.proposed);
         let (mut recovery, mut seat) = (keeper.recovery.take(), keeper.seat.take());
         let stood = seat.as_ref().map(|seat| seat.standing);
-        let mut held = None;
         let violation = keeper.replies(bells, |purpose, reply| match purpose {
             Purpose::Sequence => {
                 if let Some((recovery, _)) = &mut recovery {
@@ -62,7 +61,6 @@ impl<P: Bus> World<'_, P> {
                 }
             }
             Purpose::Own(PROPOSAL) => {
-                held = proposed.filter(|_| reply.status.is_success()).or(Some(Coalesce::OFF));
                 if let (Some(moderator), Some(setting)) = (&mut moderator, proposed) {
                     if reply.status.is_success() { moderator.confirmed(setting) } else { moderator.refused() }
                 }
@@ -84,9 +82,6 @@ impl<P: Bus> World<'_, P> {
         }
         let stands = seat.as_ref().map(|seat| seat.standing);
         (keeper.recovery, keeper.moderator, keeper.seat) = (recovery, moderator, seat);
-        if let Some(setting) = held {
-            self.holds_back(n, setting);
-        }
         stands != stood
     }
 
@@ -153,7 +148,6 @@ impl<P: Bus> World<'_, P> {
                     moderator.reset();
                 }
                 keeper.proposed = None;
-                self.holds_back(n, Coalesce::OFF);
                 if buffers == Buffers::Returned {
                     self.path_stopped(n)?;
                 }
@@ -230,7 +224,7 @@ impl<P: Bus> World<'_, P> {
         let keeper = &mut self.devices[n].keeper;
         let (since, completions, sent) = std::mem::replace(&mut keeper.rates_since, (now, finished, messages));
         let (elapsed, completions, messages) = (now - since, finished - completions, messages - sent);
-        let rates = Rates { elapsed, completions, messages, in_flight, allowed: self.allowed(n) };
+        let rates = Rates { elapsed, completions, messages, in_flight };
         let keeper = &mut self.devices[n].keeper;
         if let Some(setting) = keeper.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
             self.propose(n, setting);
@@ -238,27 +232,11 @@ impl<P: Bus> World<'_, P> {
         self.set_moderator(n);
     }
 
-    /// What the policies of its queues allow.
-    fn allowed(&self, n: usize) -> Coalesce {
-        let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes);
-        let here = lanes.filter(|lane| self.queues[lane.queue].device == n);
-        here.filter_map(|lane| lane.waiter.policy.holds(self.now)).reduce(Coalesce::least).unwrap_or_default()
-    }
-
-    /// What its queues' policies are told: before the device may, and after it does no longer.
-    fn holds_back(&mut self, n: usize, setting: Coalesce) {
-        let queues = self.devices[n].queues.clone();
-        self.queues[queues].iter_mut().for_each(|queue| queue.holding = setting);
-    }
-
     fn propose(&mut self, n: usize, setting: Coalesce) {
         let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
-        let Attached { keeper, bells, queues, .. } = &mut self.devices[n];
+        let Attached { keeper, bells, .. } = &mut self.devices[n];
         keeper.proposed = Some(setting);
-        if setting != Coalesce::OFF {
-            self.queues[queues.clone()].iter_mut().for_each(|queue| queue.holding = setting);
-        }
         keeper.post(AdminCommand { sqe, page: false }, Purpose::Own(PROPOSAL), self.now, bells);
         self.forward_writes(n);
     }

@@ -141,7 +141,9 @@ pub struct Generator {
     waiting: bool,
     depth: u32,
     low: u32,
+    /// I/Os per doorbell; where batches grow, of the next one, and what they grow to.
     batch: u32,
+    grows: Option<u32>,
     complete_min: u32,
     complete_max: u32,
     /// An I/O that waits for its time.
@@ -242,6 +244,7 @@ impl Generator {
         }
         // fio then waits for one completion after each I/O, whatever the depth.
         let depth = if job.complete_min == 0 { 1 } else { job.iodepth.clamp(1, MOST_DEPTH) };
+        let batch = if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) };
         let goal = Goal::new(job, &stream, targets);
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
@@ -262,7 +265,8 @@ impl Generator {
             waiting: false,
             depth,
             low: if job.iodepth_low == 0 { depth } else { job.iodepth_low.min(depth) },
-            batch: if job.batch_submit == 0 { depth } else { job.batch_submit.min(depth) },
+            batch,
+            grows: job.batch_grows.then_some(batch),
             complete_min: job.complete_min.clamp(1, depth),
             complete_max: job.complete_max.max(job.complete_min).max(1),
             held: None,
@@ -345,6 +349,10 @@ impl Generator {
         }
         self.ios_left += u64::from(self.credit);
         self.credit = 0;
+        if let Some(most) = self.grows.filter(|_| self.flight.queued == 0) {
+            // What is out keeps the device busy for about as long as it takes to make as many.
+            self.batch = self.flight.in_flight.clamp(1, most);
+        }
         loop {
             if now >= self.event {
                 self.on_event(now);

@@ -145,7 +145,7 @@ fn a_mode_is_named_once() {
     let twice = Labels::new(&plain(&[Mode::POLL, Mode::INTERRUPT, Mode::POLL]), false);
     assert!(twice.unwrap_err().to_string().contains("poll twice"));
     let twice = Labels::new(&[Contender::adaptive(100), Contender::adaptive(100)], true);
-    assert!(twice.unwrap_err().to_string().contains("adaptive@10% twice"));
+    assert!(twice.unwrap_err().to_string().contains("adaptive@0.1 twice"));
     assert_eq!(Labels::new(&[], false).unwrap().len(), USUAL.len() + 1);
     assert_eq!(Labels::new(&[], true).unwrap().len(), SWEPT.len() + CURVE.len() + 1);
     let labels = labels(&["poll", "interrupt"]);
@@ -155,14 +155,14 @@ fn a_mode_is_named_once() {
 /// On a device where `posted` and `dim` are `interrupt`, each of them is one row, the first.
 #[test]
 fn modes_that_coincide_are_compared_once() {
-    let named: Vec<Contender> = ["posted", "poll", "dim", "interrupt", "posted+submit-check", "adaptive", "adaptive@50%", "threaded"]
+    let named: Vec<Contender> = ["posted", "poll", "dim", "interrupt", "posted+submit-check", "adaptive", "adaptive@0.5", "threaded"]
         .iter()
         .map(|name| name.parse().unwrap())
         .collect();
     let names = |labels: &Labels| labels.modes().iter().map(ToString::to_string).collect::<Vec<_>>();
     let all = Labels::new(&named, false).unwrap();
     let (kept, same) = all.apart(|mode| super::super::contender::stands_for(mode, mode != Mode::INTERRUPT));
-    assert_eq!(names(&kept), ["posted", "poll", "posted+submit-check", "adaptive", "adaptive@50%"]);
+    assert_eq!(names(&kept), ["posted", "poll", "posted+submit-check", "adaptive", "adaptive@0.5"]);
     let same: Vec<String> = same.iter().map(|(a, b)| format!("{a} = {b}")).collect();
     assert_eq!(same, ["dim = posted", "interrupt = posted", "threaded = posted"]);
     // Where nothing is otherwise, everything stays.

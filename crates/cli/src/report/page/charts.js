@@ -31,7 +31,7 @@ function planeChart() {
   });
   const pick = tails.length > 1 ? [choice("Latency", tails, figure, (tail) => ((state.tail = tail), redraw()))] : [];
   if (loads.length > 1) pick.push(choice("Axes", [["own", "each panel its own"], ["same", "the same in all"]], state.axes, (axes) => ((state.axes = axes), redraw())));
-  const knob = some.some((row) => row.knob !== null) ? " A line joins the settings of a mode's knob (adaptive: --latency-slack)." : "";
+  const knob = some.some((row) => row.knob !== null) ? " A line joins the settings of a mode's knob (adaptive: --latency-price)." : "";
   return chart("plane", `CPU against ${tailName(figure)}: what each mode buys`,
     `Each point is a mode; left is cheaper, down is sooner. Bars are 95 % intervals; the grey steps join the modes that no other beats in both.${knob}`,
     panels, { pick, width: 270 });
@@ -87,7 +87,7 @@ function loadChart() {
 function wakeupChart() {
   const some = groupRows().filter((row) => row.per_wakeup > 0);
   if (!some.length) return null;
-  const words = "How many completions a thread finds each time that it is woken: 1 is one interrupt for each I/O. A mode that never sleeps has none, and is not drawn.";
+  const words = "How many completions a thread finds each time that it is woken: 1 is a wake-up for each I/O. A mode that never sleeps or naps has none, and is not drawn.";
   const one = loadsOf(groupRows()).length < 2
     ? panel("Completions per wake-up", (width) => forest(some, "per_wakeup", digitsOf, width), { height: forestHeight(some) })
     : panel("Completions per wake-up, against the load", () => againstLoad(some, "per_wakeup", "completions", count), { labels: true, height: 280 });

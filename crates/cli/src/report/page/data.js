@@ -49,7 +49,7 @@ function modeOf(name) {
   return modes.get(family);
 }
 
-// A setting as a share: `0.1`, `10%`; without any limit it is the largest.
+// A setting as a number: `0.1`, and as older results say it `10%`; without any limit it is the largest.
 function readKnob(text) {
   const share = text.endsWith("%") ? Number(text.slice(0, -1)) / 100 : text === "inf" ? 1e9 : Number(text);
   return { text, share: Number.isNaN(share) ? 0 : share };

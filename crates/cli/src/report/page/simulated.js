@@ -28,7 +28,7 @@ function regretChart() {
   const all = (data.results.regret ?? []).map((one) => ({ ...one, look: modeOf(one.mode) })).filter((one) => one.look.shown && one.ratio > 0);
   if (!all.length) return null;
   const names = [...new Set(all.map((one) => one.mode))];
-  const words = (one) => `against ${one.mode}: × ${one.ratio.toFixed(3)}\n${one.profile}, queue depth ${one.qd}, load ${percent(one.load_pct)}\n${one.costs}, slack ${one.latency_slack}, ${one.seeds} seeds${one.halves_agree ? "" : " that disagree"}`;
+  const words = (one) => `against ${one.mode}: × ${one.ratio.toFixed(3)}\n${one.profile}, queue depth ${one.qd}, load ${percent(one.load_pct)}\n${one.costs}, price ${one.latency_price}, ${one.seeds} seeds${one.halves_agree ? "" : " that disagree"}`;
   const said = d3.groups(all, (one) => one.mode).map(([mode, own]) => `${mode} ${d3.extent(own, (one) => one.ratio).map((ratio) => times(ratio)).join(" to ")}`).join(", ");
   const draw = (width) => {
     const x = scale([...all.map((one) => one.ratio), 1, 1.05], "adaptive ÷ the other, the worse of p99 and CPU", times, { ticks: width < 360 ? 3 : 6 });

@@ -20,7 +20,7 @@ pub struct Regret {
     costs: String,
     pub ratio: f64,
     /// The setting that was judged.
-    latency_slack: String,
+    latency_price: String,
     /// Seeds of the cell, and whether their halves agree about every mode there.
     seeds: u64,
     halves_agree: bool,
@@ -45,7 +45,7 @@ pub fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>], asked: usize
                 profile: cell.profile.name.clone(),
                 costs: cell.costs.name.clone(),
                 ratio,
-                latency_slack: settings[best].0.to_string(),
+                latency_price: settings[best].0.to_string(),
                 seeds: task.seeds,
                 halves_agree,
             }));
@@ -71,7 +71,7 @@ pub fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
     let right = |text: String| Text::new(text).set_alignment(CellAlignment::Right);
     let headers = ["cells", "median", "> 1.05", "worst", "at load\n%", "queue\ndepth"];
     let header = std::iter::once(Text::new("adaptive against")).chain(headers.map(|h| right(h.into())));
-    table.set_header(header.chain(["profile", "costs", "slack"].map(Text::new)));
+    table.set_header(header.chain(["profile", "costs", "price"].map(Text::new)));
     for mode in modes {
         let mut of: Vec<&Regret> = regrets.iter().filter(|regret| regret.mode == mode).collect();
         of.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
@@ -86,14 +86,14 @@ pub fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
             worst.load_pct.to_string(),
             worst.qd.to_string(),
         ];
-        let place = [worst.profile.clone(), worst.costs.clone(), worst.latency_slack.clone()].map(Text::new);
+        let place = [worst.profile.clone(), worst.costs.clone(), worst.latency_price.clone()].map(Text::new);
         table.add_row(std::iter::once(Text::new(mode)).chain(figures.map(right)).chain(place));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
     text += &format!("{table}\n{}", show_seeds(regrets));
-    text + "In each open cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-slack at which that is at\n\
+    text + "In each open cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-price at which that is at\n\
             most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least to within 0.5 %, judged on the other.\n\
             1.00: as good in both; the worst cell's place and setting stand beside it.\n"
 }

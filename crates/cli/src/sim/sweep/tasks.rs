@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 
 use ::sim::SimError;
 use ::sim::sweep::judge::Fare;
-use ::sim::sweep::{self, Cell, Halves, Kind, SEEDS, SLACKS, Seed};
+use ::sim::sweep::{self, Cell, Halves, Kind, PRICES, SEEDS, Seed};
 use anyhow::Result;
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::sim::{pool, scenario};
 pub struct Task {
     pub cell: usize,
     pub mode: Mode,
-    pub slack: LatencySlack,
+    pub price: LatencyPrice,
     pub capacity: f64,
     pub seeds: u64,
     /// What is known of the first of them.
@@ -30,7 +30,7 @@ pub struct Task {
 
 impl Task {
     pub fn label(&self) -> String {
-        if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.slack) } else { self.mode.to_string() }
+        if self.mode == Mode::ADAPTIVE { format!("{}@{}", self.mode, self.price) } else { self.mode.to_string() }
     }
 
     /// The same once more, which takes over what is known of the first seeds.
@@ -47,12 +47,12 @@ pub fn take_over(tasks: &mut [Task], ran: &mut [Option<Ran>], again: Vec<(usize,
     }
 }
 
-/// Whether in a cell the halves agree, as far as it was run. Finer settings than [`SLACKS`] are not asked: which there are depends on
+/// Whether in a cell the halves agree, as far as it was run. Finer settings than [`PRICES`] are not asked: which there are depends on
 /// how close they come to some mode, and who gets more seeds must not.
 pub fn halves_agree(cell: usize, tasks: &[Task], ran: &[Option<Ran>]) -> bool {
     let here = || tasks.iter().zip(ran).filter(|(task, _)| task.cell == cell).filter_map(|(task, ran)| Some((task, &ran.as_ref()?.halves)));
     let modes: Vec<&Halves> = here().filter(|(task, _)| task.mode != Mode::ADAPTIVE).map(|(_, halves)| halves).collect();
-    let asked = |task: &Task| task.mode == Mode::ADAPTIVE && SLACKS.contains(&task.slack);
+    let asked = |task: &Task| task.mode == Mode::ADAPTIVE && PRICES.contains(&task.price);
     let settings: Vec<&Halves> = here().filter(|(task, _)| asked(task)).map(|(_, halves)| halves).collect();
     sweep::halves_agree(&modes, &settings)
 }
@@ -64,9 +64,9 @@ pub fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
         let settings = settings(at, tasks, ran);
         for (task, ran) in tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode != Mode::ADAPTIVE) {
             let Some(ran) = ran else { continue };
-            for slack in sweep::finer(&settings, &ran.halves) {
-                if !more.iter().any(|known| known.cell == at && known.slack == slack) {
-                    more.push(Task { mode: Mode::ADAPTIVE, slack, begun: Vec::new(), ..*task });
+            for price in sweep::finer(&settings, &ran.halves) {
+                if !more.iter().any(|known| known.cell == at && known.price == price) {
+                    more.push(Task { mode: Mode::ADAPTIVE, price, begun: Vec::new(), ..*task });
                 }
             }
         }
@@ -75,16 +75,16 @@ pub fn finer(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>]) -> Vec<Task> {
 }
 
 /// The settings of the knob that were run in a cell, in its order.
-pub fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencySlack, Halves)> {
+pub fn settings(at: usize, tasks: &[Task], ran: &[Option<Ran>]) -> Vec<(LatencyPrice, Halves)> {
     let here = tasks.iter().zip(ran).filter(|(task, _)| task.cell == at && task.mode == Mode::ADAPTIVE);
-    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.slack, ran.as_ref()?.halves))).collect();
-    settings.sort_by_key(|(slack, _)| slack.rank());
+    let mut settings: Vec<_> = here.filter_map(|(task, ran)| Some((task.price, ran.as_ref()?.halves))).collect();
+    settings.sort_by_key(|(price, _)| price.rank());
     settings
 }
 
 /// Every mode in every cell, `adaptive` at each of `settings`, with the capacities that the cells' loads are parts of. These take seconds
 /// to measure, and that is not stopped.
-pub fn tasks(cells: &[Cell], modes: &[Mode], settings: &[LatencySlack], seed: u64) -> Result<Vec<Task>> {
+pub fn tasks(cells: &[Cell], modes: &[Mode], settings: &[LatencyPrice], seed: u64) -> Result<Vec<Task>> {
     let alike = |a: &Cell, b: &Cell| a.costs == b.costs && a.profile == b.profile && a.depth == b.depth;
     let mut places: Vec<&Cell> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.kind.is_open()) {
@@ -99,8 +99,8 @@ pub fn tasks(cells: &[Cell], modes: &[Mode], settings: &[LatencySlack], seed: u6
         let place = places.iter().position(|place| cell.kind.is_open() && alike(place, cell));
         let capacity = place.map_or(0.0, |place| capacities[place]);
         for &mode in modes {
-            let settings = if mode == Mode::ADAPTIVE { settings } else { &[LatencySlack::NONE] };
-            tasks.extend(settings.iter().map(|&slack| Task { cell: at, mode, slack, capacity, seeds: SEEDS, begun: Vec::new() }));
+            let settings = if mode == Mode::ADAPTIVE { settings } else { &[LatencyPrice::UNLIMITED] };
+            tasks.extend(settings.iter().map(|&price| Task { cell: at, mode, price, capacity, seeds: SEEDS, begun: Vec::new() }));
         }
     }
     Ok(tasks)
@@ -110,7 +110,7 @@ pub fn tasks(cells: &[Cell], modes: &[Mode], settings: &[LatencySlack], seed: u6
 pub fn runs(cell: &Cell, task: &Task, ios: u64, seed: u64) -> Result<Vec<Figures>, SimError> {
     let known = task.begun.iter().cloned().map(Ok);
     let more = (task.begun.len() as u64..task.seeds).map(|n| {
-        let scenario = cell.scenario(task.mode, task.slack, task.capacity, ios, seed.wrapping_add(n))?;
+        let scenario = cell.scenario(task.mode, task.price, task.capacity, ios, seed.wrapping_add(n))?;
         scenario.run().map(|outcome| Figures::of(&outcome))
     });
     known.chain(more).collect()

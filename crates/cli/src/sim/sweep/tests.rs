@@ -15,22 +15,22 @@ fn taken(cell: &Cell, task: &Task, ios: u64) -> Ran {
 fn a_cell_gives_rows_and_regrets() {
     let cells = [cell()];
     let capacity = cells[0].capacity(1).unwrap();
-    let task = |mode, slack| Task { cell: 0, mode, slack, capacity, seeds: SEEDS, begun: Vec::new() };
-    let plain = [Mode::INTERRUPT, Mode::POLL].map(|mode| task(mode, LatencySlack::NONE));
-    let settings = SLACKS.iter().map(|&slack| task(Mode::ADAPTIVE, slack));
+    let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
+    let plain = [Mode::INTERRUPT, Mode::POLL].map(|mode| task(mode, LatencyPrice::UNLIMITED));
+    let settings = PRICES.iter().map(|&price| task(Mode::ADAPTIVE, price));
     let tasks: Vec<Task> = plain.into_iter().chain(settings).collect();
     let results: Vec<Option<Ran>> = tasks.iter().map(|task| Some(taken(&cells[0], task, 500))).collect();
     let row = &results[0].as_ref().unwrap().row;
     assert_eq!((row.mode.as_str(), row.scene.load_pct, row.scene.qd, &row.extra["costs"]), ("interrupt", 25.0, 4, &"bare-metal".into()));
-    assert_eq!(results[3].as_ref().unwrap().row.mode, "adaptive@2%");
-    let regrets = regrets::regrets(&cells, &tasks, &results, SLACKS.len());
+    assert_eq!(results[3].as_ref().unwrap().row.mode, "adaptive@10");
+    let regrets = regrets::regrets(&cells, &tasks, &results, PRICES.len());
     assert_eq!(regrets.iter().map(|regret| regret.mode.as_str()).collect::<Vec<_>>(), ["interrupt", "poll"]);
     assert!(regrets.iter().all(|regret| regret.ratio > 0.1 && regret.ratio < 10.0), "{regrets:?}");
     let text = regrets::show(&regrets, tasks.len(), 2_000);
     assert!(text.contains("interrupt") && text.contains("bare-metal") && text.contains("Seeds of a cell: 8 in 1"), "{text}");
 
     let modes = [Mode::INTERRUPT, Mode::POLL, Mode::ADAPTIVE];
-    let verdicts = |results: &[Option<Ran>]| Verdicts::of(&cells, &tasks, results, &modes, SLACKS);
+    let verdicts = |results: &[Option<Ran>]| Verdicts::of(&cells, &tasks, results, &modes, PRICES);
     schema(&verdicts(&results).json(), &cells[0]);
     let told = verdicts(&results).show();
     assert!(told.starts_with("adaptive at its default, 10%: dominated in ") && told.contains(" of 1 cells"), "{told}");
@@ -39,7 +39,7 @@ fn a_cell_gives_rows_and_regrets() {
     // Stopped before all settings were run: no verdict, but the rows stay.
     let mut part = results;
     *part.last_mut().unwrap() = None;
-    assert!(regrets::regrets(&cells, &tasks, &part, SLACKS.len()).is_empty());
+    assert!(regrets::regrets(&cells, &tasks, &part, PRICES.len()).is_empty());
     assert_eq!(verdicts(&part).json()["default"]["cells"], 0);
     assert!(verdicts(&part).show().contains("No cell"));
     assert!(regrets::show(&[], 1, 2_000).contains("No cell"));
@@ -48,8 +48,8 @@ fn a_cell_gives_rows_and_regrets() {
 /// What scripts read: a point of the curve for each setting, and of each dominated cell where it is and by whom.
 fn schema(json: &Map<String, Value>, cell: &Cell) {
     let curve = json["curve"].as_array().unwrap();
-    assert_eq!(curve.len(), SLACKS.len());
-    for (point, setting) in curve.iter().zip(SLACKS) {
+    assert_eq!(curve.len(), PRICES.len());
+    for (point, setting) in curve.iter().zip(PRICES) {
         assert_eq!(point["lambda"], setting.to_string());
         let figures = ["cpu_ns_per_io", "mean_ns", "p99_ns", "iops"].map(|key| point[key].as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{point}");
@@ -70,12 +70,12 @@ fn schema(json: &Map<String, Value>, cell: &Cell) {
 fn a_cell_that_is_dominated_is_told_with_its_rival() {
     let cells = [cell()];
     let capacity = cells[0].capacity(1).unwrap();
-    let task = |mode, slack| Task { cell: 0, mode, slack, capacity, seeds: SEEDS, begun: Vec::new() };
-    let tasks = [task(Mode::VIC, LatencySlack::NONE), task(Mode::ADAPTIVE, LatencySlack::default())];
+    let task = |mode, price| Task { cell: 0, mode, price, capacity, seeds: SEEDS, begun: Vec::new() };
+    let tasks = [task(Mode::VIC, LatencyPrice::UNLIMITED), task(Mode::ADAPTIVE, LatencyPrice::default())];
     let own = taken(&cells[0], &tasks[1], 200);
     let mut rival = own.clone();
     rival.fare.cpu /= 2.0;
-    let (modes, settings) = ([Mode::VIC, Mode::ADAPTIVE], [LatencySlack::default()]);
+    let (modes, settings) = ([Mode::VIC, Mode::ADAPTIVE], [LatencyPrice::default()]);
     let verdicts = Verdicts::of(&cells, &tasks, &[Some(rival), Some(own.clone())], &modes, &settings);
     let json = verdicts.json();
     let dominated = &json["default"]["dominated"][0];
@@ -104,7 +104,7 @@ fn sweep(cells: Vec<Cell>, ios: u64, most_seeds: u64) -> Sweep {
 /// Two modes in a cell that is the same with every seed, and in one that is not with so few I/Os.
 fn calm_and_noisy() -> (Vec<Cell>, Vec<Task>) {
     let noisy = Cell { kind: Kind::Open { load: 90 }, profile: Grid::whole(1).profiles[1].clone(), ..cell() };
-    let task = |cell: usize, mode| Task { cell, mode, slack: LatencySlack::NONE, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
+    let task = |cell: usize, mode| Task { cell, mode, price: LatencyPrice::UNLIMITED, capacity: 60_000.0, seeds: SEEDS, begun: Vec::new() };
     let tasks = [0, 1].into_iter().flat_map(|cell| [Mode::POLL, Mode::INTERRUPT].map(|mode| task(cell, mode)));
     (vec![Cell { depth: 1, kind: Kind::Open { load: 1 }, ..cell() }, noisy], tasks.collect())
 }

@@ -3,7 +3,7 @@
 use ::sim::sweep::Cell;
 use ::sim::sweep::judge::{self, Fare, Verdict};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
-use completion::{LatencySlack, Mode};
+use completion::{LatencyPrice, Mode};
 use serde_json::{Map, Value, json};
 
 use super::ran::Ran;
@@ -50,22 +50,22 @@ struct Curves {
 
 impl Verdicts {
     /// On cells with all of `modes`, and all of `settings` of the knob.
-    pub fn of(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>], modes: &[Mode], settings: &[LatencySlack]) -> Verdicts {
+    pub fn of(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>], modes: &[Mode], settings: &[LatencyPrice]) -> Verdicts {
         let mut all = Verdicts { cells: Vec::new(), curve: Vec::new(), curves: Curves::default() };
         let mut by_cell: Vec<Vec<(&Task, Fare)>> = vec![Vec::new(); cells.len()];
         for (task, ran) in tasks.iter().zip(ran).filter_map(|(task, ran)| Some((task, ran.as_ref()?))) {
             by_cell[task.cell].push((task, ran.fare));
         }
         for (cell, fares) in cells.iter().zip(&by_cell) {
-            let setting = |wanted: &LatencySlack| {
-                fares.iter().find(|(task, _)| task.mode == Mode::ADAPTIVE && task.slack == *wanted).map(|(task, fare)| (*task, *fare))
+            let setting = |wanted: &LatencyPrice| {
+                fares.iter().find(|(task, _)| task.mode == Mode::ADAPTIVE && task.price == *wanted).map(|(task, fare)| (*task, *fare))
             };
             let curve: Vec<(&Task, Fare)> = settings.iter().filter_map(setting).collect();
             let others: Vec<(&Task, Fare)> = fares.iter().filter(|(task, _)| task.mode != Mode::ADAPTIVE).copied().collect();
             let whole = curve.len() == settings.len() && others.len() + 1 == modes.len();
-            let Some((_, own)) = setting(&LatencySlack::default()).filter(|_| whole) else { continue };
+            let Some((_, own)) = setting(&LatencyPrice::default()).filter(|_| whole) else { continue };
             all.cells.push(judged(cell, &own, &others, &curve));
-            all.curve.extend(curve.iter().map(|(task, fare)| (cell.to_string(), point(cell, task.slack, fare))));
+            all.curve.extend(curve.iter().map(|(task, fare)| (cell.to_string(), point(cell, task.price, fare))));
             all.curves.add(&curve);
         }
         all
@@ -80,7 +80,7 @@ impl Verdicts {
         let Curves { cells, monotone, exchanged } = self.curves;
         let exchanged = exchanged.map(|(pairs, kept)| json!({ "pairs": pairs, "within_pct": percent(kept, pairs) }));
         let default = json!({
-            "setting": LatencySlack::default().to_string(), "cells": self.cells.len(), "dominated": dominated, "dominating": dominating,
+            "setting": LatencyPrice::default().to_string(), "cells": self.cells.len(), "dominated": dominated, "dominating": dominating,
         });
         let knob = json!({ "cells": cells, "monotone_pct": percent(monotone, cells), "exchange": exchanged });
         [("default", default), ("curve", json!(curve)), ("knob", knob)].map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
@@ -97,7 +97,7 @@ impl Verdicts {
         let mut text = format!(
             "adaptive at its default, {}: dominated in {} of {all} cells ({:.1} %), in {by_modes} by\nanother mode, in {} by its own knob alone; \
              dominating in {}.",
-            LatencySlack::default(),
+            LatencyPrice::default(),
             dominated.len(),
             dominated.len() as f64 * 100.0 / all as f64,
             dominated.len() - by_modes,
@@ -170,12 +170,10 @@ impl Curves {
         let fares: Vec<Fare> = curve.iter().map(|(_, fare)| *fare).collect();
         self.cells += 1;
         self.monotone += usize::from(judge::is_monotone(&fares));
-        let rates: Option<Vec<(f64, Fare)>> = curve.iter().map(|(task, fare)| Some((task.slack.exchange()?, *fare))).collect();
-        if let Some(rates) = rates {
-            let (all, kept) = judge::exchanges(&rates);
-            let (pairs, within) = self.exchanged.get_or_insert_default();
-            (*pairs, *within) = (*pairs + all, *within + kept);
-        }
+        let rates: Vec<(f64, Fare)> = curve.iter().map(|(task, fare)| (task.price.rate(), *fare)).collect();
+        let (all, kept) = judge::exchanges(&rates);
+        let (pairs, within) = self.exchanged.get_or_insert_default();
+        (*pairs, *within) = (*pairs + all, *within + kept);
     }
 
     fn show(&self) -> String {
@@ -194,7 +192,7 @@ impl Curves {
 
 fn judged(cell: &Cell, own: &Fare, others: &[(&Task, Fare)], curve: &[(&Task, Fare)]) -> Judged {
     let open = cell.kind.is_open();
-    let settings: Vec<(&Task, Fare)> = curve.iter().filter(|(task, _)| task.slack != LatencySlack::default()).copied().collect();
+    let settings: Vec<(&Task, Fare)> = curve.iter().filter(|(task, _)| task.price != LatencyPrice::default()).copied().collect();
     let fares = |of: &[(&Task, Fare)]| of.iter().map(|(_, fare)| *fare).collect::<Vec<Fare>>();
     let verdict = judge::judge(own, &fares(others), &fares(&settings), open);
     let rival = |at: usize| others.iter().chain(&settings).nth(at).map(|(task, fare)| Rival { mode: task.label(), parts: fare.over(own) });
@@ -224,8 +222,8 @@ fn place(cell: &Cell) -> Map<String, Value> {
 }
 
 /// A setting of the knob in a cell. The rate that it means is a number; what is none is told as it is written.
-fn point(cell: &Cell, setting: LatencySlack, fare: &Fare) -> Value {
-    let lambda = setting.exchange().filter(|rate| rate.is_finite()).map_or_else(|| json!(setting.to_string()), |rate| json!(rate));
+fn point(cell: &Cell, setting: LatencyPrice, fare: &Fare) -> Value {
+    let lambda = if setting.rate().is_finite() { json!(setting.rate()) } else { json!(setting.to_string()) };
     let mut value = place(cell);
     let figures = [
         ("cell", json!(cell.to_string())),

@@ -20,8 +20,6 @@ pub(super) struct Ledger {
     sleeping: u64,
     renting: u64,
     spinning: u64,
-    /// Of `spent`, what went into learning.
-    explored: u64,
 }
 
 impl Ledger {
@@ -29,10 +27,6 @@ impl Ledger {
     #[inline]
     pub(super) fn spend(&mut self, cpu: Nanos) {
         self.spent = self.spent.saturating_add(cpu.0);
-    }
-
-    pub(super) fn explore(&mut self, cpu: Nanos) {
-        self.explored = self.explored.saturating_add(cpu.0);
     }
 
     /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.
@@ -60,10 +54,5 @@ impl Ledger {
     /// Whether to sleep at once where no prediction may be followed: with this one it stays the best of the three.
     pub(super) fn sleeps(&self, sleep: Nanos) -> bool {
         self.sleeping.saturating_add(sleep.0) <= self.renting.min(self.spinning)
-    }
-
-    /// Whether learning has cost less than its share.
-    pub(super) fn may_explore(&self) -> bool {
-        self.explored <= self.spent / 64
     }
 }

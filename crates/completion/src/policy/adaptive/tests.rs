@@ -2,15 +2,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use units::{Class, Op};
 
-use super::awake::AWAKE_MEMORY;
 use super::*;
-use crate::{Cause, Cycle, Done, Found, Woke};
+use crate::{Cycle, LatencyPrice, Woke};
 
 mod bound;
 mod choices;
-mod gathering;
-mod holding;
-mod room;
+mod closed;
 
 const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) };
 
@@ -18,6 +15,6 @@ fn read() -> Class {
     Class::new(Op::Read, 4096)
 }
 
-fn policy(slack: LatencySlack) -> Adaptive {
-    Adaptive::new(&Tuning { slack, machine: MACHINE })
+fn policy(price: LatencyPrice) -> Adaptive {
+    Adaptive::new(&Tuning { price, machine: MACHINE })
 }

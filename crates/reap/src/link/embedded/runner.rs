@@ -163,6 +163,8 @@ impl ByHand {
     pub(crate) fn new(runner: &Arc<Runner>) -> ByHand {
         runner.by_hand.fetch_add(1, Release);
         runner.kick();
+        // The device thread has them as long as it works: it rests from now on.
+        drop(lock(&runner.steppers));
         ByHand(runner.clone())
     }
 

@@ -36,8 +36,8 @@ const EROFS: u32 = 30;
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
 
-/// Entries that are taken off the ring at a time.
-const RUN: usize = 64;
+/// Entries that are taken off the ring at a time: room for them is made anew in each look.
+const RUN: usize = 16;
 
 /// Entries of the ring beside commands: bells and cancelling.
 const BESIDE: u32 = 16;
@@ -122,7 +122,7 @@ impl UringLane {
         lock(&self.state)
     }
 
-    /// The process that made it.
+    /// Which process made it.
     pub(crate) fn birth(&self) -> Birth {
         self.ring.birth()
     }
@@ -163,6 +163,12 @@ impl UringLane {
 
     /// Whether its completions notify.
     pub(crate) fn notifies(&self) -> bool {
+        !self.polls
+    }
+
+    /// Whether a sleep may be for several completions. A ring that is polled has no bell to end it.
+    #[inline]
+    pub(crate) fn counts(&self) -> bool {
         !self.polls
     }
 
@@ -317,17 +323,17 @@ impl UringLane {
         found
     }
 
-    /// The same for `timeout`, unless nothing is left to come, or the bell rings: no notification ends it.
-    pub(crate) fn nap(&self, timeout: Option<Nanos>) {
-        self.sleep(u32::MAX, timeout);
+    /// The same for `timeout`, unless the bell rings, nothing is left to come, or the caller can go on, which needs so many
+    /// completions (0: it does not say): no notification ends it.
+    pub(crate) fn nap(&self, wants: u32, timeout: Option<Nanos>) {
+        self.sleep(if wants > 0 { wants } else { u32::MAX }, timeout);
     }
 
     fn sleep(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
         let mut state = self.state();
         let wait_for = match at_least.min(self.in_flight()) {
             0 | 1 => 1,
-            // A ring that is polled has no bell.
-            _ if self.polls => 1,
+            _ if !self.counts() => 1,
             several => match state.pealed(several) {
                 Some(most) => most,
                 None => {
@@ -339,7 +345,7 @@ impl UringLane {
         };
         let submit = self.push(&mut state);
         drop(state);
-        if submit == 0 && wait_for == 1 && self.shows() {
+        if submit == 0 && self.ring.ready() >= wait_for {
             // What it would wait for is there.
             return true;
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
-use completion::{Delivery, Mode, Moderation, Placement};
+use completion::{Delivery, Mode, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
@@ -162,8 +162,7 @@ impl KernelLink {
 
     /// What a mode comes to here, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let slack = mode.moderation().is_some_and(|moderation| moderation == Moderation::Slack);
-        if mode.moderation().is_some() && !slack {
+        if mode.moderation().is_some() {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
         if mode.delivery() == Delivery::Posted {

@@ -47,7 +47,7 @@ impl RingLane {
         RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner, birth: Birth::here() }
     }
 
-    /// The process that made it. A forked child does not have its rings.
+    /// Which process made it. A forked child has a copy of the rings at most, which no controller reads.
     pub(crate) fn birth(&self) -> Birth {
         self.birth
     }

@@ -143,7 +143,7 @@ impl StreamLane {
         }))
     }
 
-    /// The process that made it.
+    /// Which process made it.
     pub(crate) fn birth(&self) -> Birth {
         self.birth
     }

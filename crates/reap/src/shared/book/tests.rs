@@ -73,7 +73,7 @@ impl Bench {
     /// Posts what was entered, with `tags` tags; what was posted.
     fn post_entered(&mut self, tags: usize) -> Vec<(Posted, Token)> {
         let mut room = Room { tags, posted: Vec::new() };
-        let (posted, _) = self.book.post_entered(&mut room, true, Nanos(1), 64);
+        let posted = self.book.post_entered(&mut room, true, Nanos(1), 64);
         assert_eq!(posted as usize, room.posted.len());
         room.posted
     }

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use super::*;
 
 #[test]
@@ -13,5 +15,292 @@ fn only_a_sleep_that_was_one_tells_what_sleeps_cost() {
     };
     bell.signal();
     assert_eq!(wait(Nanos::from_millis(1_000)), None, "told before it could sleep");
-    assert!(wait(Nanos::from_millis(1)).is_some_and(|cpu| cpu > Nanos::ZERO));
+    let before = hw::thread_cpu();
+    let cpu = wait(Nanos::from_millis(1)).unwrap();
+    assert!(cpu > Nanos::ZERO && cpu <= hw::thread_cpu() - before);
+}
+
+/// A queue that plans what it was told to, finds what it was told to, and notes what is done with it.
+struct Scripted {
+    plans: RefCell<Vec<Plan>>,
+    in_flight: u32,
+    /// In how many looks while spinning it finds something; each other look finds that many entries.
+    spins_until: Cell<u32>,
+    found: u32,
+    /// What its look before a sleep finds, what its link's own sleep answers, and what its own poller has to report.
+    met: bool,
+    blocks: Option<bool>,
+    reports: bool,
+    yields: bool,
+    weighs: bool,
+    /// Sleeps whose CPU time was measured.
+    measured: Cell<u32>,
+    notes: RefCell<Vec<String>>,
+}
+
+const LATER: Nanos = Nanos(u64::MAX - 1);
+
+impl Scripted {
+    fn new(plans: &[Plan]) -> Scripted {
+        Scripted {
+            plans: RefCell::new(plans.iter().rev().copied().collect()),
+            in_flight: 1,
+            spins_until: Cell::new(u32::MAX),
+            found: 1,
+            met: false,
+            blocks: Some(true),
+            reports: false,
+            yields: false,
+            weighs: false,
+            measured: Cell::new(0),
+            notes: RefCell::default(),
+        }
+    }
+
+    fn note(&self, note: impl Into<String>) {
+        self.notes.borrow_mut().push(note.into());
+    }
+
+    /// What was done with it, once it has been left.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.take();
+        assert_eq!(notes.pop().as_deref(), Some("leave"));
+        notes
+    }
+
+    fn is_done(&self) -> bool {
+        self.plans.borrow().is_empty()
+    }
+}
+
+impl Driven for Scripted {
+    fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    fn plan(&self, _: Nanos, _: Nanos) -> Plan {
+        self.plans.borrow_mut().pop().unwrap_or(Plan::Rest)
+    }
+
+    fn look(&self, budget: u32) -> (u32, Option<Nanos>) {
+        self.note(format!("look {budget}"));
+        (self.found, None)
+    }
+
+    fn spins(&self) {
+        self.note("spins");
+    }
+
+    fn look_while_spinning(&self) -> bool {
+        let left = self.spins_until.get();
+        self.spins_until.set(left.saturating_sub(1));
+        left == 0
+    }
+
+    fn spun_in_vain(&self, _: Nanos) {
+        self.note("in vain");
+    }
+
+    fn gives_way(&self) -> bool {
+        self.yields
+    }
+
+    fn arm(&self) {
+        self.note("arm");
+    }
+
+    fn look_before_sleep(&self) -> bool {
+        self.note("look once more");
+        self.met
+    }
+
+    fn weighs_sleeps(&self) -> bool {
+        self.weighs
+    }
+
+    fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
+        self.note(if timeout.is_some() { "block for a time" } else { "block" });
+        self.blocks
+    }
+
+    fn drain_events(&self) -> io::Result<bool> {
+        Ok(self.reports)
+    }
+
+    fn woken(&self, slept: &Slept) {
+        let Slept { found, nap, notified, cycle, .. } = *slept;
+        self.measured.set(self.measured.get() + u32::from(cycle.is_some()));
+        let why = [(found, " found"), (nap, " nap"), (notified, " notified")];
+        self.note(why.into_iter().filter(|(is, _)| *is).fold("woken".to_owned(), |all, (_, why)| all + why));
+    }
+
+    fn leave(&self) {
+        self.note("leave");
+    }
+}
+
+fn drive(queues: &[&Scripted], until: Nanos, for_others: bool) -> Ended {
+    let place = Place::new().unwrap();
+    place.drive(queues, hw::now(), until, for_others, || queues.iter().all(|queue| queue.is_done())).unwrap()
+}
+
+/// A look at as much as one queue may have of a turn.
+fn whole_look() -> String {
+    format!("look {WEIGHT}")
+}
+
+fn sleep() -> Plan {
+    Plan::sleep(Nanos::MAX)
+}
+
+#[test]
+fn a_sleep_is_to_arm_look_and_block() {
+    let told = Scripted::new(&[sleep()]);
+    assert_eq!(drive(&[&told], Nanos::MAX, false), Ended::Enough);
+    // It is done as soon as the plan is made, so that the caller's own look after arming finds that.
+    assert_eq!(told.notes(), ["arm", "look once more", "woken found"]);
+
+    for (blocks, woken) in [(Some(true), "woken notified"), (Some(false), "woken")] {
+        let queue = Scripted { blocks, ..Scripted::new(&[sleep(), Plan::Look { budget: 7 }]) };
+        assert_eq!(drive(&[&queue], Nanos::MAX, false), Ended::Enough);
+        assert_eq!(queue.notes(), ["arm", "look once more", "block", woken, "look 7"]);
+    }
+    let met = Scripted { met: true, ..Scripted::new(&[sleep(), Plan::Look { budget: u32::MAX }]) };
+    assert_eq!(drive(&[&met], Nanos::MAX, false), Ended::Enough);
+    assert_eq!(met.notes(), ["arm", "look once more", "woken found", &whole_look()]);
+}
+
+#[test]
+fn a_sleep_with_a_limit_ends_there() {
+    for (plan, woken) in [(sleep(), "woken"), (Plan::Nap { until: LATER }, "woken nap"), (Plan::sleep(LATER), "woken")] {
+        let queue = Scripted { blocks: Some(false), ..Scripted::new(&[plan, Plan::Look { budget: 1 }]) };
+        assert_eq!(drive(&[&queue], hw::now() + Nanos::from_secs(100), false), Ended::Enough);
+        assert_eq!(queue.notes(), ["arm", "look once more", "block for a time", woken, "look 1"]);
+    }
+    // Where its link has no sleep of its own it is the poller's.
+    let queue = Scripted { blocks: None, ..Scripted::new(&[sleep(), Plan::Look { budget: 1 }]) };
+    assert_eq!(drive(&[&queue], hw::now() + Nanos::from_millis(2), false), Ended::Deadline);
+    assert_eq!(queue.notes(), ["arm", "look once more", "block for a time", "woken"]);
+}
+
+#[test]
+fn several_queues_sleep_in_one_place_and_each_is_told_why_it_woke() {
+    let bell = hw::EventFd::new().unwrap();
+    let place = Place::new().unwrap();
+    place.poller().add(&bell, 1).unwrap();
+    // The third's place is among the events as well, but its own poller has nothing to report of its notification.
+    let other = hw::EventFd::new().unwrap();
+    place.poller().add(&other, 2).unwrap();
+    other.signal();
+    let [first, second, third] = [true, true, false].map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Rest]) });
+    bell.signal();
+    let queues = [&first, &second, &third];
+    let enough = Cell::new(3);
+    place.drive(&queues, hw::now(), Nanos::MAX, false, || enough.replace(enough.get() - 1) == 1).unwrap();
+    // Only the second's place was among the events, whatever else the others could report.
+    for (queue, woken) in [(&first, "woken"), (&second, "woken notified"), (&third, "woken")] {
+        assert_eq!(queue.notes(), ["arm", "look once more", woken]);
+    }
+    // What one of them has found keeps all awake, and each is told so.
+    let [first, second] = [false, true].map(|met| Scripted { met, ..Scripted::new(&[sleep(), Plan::Look { budget: 3 }]) });
+    assert_eq!(drive(&[&first, &second], Nanos::MAX, false), Ended::Enough);
+    for queue in [&first, &second] {
+        assert_eq!(queue.notes(), ["arm", "look once more", "woken found", "look 3"]);
+    }
+}
+
+#[test]
+fn a_sleep_is_measured_now_and_then_where_a_policy_weighs_it() {
+    for weighs in [false, true] {
+        let (place, queue) = (Place::new().unwrap(), Scripted { weighs, blocks: None, ..Scripted::new(&[]) });
+        let sleep = || {
+            place.drive(&[&queue], hw::now(), hw::now() + Nanos::from_millis(1), true, || false).unwrap();
+            queue.measured.get() > 0
+        };
+        // On a busy machine the instant may have come before the thread could sleep, which is no sleep.
+        let most = if weighs { 100 * MEASURED_SLEEPS } else { 2 * MEASURED_SLEEPS };
+        assert_eq!((0..most).find(|_| sleep()).map(|n| (n + 1) % MEASURED_SLEEPS), weighs.then_some(0));
+    }
+}
+
+#[test]
+fn a_spin_ends_with_what_it_finds_or_in_vain() {
+    let finds = Scripted { spins_until: Cell::new(20), ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Rest]) };
+    assert_eq!(drive(&[&finds], Nanos::MAX, false), Ended::Idle);
+    assert_eq!(finds.notes(), ["spins", &whole_look()]);
+
+    for yields in [false, true] {
+        let vain = Scripted { yields, ..Scripted::new(&[Plan::Spin { until: hw::now() + Nanos::from_millis(1) }, Plan::Rest]) };
+        let place = Place::new().unwrap();
+        assert_eq!(place.drive(&[&vain], hw::now(), Nanos::MAX, false, || false).unwrap(), Ended::Idle);
+        assert_eq!(vain.notes(), ["spins", "in vain"]);
+    }
+    // The caller has what it waits for.
+    let enough = Scripted::new(&[Plan::Spin { until: LATER }]);
+    assert_eq!(drive(&[&enough], Nanos::MAX, false), Ended::Enough);
+    assert_eq!(enough.notes(), ["spins", "in vain"]);
+
+    // Of several only the one that found something looks, if it was spinning.
+    let spin = Plan::Spin { until: LATER };
+    let [quiet, finds] = [u32::MAX, 3].map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Rest]) });
+    let sleeps = Scripted { spins_until: Cell::new(3), ..Scripted::new(&[sleep(), Plan::Rest]) };
+    assert_eq!(drive(&[&quiet, &finds, &sleeps], Nanos::MAX, false), Ended::Idle);
+    assert_eq!((quiet.notes(), sleeps.notes()), (vec!["spins".to_owned()], vec!["spins".to_owned()]));
+    assert_eq!(finds.notes(), ["spins", &whole_look()]);
+}
+
+#[test]
+fn nothing_is_waited_for_that_will_not_come() {
+    let (spin, soon) = (Plan::Spin { until: LATER }, || hw::now() + Nanos::from_millis(2));
+    let idle = |in_flight| Scripted { in_flight, ..Scripted::new(&[spin, sleep()]) };
+    // To somebody's next instant, which the caller does not wait for.
+    let [none, one] = [0, 1].map(idle);
+    assert_eq!((drive(&[&none], soon(), false), none.notes()), (Ended::Idle, vec![]));
+    assert_eq!(drive(&[&one], soon(), false), Ended::Deadline);
+    let (none, one) = (idle(0), idle(1));
+    assert_eq!(drive(&[&none, &one], soon(), false), Ended::Deadline, "one of two has something in flight");
+    assert_eq!(drive(&[&idle(0)], soon(), true), Ended::Deadline, "others may do what the caller waits for");
+    let endless = Scripted { in_flight: 0, ..Scripted::new(&[Plan::Spin { until: soon() }, Plan::Rest]) };
+    assert_eq!(drive(&[&endless], Nanos::MAX, false), Ended::Idle);
+    assert_eq!(endless.notes(), ["spins", "in vain"], "without a limit a spin is one");
+
+    let rests = Scripted::new(&[Plan::Rest, Plan::Rest]);
+    assert_eq!((drive(&[&rests], Nanos::MAX, false), rests.notes()), (Ended::Idle, vec![]));
+    let rests = Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Look { budget: 1 }]) };
+    assert_eq!(drive(&[&rests], Nanos::MAX, true), Ended::Enough);
+    assert_eq!(rests.notes(), ["arm", "look once more", "block", "woken", "look 1"]);
+    let late = Scripted::new(&[sleep()]);
+    assert_eq!((drive(&[&late], hw::now(), true), late.notes()), (Ended::Deadline, vec![]));
+}
+
+#[test]
+fn a_place_that_is_drained_says_whether_its_key_was_among_the_events() {
+    let (place, bell) = (Place::new().unwrap(), hw::EventFd::new().unwrap());
+    place.poller().add(&bell, KEY_VECTOR).unwrap();
+    assert!(!place.drain(KEY_VECTOR).unwrap());
+    bell.signal();
+    assert!(!place.drain(KEY_WAKE).unwrap());
+    bell.signal();
+    assert!(place.drain(KEY_VECTOR).unwrap());
+    bell.signal();
+    let _driven = place.state.borrow_mut();
+    assert!(!place.drain(KEY_VECTOR).unwrap(), "the thread that drives takes the events");
+}
+
+#[test]
+fn why_a_sleep_ended() {
+    let (early, at, late) = (Nanos(10), Nanos(20), Nanos(26));
+    assert_eq!(cause(true, late, at), Woke::NOTIFIED);
+    assert_eq!(cause(false, early, at), Woke::OTHER);
+    assert_eq!(cause(false, at, at), Woke { cause: Cause::Timer, late: Nanos::ZERO });
+    assert_eq!(cause(false, late, at), Woke { cause: Cause::Timer, late: Nanos(6) });
+}
+
+#[test]
+fn queues_are_lent_in_their_order_however_many_there_are() {
+    for count in [0, 1, 2, FEW - 1, FEW, FEW + 5] {
+        let queues: Vec<_> = (0..count).map(|n| Scripted { in_flight: n as u32, ..Scripted::new(&[]) }).collect();
+        let lent = together(queues.iter(), |queues| queues.iter().map(|queue| queue.in_flight()).collect::<Vec<_>>());
+        assert_eq!(lent, (0..count as u32).collect::<Vec<_>>());
+    }
 }

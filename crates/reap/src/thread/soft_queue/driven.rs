@@ -8,6 +8,7 @@ use hw::Interest;
 use units::Nanos;
 
 use super::SoftQueue;
+use crate::link::UringLane;
 use crate::thread::draining;
 use crate::thread::engine::{self, Driven, KEY_VECTOR, Slept};
 use crate::thread::executor;
@@ -31,10 +32,11 @@ impl Driven for SoftQueue {
             self.settle();
             looker = self.looker.borrow_mut();
         }
-        let plan = looker.next(&self.soft, now, goes_on_at, &mut self.vector());
-        if looker.says_what_it_holds(&self.soft, now) {
-            self.controller.kick_keeper();
+        // What a look submits, and that it holds nothing back, is known: it need not be asked below.
+        if let Some(plan) = looker.looks_first(&self.queue) {
+            return plan;
         }
+        let plan = looker.next(&self.soft, now, (goes_on_at, self.wants()), &mut self.vector());
         // A sleep in the ring submits, and so do a nap and a look: each in the system call that it makes anyway.
         let submits = match plan {
             Plan::Sleep { .. } | Plan::Look { .. } => true,
@@ -105,6 +107,7 @@ impl Driven for SoftQueue {
             Plan::Nap { .. } => None,
             _ => return None,
         };
+        let wants = looker.waiter.seen.wants;
         let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
         drop(looker);
         if elsewhere {
@@ -116,7 +119,7 @@ impl Driven for SoftQueue {
         match at_least {
             Some(at_least) => Some(lane.wait(at_least, timeout)),
             None => {
-                lane.nap(timeout);
+                lane.nap(wants, timeout);
                 Some(false)
             }
         }
@@ -157,7 +160,7 @@ impl Driven for SoftQueue {
     }
 
     /// The thread goes back to its caller: hands on the role of looking, if others need it.
-    #[inline]
+    #[inline(always)] // Two questions, once for each wait.
     fn leave(&self) {
         if self.queue.is_shared() {
             let heir = self.looker.borrow_mut().waiter.leave(&mut self.vector());
@@ -213,7 +216,10 @@ impl LightSleeper for Bedside<'_> {
     }
 
     fn has_entry(&mut self) -> bool {
-        self.0.looker.borrow_mut().waiter.look_once_more(&mut self.0.vector()).unwrap_or(false)
+        let waiter = &mut self.0.looker.borrow_mut().waiter;
+        // A sleep for several is not over when the first is there, and counts those that are.
+        let several = matches!(waiter.plan, Plan::Sleep { at_least: 2.., .. });
+        !several && waiter.look_once_more(&mut self.0.vector()).unwrap_or(false)
     }
 
     fn has_mail(&mut self) -> bool {
@@ -273,6 +279,20 @@ impl SoftQueue {
                 .reporter
                 .noted(format!("queue {me} was left by its thread with {left} requests that had no answer within {LEAVING}"));
         }
+    }
+
+    /// How many more completions the caller needs to go on, where a sleep may be for as many: in a ring of the kernel's, which counts
+    /// them. Fewer must end it where each is waited for by itself, or somebody waits for the place that it leaves.
+    #[inline]
+    pub(super) fn wants(&self) -> u32 {
+        let more = self.wanted.get().saturating_sub(self.soft.done());
+        if more < 2 || !self.alone.get() || self.soft.urgent() > 0 || self.has_futures.get() {
+            return 0;
+        }
+        let elsewhere =
+            self.queue.is_shared() || self.queue.has_line() || self.queue.polled.as_ref().is_some_and(|lane| lane.in_flight() > 0);
+        let counts = self.queue.lane.uring().is_some_and(UringLane::counts);
+        if counts && !elsewhere { more.min(self.soft.open()) } else { 0 }
     }
 
     /// Whether the controller is given up, and a look has to fail what waits for a tag.

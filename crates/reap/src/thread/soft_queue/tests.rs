@@ -1,7 +1,20 @@
-use completion::Mode;
+mod sharing;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use completion::{Mode, Plan};
+
+use super::SoftQueue;
+use crate::thread::engine::{Driven, Slept};
 use crate::{Device, Group, OpenOptions, Queue, Request, now};
 use units::Nanos;
+
+/// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
+/// else, and so let go last.
+fn by_hand() -> MutexGuard<'static, ()> {
+    static HAND: Mutex<()> = Mutex::new(());
+    HAND.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn read(queue: &Queue, ios: u64) {
     let ns = queue.namespaces()[0];
@@ -122,4 +135,168 @@ fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
     let opened = Device::open_with("mem:1M?profile=null", &OpenOptions { timeout: Nanos::ZERO, ..OpenOptions::default() });
     let refused = opened.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("time-out of 0"), "{refused}");
+}
+
+/// A wait is for several at once where the ring counts them, and nobody needs one of them by itself.
+#[test]
+fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
+    let _alone = by_hand();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
+    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    for (uri, counts) in [(format!("kernel:{}", file.path().display()), true), ("mem:1M?profile=optane".into(), false)] {
+        let device = match Device::open_with(&uri, &options) {
+            Ok(device) => device,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                continue;
+            }
+        };
+        let queue = device.local_queue().unwrap();
+        let (lane, ns) = (&queue.lanes()[0], queue.namespaces()[0]);
+        // Requests that are not driven stay open.
+        let post = |ios: u64, urgent: bool| {
+            let read = |lba| Request::read(&ns, lba, queue.buffer(4096).unwrap());
+            let batch = (0..ios).map(|lba| if urgent { read(lba).urgent() } else { read(lba) });
+            queue.post(now(), batch).map_err(|(why, _)| why).unwrap();
+        };
+        let wants = |wanted: u32| {
+            lane.alone.set(true);
+            lane.wanted.set(wanted);
+            let wants = lane.wants();
+            lane.alone.set(false);
+            wants
+        };
+        let finish = || {
+            let open = queue.in_flight() as usize;
+            queue.wait(queue.finished() + open, Nanos::MAX).unwrap();
+            let mut done = Vec::with_capacity(64);
+            queue.reap(&mut done);
+            assert!(done.iter().all(|done| done.result.is_ok()));
+        };
+        let if_counted = |wants: [u32; 4]| if counts { wants } else { [0; 4] };
+        post(10, false);
+        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
+        post(1, true);
+        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "somebody waits for one of them");
+        finish();
+        post(10, false);
+        let future = queue.read(&ns, 0, queue.buffer(4096).unwrap());
+        assert_eq!([0, 1, 8, 64].map(wants), [0; 4], "one of them is a future's");
+        queue.block_on(future).unwrap().0.unwrap();
+        finish();
+        post(10, false);
+        assert_eq!([0, 1, 8, 64].map(wants), if_counted([0, 0, 8, 10]));
+        finish();
+    }
+}
+
+/// Of what comes between arming and blocking nothing is missed, whatever left it there: the last look finds each of them, and nothing
+/// where there is nothing.
+#[test]
+fn the_look_before_a_sleep_finds_what_came_meanwhile() {
+    let _alone = by_hand();
+    let device = Device::open_with("mem:1M?profile=null", &OpenOptions { mode: Mode::IRQ_POLL, ..OpenOptions::default() }).unwrap();
+    let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
+    let lane = &queue.lanes()[0];
+    let submit = || {
+        let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        queue.submit(now(), [request]).map_err(|(why, _)| why).unwrap();
+    };
+    // As the engine goes to sleep, with one thing that happens meanwhile, and comes back.
+    let finds = |meanwhile: &dyn Fn()| {
+        assert!(matches!(lane.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+        lane.arm();
+        assert!(lane.soft.wake.bell().is_armed());
+        meanwhile();
+        let found = lane.look_before_sleep();
+        lane.woken(&Slept { found, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+        assert!(!lane.soft.wake.bell().is_armed());
+        while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
+            lane.look(budget);
+        }
+        found
+    };
+    submit();
+    assert!(!finds(&|| {}), "nothing came");
+    // A wake-up for nothing is followed by a look, and changes nothing.
+    assert!(!finds(&|| {}));
+
+    let entry = || while hand.step() {};
+    assert!(finds(&|| entry()), "an entry");
+    assert_eq!(queue.finished(), 1);
+
+    submit();
+    let mail = || {
+        entry();
+        lane.queue.take_for_owners(&mut Vec::with_capacity(4));
+    };
+    assert!(finds(&mail), "another thread has taken the entry, and left it in the inbox");
+    assert_eq!(queue.finished(), 2);
+
+    submit();
+    assert!(finds(&|| lane.soft.mode.ask(Mode::SUSPEND)), "another mode was asked for");
+    lane.soft.mode.ask(Mode::IRQ_POLL);
+    lane.adopt();
+    // Adopting a mode is followed by a look.
+    while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
+        lane.look(budget);
+    }
+    assert!(!finds(&|| {}));
+
+    let ended = || {
+        // As the thread that looks after controllers does for a queue that was just taken: it ends what it finds, and then tells.
+        entry();
+        lane.queue.take_for_owners(&mut Vec::with_capacity(4));
+        let (mut outcomes, mut book) = (Vec::new(), lane.soft.requests());
+        lane.soft.inbox.take(1, &mut outcomes);
+        let at = now();
+        outcomes.drain(..).for_each(|outcome| _ = book.end(outcome.token, outcome.how, at));
+    };
+    assert!(finds(&ended), "another thread has ended it");
+    assert_eq!(queue.finished(), 3);
+
+    submit();
+    lane.queue.fail();
+    assert!(lane.has_to_fail());
+    lane.queue.revive();
+    assert!(finds(&|| lane.queue.fail()), "the controller is given up");
+    lane.queue.revive();
+    entry();
+    assert_eq!(queue.wait(4, Nanos::MAX).unwrap(), 4);
+}
+
+/// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
+#[test]
+fn whoever_is_named_by_the_look_role_is_told() {
+    let _alone = by_hand();
+    let options = OpenOptions { software_queues: 2, hardware_queues: 1, mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
+    let queues = [device.queue().unwrap(), device.queue().unwrap()];
+    let lanes = queues.each_ref().map(|queue| &queue.lanes()[0]);
+    let _hand = device.embedded().unwrap().by_hand();
+    for queue in &queues {
+        let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        queue.submit(now(), [request]).map_err(|(why, _)| why).unwrap();
+    }
+    for lane in lanes {
+        assert!(matches!(lane.plan(now(), Nanos::MAX), Plan::Sleep { .. }));
+        lane.arm();
+    }
+    let owner = |lane: &SoftQueue| lane.looker.borrow().waiter.owner;
+    assert!(owner(lanes[0]) && !owner(lanes[1]) && lanes[0].watched.get().read && !lanes[1].watched.get().read);
+    // The owner leaves: the other is its heir, and its bell is rung.
+    lanes[0].leave();
+    assert!(!lanes[1].soft.wake.bell().is_armed() && lanes[0].soft.wake.bell().is_armed());
+    lanes[1].woken(&Slept { found: false, nap: false, notified: false, woke_at: now(), until: Nanos::MAX, cycle: None });
+    assert!(owner(lanes[1]));
+    // A thread that naps hands the role on as well.
+    lanes[0].arm();
+    assert!(!owner(lanes[0]));
+    lanes[1].looker.borrow_mut().waiter.plan = Plan::Nap { until: Nanos::MAX };
+    lanes[1].arm();
+    assert!(!owner(lanes[1]) && !lanes[0].soft.wake.bell().is_armed());
+    for lane in lanes {
+        lane.leave();
+    }
 }

@@ -137,8 +137,7 @@ impl Thread {
         let mut called = QueueSet::EMPTY;
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             let queue = &g.queues[lane.queue];
-            lane.waiter.seen.messages = if lane.is_signalled(queue) { queue.signals() } else { 0 };
-            if lane.waiter.seen.messages > 0 {
+            if lane.is_signalled(queue) && queue.signals() > 0 {
                 called.insert(n);
             }
         }

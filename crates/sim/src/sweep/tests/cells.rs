@@ -106,7 +106,7 @@ fn a_cell_runs_alone_as_in_the_sweep() {
             let text = cell.text(50_000.0, 400, 9).unwrap();
             let alone = crate::file::read("cell.toml", &text, &NoFiles).unwrap().scenario;
             let alone = Scenario { mode: Mode::ADAPTIVE, ..alone }.run().unwrap();
-            let swept = cell.scenario(Mode::ADAPTIVE, LatencySlack::default(), 50_000.0, 400, 9).unwrap().run().unwrap();
+            let swept = cell.scenario(Mode::ADAPTIVE, LatencyPrice::default(), 50_000.0, 400, 9).unwrap().run().unwrap();
             assert!(alike(&alone, &swept), "{cell}\n{text}");
             assert!((398..=400).contains(&swept.completed), "{cell}: {}", swept.completed);
         }
@@ -121,7 +121,7 @@ fn a_cell_is_the_loop_that_it_is_called() {
     assert_eq!(cell.to_string(), "bare-metal optane open qd=32 load=50");
     let by_hand = |job| Scenario { seed: 5, ..Scenario::new(Mode::INTERRUPT, cell.profile.clone(), job) }.run().unwrap();
     let job = workload::Job { iodepth: 32, batch_submit: 16, ..open_loop(50_000, 2_000) };
-    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, LatencySlack::default(), 100_000.0, 2_000, 5).unwrap().run().unwrap();
+    let run = |cell: &Cell| cell.scenario(Mode::INTERRUPT, LatencyPrice::default(), 100_000.0, 2_000, 5).unwrap().run().unwrap();
     assert!(alike(&run(&cell), &by_hand(job)));
     let closed = Cell { kind: Kind::Closed, ..cell.clone() };
     assert!(alike(&run(&closed), &by_hand(closed_loop(32, 2_000))));
@@ -135,7 +135,7 @@ fn a_cell_is_the_loop_that_it_is_called() {
 fn a_cell_runs_at_its_load() {
     let cell = Grid::quick(1).cells().swap_remove(4);
     let capacity = cell.capacity(1).unwrap();
-    let outcome = cell.scenario(Mode::POLL, LatencySlack::NONE, capacity, 20_000, 1).unwrap().run().unwrap();
+    let outcome = cell.scenario(Mode::POLL, LatencyPrice::UNLIMITED, capacity, 20_000, 1).unwrap().run().unwrap();
     let load = outcome.iops() / capacity;
     assert!((0.47..0.53).contains(&load), "{load}");
     let point = Point::of(&[seed(outcome)]).unwrap();

@@ -53,7 +53,7 @@ fn observe(job: &Job, device: &mut Device) -> (Generator, Observed) {
 
 fn any_job() -> impl Strategy<Value = Job> {
     let shape = (0..3u8, any::<bool>(), 0..5u8, any::<bool>());
-    let depths = (1..70u32, 0..80u32, 0..80u32, 0..80u32, 0..80u32);
+    let depths = (1..70u32, 0..80u32, 0..80u32, 0..80u32, 0..80u32, any::<bool>());
     let limits = (proptest::option::of(1..600u64), proptest::option::of(1..400u64), 0..3u64, 1..3u64);
     let times = (proptest::option::of(1..2000u64), any::<bool>(), 0..300u64, 0..100u64, proptest::option::of(1_000..1_000_000u64));
     let syncs = (prop_oneof![Just(0), 1..20u32], any::<bool>());
@@ -73,6 +73,7 @@ fn any_job() -> impl Strategy<Value = Job> {
             iodepth: depths.0,
             iodepth_low: depths.1,
             batch_submit: depths.2,
+            batch_grows: depths.5,
             complete_min: depths.3,
             complete_max: depths.4,
             io_size: limits.0.map(|kib| Amount::Bytes(kib << 10)),
@@ -172,6 +173,24 @@ fn the_job_of_post_000_submits_and_completes_in_sixteens() {
     // The last 48 are taken together: the job is over.
     assert_eq!(generator.stats().complete.0, [0, 0, 0, 13, 0, 1, 0]);
     assert_eq!(generator.stats().read.clat.moments.n, 0);
+}
+
+#[test]
+fn batches_grow_with_what_is_out() {
+    let reads = Job { pattern: pattern(Direction::Read, true), iodepth: 32, batch_submit: 0, batch_grows: true, ..Job::default() };
+    // All of it completes at once, again and again.
+    let together = Job { complete_min: 32, number_ios: Some(96), ..reads.clone() };
+    let (_, observed) = observe(&together, &mut Device::new());
+    assert_eq!(observed.commits, [1, 1, 2, 4, 8, 16].repeat(3));
+    // While others are out for long, what has completed goes back together: nothing waits for a second doorbell.
+    let half = Job { complete_min: 16, number_ios: Some(96), ..reads.clone() };
+    let (_, observed) = observe(&half, &mut Device::new());
+    assert_eq!(observed.commits[..9], [1, 1, 2, 4, 8, 16, 16, 16, 16]);
+    // A batch that the job names is the most; the twin, which does not grow, is one doorbell.
+    let capped = Job { batch_submit: 4, ..together.clone() };
+    assert_eq!(observe(&capped, &mut Device::new()).1.commits[..10], [1, 1, 2, 4, 4, 4, 4, 4, 4, 4]);
+    let twin = Job { batch_grows: false, ..together };
+    assert_eq!(observe(&twin, &mut Device::new()).1.commits, [32; 3]);
 }
 
 #[test]

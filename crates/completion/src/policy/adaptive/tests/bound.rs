@@ -17,7 +17,7 @@ enum Gap {
 
 #[derive(Clone, Debug)]
 struct Case {
-    slack: LatencySlack,
+    price: LatencyPrice,
     gaps: Vec<Gap>,
     /// Arrivals at one instant, by turns.
     burst: Vec<u32>,
@@ -38,13 +38,13 @@ fn any_case() -> impl Strategy<Value = Case> {
         vec![gap; times]
     });
     let gaps = prop::collection::vec(stretch, 1..16).prop_map(|stretches| stretches.concat());
-    let slack = prop_oneof![Just(100u32), Just(101), Just(300), Just(2_000), Just(u32::MAX)].prop_map(LatencySlack::per_mille);
+    let price = prop_oneof![Just(0u32), Just(10), Just(100), Just(300), Just(1_000)].prop_map(LatencyPrice::per_mille);
     let ages = prop::collection::vec(prop_oneof![1u64..500, 1_000u64..20_000, 50_000u64..1_000_000], 1..6);
     let burst = prop::collection::vec(1u32..6, 1..4);
     let at_once = prop::option::of(0u64..5_000);
     let asks = (1u32..40, at_once, any::<bool>());
-    (slack, gaps, burst, ages, asks).prop_map(|(slack, gaps, burst, ages, (in_flight, at_once, late))| Case {
-        slack,
+    (price, gaps, burst, ages, asks).prop_map(|(price, gaps, burst, ages, (in_flight, at_once, late))| Case {
+        price,
         gaps,
         burst,
         ages,
@@ -123,7 +123,7 @@ impl World<'_> {
 
 /// Runs a case; `meddle` is done to the policy before each question.
 fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
-    let mut policy = policy(case.slack);
+    let mut policy = policy(case.price);
     let fixed = Hindsight::default();
     let mut world = World { case, now: Nanos::ZERO, last: Nanos::ZERO, next: None, turn: 0, pending: 0, spent: 0, fixed };
     let in_flight = case.in_flight;
@@ -162,7 +162,6 @@ fn bounded(case: &Case, meddle: fn(&mut Adaptive)) -> Result<(), String> {
                 world.advance(at + MACHINE.delay, plan);
                 world.spent += MACHINE.cpu.0;
                 (seen.woke, slept) = (woke(Cause::Notification, Nanos::ZERO), true);
-                seen.messages = world.pending;
             }
             Plan::Nap { until } => {
                 world.advance(until + MACHINE.late, plan);
@@ -189,7 +188,7 @@ fn waiting_costs_at_most_twice_the_best_fixed_choice() {
 /// Spinning before anything is weighed is within what every wait is granted, however often it is in vain.
 #[test]
 fn so_it_does_if_the_thread_always_counts_as_awake() {
-    verdict(|policy| policy.awake = AWAKE_MEMORY).unwrap();
+    verdict(|policy| policy.awake = MEMORY * MEMORY).unwrap();
 }
 
 #[test]
@@ -213,14 +212,4 @@ fn where_every_wait_is_long_what_was_spent_in_vain_is_made_up_for() {
     };
     assert!(waits(|ledger| ledger.sleeps(MACHINE.cpu)).is_some_and(|waits| waits < 100));
     assert_eq!(waits(|_| false), None);
-
-    let mut policy = policy(LatencySlack::default());
-    policy.decisions.waits = EXPLORE_FIRST;
-    policy.ledger.spend(Nanos(1_000 * sleep.0));
-    policy.submitted(Nanos::ZERO, &Batch { commands: 4, in_flight: 4, class: Some(read()), urgent: 0 });
-    policy.completed(&[Done { class: read(), age: Nanos(100_000), found: Found::Looking }]);
-    let plan = |mut policy: Adaptive| policy.next(Nanos(1), &Seen { in_flight: 4, ..Seen::default() });
-    assert!(matches!(plan(policy.clone()), Plan::Spin { .. }));
-    policy.ledger.waited(Some(Nanos(40 * sleep.0)), Nanos(40 * sleep.0), sleep);
-    assert!(matches!(plan(policy), Plan::Sleep { .. }));
 }

@@ -82,24 +82,45 @@ fn a_time_ends_a_sleep_for_several() {
     let Some((lane, _wake, _file)) = lane(64, true) else { return };
     never_completes(&lane, 64);
     assert!(!lane.wait(8, Some(Nanos::from_millis(1))));
-    lane.nap(Some(Nanos::from_millis(1)));
+    lane.nap(0, Some(Nanos::from_millis(1)));
+    lane.nap(8, Some(Nanos::from_millis(1)));
     assert_eq!(lane.messages(), 0, "nothing has notified");
+}
+
+/// Posts reads of so many blocks. Their buffers, until they are back.
+fn post_reads(lane: &UringLane, several: u32) -> Vec<Option<hw::Lent>> {
+    let block = lane.link.target().facts().lba_bytes;
+    let bufs: Vec<_> = (0..several).map(|_| Some(lane.link.pool().alloc(block as usize).unwrap().lend())).collect();
+    for (lba, buf) in (0..).zip(&bufs) {
+        let addr = buf.as_ref().unwrap().addr();
+        let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf, keep: false };
+        assert!(lane.lock().post(&part, Token(lba), hw::now()));
+    }
+    bufs
+}
+
+/// Whatever else is out, a nap whose caller can go on is over. It hangs where that is not so.
+#[test]
+fn a_nap_ends_with_what_its_caller_needs() {
+    let Some((lane, _wake, _file)) = lane(64, true) else { return };
+    never_completes(&lane, 40);
+    let mut out = [Completed::default(); 64];
+    for several in [2, 3, 8] {
+        let bufs = post_reads(&lane, several);
+        lane.nap(several, None);
+        assert_eq!(lane.reap(&mut out).found, several);
+        bufs.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
+    }
 }
 
 /// Reads a block, so often, and sleeps for all of them: one system call each time.
 #[test]
 fn a_sleep_for_several_is_one_system_call_and_finds_them() {
     let Some((lane, wake, _file)) = lane(64, true) else { return };
-    let block = lane.link.target().facts().lba_bytes;
     let mut out = [Completed::default(); 64];
     for round in 0..20u32 {
         let several = 1 + round % 16;
-        let bufs: Vec<_> = (0..several).map(|_| Some(lane.link.pool().alloc(block as usize).unwrap().lend())).collect();
-        for (lba, buf) in (0..).zip(&bufs) {
-            let addr = buf.as_ref().unwrap().addr();
-            let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf, keep: false };
-            assert!(lane.lock().post(&part, Token(lba), hw::now()));
-        }
+        let bufs = post_reads(&lane, several);
         if round == 7 {
             // A bell in between is heard, and costs a call.
             rings(&wake);

@@ -1,0 +1,58 @@
+//! Who waits: whether a clock drives him, how often he goes on, and how far he is behind.
+
+use units::Nanos;
+
+use super::forecast::{MEMORY, STRETCH};
+use crate::Seen;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    /// Waits without an instant at which he goes on by himself.
+    closed: u32,
+    /// From one command to the next.
+    gap: f32,
+    sent: Nanos,
+    /// For how many times as long his oldest has waited for room, at most, lately.
+    behind: f32,
+}
+
+fn track(average: &mut f32, seen: f32) {
+    *average += (seen - *average) / MEMORY as f32;
+}
+
+impl Caller {
+    pub(super) fn sent(&mut self, now: Nanos, commands: u32) {
+        let gap = (now - self.sent).0 as f32 / commands.max(1) as f32;
+        track(&mut self.gap, gap);
+        self.sent = now;
+    }
+
+    #[inline]
+    pub(super) fn waits(&mut self, now: Nanos, seen: &Seen, typical: f32) {
+        let open = seen.leaving || seen.goes_on_at.is_some() || seen.wants_room_at.is_some();
+        self.closed = if open { 0 } else { self.closed.saturating_add(1) };
+        if let Some(due) = seen.wants_room_at {
+            self.behind = self.behind.max((now - due).0 as f32 / typical.max(1.0));
+        }
+    }
+
+    /// No clock drives him: he sends when he has found.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed >= STRETCH
+    }
+
+    /// His commands in a span of time.
+    pub(super) fn commands_in(&self, span: f32) -> f32 {
+        if self.gap > 0.0 { span / self.gap } else { 0.0 }
+    }
+
+    /// How many times more a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as
+    /// far as it is the thread's own `delay` that holds him up, and not the device.
+    pub(super) fn behind(&mut self, delay: f32, typical: f32) -> f32 {
+        let own = 2.0 * delay / (typical + delay).max(1.0);
+        let behind = self.behind * own;
+        // He is hurried until he has caught up.
+        self.behind -= self.behind / (MEMORY * 4) as f32;
+        behind
+    }
+}

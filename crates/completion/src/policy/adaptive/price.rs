@@ -1,0 +1,69 @@
+//! What waiting costs: as the machine says at first, and as it is seen.
+
+use units::Nanos;
+
+use crate::{Cause, LatencyPrice, Tuning, Woke};
+
+/// An estimate goes one part in so many towards what was seen.
+const STEP: u64 = 16;
+
+/// What a wait is without end, in comparison.
+const ENDLESS: f32 = 1e6;
+
+#[derive(Clone, Debug)]
+pub(super) struct Price {
+    /// CPU time that a unit of lateness is worth.
+    pub(super) lambda: f32,
+    /// B: CPU time of a sleep; and that of a nap.
+    pub(super) cpu: Nanos,
+    pub(super) nap: Nanos,
+    /// How late a timer is. D, from an entry to the look of the thread that it has woken, is later by a constant.
+    pub(super) late: Nanos,
+    delay_over_late: Nanos,
+    /// What each further notification costs.
+    pub(super) message: Nanos,
+}
+
+impl Price {
+    pub(super) fn new(tuning: &Tuning) -> Price {
+        let machine = &tuning.machine;
+        Price {
+            lambda: if tuning.price == LatencyPrice::UNLIMITED { ENDLESS } else { tuning.price.rate() as f32 },
+            cpu: machine.cpu.max(Nanos(1)),
+            nap: machine.nap.max(Nanos(1)),
+            late: machine.late,
+            delay_over_late: machine.delay - machine.late,
+            message: machine.message,
+        }
+    }
+
+    /// D.
+    pub(super) fn delay(&self) -> Nanos {
+        self.late + self.delay_over_late
+    }
+
+    /// Whether the ledger's bound holds: where latency is worth more than CPU time, twice the CPU time may be well spent.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.lambda <= 1.0
+    }
+
+    /// The soonest that a nap is over.
+    pub(super) fn soonest(&self) -> Nanos {
+        // The CPU time before the thread blocks is less than half of all.
+        self.late + Nanos(self.nap.0 / 2)
+    }
+
+    /// A nap or a sleep is over: what it has cost.
+    pub(super) fn took(&mut self, nap: bool, cycle: Option<Nanos>, woke: Woke, length: Nanos) -> Nanos {
+        let cost = if nap { &mut self.nap } else { &mut self.cpu };
+        if let Some(cycle) = cycle {
+            *cost = Nanos(cost.0 - cost.0 / STEP + cycle.0 / STEP).max(Nanos(1));
+        }
+        let cost = *cost;
+        // Back sooner than going takes: the timer had passed already.
+        if woke.cause == Cause::Timer && length > cost {
+            self.late = Nanos(self.late.0 - self.late.0 / STEP + woke.late.0 / STEP);
+        }
+        cost
+    }
+}

@@ -1,0 +1,63 @@
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use hw::Poller;
+
+use super::*;
+
+/// A thread that does as the drain thread does: it says that it has begun, and sleeps until no software queue is in the mode.
+fn begin(drain: &Arc<Drain>, begun: &mpsc::Sender<()>) -> io::Result<JoinHandle<()>> {
+    let (drain, begun) = (drain.clone(), begun.clone());
+    let poller = Poller::new()?;
+    poller.add(&drain.wake, 0)?;
+    std::thread::Builder::new().spawn(move || {
+        drain.begun();
+        begun.send(()).unwrap();
+        let mut events = Vec::new();
+        while !drain.is_dismissed() {
+            drain.wake.arm();
+            if drain.is_wanted() {
+                poller.wait(None, &mut events).unwrap();
+            }
+            drain.wake.mask();
+        }
+    })
+}
+
+#[test]
+fn one_thread_drains_for_all_and_has_ended_when_the_last_queue_leaves_the_mode() {
+    let drain = Arc::new(Drain::new().unwrap());
+    let (begun, begins) = mpsc::channel();
+    let engage = || drain.engage(|| begin(&drain, &begun));
+    assert!(!drain.shares() && !drain.is_wanted());
+    assert_eq!(drain.cpu(), Nanos::ZERO);
+    let mut spent = Nanos::ZERO;
+    for _ in 0..2 {
+        engage().unwrap();
+        begins.recv().unwrap();
+        engage().unwrap();
+        assert!(drain.shares() && drain.is_wanted());
+        let running = drain.cpu();
+        assert!(running > spent, "what the thread has spent so far counts beside what others had");
+        drain.dismiss();
+        assert!(drain.shares() && drain.is_wanted(), "one queue is left in the mode");
+        drain.dismiss();
+        assert!(!drain.shares() && !drain.is_wanted());
+        spent = drain.cpu();
+        assert!(spent >= running);
+        assert!(begins.try_recv().is_err(), "a thread for each of them");
+    }
+}
+
+#[test]
+fn a_thread_that_cannot_be_made_changes_nothing() {
+    let drain = Arc::new(Drain::new().unwrap());
+    assert!(drain.engage(|| Err(io::ErrorKind::WouldBlock.into())).is_err());
+    assert!(!drain.shares() && !drain.is_wanted());
+    let (begun, begins) = mpsc::channel();
+    drain.engage(|| begin(&drain, &begun)).unwrap();
+    begins.recv().unwrap();
+    drain.dismiss();
+    assert!(!drain.shares());
+}

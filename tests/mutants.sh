@@ -1,0 +1,52 @@
+#!/bin/sh
+# Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
+#
+#   tests/mutants.sh handover             what the crate's unit tests miss, its loom models are asked about
+#   tests/mutants.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each; a
+#                                         file without tests beside it by all unit tests of the library
+#
+# Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
+# cargo install cargo-mutants --locked.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Compiling is most of a mutant's time: without optimisation and debug information it is half of that.
+export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
+
+mutate() {
+    name=$1
+    shift
+    mkdir -p "target/mutants/$name"
+    # 2: some mutants were missed; 3: some ran into the time-out.
+    cargo mutants --no-shuffle --iterate --jobs 1 --output "target/mutants/$name" "$@" || [ $? -le 3 ]
+    echo "== $name: missed"
+    cat "target/mutants/$name/mutants.out/missed.txt"
+}
+
+case ${1-} in
+handover)
+    mutate handover --package handover --cargo-arg=--lib
+    # A model is unbounded where a mutant spins, and loom ends it after a while.
+    missed=target/mutants/handover/mutants.out/missed.txt
+    [ -s "$missed" ] || exit 0
+    sed -E 's/^[^:]*:[0-9]+:[0-9]+: //; s/[][\\.^$*+?(){}|]/\\&/g; s/^/: /; s/$/$/' "$missed" >target/mutants/missed.re
+    set --
+    while IFS= read -r mutant; do set -- "$@" --re "$mutant"; done <target/mutants/missed.re
+    export RUSTFLAGS="--cfg loom" CARGO_PROFILE_DEV_OPT_LEVEL=2
+    mutate handover-loom --package handover --test-package handover,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
+    ;;
+reap)
+    shift
+    for file in "$@"; do
+        name=$(basename "$file" .rs)
+        beside=
+        [ ! -e "${file%.rs}/tests.rs" ] || beside="::$name::tests"
+        # Without a filter an empty one, which every test passes.
+        mutate "$name" --package reap --file "$file" --cargo-arg=--lib -- "$beside"
+    done
+    ;;
+*)
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+esac

@@ -1,5 +1,5 @@
 //! A loan: memory that one side lends, and another uses for a moment at a time until it is taken back. A byte stands for each piece of it:
-//! private, lent (a kind of the caller's choice, 1 to 127), or lent and used at this moment.
+//! private, lent (a kind of the caller's choice, 1 to 126), or lent and used at this moment.
 //!
 //! Once [`end`] has returned nobody uses the piece, and nobody begins to before [`lend`].
 
@@ -13,29 +13,43 @@ pub const PRIVATE: u8 = 0;
 /// Beside a kind: somebody uses the piece.
 const USED: u8 = 0x80;
 
+/// In place of a kind: the last user has left, and found that the owner takes the piece back.
+const LEFT: u8 = 0x7f;
+
 /// The owner lends the piece. What it wrote is there before anybody uses it.
 #[inline]
 pub fn lend(mark: &AtomicU8, kind: u8) {
     mark.store(kind, Release);
 }
 
-/// The owner takes back a piece that it has lent as `kind`, and waits for whoever uses it.
+/// The owner takes back a piece that it has lent, and waits for whoever uses it. What users wrote is there then.
 #[inline]
-pub fn end(mark: &AtomicU8, kind: u8) {
-    if !try_end(mark, kind) {
-        wait_and_end(mark, kind);
+pub fn end(mark: &AtomicU8) {
+    if !begin_end(mark) {
+        wait(mark);
     }
 }
 
-/// Takes the piece back, unless somebody uses it. What users wrote is there then.
+/// The first half of [`end`]: from now on nobody begins to use the piece. Whether nobody uses it, so that the owner has it back; else
+/// [`wait`] follows.
 #[inline]
-fn try_end(mark: &AtomicU8, kind: u8) -> bool {
-    mark.compare_exchange(kind, PRIVATE, Acquire, Relaxed).is_ok()
+pub fn begin_end(mark: &AtomicU8) -> bool {
+    mark.swap(PRIVATE, Acquire) & USED == 0
 }
 
+/// Whether the last user has left, after [`begin_end`] has found it there: then the owner has the piece back.
+fn is_left(mark: &AtomicU8) -> bool {
+    let left = mark.load(Acquire) == LEFT;
+    if left {
+        mark.store(PRIVATE, Relaxed);
+    }
+    left
+}
+
+/// Waits for whoever uses a piece that is being taken back.
 #[cold]
-fn wait_and_end(mark: &AtomicU8, kind: u8) {
-    while mark.load(Relaxed) != PRIVATE && !try_end(mark, kind) {
+pub fn wait(mark: &AtomicU8) {
+    while !is_left(mark) {
         hint::spin_loop();
         thread::yield_now();
     }
@@ -44,7 +58,10 @@ fn wait_and_end(mark: &AtomicU8, kind: u8) {
 /// The kind as which the piece is lent at this moment, or [`PRIVATE`].
 #[inline]
 pub fn kind_of(mark: &AtomicU8) -> u8 {
-    mark.load(Acquire) & !USED
+    match mark.load(Acquire) & !USED {
+        LEFT => PRIVATE,
+        kind => kind,
+    }
 }
 
 /// While this lives the piece is its user's alone, and is not taken back.
@@ -90,7 +107,9 @@ fn try_enter(mark: &AtomicU8, kind: u8) -> Result<Use<'_>, Refused> {
 impl Drop for Use<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.mark.store(self.kind, Release);
+        if self.mark.compare_exchange(self.kind | USED, self.kind, Release, Relaxed).is_err() {
+            self.mark.store(LEFT, Release);
+        }
     }
 }
 

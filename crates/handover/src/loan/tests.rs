@@ -9,13 +9,26 @@ fn what_is_lent_is_used_and_what_is_not_is_not() {
     lend(&mark, KIND);
     assert!(enter(&mark, KIND + 1).is_none(), "lent as another kind");
     let used = enter(&mark, KIND).unwrap();
-    assert_eq!((kind_of(&mark), try_end(&mark, KIND), try_enter(&mark, KIND).err()), (KIND, false, Some(Refused::Used)));
+    assert_eq!((kind_of(&mark), try_enter(&mark, KIND).err()), (KIND, Some(Refused::Used)));
     drop(used);
-    end(&mark, KIND);
+    end(&mark);
     assert_eq!((kind_of(&mark), enter(&mark, KIND).is_none()), (PRIVATE, true));
     // Once more is as once.
-    end(&mark, KIND);
+    end(&mark);
     assert_eq!(kind_of(&mark), PRIVATE);
+}
+
+#[test]
+fn an_owner_that_finds_a_user_has_the_piece_back_when_it_has_left() {
+    let mark = AtomicU8::new(PRIVATE);
+    lend(&mark, KIND);
+    let used = enter(&mark, KIND).unwrap();
+    assert!(!begin_end(&mark) && !is_left(&mark) && enter(&mark, KIND).is_none());
+    drop(used);
+    assert!(enter(&mark, KIND).is_none() && kind_of(&mark) == PRIVATE, "it is being taken back");
+    assert!(is_left(&mark) && !is_left(&mark));
+    lend(&mark, KIND);
+    assert!(enter(&mark, KIND).is_some());
 }
 
 #[test]
@@ -30,7 +43,7 @@ fn the_owner_waits_until_a_user_is_done() {
             done.store(true, Relaxed);
             drop(used);
         });
-        end(&mark, KIND);
+        end(&mark);
         assert!(done.load(Relaxed), "the owner has the piece while a user has it");
     });
     assert_eq!(kind_of(&mark), PRIVATE);

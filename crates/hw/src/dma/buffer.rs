@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 use handover::loan;
 
 use super::buddy::block_size;
-use super::extent::{Extent, LENT, LENT_PAGE, PRIVATE, Piece};
+use super::extent::{Extent, PAGE_LOG2, PIECE_LOG2, PRIVATE, Piece};
 use super::pool::{AllocError, DmaPool, Pool};
 use super::registered::{AnyRegion, Beside};
-use super::sizes::{MIN_BLOCK, PAGE};
+use super::sizes::{CHUNK, MIN_BLOCK, PAGE};
 
 impl DmaPool {
     /// A buffer of `len` bytes, aligned to 4 KiB if it is at least that long, else to 512 bytes. What it holds is
@@ -84,30 +84,66 @@ unsafe impl Sync for Block {}
 static NOTHING: [AtomicU8; 1] = [AtomicU8::new(PRIVATE)];
 
 impl Block {
-    /// Marks the block as lent or as private again.
+    /// What the first mark is, which copies claim.
     #[inline]
-    fn mark(&self, lent: bool) {
+    fn first(&self) -> &AtomicU8 {
         // SAFETY: it points to the first of the extent's marks, which `pool` or `region` keeps and nobody moves or has as
         // anything but atomics, or to a static.
-        let first = unsafe { self.marks.cast::<AtomicU8>().as_ref() };
-        if lent {
-            loan::lend(first, self.lent);
-        } else {
-            loan::end(first, self.lent);
-        }
+        unsafe { self.marks.cast::<AtomicU8>().as_ref() }
+    }
+
+    /// Marks the block as lent.
+    #[inline]
+    fn lend(&self) {
+        loan::lend(self.first(), self.lent);
         if !self.one_mark {
-            self.mark_rest(lent);
+            self.lend_rest();
         }
     }
 
-    /// Marks what follows the first: pages of a block of pages, 512 bytes each of another.
-    #[inline(never)]
-    fn mark_rest(&self, lent: bool) {
-        // SAFETY: as in `mark`, for all of them.
+    /// Marks the block as private again.
+    #[inline]
+    fn end(&self) {
+        // One call, whatever there is left to do: the loop over completions has no register for two.
+        let done = loan::begin_end(self.first());
+        if !(done & self.one_mark) {
+            self.end_rest(done);
+        }
+    }
+
+    /// The marks after the first that count: of pages, if it is a block of pages, or each 512 bytes'. And whether a block that copies claim
+    /// begins there.
+    #[inline]
+    fn rest(&self) -> impl Iterator<Item = (&AtomicU8, bool)> {
+        // SAFETY: as in `first`, for all of them.
         let marks = unsafe { self.marks.as_ref() };
-        let step = if self.lent == LENT_PAGE { (PAGE / MIN_BLOCK) as usize } else { 1 };
-        let rest = marks.iter().step_by(step).skip(1);
-        if lent { rest.for_each(|mark| loan::lend(mark, self.lent)) } else { rest.for_each(|mark| loan::end(mark, self.lent)) }
+        let step = if self.lent >= PAGE_LOG2 { 1 << (PAGE_LOG2 - PIECE_LOG2) } else { 1 };
+        let others = (1usize << (self.lent - PIECE_LOG2)) - 1;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            at += step;
+            marks.get(at).map(|mark| (mark, at & others == 0))
+        })
+    }
+
+    #[inline(never)]
+    fn lend_rest(&self) {
+        self.rest().for_each(|(mark, _)| loan::lend(mark, self.lent));
+    }
+
+    /// Unless it is `done`, a copy is in the first block, and is waited for.
+    #[inline(never)]
+    fn end_rest(&self, done: bool) {
+        if !done {
+            loan::wait(self.first());
+        }
+        for (mark, begins) in self.rest() {
+            if begins {
+                loan::end(mark);
+            } else {
+                mark.store(PRIVATE, Ordering::Release);
+            }
+        }
     }
 }
 
@@ -127,7 +163,12 @@ impl DmaBuf {
         pool: Arc<Pool>,
         region: Option<Arc<AnyRegion>>,
     ) -> DmaBuf {
-        let (unit, lent) = if paged { (PAGE, LENT_PAGE) } else { (MIN_BLOCK, LENT) };
+        // A range of a region may begin anywhere: its pages and pieces are blocks of their own.
+        let (unit, lent) = match (paged, &region) {
+            (false, _) => (MIN_BLOCK, PIECE_LOG2),
+            (true, Some(_)) => (PAGE, PAGE_LOG2),
+            (true, None) => (PAGE, block_size(len).unwrap_or(CHUNK).min(CHUNK).ilog2() as u8),
+        };
         DmaBuf(Box::new(Block {
             data: extent.at(offset),
             len,
@@ -147,7 +188,7 @@ impl DmaBuf {
             len: 0,
             addr: pool.own.base(),
             marks: NonNull::from(&NOTHING[..]),
-            lent: LENT,
+            lent: PIECE_LOG2,
             one_mark: true,
             pool,
             region: None,
@@ -163,7 +204,7 @@ impl DmaBuf {
     /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
     #[inline]
     pub fn lend(self) -> Lent {
-        self.0.mark(true);
+        self.0.lend();
         Lent(ManuallyDrop::new(self))
     }
 }
@@ -269,7 +310,7 @@ impl Lent {
         // SAFETY: `self` is forgotten right away, so the buffer is taken out once.
         let buf = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
-        buf.0.mark(false);
+        buf.0.end();
         buf
     }
 }

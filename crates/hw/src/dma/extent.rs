@@ -21,10 +21,14 @@ pub struct OutOfPool {
     pub len: u64,
 }
 
-/// What the device may do with 512 bytes. A lent block of whole pages is marked once per page, on its first 512 bytes.
+/// What the device may do with 512 bytes: nothing, or copy. Where it may, the mark is the log2 of the bytes of the block that they lie in,
+/// which begins at a multiple of its size: a copy claims the block by its first mark. A block of whole pages is marked once per page, on
+/// the page's first 512 bytes.
 pub(super) const PRIVATE: u8 = loan::PRIVATE;
-pub(super) const LENT: u8 = 1;
-pub(super) const LENT_PAGE: u8 = 2;
+
+/// The marks of pieces of 512 bytes and of pages that are blocks of their own.
+pub(super) const PIECE_LOG2: u8 = MIN_BLOCK.ilog2() as u8;
+pub(super) const PAGE_LOG2: u8 = PAGE.ilog2() as u8;
 
 /// A chunk of memory: 4 MiB, or less at the end of a region. No two in the life of a process are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +45,7 @@ pub(super) struct Extent {
     memory: NonNull<u8>,
     bytes: u64,
     base: u64,
-    /// One mark per 512 bytes: `PRIVATE`, `LENT`, `LENT_PAGE`.
+    /// One mark per 512 bytes.
     marks: Box<[AtomicU8]>,
     pins: Option<Pins>,
     id: u64,
@@ -111,24 +115,33 @@ impl Extent {
     pub fn check(&self, addr: u64, len: u64) -> Result<(), OutOfPool> {
         let (mut at, end) = self.range(addr, len)?;
         while at < end {
-            let page = at / PAGE * PAGE;
-            if self.mark_at(page) == LENT_PAGE {
-                at = page + PAGE;
-            } else if self.mark_at(at) == LENT {
-                at = at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK;
-            } else {
-                return Err(OutOfPool { addr, len });
-            }
+            at = match self.block_at(at) {
+                PRIVATE => return Err(OutOfPool { addr, len }),
+                block if block >= PAGE_LOG2 => at / PAGE * PAGE + PAGE,
+                _ => at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK,
+            };
         }
         Ok(())
+    }
+
+    /// The log2 of the bytes of the block that is lent at `offset`; [`PRIVATE`]: none is.
+    #[inline]
+    fn block_at(&self, offset: u64) -> u8 {
+        match self.mark_at(offset / PAGE * PAGE) {
+            paged if paged >= PAGE_LOG2 => paged,
+            _ => match self.mark_at(offset) {
+                small if small < PAGE_LOG2 => small,
+                _ => PRIVATE,
+            },
+        }
     }
 
     /// The device copies from a range that is lent.
     #[inline]
     pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfPool> {
-        self.each_piece(addr, into.len() as u64, |from, range| {
+        self.each_block(addr, into.len() as u64, |from, range| {
             let into = &mut into[range];
-            // SAFETY: the piece is inside the memory, and while it is used it is not taken back: no reference to it exists. `into`, being a
+            // SAFETY: the block is inside the memory, and while it is used it is not taken back: no reference to it exists. `into`, being a
             // `&mut`, does not overlap it.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr().cast_const(), into.as_mut_ptr(), into.len()) };
         })
@@ -137,33 +150,32 @@ impl Extent {
     /// The device copies into a range that is lent.
     #[inline]
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), OutOfPool> {
-        self.each_piece(addr, from.len() as u64, |to, range| {
+        self.each_block(addr, from.len() as u64, |to, range| {
             let from = &from[range];
-            // SAFETY: the piece is inside the memory, and while it is used it is not taken back, nor used by another: no reference to it
+            // SAFETY: the block is inside the memory, and while it is used it is not taken back, nor used by another: no reference to it
             // exists, and `from` is none.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
         })
     }
 
-    /// Calls `copy` with where each lent block of 4096 or 512 bytes of a range is, and which of the range's bytes that is. Nobody takes the
-    /// block back meanwhile, and no other copy is in it. Where not all of the range is lent nothing is copied, unless some of it is taken
-    /// back in between: then what was not.
+    /// Calls `copy` with where the bytes of each block of a range are, and which of the range's bytes they are. Nobody takes the block back
+    /// meanwhile, and no other copy is in it. Where not all of the range is lent nothing is copied, unless some of it is taken back in
+    /// between: then what was not.
     #[inline]
-    fn each_piece(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), OutOfPool> {
+    fn each_block(&self, addr: u64, len: u64, mut copy: impl FnMut(NonNull<u8>, Range<usize>)) -> Result<(), OutOfPool> {
+        let refused = OutOfPool { addr, len };
         let (offset, end) = self.range(addr, len)?;
-        if offset / MIN_BLOCK != end.saturating_sub(1) / MIN_BLOCK {
-            self.check(addr, len)?;
-        }
+        self.check(addr, len)?;
         let mut at = offset;
         while at < end {
-            let page = at / PAGE * PAGE;
-            let (first, kind, next) = match self.mark_at(page) {
-                LENT_PAGE => (page, LENT_PAGE, page + PAGE),
-                _ => (at, LENT, at / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK),
-            };
+            let log2 = self.block_at(at);
+            if log2 == PRIVATE {
+                return Err(refused);
+            }
+            let first = at >> log2 << log2;
             let mark = self.marks.get((first / MIN_BLOCK) as usize);
-            let _used = mark.and_then(|mark| loan::enter(mark, kind)).ok_or(OutOfPool { addr, len })?;
-            let to = next.min(end);
+            let _used = mark.and_then(|mark| loan::enter(mark, log2)).ok_or(refused)?;
+            let to = (first + (1 << log2)).min(end);
             copy(self.at(at), (at - offset) as usize..(to - offset) as usize);
             at = to;
         }

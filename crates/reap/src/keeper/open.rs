@@ -71,7 +71,8 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     link.target().notes().iter().for_each(|note| control.asks().health().note(note.clone()));
     let namespaces = vec![namespace];
     let Some(roster) = made else { return Err(OpenError::Options("the file has no keeper".into())) };
-    let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes: Sizes::default(), control, description };
+    let sizes = Sizes::of(&[], link.number());
+    let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes, control, description };
     Ok(Controller::new(opened, roster, options.mode, options.latency_price))
 }
 

@@ -59,7 +59,7 @@ impl Keeper {
         let recovery = Box::new(Recovery::new(self.recovery_config(), self.again(), &self.inventory));
         let Life::BringingUp(_, tell, control) = std::mem::replace(&mut self.life, Life::Live(recovery)) else { return now };
         self.events = Events::new(&self.inventory);
-        self.sizes = Sizes::of(&self.inventory.namespaces);
+        self.sizes = Sizes::of(&self.inventory.namespaces, self.link.number());
         self.path_up(now);
         if let Some(control) = control {
             let (description, inventory, namespaces) = (self.description(), self.inventory.clone(), self.namespaces());

@@ -34,7 +34,7 @@ fn turn_until<T>(keeper: &mut Keeper, mut looked_for: impl FnMut(&mut Keeper) ->
 
 /// A controller that is up, and its keeper without a housekeeping thread: a test takes each of its turns.
 fn up() -> (Keeper, Opened) {
-    let uri = "mem:1M?profile=null".parse().unwrap();
+    let uri = "mem:1M?profile=null&namespaces=2".parse().unwrap();
     let link = RingLink::embedded(&uri, &EmbeddedOptions::default(), Reach::new(8 << 20).unwrap(), None).unwrap();
     let control = Control::new(Arc::new(Kick::new().unwrap()));
     let (tell, told) = sync_channel(1);
@@ -153,6 +153,19 @@ fn a_handle_of_another_format_is_refused() {
     let log2 = ns.block_bytes().ilog2() as u8;
     format(&mut keeper, 24 - log2);
     assert_eq!(read(), Err(Refused::Changed(ns.nsid().0)));
+    // The other namespace is what it was: its requests before one of the first are carried out, and all of a batch of its own.
+    let other = queue.namespaces()[1];
+    let mixed = [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
+    let mut mixed = mixed.into_iter();
+    assert_eq!(queue.submit(hw::now(), &mut mixed).map_err(|(why, _)| why), Err(Refused::Changed(ns.nsid().0)));
+    assert_eq!((queue.wait(3, Nanos::MAX), mixed.len()), (Ok(3), 1));
+    queue.submit(hw::now(), mixed).map_err(|(why, _)| why).unwrap();
+    assert_eq!(queue.wait(4, Nanos::MAX), Ok(4));
+    assert_eq!(queue.block_on(queue.flush(&other)), Ok(Ok(())));
+    let foreign = crate::Device::open("mem:1M?profile=null").unwrap().namespaces()[0];
+    let foreign = Request::read(&foreign, 0, queue.buffer(4096).unwrap());
+    assert!(matches!(queue.submit(hw::now(), [foreign]), Err((Refused::NoNamespace(_), _))));
+    queue.reap(&mut Vec::with_capacity(8));
     assert_eq!(controller.current(&ns).blocks(), 0);
     // Nothing is lost of one that is what it was again.
     format(&mut keeper, log2);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
@@ -24,7 +24,7 @@ pub(crate) struct Controller(Arc<Shared>);
 
 struct Shared {
     link: Link,
-    /// The link's number and pool, which each batch asks for.
+    /// The link's number, and its pool, which each batch asks for.
     number: u32,
     pool: DmaPool,
     roster: Arc<Roster>,
@@ -74,14 +74,17 @@ pub(crate) struct Sizes(Arc<Known>);
 #[derive(Default)]
 struct Known {
     sizes: Box<[(Nsid, AtomicU64)]>,
-    /// One of them shows no blocks: it is not the namespace any more that it was.
-    any_gone: AtomicBool,
+    link: u32,
+    /// The number that each request's namespace is compared with: the link's, or that of none once a namespace shows no blocks, so that
+    /// each is looked up.
+    number: AtomicU32,
 }
 
 impl Sizes {
-    pub(crate) fn of(namespaces: &[driver::Namespace]) -> Sizes {
+    /// Of the namespaces of the link that has the number `link`.
+    pub(crate) fn of(namespaces: &[driver::Namespace], link: u32) -> Sizes {
         let sizes = namespaces.iter().map(|namespace| (namespace.nsid, AtomicU64::new(namespace.blocks))).collect();
-        Sizes(Arc::new(Known { sizes, any_gone: AtomicBool::new(false) }))
+        Sizes(Arc::new(Known { sizes, link, number: AtomicU32::new(link) }))
     }
 
     fn find(&self, nsid: Nsid) -> Option<&AtomicU64> {
@@ -93,7 +96,7 @@ impl Sizes {
     pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let before = self.find(nsid)?.swap(blocks, AcqRel);
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
-        self.0.any_gone.store(any_gone, Release);
+        self.0.number.store(if any_gone { NO_LINK } else { self.0.link }, Release);
         Some(before)
     }
 
@@ -102,10 +105,10 @@ impl Sizes {
         self.find(nsid).map(|blocks| blocks.load(Acquire))
     }
 
-    /// Whether some namespace cannot be used any more.
+    /// See [`Known::number`].
     #[inline]
-    fn any_gone(&self) -> bool {
-        self.0.any_gone.load(Acquire)
+    fn number(&self) -> u32 {
+        self.0.number.load(Acquire)
     }
 }
 
@@ -160,7 +163,7 @@ impl Controller {
 
     /// The same namespace in the size that it has now.
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
-        let ours = namespace.device() == self.0.link.number();
+        let ours = namespace.device() == self.0.number;
         match &self.0.link {
             _ if !ours => *namespace,
             Link::Ring(_) => self.0.sizes.get(namespace.nsid()).map_or(*namespace, |blocks| namespace.with_blocks(blocks)),
@@ -231,15 +234,21 @@ impl Controller {
         self.0.control.ask_reset();
     }
 
-    /// Whether requests to a namespace can be carried out: it is one of this controller's, and what it was when its handle was had.
-    #[cold]
-    fn look_up(&self, namespace: &Namespace) -> Result<(), Refused> {
-        let nsid = namespace.nsid();
-        match self.0.sizes.get(nsid) {
-            _ if namespace.device() != self.0.link.number() => Err(Refused::NoNamespace(nsid.0)),
-            Some(0) => Err(Refused::Changed(nsid.0)),
-            _ => Ok(()),
+    /// [`Controller::checker`] where that refuses every request because some namespace is not what it was: each is looked up.
+    pub(crate) fn looking_checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
+        let (number, check) = (self.0.number, self.checker_for(self.0.number));
+        move |request| {
+            let (nsid, ours) = (request.namespace.nsid(), request.namespace.device() == number);
+            let (checked, request) = check(request);
+            let is_gone = ours && self.0.sizes.get(nsid) == Some(0);
+            (if is_gone { Err(Refused::Changed(nsid.0)) } else { checked }, request)
         }
+    }
+
+    /// Whether [`Controller::looking_checker`] is to be asked of a request that [`Controller::checker`] has refused so.
+    #[cold]
+    pub(crate) fn looks_up(&self, (why, request): &(Refused, Request)) -> bool {
+        matches!(why, Refused::NoNamespace(_)) && request.namespace.device() == self.0.number
     }
 
     /// What has been counted since it was opened.
@@ -274,13 +283,17 @@ impl Controller {
     /// Says whether a request can be carried out on this controller; see [`Request::check`].
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        let (number, pool) = (self.0.number, self.pool());
+        self.checker_for(self.0.sizes.number())
+    }
+
+    /// The same for namespaces of the number `number`.
+    #[inline]
+    fn checker_for(&self, number: u32) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
+        let pool = self.pool();
         let key = pool.key();
-        // Asked once for a batch: no namespace has the number that each is compared with then, and each is looked up.
-        let number = if self.0.sizes.any_gone() { NO_LINK } else { number };
         let reaches = move |request: &Request| {
             if request.namespace.device() != number {
-                self.look_up(&request.namespace)?;
+                return Err(Refused::NoNamespace(request.namespace.nsid().0));
             }
             match &request.buf {
                 Some(buf) if !buf.is_of(key) => Err(Refused::ForeignBuffer),

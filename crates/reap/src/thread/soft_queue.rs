@@ -21,10 +21,10 @@ use crate::error::{QueueError, Refused, WouldDeadlock};
 use crate::link::Reaper;
 use crate::namespace::Namespace;
 use crate::request::{Completion, Request};
-use crate::shared::book::Claim;
+use crate::shared::book::{Claim, Requests};
 use crate::shared::controller::Controller;
 use crate::shared::future::Pending;
-use crate::shared::hw_queue::HwQueue;
+use crate::shared::hw_queue::{HwQueue, Submitted};
 use crate::shared::soft::Soft;
 use crate::wakeups::Wakeups;
 pub use foreign::Turned;
@@ -161,14 +161,12 @@ impl SoftQueue {
         }
         let Some(inside) = self.enter() else { return executor::refuse(Refused::InsideSubmit, requests) };
         let mut book = self.soft.requests();
-        let submitted = self.queue.submit(
-            self.me,
-            &mut book,
-            now,
-            (!hold, Claim::Batch),
-            requests,
-            (self.controller.checker(), |batch: &Batch| self.route(now, batch)),
-        );
+        let mut requests = requests.into_iter();
+        let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
+        let mut submitted = self.queue.submit(self.me, &mut book, now, (!hold, Claim::Batch), &mut requests, ways);
+        if submitted.refused.is_some() {
+            self.look_up(&mut book, now, (!hold, Claim::Batch), &mut submitted, &mut requests);
+        }
         let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
         drop(book);
         if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
@@ -180,6 +178,22 @@ impl SoftQueue {
             self.committed(now, &Batch { class, ..submitted.batch }, hold);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
+    }
+
+    /// Some namespace may not be what it was: then the request that was refused and those that follow are looked up one by one.
+    #[cold]
+    #[inline(never)]
+    fn look_up(
+        &self,
+        book: &mut Requests,
+        now: Nanos,
+        how: (bool, Claim),
+        submitted: &mut Submitted,
+        rest: &mut impl Iterator<Item = Request>,
+    ) {
+        let Some(refused) = submitted.refused.take_if(|refused| self.controller.looks_up(refused)) else { return };
+        let ways = (self.controller.looking_checker(), |batch: &Batch| self.route(now, batch));
+        *submitted = self.queue.submit(self.me, book, now, how, std::iter::once(refused.1).chain(rest), ways);
     }
 
     /// The lane of a batch that is about to be posted, where there are two.
@@ -284,8 +298,11 @@ impl SoftQueue {
         }
         let mut book = self.soft.requests();
         let (tickets, at) = (book.tickets().clone(), book.tickets().issue());
-        let ways = (self.controller.checker(), |batch: &Batch| self.route(now, batch));
-        let submitted = self.queue.submit(self.me, &mut book, now, (false, Claim::Future(at)), [request], ways);
+        let (how, ways) = ((false, Claim::Future(at)), (self.controller.checker(), |batch: &Batch| self.route(now, batch)));
+        let mut submitted = self.queue.submit(self.me, &mut book, now, how, [request], ways);
+        if submitted.refused.is_some() {
+            self.look_up(&mut book, now, how, &mut submitted, &mut std::iter::empty());
+        }
         drop(book);
         self.queue.serve_own(now);
         self.uncommitted.set(true);

@@ -24,6 +24,7 @@ const RUN: u64 = ENTRIES / 2;
 /// The pool's table. It belongs to the pool's controllers for as long as the pool lives.
 pub(crate) struct PrpTable {
     pool: DmaPool,
+    base: u64,
     /// Pages that it lists.
     pages: u64,
     lists: Lent,
@@ -42,7 +43,7 @@ impl PrpTable {
     pub(crate) fn new(pool: &DmaPool) -> Result<PrpTable, AllocError> {
         let lists = pool.alloc(table_bytes(pool.len()))?.lend();
         let written = (0..lists.len() as u64 / PAGE).map(|_| AtomicBool::new(false)).collect();
-        Ok(PrpTable { pool: pool.clone(), pages: pool.len() / PAGE, lists, written })
+        Ok(PrpTable { pool: pool.clone(), base: pool.base(), pages: pool.len() / PAGE, lists, written })
     }
 
     /// PRP1 and PRP2 of `bytes` bytes (1 to [`PrpTable::MAX_BYTES`]) at `addr`, which is in `buf` (Base 4.1.1).
@@ -57,15 +58,21 @@ impl PrpTable {
         if end <= 2 * PAGE {
             return (addr, second);
         }
-        let page = second.wrapping_sub(self.pool.base()) / PAGE;
+        let page = second.wrapping_sub(self.base) / PAGE;
+        let written = self.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire));
+        (addr, if written { entry_of(self.lists.addr(), page) } else { self.other_entry(second, buf) })
+    }
+
+    /// The entry for the page at `second`, which is in a part of the table that is yet to be written, or not in the pool.
+    #[cold]
+    #[inline(never)]
+    fn other_entry(&self, second: u64, buf: &Option<Lent>) -> u64 {
+        let page = second.wrapping_sub(self.base) / PAGE;
         if page >= self.pages {
-            return (addr, region_entry(second, buf));
+            return region_entry(second, buf);
         }
-        let list = page / RUN;
-        if !self.written.get(list as usize).is_some_and(|written| written.load(Acquire)) {
-            self.write(list);
-        }
-        (addr, entry_of(self.lists.addr(), page))
+        self.write(page / RUN);
+        entry_of(self.lists.addr(), page)
     }
 
     /// Writes a page of the table. Threads that come at once write the same, one after the other, and a controller that reads it for one of
@@ -73,7 +80,7 @@ impl PrpTable {
     #[cold]
     fn write(&self, list: u64) {
         let mut page = [0; PAGE as usize];
-        write_list(&mut page, self.pool.base(), list);
+        write_list(&mut page, self.base, list);
         let copied = self.pool.dma_write(self.lists.addr() + list * PAGE, &page);
         debug_assert!(copied.is_ok(), "the table is lent for as long as it is there");
         if let Some(written) = self.written.get(list as usize) {

@@ -51,7 +51,7 @@ fn schema(json: &Map<String, Value>, cell: &Cell) {
     assert_eq!(curve.len(), PRICES.len());
     for (point, setting) in curve.iter().zip(PRICES) {
         assert_eq!(point["lambda"].as_f64().is_some(), setting.rate().is_finite(), "{point}");
-        assert!(point["lambda"].as_f64().is_none_or(|lambda| (lambda - f64::from(setting.rate())).abs() < 1e-6), "{point}");
+        assert!(point["lambda"].as_f64().is_none_or(|lambda| (lambda - setting.rate()).abs() < 1e-6), "{point}");
         let figures = ["cpu_ns_per_io", "mean_ns", "p99_ns", "iops"].map(|key| point[key].as_f64().unwrap());
         assert!(figures.iter().all(|figure| *figure > 0.0), "{point}");
     }

@@ -365,12 +365,17 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     let device = open(&format!("multipath:?{path}&{path}&policy=round-robin"), OpenOptions::default());
     std::fs::remove_file(&file).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+    let away_and_back = |how| {
+        device.embedded().unwrap().change_path(1, how).unwrap();
+        wait_for(&device, 1, PathLink::Lost);
+        device.embedded().unwrap().change_path(1, Change::Back).unwrap();
+        wait_for(&device, 1, PathLink::Live);
+    };
+    // A path comes back once its health log has been read: what it says of power is known from here on.
+    away_and_back(Change::Lost(Loss::Gone));
     queue.submit(reap::now(), (0..8).map(|n| write(&ns, &queue, n * 8, 1))).map_err(|(why, _)| why).unwrap();
     drain(&queue);
-    device.embedded().unwrap().change_path(1, how).unwrap();
-    wait_for(&device, 1, PathLink::Lost);
-    device.embedded().unwrap().change_path(1, Change::Back).unwrap();
-    wait_for(&device, 1, PathLink::Live);
+    away_and_back(how);
     let flushed = queue.block_on(queue.flush(&ns)).unwrap();
     assert_eq!(queue.block_on(queue.flush(&ns)).unwrap(), flushed, "once lost, always lost");
     (flushed, device.health().events)

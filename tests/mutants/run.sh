@@ -1,14 +1,14 @@
 #!/bin/sh
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
-#   tests/mutants.sh handover             what the crate's unit tests miss, its loom models are asked about
-#   tests/mutants.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each; a
+#   tests/mutants/run.sh handover             what the crate's unit tests miss, its loom models are asked about
+#   tests/mutants/run.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each; a
 #                                         file without tests beside it by all unit tests of the library
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
 # cargo install cargo-mutants --locked.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 # Compiling is most of a mutant's time: without optimisation and debug information it is half of that.
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0

@@ -1,13 +1,15 @@
 //! What can only be told in a process of its own: which CPUs the library's threads may run on, and what a forked child is told. Each
 //! test runs itself once more.
 
+#[path = "shared/forked.rs"]
+mod forked;
+
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
+use forked::in_fork;
 use reap::{Device, IoError, OpenError, Refused, Request};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Set in the process that a test has started.
 const CHILD: &str = "REAP_TEST_ALONE";
@@ -59,29 +61,6 @@ fn the_librarys_threads_are_not_pinned_where_their_opener_is() {
         }
         drop(device);
     });
-}
-
-/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with. Whether it was well.
-fn in_fork(work: impl FnOnce() -> bool) -> bool {
-    match fork::fork().unwrap() {
-        fork::Fork::Child => {
-            let signal = if work() { Signal::USR1 } else { Signal::USR2 };
-            _ = kill_process(getpid(), signal);
-            std::process::abort();
-        }
-        fork::Fork::Parent(child) => {
-            let child = Pid::from_raw(child).unwrap();
-            for _ in 0..3_000 {
-                if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
-                    println!("the child: {status:?}");
-                    return status.terminating_signal() == Some(Signal::USR1.as_raw());
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
-            _ = kill_process(child, Signal::KILL);
-            panic!("the child hangs");
-        }
-    }
 }
 
 /// The threads that look after devices are the parent's. A child is told so, at once, by whatever it does; the parent goes on.

@@ -23,6 +23,8 @@ mod counting;
 mod data;
 mod driving;
 mod faults;
+#[path = "../shared/forked.rs"]
+mod forked;
 mod kernel;
 mod limits;
 mod memory;

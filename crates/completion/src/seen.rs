@@ -102,7 +102,7 @@ pub struct Seen {
     pub cpu_wanted: bool,
     /// The thread leaves the library to compute and will not look again soon.
     pub leaving: bool,
-    /// So many more completions whoever waits needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
+    /// So many more completions the caller needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
     /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
     pub wants: u32,
     /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.

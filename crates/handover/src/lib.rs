@@ -7,7 +7,7 @@
 //! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
 //! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
-//! | [`Line`] | tags, from whoever returns them to the queue that has waited longest |
+//! | [`Line`] | tags, from the thread that returns them to the queue that has waited longest |
 //! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
 //! | [`LookRole`] | the duty to look at it, among threads that sleep |

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use reap::{Device, IoError, Mode, OpenOptions, Refused, Request, TargetFault};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{fault, is_child, passes, start, told};
+use crate::forked::in_fork;
 use crate::place::{BYTES, Scratch, options};
 use crate::table::watched;
 use crate::work::{Job, begin, drain};
@@ -39,30 +40,6 @@ fn two_processes_do_not_write_one_file() {
     let device = Device::open_with(&format!("{}?readonly=yes", file.uri()), &options(1)).unwrap();
     passes(start(name, &["env", "REAP_TEST_EXPECTED=reader"], &path));
     Job::of(1).pass(&device.local_queue().unwrap(), false);
-}
-
-/// Runs `work` in a forked child, which tells what came of it by the signal that it ends with: nothing of the parent's runs there
-/// at the end. Whether it was well.
-fn in_fork(work: impl FnOnce() -> bool) -> bool {
-    match fork::fork().unwrap() {
-        fork::Fork::Child => {
-            let signal = if work() { Signal::USR1 } else { Signal::USR2 };
-            _ = kill_process(getpid(), signal);
-            std::process::abort();
-        }
-        fork::Fork::Parent(child) => {
-            let child = Pid::from_raw(child).unwrap();
-            for _ in 0..6_000 {
-                if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
-                    println!("the child: {status:?}");
-                    return status.terminating_signal() == Some(Signal::USR1.as_raw());
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
-            _ = kill_process(child, Signal::KILL);
-            panic!("the child hangs");
-        }
-    }
 }
 
 /// A child has its parent's memory and descriptors, and is told that the device is not its own; the parent goes on.

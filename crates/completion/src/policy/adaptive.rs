@@ -185,7 +185,7 @@ impl Adaptive {
         let busy = seen.leaving || seen.cpu_wanted;
         if seen.in_flight == 0 {
             self.wait = None;
-            // Awake until then costs less than a timer does for each of his instants that pass before it is over.
+            // Awake until then costs less than a timer does for each of the caller's instants that pass before it is over.
             let soon = self.price.nap.0 as f32 / (1.0 + self.caller.commands_in(self.price.late.0 as f32));
             let attends = seen.goes_on_at.filter(|&at| !busy && at > now && at < now + Nanos(soon as u64));
             return attends.map_or(Plan::Rest, |until| Plan::Spin { until });

@@ -68,33 +68,28 @@ fn is_complete(future: &mut Pending) -> bool {
 }
 
 /// Between the keeper's look at what has changed and its decision the last queue goes and the device closes, with a completion in an
-/// inbox: the keeper has it taken out before it shuts down.
-#[test]
-fn a_close_between_look_and_decision_strands_no_future() {
+/// inbox. What the keeper decides is `decide`'s; it ends only when the completion has been taken out.
+fn closed_before(decide: impl FnOnce(&mut Keeper)) {
     let (mut keeper, opened) = up();
     let mut future = in_an_inbox(&opened);
     keeper.turn(hw::now());
     let Opened { queues, control, .. } = opened;
     control.orphan(&queues[0], 0);
     drop(control);
-    assert!(!keeper.may_shut_down(), "a future waits for what lies in an inbox");
+    decide(&mut keeper);
+    assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
     turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
     assert!(is_complete(&mut future));
 }
 
-/// The same where the controller is given up at that moment.
+#[test]
+fn a_close_between_look_and_decision_strands_no_future() {
+    closed_before(|keeper| assert!(!keeper.may_shut_down(), "a future waits for what lies in an inbox"));
+}
+
 #[test]
 fn nor_does_the_end_of_a_controller() {
-    let (mut keeper, opened) = up();
-    let mut future = in_an_inbox(&opened);
-    keeper.turn(hw::now());
-    let Opened { queues, control, .. } = opened;
-    control.orphan(&queues[0], 0);
-    drop(control);
-    keeper.give_up("as a test says");
-    assert!(!matches!(keeper.life, Life::Ended), "a future waits for what lies in an inbox");
-    turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
-    assert!(is_complete(&mut future));
+    closed_before(|keeper| keeper.give_up("as a test says"));
 }
 
 /// A keeper goes in the middle of things where one of its turns has panicked. Whoever waits for a request hears of it.

@@ -1,4 +1,4 @@
-//! Who waits: whether a clock drives him, how often he goes on, and how far he is behind.
+//! The caller: whether a clock drives it, how often it goes on, and how far it is behind.
 
 use units::Nanos;
 
@@ -7,12 +7,12 @@ use crate::Seen;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// Waits without an instant at which he goes on by himself.
+    /// Waits without an instant at which the caller goes on by itself.
     closed: u32,
     /// From one command to the next.
     gap: f32,
     sent: Nanos,
-    /// For how many times as long his oldest has waited for room, at most, lately.
+    /// For how many times as long the caller's oldest command has waited for room, at most, lately.
     behind: f32,
 }
 
@@ -36,22 +36,22 @@ impl Caller {
         }
     }
 
-    /// No clock drives him: he sends when he has found.
+    /// No clock drives the caller: it sends when it has found.
     pub(super) fn is_closed(&self) -> bool {
         self.closed >= STRETCH
     }
 
-    /// His commands in a span of time.
+    /// The caller's commands in a span of time.
     pub(super) fn commands_in(&self, span: f32) -> f32 {
         if self.gap > 0.0 { span / self.gap } else { 0.0 }
     }
 
-    /// How many times more a delay counts: whoever waits for room is delayed as well, and so is who comes after him. That counts as
-    /// far as it is the thread's own `delay` that holds him up, and not the device.
+    /// How many times more a delay counts: a command that waits for room is delayed as well, and so are those after it. That counts as
+    /// far as the thread's own `delay` holds them up, and not the device.
     pub(super) fn behind(&mut self, delay: f32, typical: f32) -> f32 {
         let own = 2.0 * delay / (typical + delay).max(1.0);
         let behind = self.behind * own;
-        // He is hurried until he has caught up.
+        // The caller is hurried until it has caught up.
         self.behind -= self.behind / (MEMORY * 4) as f32;
         behind
     }

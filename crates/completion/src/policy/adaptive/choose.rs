@@ -6,7 +6,7 @@ use super::forecast::{INSTANTS, Point, at};
 use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
 
-/// The price of latency where somebody waits, at least.
+/// The price of latency of an urgent command, at least.
 const URGENT: f32 = 100.0;
 
 /// The price of latency for each time that the caller is behind, at least.
@@ -60,7 +60,7 @@ impl Adaptive {
         }
         let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
-        // Somebody who waits is not kept waiting for others.
+        // An urgent command is not kept waiting for others.
         let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };
         let most = points.iter().position(|point| point.found >= most).unwrap_or(INSTANTS - 1);
         for (n, point) in points[..=most].iter().enumerate().filter(|(_, point)| point.at > soonest && point.at < last) {
@@ -68,12 +68,12 @@ impl Adaptive {
             consider(cost, Plan::Nap { until: now + span(point.at - late) }, n > 0 && points[n - 1].found >= 1.0);
         }
         if let Some(goes_on) = goes_on {
-            // A thread that is awake then submits in time; a nap is late for it, and those of his instants that pass meanwhile wake
+            // A thread that is awake then submits in time; a nap is late for it, and those of the caller's instants that pass meanwhile wake
             // nobody.
-            let his = 1.0 + self.caller.commands_in(late);
+            let instants = 1.0 + self.caller.commands_in(late);
             let back = at(points, goes_on + late);
-            let waits = back.late + late * (1.0 + his) / 2.0;
-            consider((nap + lambda * waits) / (back.found + his), Plan::Nap { until: now + span(goes_on) }, false);
+            let waits = back.late + late * (1.0 + instants) / 2.0;
+            consider((nap + lambda * waits) / (back.found + instants), Plan::Nap { until: now + span(goes_on) }, false);
             consider(goes_on / (at(points, goes_on).found + 1.0), Plan::Spin { until: now + span(goes_on.min(self.most())) }, false);
         }
         self.decisions.gathered += u64::from(best.2);
@@ -96,7 +96,7 @@ impl Adaptive {
         let more = (awake.found - told.found).max(0.0);
         let first = if spare < 1.0 { delay * several } else { 0.0 };
         let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
-        // A sleep that lasts beyond the caller's instants spares him waking for them, at most one.
+        // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
         let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
         (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (several + more)
     }

@@ -26,7 +26,7 @@ struct Case {
     in_flight: u32,
     /// A spin's end is looked at without asking first, and what is found is told so much later.
     at_once: Option<u64>,
-    /// The caller has waited for room from the beginning on: he is always late.
+    /// The caller has waited for room from the beginning on: it is always late.
     late: bool,
 }
 

@@ -13,7 +13,7 @@ cargo test --workspace --lib --bins --tests --examples --quiet
 cargo test --workspace --doc --quiet
 
 step "Concurrency models (loom): every hand-over, and its broken twin"
-CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" cargo test --release --quiet --target-dir target/loom -p handover -p blkmq -p driver --lib --tests
+CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="--cfg loom" cargo test --release --quiet --target-dir target/loom -p reap-handover -p reap-blkmq -p reap-driver --lib --tests
 
 for part in tests/*.sh; do
     [ -e "$part" ] || continue

@@ -5,7 +5,7 @@
 # Half a minute; python3.
 set -euo pipefail
 reap=${1:-target/release/reap}
-[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p cli" >&2; exit 1; }
+[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p reap-nvme-cli" >&2; exit 1; }
 cd "$(dirname "$0")/.."
 python3 - "$reap" <<'END'
 import json, os, re, subprocess, sys, tempfile

@@ -1,6 +1,6 @@
 //! Reap against fio on the same file: I/Os per second, CPU time of the process and system calls per I/O.
 //!
-//!     cargo bench -p cli --bench fio [-- --file PATH --size BYTES --rounds N --counted N --seconds S --depths 1,32,128 --latencies]
+//!     cargo bench -p reap-nvme-cli --bench fio [-- --file PATH --size BYTES --rounds N --counted N --seconds S --depths 1,32,128 --latencies]
 //!
 //! 4 KiB random reads, and 70 % of them mixed with 30 % writes; fio as it is by default, and with batches, in which Reap then has
 //! the same. Both read one job file: io_uring, direct, files and buffers registered, one job thread on the first CPU that this

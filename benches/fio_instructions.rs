@@ -1,4 +1,4 @@
-//! User instructions per I/O on a file, Reap's and fio's, counted by callgrind: `cargo bench -p cli --bench fio_instructions`.
+//! User instructions per I/O on a file, Reap's and fio's, counted by callgrind: `cargo bench -p reap-nvme-cli --bench fio_instructions`.
 //!
 //! 4 KiB random reads with registered files and buffers, statistics at their least in both. A program's figure is what more I/Os take
 //! more: starting and ending are in neither. The library's part is what the job thread has it do (`cli::bench::Lanes`); for fio there is

@@ -1,4 +1,4 @@
-//! What an open device costs while nobody uses it: `cargo bench -p reap --bench idle`.
+//! What an open device costs while nobody uses it: `cargo bench -p reap-nvme --bench idle`.
 //!
 //! The CPU time of the whole process over ten seconds after a few I/Os: the embedded device's thread included, or, on a file of the
 //! bench's own through io_uring, the kernel's threads. The goal is at most 10 ms.

@@ -1,4 +1,4 @@
-//! Instructions per I/O of the library's polled path, counted by callgrind: `cargo bench -p reap --bench instructions`.
+//! Instructions per I/O of the library's polled path, counted by callgrind: `cargo bench -p reap-nvme --bench instructions`.
 //!
 //! One thread; the embedded device is stepped by hand between batches, outside what is counted. Needs valgrind.
 

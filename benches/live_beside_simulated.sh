@@ -10,7 +10,7 @@ set -euo pipefail
 quick=
 [ "${1:-}" = --quick ] && { quick=1; shift; }
 repeat=${1:-6} reap=${2:-target/release/reap}
-[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p cli" >&2; exit 1; }
+[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p reap-nvme-cli" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 

@@ -1,4 +1,4 @@
-//! Instructions per whole I/O by the number of paths, counted by callgrind: `cargo bench -p reap --bench paths`.
+//! Instructions per whole I/O by the number of paths, counted by callgrind: `cargo bench -p reap-nvme --bench paths`.
 //!
 //! As `instructions`: one thread, polled, the embedded controllers stepped by hand outside what is counted. What is counted
 //! is everything else: submit, choose, post, look, reap.

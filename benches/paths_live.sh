@@ -8,7 +8,7 @@
 # drives are slow ones: a read takes a millisecond, eight are in flight, 8,000 a second at most, and waiting costs next to no CPU.
 set -euo pipefail
 rounds=${1:-30} reap=${2:-target/release/reap}
-[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p cli" >&2; exit 1; }
+[ -x "$reap" ] || { echo "there is no $reap: cargo build --release -p reap-nvme-cli" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 # While the ramp lasts `latency` learns.

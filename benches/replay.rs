@@ -1,7 +1,7 @@
 //! Records a job for real under one completion mode, predicts another from the recording, and holds that against the
 //! other for real: CPU per I/O and median latency.
 //!
-//!     cargo bench -p cli --bench replay [-- --rounds N]
+//!     cargo bench -p reap-nvme-cli --bench replay [-- --rounds N]
 //!
 //! Each round runs both modes without recording and both while recording, one after the other; the prices are measured
 //! once before, by `reap calibrate`, for the length of sleeps that the depth brings about. CPU is that of the job

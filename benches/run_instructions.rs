@@ -1,5 +1,5 @@
 //! Instructions per I/O of the whole of `reap run`, host side, and of the embedded device, counted by callgrind:
-//! `cargo bench -p cli --bench run_instructions`.
+//! `cargo bench -p reap-nvme-cli --bench run_instructions`.
 //!
 //! The command's own job thread (`cli::bench::Worker`, the load generator and its statistics included) runs a job in
 //! mode `poll` on the profile `null`. Everything is on one thread: the device is stepped by hand between the worker's

@@ -1,5 +1,5 @@
 //! How fast the simulator is: simulated I/Os per second of one core, clocked, and instructions per simulated I/O, counted by
-//! callgrind: `cargo bench -p sim --bench simulator`. Bring-up is in both, spread over the I/Os.
+//! callgrind: `cargo bench -p reap-sim --bench simulator`. Bring-up is in both, spread over the I/Os.
 //!
 //! Clocked figures are medians of runs, with the slowest and the fastest; on a machine that has other things to do only the
 //! instructions mean anything. Needs valgrind for those.

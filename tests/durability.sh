@@ -10,4 +10,4 @@ if ! strace -qq -o /dev/null true 2>/dev/null; then
     echo "SKIPPED: flushes as the kernel sees them: there is no strace here, or it may not trace"
     exit 0
 fi
-cargo test --quiet -p reap --test durability -- --ignored --skip child
+cargo test --quiet -p reap-nvme --test durability -- --ignored --skip child

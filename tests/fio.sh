@@ -18,7 +18,7 @@ if [ "$(printf '%s\n' "$version" 3.41 | sort -V | head -1)" = 3.41 ]; then
     exit 0
 fi
 
-cargo build --quiet -p cli --bin reap
+cargo build --quiet -p reap-nvme-cli --bin reap
 reap="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/reap"
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

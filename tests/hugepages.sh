@@ -9,7 +9,7 @@ skip() { echo "SKIPPED: $*"; exit 0; }
 export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
 timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "huge pages: no kernel and QEMU from Debian's mirror"
 
-tests=$(cargo test -p hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+tests=$(cargo test -p reap-hw --lib --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 [ -n "$tests" ] || { echo "the tests of \`hw\` do not build"; exit 1; }
 told=$(tests/guest/run.sh --timeout 240 --append hugepages=8 --bin "$tests" -- "$(basename "$tests") mapping --nocapture --test-threads=1")
 status=$?

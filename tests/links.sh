@@ -18,7 +18,7 @@ export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
 need dmsetup=dmsetup losetup=mount setpriv=util-linux strip=binutils || skip "guest tests"
 timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "guest tests: no kernel and QEMU from Debian's mirror"
 
-program=$(cargo test -q -p reap --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
+program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
 [ -n "$program" ] || { echo "cannot build the suite"; exit 1; }
 mkdir -p target/links
 strip -o target/links/links "$program"
@@ -26,7 +26,7 @@ strip -o target/links/links "$program"
 # One more witness, where it can be built.
 trace=()
 if need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev &&
-    cargo build -q -p trace --features ebpf --example trace; then
+    cargo build -q -p reap-trace --features ebpf --example trace; then
     strip -o target/links/trace target/debug/examples/trace && trace=(--bin target/links/trace)
 fi
 

@@ -1,7 +1,7 @@
 //! Whole-stack: several controllers as one device. Whatever happens to a path, the application sees neither an error nor
 //! a wrong byte.
 //!
-//! `REAP_PATH_KILLS=200 cargo test --release -p reap --test multipath killed -- --nocapture` kills a path as often, and says
+//! `REAP_PATH_KILLS=200 cargo test --release -p reap-nvme --test multipath killed -- --nocapture` kills a path as often, and says
 //! how long the longest stall was.
 
 use std::time::Duration;

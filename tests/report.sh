@@ -12,4 +12,4 @@ if [ -z "$(browser)" ]; then
     echo "SKIPPED: reports as a browser shows them: there is no chromium here (Debian: apt-get install chromium)"
     exit 0
 fi
-REAP_CHROMIUM="$(browser)" timeout 900 cargo test --quiet -p cli --test report -- --ignored
+REAP_CHROMIUM="$(browser)" timeout 900 cargo test --quiet -p reap-nvme-cli --test report -- --ignored

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 skip() { echo "SKIPPED: $*"; }
 status=0
 
-cargo test -q -p trace || exit 1
+cargo test -q -p reap-trace || exit 1
 [ "$(id -u)" = 0 ] || { skip "everything that traces: it needs root"; exit 0; }
 
 need() { # need PROGRAM=PACKAGE…: installs the packages of the programs (or files) that are not there
@@ -21,10 +21,10 @@ need() { # need PROGRAM=PACKAGE…: installs the packages of the programs (or fi
 }
 need clang=clang make=make pkg-config=pkg-config /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev ||
     { skip "everything that traces: it cannot be built here"; exit 0; }
-cargo test -q -p trace --features ebpf || exit 1
+cargo test -q -p reap-trace --features ebpf || exit 1
 if [ -z "${TRACE:-}" ]; then
     # A copy: the next build without the feature would overwrite it.
-    cargo build -q -p trace --features ebpf --example trace || exit 1
+    cargo build -q -p reap-trace --features ebpf --example trace || exit 1
     mkdir -p target/trace && cp target/debug/examples/trace target/trace/trace
     TRACE=target/trace/trace
 fi

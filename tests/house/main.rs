@@ -30,12 +30,14 @@ fn root() -> &'static Path {
 
 fn edges() -> Edges {
     let metadata = MetadataCommand::new().no_deps().other_options(vec!["--offline".into()]).exec().unwrap();
-    let members: BTreeSet<String> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
+    // The house calls a crate as its folder is called; published it has a longer name.
+    let folder = |p: &cargo_metadata::Package| p.manifest_path.parent().unwrap().file_name().unwrap().to_owned();
+    let members: BTreeMap<String, String> = metadata.packages.iter().map(|p| (p.name.to_string(), folder(p))).collect();
     let normal = |p: &cargo_metadata::Package| {
-        let own = p.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal && members.contains(&d.name));
-        own.map(|d| d.name.clone()).collect()
+        let own = p.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal);
+        own.filter_map(|d| members.get(&d.name).cloned()).collect()
     };
-    metadata.packages.iter().map(|p| (p.name.to_string(), normal(p))).collect()
+    metadata.packages.iter().map(|p| (folder(p), normal(p))).collect()
 }
 
 /// The circles in a crate, those of its library and of its command.

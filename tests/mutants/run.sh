@@ -25,7 +25,7 @@ mutate() {
 
 case ${1-} in
 handover)
-    mutate handover --package handover --cargo-arg=--lib
+    mutate handover --package reap-handover --cargo-arg=--lib
     # A model is unbounded where a mutant spins, and loom ends it after a while.
     missed=target/mutants/handover/mutants.out/missed.txt
     [ -s "$missed" ] || exit 0
@@ -33,7 +33,7 @@ handover)
     set --
     while IFS= read -r mutant; do set -- "$@" --re "$mutant"; done <target/mutants/missed.re
     export RUSTFLAGS="--cfg loom" CARGO_PROFILE_DEV_OPT_LEVEL=2
-    mutate handover-loom --package handover --test-package handover,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
+    mutate handover-loom --package reap-handover --test-package handover,blkmq,driver --minimum-test-timeout 600 "$@" --cargo-arg=--lib
     ;;
 reap)
     shift
@@ -42,7 +42,7 @@ reap)
         beside=
         [ ! -e "${file%.rs}/tests.rs" ] || beside="::$name::tests"
         # Without a filter an empty one, which every test passes.
-        mutate "$name" --package reap --file "$file" --cargo-arg=--lib -- "$beside"
+        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- "$beside"
     done
     ;;
 *)

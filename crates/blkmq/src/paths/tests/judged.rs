@@ -118,7 +118,7 @@ fn a_far_path_is_left_alone_when_the_near_one_is_full() {
     }
 }
 
-/// `cargo test -p blkmq scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
+/// `cargo test -p reap-blkmq scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
 /// from one request in flight to well past what all paths can do.
 #[test]
 #[ignore = "prints a table, for whoever works on `latency`"]
@@ -150,7 +150,7 @@ fn scoreboard() {
     }
 }
 
-/// `cargo test -p blkmq full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
+/// `cargo test -p reap-blkmq full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
 /// full, or nearly: mean and least of three seeds, while it is finding out and in a longer run.
 #[test]
 #[ignore = "prints a table, for whoever works on `latency`"]

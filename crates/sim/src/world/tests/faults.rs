@@ -244,7 +244,7 @@ fn every_machine_ends_every_request_once_whatever_goes_wrong() {
     whatever_goes_wrong(400, any_machine());
 }
 
-/// `cargo test --release -p sim --lib -- --ignored ten_thousand`.
+/// `cargo test --release -p reap-sim --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "a soak: docs/testing.md"]
 fn ten_thousand_machines_end_every_request_once_whatever_goes_wrong() {

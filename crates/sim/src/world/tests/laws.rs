@@ -118,7 +118,7 @@ fn machines_with_other_habits_are_caught() {
     caught(holds(3_000, FORGETS_THE_BITS, any_burst()), FORGETS_THE_BITS);
 }
 
-/// 10,000 of each: `cargo test --release -p sim --lib -- --ignored ten_thousand`.
+/// 10,000 of each: `cargo test --release -p reap-sim --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "a soak of half a minute: docs/testing.md"]
 fn ten_thousand_machines_keep_the_laws() {

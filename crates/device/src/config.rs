@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::{Ana, Media, MediaError, Mem, Profile};
+use crate::{Ana, Media, MediaError, Mem, PendingBit, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub struct Config {
     pub quiesce_time: Nanos,
     /// Most commands fetched, and most completed, in one [`crate::Controller::step`].
     pub step_budget: u32,
+    /// What becomes of a message whose vector is masked.
+    pub pending: PendingBit,
     /// Whether there is Write Zeroes (ONCS bit 3).
     pub write_zeroes: bool,
     /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
@@ -72,6 +74,7 @@ impl Config {
             shutdown_delay: Nanos::ZERO,
             quiesce_time: Nanos::ZERO,
             step_budget: 128,
+            pending: PendingBit::default(),
             write_zeroes: true,
             dataset_management: true,
         }

@@ -90,7 +90,7 @@ impl<P: Port> Controller<P> {
             queues: Queues::new(config.queue_pairs),
             commands: Commands::default(),
             schedule: Schedule::new(&config.profile, config.seed),
-            interrupts: Interrupts::new(config.vectors, config.profile.hidden),
+            interrupts: Interrupts::new(&config),
             features: Features::new(config.queue_pairs),
             logs: Logs::default(),
             events: Events::new(),
@@ -168,6 +168,9 @@ impl<P: Port> Controller<P> {
             worked |= self.report_event();
         }
         worked |= self.interrupts.tick(now, &self.port);
+        if self.interrupts.has_pending() {
+            worked |= self.send_pending();
+        }
         if !worked {
             self.look_at_one_head();
         }
@@ -371,6 +374,14 @@ impl<P: Port> Controller<P> {
         if let Some((queue, head)) = bad {
             self.bad_doorbell(queue, head);
         }
+    }
+
+    /// Sends the messages of vectors that the host has unmasked. A Pending bit whose entries the host has acknowledged, all of them, is
+    /// cleared instead.
+    #[inline(never)]
+    fn send_pending(&mut self) -> bool {
+        let Controller { port, queues, interrupts, .. } = self;
+        interrupts.send_pending(port, |vector| queues.are_acknowledged(vector, port.doorbells()))
     }
 
     /// Finds impossible head doorbells of queues that are never full.

@@ -13,7 +13,7 @@ use nvme::regs::{self, Cc, Csts};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Vector};
 use units::Nanos;
 
-use crate::{Begun, BusError, KnownTime, Port};
+use crate::{Begun, BusError, KnownTime, Message, Port};
 
 use fault::Occasion;
 use injector::{Injector, lock};
@@ -49,16 +49,41 @@ impl<P: Port> FaultyPort<P> {
         let due: Vec<_> = {
             let mut state = lock(&self.0.state);
             state.now = now;
-            state.late.extract_if(.., |&mut (at, _)| at <= now).collect()
+            // One whose vector is masked waits on: it goes out at the first call after the unmasking.
+            let inner = &self.0.inner;
+            state.late.extract_if(.., |&mut (at, vector)| at <= now && !inner.is_masked(vector)).collect()
         };
         for (_, vector) in due {
             self.0.inner.message(vector);
         }
     }
 
-    /// When the next late message is due.
+    /// When the next late message is due that is not due yet.
     pub fn next_late(&self) -> Option<Nanos> {
-        lock(&self.0.state).late.iter().map(|&(at, _)| at).min()
+        let state = lock(&self.0.state);
+        state.late.iter().map(|&(at, _)| at).filter(|&at| at > state.now).min()
+    }
+
+    /// A message meets its fault, if there is one for it; else `send` sends it.
+    fn send(&self, vector: Vector, send: impl FnOnce() -> Message) -> Message {
+        if self.0.is_fatal() {
+            return Message::Lost;
+        }
+        match self.0.throw(Occasion::Message, QueueId(vector.0), None) {
+            Some(Fault::LoseMessage) => Message::Lost,
+            Some(Fault::DelayMessage(by)) => {
+                let mut state = lock(&self.0.state);
+                let at = state.now + by;
+                state.late.push((at, vector));
+                Message::Lost
+            }
+            Some(Fault::DoubleMessage) => {
+                let first = send();
+                self.0.inner.message(vector);
+                first
+            }
+            _ => send(),
+        }
     }
 
     /// The faults so far, in order.
@@ -108,24 +133,24 @@ impl<P: Port> Port for FaultyPort<P> {
         self
     }
 
-    fn message(&self, vector: Vector) -> bool {
-        if self.0.is_fatal() {
-            return false;
+    fn message(&self, vector: Vector) -> Message {
+        self.send(vector, || self.0.inner.message(vector))
+    }
+
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.0.inner.is_masked(vector)
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        let message = self.send(vector, || self.0.inner.send_pending(vector));
+        if message == Message::Lost {
+            self.0.inner.clear_pending(vector);
         }
-        match self.0.throw(Occasion::Message, QueueId(vector.0), None) {
-            Some(Fault::LoseMessage) => false,
-            Some(Fault::DelayMessage(by)) => {
-                let mut state = lock(&self.0.state);
-                let at = state.now + by;
-                state.late.push((at, vector));
-                false
-            }
-            Some(Fault::DoubleMessage) => {
-                let first = self.0.inner.message(vector);
-                self.0.inner.message(vector) || first
-            }
-            _ => self.0.inner.message(vector),
-        }
+        message
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        self.0.inner.clear_pending(vector);
     }
 
     fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<KnownTime> {

@@ -2,16 +2,45 @@
 //!
 //! Without coalescing, one message is attempted per entry. With it, entries are counted per vector and a message
 //! stands for several: by feature 08h, which the host sees, or by a profile's [`Hidden`] rules, which it does not.
+//!
+//! A message that meets a masked vector sets the vector's Pending bit, and goes out when the host unmasks (PCI Express Base,
+//! "Per-vector Masking and Function Masking"). What clears the bit before that is [`PendingBit`]'s affair.
 
 use nvme::Vector;
 use nvme::features::{InterruptCoalescing, VectorConfig};
 use units::Nanos;
 
 use crate::schedule::Bucket;
-use crate::{Hidden, Port};
+use crate::{Config, Hidden, Message, Port};
 
 /// Messages that may go out at once after a pause, where [`Hidden::messages_per_s`] limits them.
 const MESSAGE_BURST: u32 = 4;
+
+/// What becomes of a message whose vector is masked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PendingBit {
+    /// It sets the vector's Pending bit. The bit is cleared without a message once its entries are acknowledged, all of them, by head
+    /// doorbells: the interrupt event is then satisfied, and the function must not send a spurious message when software unmasks
+    /// the vector (PCI Express Base, "Per-vector Masking and Function Masking").
+    #[default]
+    Cleared,
+    /// It sets the bit, which nothing but sending the message clears: each unmasking sends one, needed or not. So QEMU's controllers
+    /// do (`msix_notify` sets the bit, `nvme_irq_deassert` leaves it alone under MSI-X).
+    Kept,
+    /// It is gone. The host has to look after unmasking, or it sleeps on an entry of which nothing tells.
+    Absent,
+}
+
+impl PendingBit {
+    /// What users call them.
+    pub const NAMES: [&'static str; 3] = ["cleared", "kept", "none"];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<PendingBit> {
+        let all = [PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent];
+        PendingBit::NAMES.iter().position(|known| *known == name).map(|n| all[n])
+    }
+}
 
 /// One vector's state.
 #[derive(Debug)]
@@ -32,6 +61,8 @@ struct Line {
     charged: u64,
     /// A message went out and the host has not taken an entry since: it is on its way to look.
     on_its_way: bool,
+    /// The Pending bit.
+    pending: bool,
     bucket: Option<Bucket>,
 }
 
@@ -50,6 +81,9 @@ pub(crate) struct Interrupts {
     hidden: Hidden,
     /// The controller's own limit on messages, if it has one.
     ceiling: Option<Bucket>,
+    keeps: PendingBit,
+    /// The vectors whose Pending bit is set, in no order.
+    pending: Vec<Vector>,
     /// When the earliest held message is due; [`Nanos::MAX`]: none is held.
     next: Nanos,
     /// Messages attempted and messages that an unmasked vector took.
@@ -58,7 +92,8 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    pub(crate) fn new(vectors: u16, hidden: Hidden) -> Interrupts {
+    pub(crate) fn new(config: &Config) -> Interrupts {
+        let (vectors, hidden) = (config.vectors, config.profile.hidden);
         let bucket = (hidden.announced_per_s > 0).then(|| Bucket::new(hidden.announced_per_s, hidden.announced_burst));
         let line = || Line {
             exempt: false,
@@ -70,6 +105,7 @@ impl Interrupts {
             taken: 0,
             charged: 0,
             on_its_way: false,
+            pending: false,
             bucket,
         };
         let mut interrupts = Interrupts {
@@ -77,6 +113,8 @@ impl Interrupts {
             coalescing: InterruptCoalescing::new(),
             hidden,
             ceiling: (hidden.messages_per_s > 0).then(|| Bucket::new(hidden.messages_per_s, MESSAGE_BURST)),
+            keeps: config.pending,
+            pending: Vec::with_capacity(vectors.into()),
             next: Nanos::MAX,
             attempted: 0,
             sent: 0,
@@ -130,11 +168,14 @@ impl Interrupts {
         self.next = Nanos::ZERO;
     }
 
-    /// Forgets what was held and every exemption: a controller reset.
-    pub(crate) fn reset(&mut self) {
+    /// Forgets what was held, what is pending and every exemption: a controller reset, after which no completion queue has an entry.
+    pub(crate) fn reset(&mut self, port: &impl Port) {
+        while let Some(vector) = self.pending.pop() {
+            port.clear_pending(vector);
+        }
         for line in &mut self.lines {
             (line.since, line.posted, line.announced, line.taken, line.charged) = (0, 0, 0, 0, 0);
-            (line.exempt, line.on_its_way) = (false, false);
+            (line.exempt, line.on_its_way, line.pending) = (false, false, false);
         }
         self.next = Nanos::MAX;
     }
@@ -153,7 +194,52 @@ impl Interrupts {
     #[inline]
     pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
         self.attempted += 1;
-        self.sent += u64::from(port.message(vector));
+        let message = port.message(vector);
+        self.note(vector, message, port);
+    }
+
+    /// What became of a message.
+    #[inline]
+    fn note(&mut self, vector: Vector, message: Message, port: &impl Port) {
+        match message {
+            Message::Sent => self.sent += 1,
+            Message::Masked if self.keeps == PendingBit::Absent => port.clear_pending(vector),
+            Message::Masked => self.set_pending(vector),
+            Message::Lost => {}
+        }
+    }
+
+    fn set_pending(&mut self, vector: Vector) {
+        if let Some(line) = self.lines.get_mut(usize::from(vector.0)).filter(|line| !line.pending) {
+            line.pending = true;
+            self.pending.push(vector);
+        }
+    }
+
+    /// Whether a Pending bit is set.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Sends what is pending on vectors that are masked no longer, unless its event is satisfied. Whether there was anything.
+    pub(crate) fn send_pending(&mut self, port: &impl Port, mut is_satisfied: impl FnMut(Vector) -> bool) -> bool {
+        let mut any = false;
+        for n in (0..self.pending.len()).rev() {
+            let Some(&vector) = self.pending.get(n).filter(|&&vector| !port.is_masked(vector)) else { continue };
+            any = true;
+            self.pending.swap_remove(n);
+            if let Some(line) = self.lines.get_mut(usize::from(vector.0)) {
+                line.pending = false;
+            }
+            if self.keeps == PendingBit::Cleared && is_satisfied(vector) {
+                port.clear_pending(vector);
+            } else {
+                let message = port.send_pending(vector);
+                self.note(vector, message, port);
+            }
+        }
+        any
     }
 
     fn hold(&mut self, now: Nanos, vector: Vector, port: &impl Port) {

@@ -13,6 +13,17 @@ pub struct BusError {
     pub len: u64,
 }
 
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// It went out.
+    Sent,
+    /// Its vector is masked: the controller sets the vector's Pending bit.
+    Masked,
+    /// It is gone, or on a way of its own.
+    Lost,
+}
+
 /// How long a command takes, known from a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownTime {
@@ -65,8 +76,16 @@ pub trait Port {
     /// The registers. The host's writes appear here; the controller writes CAP, VS and CSTS.
     fn registers(&self) -> &impl Registers;
     /// Sends the message of a vector unless the host masks it: fence(SeqCst), read the mask, signal. The caller has
-    /// stored every entry that the message announces. Returns whether a message went out.
-    fn message(&self, vector: Vector) -> bool;
+    /// stored every entry that the message announces.
+    fn message(&self, vector: Vector) -> Message;
+    /// Whether the host masks a vector whose Pending bit is set.
+    fn is_masked(&self, vector: Vector) -> bool;
+    /// Sends the message that a vector's Pending bit stands for, as [`Port::message`] does, and clears the bit.
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.message(vector)
+    }
+    /// A vector's Pending bit is cleared, and no message goes out for it.
+    fn clear_pending(&self, _vector: Vector) {}
 
     /// How long an I/O command takes, if the bus has that from a recording; else the profile's dice say.
     #[inline]

@@ -116,18 +116,33 @@ impl<C: CqSlots> Cq<C> {
         if head == self.head {
             return Consumed::Fine;
         }
+        if self.take_head(head) {
+            return Consumed::Fine;
+        }
+        let seen = self.bad_head.replace(head) == Some(head);
+        if seen { Consumed::Fine } else { Consumed::Invalid(head) }
+    }
+
+    /// Goes by a head that the host wrote. Whether it is possible.
+    #[inline]
+    fn take_head(&mut self, head: u32) -> bool {
         let moved = match head.checked_sub(self.head) {
             Some(moved) => moved,
             None => head + self.entries - self.head,
         };
         if head >= self.entries || moved > self.entries - 1 - self.room {
-            let seen = self.bad_head.replace(head) == Some(head);
-            return if seen { Consumed::Fine } else { Consumed::Invalid(head) };
+            return false;
         }
         self.head = head;
         self.room += moved;
         self.unreported += moved;
-        Consumed::Fine
+        true
+    }
+
+    /// Whether the host has taken every entry, as far as the doorbell has been looked at.
+    #[inline]
+    fn is_acknowledged(&self) -> bool {
+        self.room == self.entries - 1
     }
 
     /// How many entries the host has taken since this was asked last, as far as the doorbell has been looked at.
@@ -334,6 +349,16 @@ impl<P: Port> Queues<P> {
     pub(crate) fn nth_cq(&mut self, n: usize) -> Option<&mut Cq<P::Cq>> {
         let id = *self.active_cqs.get(n)?;
         self.cq(id)
+    }
+
+    /// Whether the host has acknowledged every entry of the completion queues with this vector. A head doorbell that is impossible
+    /// acknowledges nothing: it is reported when the queue is looked at for its own sake.
+    pub(crate) fn are_acknowledged(&mut self, vector: Vector, bells: &impl Doorbells) -> bool {
+        let mut cqs = self.cqs.iter_mut().flatten().filter(|cq| cq.vector == Some(vector));
+        cqs.all(|cq| {
+            cq.take_head(bells.cq_head(cq.id));
+            cq.is_acknowledged()
+        })
     }
 
     /// Whether an I/O queue may have this identifier, and whether it exists already.

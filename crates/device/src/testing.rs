@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Begun, BusError, Config, Controller, KnownTime, Namespace, Port, Step};
+use crate::{Begun, BusError, Config, Controller, KnownTime, Message, Namespace, Port, Step};
 
 /// Where the host's memory begins on the bus.
 pub(crate) const BASE: u64 = 0x4000_0000;
@@ -157,6 +157,8 @@ pub(crate) struct TestPort {
     pub(crate) masked: Rc<Cell<bool>>,
     /// Messages attempted, by vector.
     pub(crate) messages: Rc<RefCell<Vec<u64>>>,
+    /// Vectors whose Pending bit went out as a message, in order.
+    pub(crate) pended: Rc<RefCell<Vec<Vector>>>,
     /// Bytes that the controller wrote to host memory other than rings.
     pub(crate) dma_written: Rc<Cell<u64>>,
     /// What the bus knows of every command's time.
@@ -180,6 +182,7 @@ impl TestPort {
             bar: Rc::new(bar),
             masked: Rc::default(),
             messages: Rc::new(RefCell::new(vec![0; 256])),
+            pended: Rc::default(),
             dma_written: Rc::default(),
             service: Rc::default(),
             begun: Rc::default(),
@@ -223,9 +226,18 @@ impl Port for TestPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> bool {
+    fn message(&self, vector: Vector) -> Message {
         self.messages.borrow_mut()[usize::from(vector.0)] += 1;
-        !self.masked.get()
+        if self.masked.get() { Message::Masked } else { Message::Sent }
+    }
+
+    fn is_masked(&self, _: Vector) -> bool {
+        self.masked.get()
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.pended.borrow_mut().push(vector);
+        Message::Sent
     }
 
     fn service_time(&self, _: QueueId, _: &Sqe) -> Option<KnownTime> {

@@ -4,7 +4,7 @@
 //! messages set bits in a descriptor, and most signal nothing, so that no host could count them: what stands here for the host's
 //! remapping hardware does.
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::{Bell, Posted};
 
 /// What ends a thread's sleep, also one that begins later: an eventfd.
@@ -26,6 +26,16 @@ pub trait Signal {
 /// ```
 ///
 /// A message whose fence comes before the host's may go the old way, and its entry is there for the look. Any other goes the new way.
+///
+/// A message that meets a masked vector leaves the vector's Pending bit, and the two sides meet over that as over a [`Bell`]:
+///
+/// ```text
+///   host:    arm (bell; fence)     pending: tell the device
+///   device:  pending; fence        armed: send
+///   device, told, or at any time:  armed: clear the bit, and send where that is due
+/// ```
+///
+/// The device alone sets and clears the bit, because it alone knows whether the event behind it is satisfied.
 #[derive(Debug)]
 pub struct Vectors<S> {
     wires: Box<[Wire<S>]>,
@@ -38,6 +48,8 @@ pub struct Vectors<S> {
 #[repr(align(64))]
 struct Wire<S> {
     bell: Bell,
+    /// A message met the mask.
+    pending: AtomicBool,
     signal: S,
     /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own signal.
     route: AtomicU32,
@@ -56,6 +68,7 @@ impl<S: Signal> Vectors<S> {
     pub fn new(signals: impl IntoIterator<Item = S>, masks: bool) -> Vectors<S> {
         let wire = |signal| Wire {
             bell: Bell::new(),
+            pending: AtomicBool::new(false),
             signal,
             route: AtomicU32::new(DIRECT),
             posted: Posted::new(),
@@ -83,21 +96,78 @@ impl<S: Signal> Vectors<S> {
     }
 
     /// Device, having stored every entry that the message announces: fences, reads the mask, signals. Returns whether a
-    /// message went out. A vector that does not exist sends none.
+    /// message went out; one that did not has set the vector's Pending bit. A vector that does not exist sends none.
     #[inline]
     pub fn message(&self, vector: u16) -> bool {
         let Some(wire) = self.wire(vector) else { return false };
-        let rings = wire.bell.rings() || !self.masks;
-        if rings {
-            match wire.route.load(Ordering::Relaxed) {
-                DIRECT => wire.signal.signal(),
-                home => {
-                    wire.posts.fetch_add(1, Ordering::Relaxed);
-                    self.post(vector, home);
-                }
+        if wire.bell.rings() || !self.masks {
+            self.send(vector, wire);
+            return true;
+        }
+        // A bit that is set already has been since before the fence: a host that unmasks from now on sees it.
+        !wire.pending.load(Ordering::Relaxed) && self.pend(wire, vector)
+    }
+
+    fn send(&self, vector: u16, wire: &Wire<S>) {
+        match wire.route.load(Ordering::Relaxed) {
+            DIRECT => wire.signal.signal(),
+            home => {
+                wire.posts.fetch_add(1, Ordering::Relaxed);
+                self.post(vector, home);
             }
         }
+    }
+
+    /// The first message to meet the mask: sets the bit. Where the host has unmasked meanwhile the message goes out.
+    fn pend(&self, wire: &Wire<S>, vector: u16) -> bool {
+        wire.pending.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let unmasked = wire.bell.is_armed();
+        if unmasked {
+            wire.pending.store(false, Ordering::Relaxed);
+            self.send(vector, wire);
+        }
+        unmasked
+    }
+
+    /// [`Vectors::message`] without the look at the mask behind the bit: for the broken twin.
+    #[cfg(all(test, loom))]
+    fn message_without_second_look(&self, vector: u16) -> bool {
+        let wire = &self.wires[usize::from(vector)];
+        let rings = wire.bell.rings();
+        if rings {
+            self.send(vector, wire)
+        } else {
+            wire.pending.store(true, Ordering::Relaxed)
+        }
         rings
+    }
+
+    /// [`Vectors::message`] without the fence between the bit and that look: for the broken twin.
+    #[cfg(all(test, loom))]
+    fn message_without_fence(&self, vector: u16) -> bool {
+        let wire = &self.wires[usize::from(vector)];
+        let rings = wire.bell.rings() || {
+            wire.pending.store(true, Ordering::Relaxed);
+            wire.bell.is_armed()
+        };
+        if rings {
+            self.send(vector, wire);
+        }
+        rings
+    }
+
+    /// Device: whether a vector whose Pending bit is set is masked still.
+    #[inline]
+    pub fn is_masked(&self, vector: u16) -> bool {
+        self.masks && !self.bell(vector).is_some_and(Bell::is_armed)
+    }
+
+    /// Device: clears a vector's Pending bit. Where its message is due [`Vectors::message`] follows.
+    pub fn clear_pending(&self, vector: u16) {
+        if let Some(wire) = self.wire(vector) {
+            wire.pending.store(false, Ordering::Relaxed);
+        }
     }
 
     fn post(&self, vector: u16, home: u32) {
@@ -119,15 +189,18 @@ impl<S: Signal> Vectors<S> {
     }
 
     /// Host, before it sleeps: allows messages of a vector, and, where they are posted, the next notification. Whatever came
-    /// before and did not notify is visible to the look that the caller now owes.
+    /// before and did not notify is visible to the look that the caller now owes. True: the vector's Pending bit is set, and the
+    /// device is to be told of the unmasking, should it sleep.
     #[inline]
-    pub fn arm(&self, vector: u16) {
-        let Some(wire) = self.wire(vector) else { return };
+    #[must_use = "a device that sleeps does not see that its vector was unmasked"]
+    pub fn arm(&self, vector: u16) -> bool {
+        let Some(wire) = self.wire(vector) else { return false };
         wire.bell.arm();
         match wire.route.load(Ordering::Relaxed) {
             DIRECT => {}
             home => self.posted(home as u16).into_iter().for_each(Posted::allow),
         }
+        wire.pending.load(Ordering::Relaxed)
     }
 
     /// Host: the descriptor of `home`.

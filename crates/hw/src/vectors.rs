@@ -58,15 +58,27 @@ impl Vectors {
         self.0.message(vector.0)
     }
 
+    /// Device: whether a vector whose Pending bit is set is masked still.
+    #[inline]
+    pub fn is_masked(&self, vector: Vector) -> bool {
+        self.0.is_masked(vector.0)
+    }
+
+    /// Device: clears a vector's Pending bit.
+    pub fn clear_pending(&self, vector: Vector) {
+        self.0.clear_pending(vector.0);
+    }
+
     /// Host: where a vector's messages go from now on: see [`handover::Vectors::route`]. Arming and a look follow.
     pub fn route(&self, vector: Vector, home: Option<Vector>) {
         self.0.route(vector.0, home.map(|home| home.0));
     }
 
-    /// Host, before it sleeps: see [`handover::Vectors::arm`]. A look follows.
+    /// Host, before it sleeps: see [`handover::Vectors::arm`]. A look follows. True: a device that sleeps is to be told.
     #[inline]
-    pub fn arm(&self, vector: Vector) {
-        self.0.arm(vector.0);
+    #[must_use = "a device that sleeps does not see that its vector was unmasked"]
+    pub fn arm(&self, vector: Vector) -> bool {
+        self.0.arm(vector.0)
     }
 
     /// Host: the descriptor of `home`.

@@ -48,7 +48,7 @@ mod queue;
 mod reactor;
 
 pub use ::blkmq::paths;
-pub use ::device::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath, Profile, Script, ScriptError, Service};
+pub use ::device::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service};
 pub use completion::{Mode, ModeError};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};

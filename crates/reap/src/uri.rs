@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use device::PendingBit;
 use thiserror::Error;
 
 use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, show_size, whole_blocks, within};
@@ -29,6 +30,8 @@ pub struct DeviceUri {
     pub vectors: u16,
     /// `masks=yes|no`: whether vectors can be masked. They cannot under VFIO: then messages come although nobody reads them.
     pub masks: bool,
+    /// `pending=cleared|kept|none`: what becomes of a message whose vector is masked ([`device::PendingBit`]).
+    pub pending: PendingBit,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
     /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
     pub owner: bool,
@@ -88,8 +91,22 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 13] =
-    ["profile", "lba", "namespaces", "queues", "vectors", "masks", "reaper", "wire", "entries", "alloc", "properties", "seed", "size"];
+const KEYS: [&str; 14] = [
+    "profile",
+    "lba",
+    "namespaces",
+    "queues",
+    "vectors",
+    "masks",
+    "pending",
+    "reaper",
+    "wire",
+    "entries",
+    "alloc",
+    "properties",
+    "seed",
+    "size",
+];
 
 impl FromStr for DeviceUri {
     type Err = UriError;
@@ -135,6 +152,7 @@ impl DeviceUri {
             queues: 64,
             vectors: 65,
             masks: true,
+            pending: PendingBit::default(),
             owner: false,
             wire: Wire::Rings,
             entries: 1024,
@@ -152,6 +170,9 @@ impl DeviceUri {
             "queues" => self.queues = within(key, value, 1, 64)? as u16,
             "vectors" => self.vectors = within(key, value, 1, 65)? as u16,
             "masks" => self.masks = one_of(key, value, &["yes", "no"])? == "yes",
+            "pending" => {
+                self.pending = PendingBit::named(one_of(key, value, &PendingBit::NAMES)?).unwrap_or_default();
+            }
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "wire" => {
                 self.wire = match one_of(key, value, &["rings", "stream", "trickle"])? {
@@ -198,6 +219,9 @@ impl DeviceUri {
             return Err(
                 "a stream has no vectors to mask, and any thread may read it; leave out `masks=no`, `reaper=owner` or `wire=`".into()
             );
+        }
+        if !self.masks && self.pending != PendingBit::default() {
+            return Err("where no vector can be masked no message is ever pending; leave out `masks=no` or `pending=`".into());
         }
         let bytes = match self.backing {
             Backing::Mem { bytes } => Some(bytes),

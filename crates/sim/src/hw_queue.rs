@@ -134,7 +134,9 @@ impl HwQueue {
 
     /// Allows its vector's messages. Where they always come: reads what has come unread, and from now on whatever comes.
     pub(crate) fn arm(&self) {
-        self.vectors.arm(self.vector);
+        if self.vectors.arm(self.vector) {
+            self.bells.unmasked();
+        }
         if !self.read.replace(true) {
             self.signals.set(0);
         }

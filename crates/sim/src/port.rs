@@ -7,7 +7,7 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, FaultyPort, Injected, KnownTime, Port};
+use device::{BusError, FaultyPort, Injected, KnownTime, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
@@ -101,6 +101,13 @@ impl Written {
     }
 }
 
+impl HostBar {
+    /// The controller has to see that a vector was unmasked.
+    pub(crate) fn unmasked(&self) {
+        self.written.add(self.device);
+    }
+}
+
 impl Registers for HostBar {
     fn read32(&self, offset: u32) -> u32 {
         self.bar.read32(offset)
@@ -145,6 +152,10 @@ pub(crate) struct Vectors {
 #[derive(Clone, Debug, Default)]
 struct Line {
     armed: Cell<bool>,
+    /// A message met the mask, and the controller has not cleared this since.
+    pending: Cell<bool>,
+    /// The host has unmasked meanwhile: the write is on its way, and a mask that follows comes behind it.
+    unmasked: Cell<bool>,
     messages: Cell<u64>,
     suppressed: Cell<u64>,
 }
@@ -154,9 +165,12 @@ impl Vectors {
         Vectors { lines: vec![Line::default(); usize::from(count)], raised: RefCell::default() }
     }
 
-    /// Host: allows messages. In virtual time the store is its own fence.
-    pub(crate) fn arm(&self, vector: Vector) {
+    /// Host: allows messages. In virtual time the store is its own fence. Whether the vector's Pending bit is set, so that the controller
+    /// has to see it.
+    pub(crate) fn arm(&self, vector: Vector) -> bool {
         self.set(vector, true);
+        let pending = self.line(vector).filter(|line| line.pending.get());
+        pending.inspect(|line| line.unmasked.set(true)).is_some()
     }
 
     /// Host: forbids messages.
@@ -180,19 +194,47 @@ impl Vectors {
     }
 
     fn set(&self, vector: Vector, armed: bool) {
-        if let Some(line) = self.lines.get(usize::from(vector.0)) {
+        if let Some(line) = self.line(vector) {
             line.armed.set(armed);
         }
     }
 
-    fn message(&self, vector: Vector) -> bool {
-        let Some(line) = self.lines.get(usize::from(vector.0)) else { return false };
+    fn line(&self, vector: Vector) -> Option<&Line> {
+        self.lines.get(usize::from(vector.0))
+    }
+
+    fn message(&self, vector: Vector) -> Message {
+        let Some(line) = self.line(vector) else { return Message::Lost };
         let count = if line.armed.get() { &line.messages } else { &line.suppressed };
         count.set(count.get() + 1);
         if line.armed.get() {
             self.raised.borrow_mut().push(vector);
+            return Message::Sent;
         }
-        line.armed.get()
+        line.pending.set(true);
+        Message::Masked
+    }
+
+    /// Whether the controller, with the Pending bit set, has yet to see that the host unmasks.
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.line(vector).is_some_and(|line| !line.armed.get() && !line.unmasked.get())
+    }
+
+    /// The message that the Pending bit stands for: one of those that the mask has held back is not held back after all.
+    fn send_pending(&self, vector: Vector) -> Message {
+        let Some(line) = self.line(vector) else { return Message::Lost };
+        self.clear_pending(vector);
+        line.suppressed.set(line.suppressed.get() - 1);
+        line.messages.set(line.messages.get() + 1);
+        self.raised.borrow_mut().push(vector);
+        Message::Sent
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        if let Some(line) = self.line(vector) {
+            line.pending.set(false);
+            line.unmasked.set(false);
+        }
     }
 }
 
@@ -274,8 +316,20 @@ impl Port for SimPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> bool {
+    fn message(&self, vector: Vector) -> Message {
         self.vectors.message(vector)
+    }
+
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.vectors.is_masked(vector)
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.vectors.send_pending(vector)
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        self.vectors.clear_pending(vector);
     }
 
     fn service_time(&self, _: QueueId, command: &Sqe) -> Option<KnownTime> {

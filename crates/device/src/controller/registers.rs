@@ -156,7 +156,7 @@ impl<P: Port> Controller<P> {
         self.commands = Commands::default();
         self.schedule.clear();
         self.features.reset();
-        self.interrupts.reset();
+        self.interrupts.reset(&self.port);
         self.events = Events::new();
         self.keep_alive = Nanos::MAX;
         self.outside.forget_host();

@@ -91,6 +91,106 @@ fn messages_attempted_and_messages_sent_are_told_apart() {
     assert_eq!((after.messages - before.messages, after.messages_sent - before.messages_sent), (7, 3));
 }
 
+/// A host with entries posted while its vector was masked, of which it has taken some; then it unmasks.
+fn unmask_after(pending: PendingBit, posted: usize, taken: usize) -> (Host<TestPort>, Pair) {
+    let config = Config { pending, ..Config::new(Profile::null()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    let mut pair = host.pair(1, 64);
+    host.port.masked.set(true);
+    issue(&mut host, &mut pair, posted);
+    assert_eq!(host.reap(&mut pair, taken).len(), taken);
+    host.settle();
+    assert!(host.port.pended.borrow().is_empty(), "it is masked");
+    host.port.masked.set(false);
+    host.settle();
+    (host, pair)
+}
+
+#[test]
+fn what_is_pending_goes_out_once_when_the_vector_is_unmasked_unless_all_is_acknowledged() {
+    let sent = |pending, posted, taken| unmask_after(pending, posted, taken).0.port.pended.borrow().len();
+    for (posted, taken) in [(1, 0), (5, 0), (5, 4)] {
+        assert_eq!([PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, posted, taken)), [1, 1, 0]);
+    }
+    for n in [1, 5] {
+        assert_eq!([PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent].map(|p| sent(p, n, n)), [0, 1, 0]);
+    }
+}
+
+#[test]
+fn an_event_that_is_satisfied_and_comes_again_is_pending_again() {
+    let (mut host, mut pair) = unmask_after(PendingBit::Cleared, 3, 3);
+    host.port.masked.set(true);
+    issue(&mut host, &mut pair, 1);
+    host.port.masked.set(false);
+    host.settle();
+    assert_eq!(*host.port.pended.borrow(), [Vector(1)]);
+    let counters = host.device.counters();
+    assert_eq!(counters.messages_sent, counters.messages - 3, "of four held back one went out after all");
+}
+
+#[test]
+fn a_vector_of_several_queues_stays_pending_until_all_are_acknowledged() {
+    let mut host = host();
+    let (mut a, mut b) = (host.pair_with(1, 1, 16, 16, Some(Vector(1))), host.pair_with(2, 2, 16, 16, Some(Vector(1))));
+    for taken in [false, true] {
+        host.port.masked.set(true);
+        issue(&mut host, &mut a, 2);
+        issue(&mut host, &mut b, 2);
+        host.reap(&mut a, 99);
+        if taken {
+            host.reap(&mut b, 99);
+        }
+        host.port.masked.set(false);
+        host.settle();
+        assert_eq!(host.port.pended.borrow().len(), 1, "the first time alone");
+        host.reap(&mut b, 99);
+    }
+}
+
+#[test]
+fn a_reset_clears_what_is_pending() {
+    let mut host = host();
+    let mut pair = host.pair(1, 16);
+    host.port.masked.set(true);
+    issue(&mut host, &mut pair, 2);
+    host.set_cc(nvme::regs::Cc::new());
+    host.settle();
+    host.port.masked.set(false);
+    host.settle();
+    assert!(host.port.pended.borrow().is_empty());
+}
+
+/// A broken host: it takes an entry for each message, and believes that there is one.
+fn a_message_brings_an_entry(pending: PendingBit) -> bool {
+    let (host, mut pair) = unmask_after(pending, 4, 4);
+    let told = host.port.pended.borrow().len();
+    (0..told).all(|_| host.reap(&mut pair, 1).len() == 1)
+}
+
+#[test]
+fn a_host_that_trusts_each_message_to_bring_an_entry_is_found_out_by_kept_bits_alone() {
+    assert!(a_message_brings_an_entry(PendingBit::Absent) && a_message_brings_an_entry(PendingBit::Cleared));
+    assert!(!a_message_brings_an_entry(PendingBit::Kept));
+}
+
+#[test]
+fn a_late_message_that_meets_a_mask_goes_out_after_it() {
+    let plan = FaultPlan::new().at(0, Fault::DelayMessage(Nanos::from_micros(10)));
+    let port = FaultyPort::new(TestPort::new(1 << 20), plan);
+    assert_eq!(port.message(Vector(1)), Message::Lost, "it is on its way");
+    port.inner().masked.set(true);
+    for us in [5, 10, 20] {
+        port.advance(Nanos::from_micros(us));
+        assert_eq!(messages(port.inner(), 1), 0);
+    }
+    assert_eq!(port.next_late(), None, "only the host can bring that about");
+    port.inner().masked.set(false);
+    port.advance(Nanos::from_micros(20));
+    port.advance(Nanos::from_micros(21));
+    assert_eq!(messages(port.inner(), 1), 1);
+}
+
 #[test]
 fn entries_are_gathered_until_the_threshold() {
     let mut host = host();

@@ -26,7 +26,8 @@ mod unit {
     fn an_armed_vector_sends_a_message_for_each_entry_and_one_without_a_mask_always() {
         let (vectors, unmaskable) = (three(true), three(false));
         assert_eq!((vectors.len(), vectors.message(1), unmaskable.message(1)), (3, false, true));
-        vectors.arm(1);
+        assert!(vectors.arm(1), "a message has met the mask");
+        vectors.clear_pending(1);
         assert!(vectors.message(1) && vectors.message(1) && !vectors.message(0) && !vectors.message(3));
         assert_eq!((vectors.messages(1), vectors.notifications(1), vectors.messages(3)), (2, 2, 0));
         assert_eq!((signalled(&vectors), signalled(&unmaskable)), ([0, 2, 0], [0, 1, 0]));
@@ -47,7 +48,7 @@ mod unit {
             }
         }
         let (counted, mute) = (three(true), Vectors::new([Mute], true));
-        mute.arm(0);
+        assert!(!mute.arm(0));
         assert!(mute.message(0) && counted.are_counted() && !mute.are_counted());
         assert_eq!((mute.messages(0), mute.notifications(0)), (0, 0));
     }
@@ -57,13 +58,13 @@ mod unit {
         let vectors = three(true);
         for vector in [1, 2] {
             vectors.route(vector, Some(1));
-            vectors.arm(vector);
+            assert!(!vectors.arm(vector));
         }
         assert!(vectors.message(2) && vectors.message(1) && vectors.message(2));
         let posted = vectors.posted(1).unwrap();
         assert!(posted.take(1) && posted.take(2) && !posted.take(2));
         assert_eq!((signalled(&vectors), vectors.messages(2), vectors.notifications(1)), ([0, 1, 0], 2, 1));
-        vectors.arm(2);
+        assert!(!vectors.arm(2));
         assert!(vectors.message(2));
         assert_eq!(signalled(&vectors), [0, 2, 0]);
         vectors.route(2, None);
@@ -76,9 +77,23 @@ mod unit {
     fn messages_for_a_home_that_does_not_exist_go_nowhere() {
         let vectors = three(true);
         vectors.route(1, Some(7));
-        vectors.arm(1);
+        assert!(!vectors.arm(1));
         assert!(vectors.message(1));
         assert_eq!(signalled(&vectors), [0; 3]);
+    }
+
+    #[test]
+    fn a_message_that_meets_the_mask_is_pending_until_the_device_clears_that() {
+        let vectors = three(true);
+        assert!(!vectors.message(1) && !vectors.message(1) && vectors.is_masked(1));
+        assert!(vectors.arm(1) && !vectors.is_masked(1), "the device is to be told");
+        vectors.clear_pending(1);
+        assert!(vectors.message(1) && !vectors.arm(1));
+        assert_eq!(signalled(&vectors), [0, 1, 0]);
+        let unmaskable = three(false);
+        assert!(unmaskable.message(1) && !unmaskable.is_masked(1) && !unmaskable.arm(1));
+        assert!(!vectors.arm(9) && vectors.is_masked(9));
+        vectors.clear_pending(9);
     }
 }
 
@@ -126,7 +141,7 @@ mod models {
         let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0), Fd(fds.clone(), 1)], true));
         let published = Arc::new(AtomicUsize::new(0));
         vectors.route(OWN, (!to_posted).then_some(HOME));
-        vectors.arm(OWN);
+        _ = vectors.arm(OWN);
         let descriptor = vectors.posted(HOME).unwrap();
         assert!(descriptor.post(OWN) && descriptor.take(OWN));
 
@@ -142,7 +157,7 @@ mod models {
         };
         let arm = || match omit {
             Omit::Allow => vectors.bell(OWN).unwrap().arm(),
-            _ => vectors.arm(OWN),
+            _ => _ = vectors.arm(OWN),
         };
         if omit == Omit::ArmAfter {
             arm();
@@ -170,6 +185,41 @@ mod models {
         fds.end();
         device.join().unwrap();
         told
+    }
+
+    /// How the device tells of an entry.
+    type Tells = fn(&Vectors<Fd>, u16) -> bool;
+
+    /// The device publishes an entry and tells of it, while the host unmasks and then does nothing but wait. A device that is told of
+    /// the unmasking has been at rest. Whether a message came.
+    fn unmask(tells: Tells) -> bool {
+        let fds = EventFds::new(1, 1);
+        let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0)], true));
+        let device = {
+            let (fds, vectors) = (fds.clone(), vectors.clone());
+            thread::spawn(move || {
+                tells(&vectors, HOME);
+                fds.end();
+            })
+        };
+        let pending = vectors.arm(HOME);
+        let told = fds.block(&[0]).is_ok();
+        device.join().unwrap();
+        told || pending && !vectors.is_masked(HOME) && {
+            vectors.clear_pending(HOME);
+            vectors.message(HOME)
+        }
+    }
+
+    #[test]
+    fn an_unmasking_that_a_message_crosses_is_told_of_it_or_tells_the_device() {
+        holds(3, || unmask(Vectors::message));
+    }
+
+    #[test]
+    fn without_a_look_behind_the_pending_bit_or_a_fence_before_it_the_message_is_lost() {
+        fails(2, || unmask(Vectors::message_without_second_look));
+        fails(2, || unmask(Vectors::message_without_fence));
     }
 
     #[test]

@@ -161,8 +161,9 @@ impl RingLink {
     }
 
     /// Allows the messages of a vector.
+    #[inline]
     pub(crate) fn arm(&self, vector: Vector) {
-        self.vectors.arm(vector);
+        self.bells.unmask(&self.vectors, vector);
     }
 
     /// Doorbells, for the host.

@@ -329,6 +329,14 @@ fn device(source: Source<'_>, name: &str, raw: raw::Device, machine: &Machine, h
         let most = Config::MAX_QUEUE_PAIRS / if unmasked.is_some() { 2 } else { 1 };
         device = device.with_queues(within(source, queues, 1, most, "hardware queues")?);
     }
+    if let Some(pending) = &raw.pending {
+        if unmasked.is_some() {
+            return Err(source
+                .error(Some(pending.span()), "where no vector can be masked no message is pending")
+                .help("leave out pending"));
+        }
+        device.config.pending = pending.get_ref().0.0;
+    }
     if unmasked.is_some() {
         device = device.without_masks();
     }

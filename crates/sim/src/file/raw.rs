@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 
 use blkmq::paths::Policy;
 use completion::{LatencyPrice, Mode};
-use device::{Profile, ProfileFile};
+use device::{PendingBit, Profile, ProfileFile};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
@@ -233,9 +233,22 @@ pub(super) struct Device {
     pub(super) in_process: Option<Spanned<bool>>,
     /// Vectors can be masked.
     pub(super) masks: Option<Spanned<bool>>,
+    pub(super) pending: Option<Spanned<Word<Pends>>>,
     pub(super) node: Option<Spanned<usize>>,
     pub(super) inside: Option<Spanned<super::shared::Inside>>,
     pub(super) link: Option<Spanned<String>>,
+}
+
+/// What becomes of a message whose vector is masked.
+#[derive(Clone, Copy)]
+pub(super) struct Pends(pub(super) PendingBit);
+
+impl std::str::FromStr for Pends {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Pends, String> {
+        PendingBit::named(name).map(Pends).ok_or_else(|| unknown("fate of a pending message", name, &PendingBit::NAMES))
+    }
 }
 
 /// The name of a profile, or the profile itself.

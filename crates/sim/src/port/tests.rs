@@ -1,6 +1,8 @@
 use super::*;
 use nvme::{CqSlots, Cqe, SqSlots, Sqe};
 
+const V: Vector = Vector(1);
+
 #[test]
 fn memory_refuses_what_lies_outside_it() {
     let memory = Memory::new(8192);
@@ -34,15 +36,33 @@ fn both_sides_see_the_same_rings() {
 fn a_masked_vector_holds_its_messages_back_and_counts_them() {
     let port = SimPort::new(Memory::new(4096), 1, 2);
     let vectors = port.vectors();
-    assert!(!port.message(Vector(1)));
-    vectors.arm(Vector(1));
-    assert!(port.message(Vector(1)));
+    assert_eq!(port.message(Vector(1)), Message::Masked);
+    assert!(vectors.arm(Vector(1)), "the first has left the Pending bit");
+    assert_eq!(port.message(Vector(1)), Message::Sent);
     vectors.mask(Vector(1));
-    assert!(!port.message(Vector(1)));
-    assert!(!port.message(Vector(9)));
-    assert!(!port.message(Vector(0)), "the admin queue's, and not counted");
+    assert_eq!(port.message(Vector(1)), Message::Masked);
+    assert_eq!(port.message(Vector(9)), Message::Lost);
+    assert_eq!(port.message(Vector(0)), Message::Masked, "the admin queue's, and not counted");
     assert_eq!((vectors.messages(), vectors.suppressed()), (1, 2));
     let mut raised = Vec::new();
     vectors.take_raised(&mut raised);
     assert_eq!(raised, [Vector(1)]);
+}
+
+#[test]
+fn a_pending_message_goes_out_when_its_vector_was_unmasked_and_is_one_that_was_held_back() {
+    let port = SimPort::new(Memory::new(4096), 1, 2);
+    let vectors = port.vectors();
+    assert!(!vectors.arm(V) && !port.is_masked(V), "nothing is pending");
+    vectors.mask(V);
+    assert_eq!([port.message(V), port.message(V)], [Message::Masked; 2]);
+    assert!(port.is_masked(V));
+    assert!(vectors.arm(V));
+    vectors.mask(V);
+    assert!(!port.is_masked(V), "the mask comes behind the unmasking");
+    assert_eq!((port.send_pending(V), vectors.messages(), vectors.suppressed()), (Message::Sent, 1, 1));
+    assert!(port.is_masked(V));
+    port.message(V);
+    port.clear_pending(V);
+    assert!(!vectors.arm(V));
 }

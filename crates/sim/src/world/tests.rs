@@ -1,5 +1,5 @@
 use completion::Mode;
-use device::{Hidden, Profile, Service};
+use device::{Hidden, PendingBit, Profile, Service};
 use proptest::prelude::*;
 use units::Nanos;
 
@@ -59,10 +59,11 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
     let switches = prop::collection::vec((0u64..400_000, mode()), 0..6);
     let shape = (1u32..80, 1u32..40, 1u32..20, prop::sample::select(vec![2u32, 8, 64, 256]), (1u16..4, 2u16..4));
     let costs = prop::sample::select(vec![Costs::BARE_METAL, Costs::VIRTUAL, SLOW_MASK]);
-    let habits = (prop::option::weighted(0.3, 1_000u64..200_000), any::<[bool; 2]>(), costs, any::<u64>());
+    let pending = prop::sample::select(vec![PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent]);
+    let habits = (prop::option::weighted(0.3, 1_000u64..200_000), any::<[bool; 2]>(), costs, any::<u64>(), pending);
     (mode(), profile, switches, shape, habits).prop_map(|(mode, profile, switches, shape, habits)| {
         let (depth, batch, reap_min, tags, (queues, vectors)) = shape;
-        let (think, [open, cpu_wanted], costs, seed) = habits;
+        let (think, [open, cpu_wanted], costs, seed, pending) = habits;
         let mut job = if open { open_loop(40_000, 150) } else { closed_loop(depth, 300) };
         job.batch_submit = batch.min(job.iodepth);
         job.complete_min = reap_min.min(job.iodepth);
@@ -70,6 +71,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         let (device, spec) = (&mut scenario.devices[0], &mut scenario.jobs[0]);
         // Fewer vectors than queues: some share one.
         (device.config.vectors, device.queues, device.tags, device.bytes) = (vectors, queues, tags, 1 << 20);
+        device.config.pending = pending;
         (spec.queues, spec.think) = (queues, Nanos(think.unwrap_or(0)));
         if cpu_wanted {
             scenario.machine.hogs = vec![0];

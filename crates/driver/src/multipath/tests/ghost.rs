@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use device::{BusError, Change, Config, Loss, PathControl, Port, Profile, Subsystem};
+use device::{BusError, Change, Config, Loss, Message, PathControl, Port, Profile, Subsystem};
 use nvme::prp::{Dptr, PageSize};
 use nvme::{Doorbells, Lba, QueueId, Registers, Vector};
 use proptest::prelude::*;
@@ -66,9 +66,13 @@ impl Port for Bus {
         &self.registers
     }
 
-    fn message(&self, _: Vector) -> bool {
+    fn message(&self, _: Vector) -> Message {
         self.messages.set(self.messages.get() + 1);
-        true
+        Message::Sent
+    }
+
+    fn is_masked(&self, _: Vector) -> bool {
+        false
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hw::Bar;
-use nvme::{Doorbells, QueueId, Registers};
+use hw::{Bar, Vectors};
+use nvme::{Doorbells, QueueId, Registers, Vector};
 
 use super::runner::Runner;
 
@@ -17,6 +17,15 @@ pub(in crate::link) struct Bells {
 impl Bells {
     pub(super) fn new(bar: Arc<Bar>, runner: Arc<Runner>) -> Bells {
         Bells { bar, runner }
+    }
+
+    /// Allows the messages of a vector. A device that sleeps is told where the vector's Pending bit is set; one that is awake sees the
+    /// mask by itself.
+    #[inline]
+    pub(in crate::link) fn unmask(&self, vectors: &Vectors, vector: Vector) {
+        if vectors.arm(vector) {
+            self.runner.tell();
+        }
     }
 }
 

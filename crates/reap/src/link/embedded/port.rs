@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{BusError, Port};
+use device::{BusError, Message, Port};
 use handover::Gate;
 use hw::{Bar, CqRing, DmaPool, OutOfPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
@@ -100,7 +100,7 @@ impl Port for EmbeddedPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> bool {
+    fn message(&self, vector: Vector) -> Message {
         // The clock is only read where a message is likely: the mask is read again, properly, by `message`.
         let armed = self.vectors.bell(vector).is_some_and(handover::Bell::is_armed);
         let before = if armed { hw::now() } else { Nanos::ZERO };
@@ -113,7 +113,20 @@ impl Port for EmbeddedPort {
             let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
             self.attachment.notify_ns.store(spent, Ordering::Relaxed);
         }
-        sent
+        if sent { Message::Sent } else { Message::Masked }
+    }
+
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.vectors.is_masked(vector)
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.vectors.clear_pending(vector);
+        self.message(vector)
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        self.vectors.clear_pending(vector);
     }
 }
 

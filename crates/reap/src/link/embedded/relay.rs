@@ -158,7 +158,7 @@ impl Shared {
             }
             // Law 1: arm, look, block.
             self.wake.arm();
-            self.each_vector(&lines, |vector| self.vectors.arm(vector));
+            self.each_vector(&lines, |vector| self.bells.unmask(&self.vectors, vector));
             if !self.pass(&lines)
                 && !self.news.load(Acquire)
                 && let Err(error) = self.poller.wait(None, &mut events)

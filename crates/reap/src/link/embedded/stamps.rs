@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 
-use device::{Begun, BusError, KnownTime, Port};
+use device::{Begun, BusError, KnownTime, Message, Port};
 use nvme::{Cid, Doorbells, QueueId, Registers, Sqe, Vector};
 use units::{Nanos, Op};
 
@@ -153,8 +153,20 @@ impl<P: Port> Port for Stamping<P> {
         self.inner.registers()
     }
 
-    fn message(&self, vector: Vector) -> bool {
+    fn message(&self, vector: Vector) -> Message {
         self.inner.message(vector)
+    }
+
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.inner.is_masked(vector)
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.inner.send_pending(vector)
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        self.inner.clear_pending(vector);
     }
 
     fn service_time(&self, queue: QueueId, command: &Sqe) -> Option<KnownTime> {

@@ -107,7 +107,7 @@ impl RingLane {
     /// Allows its notifications; where they are posted, the next one. A look is owed.
     #[inline]
     pub(crate) fn arm(&self) {
-        self.link.vectors.arm(self.vector);
+        self.link.arm(self.vector);
     }
 
     /// Forbids its notifications.

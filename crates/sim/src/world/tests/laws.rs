@@ -5,6 +5,7 @@ use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng
 use super::masks::unmasked;
 use super::*;
 use completion::SleepStep;
+use device::PendingBit;
 
 use crate::habits::{Habits, LAWFUL};
 use crate::host::Context;
@@ -27,6 +28,14 @@ const FORGETS_THE_BITS: Habits = Habits { posted_looks_again: false, ..LAWFUL };
 const HEARS_ONCE: Habits = Habits { hears_anew: false, ..LAWFUL };
 /// Goes away with a shared queue's notification.
 pub(super) const KEEPS_THE_ROLE: Habits = Habits { hands_on: false, ..LAWFUL };
+
+/// The same without Pending bits: what a mask holds back is gone. Where there are such bits, unmasking sends what was held back, and an
+/// executor that forgets to look is told all the same.
+fn forgetful(scenario: Scenario) -> Scenario {
+    let mut devices = scenario.devices;
+    devices.iter_mut().for_each(|device| device.config.pending = PendingBit::Absent);
+    Scenario { devices, ..scenario }
+}
 
 /// What has to be true of any run.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -132,7 +141,7 @@ fn ten_thousand_machines_keep_the_laws() {
 #[test]
 fn executors_with_other_habits_are_caught() {
     for habits in [DOES_NOT_LOOK, LOOKS_TOO_EARLY, DOES_NOT_ARM, BELIEVES_IT_ARMED] {
-        let message = holds(3_000, habits, any_scenario()).expect_err(&format!("no seed finds {habits:?}"));
+        let message = holds(3_000, habits, any_scenario().prop_map(forgetful)).expect_err(&format!("no seed finds {habits:?}"));
         // Where a hog or a moderator goes on for ever, time runs out instead.
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
         assert!(message.contains("seed"), "{message}");
@@ -169,7 +178,7 @@ fn a_switch_that_takes_a_mask_off_is_followed_by_a_look() {
         // A slow look, so that the last entry comes during one.
         let slow = LibraryCosts { reap: Nanos(3_000), ..Costs::BARE_METAL.library };
         let base = Scenario::new(Mode::POLL, Profile::optane(), job).with_costs(Costs { library: slow, ..Costs::BARE_METAL });
-        Scenario { switches, seed, host: Host::Kernel, ..base }.run_with(habits)
+        forgetful(Scenario { switches, seed, host: Host::Kernel, ..base }).run_with(habits)
     };
     let cases = || (0..40).flat_map(|seed| (10_000..26_000).step_by(400).map(move |instant| (seed, instant)));
     assert!(cases().all(|case| run(case, LAWFUL).is_ok_and(|outcome| outcome.completed == 8)));
@@ -183,10 +192,31 @@ fn a_standstill_names_the_mode() {
     // All eight are waited for, so that there is no later message to make up for a lost one.
     let job = workload::Job { complete_min: 8, ..closed_loop(8, 5_000) };
     let base = |mode| Scenario::new(mode, Profile::optane(), job.clone()).with_costs(SLOW_MASK);
-    let run = |mode, seed| Scenario { seed, ..base(mode) }.run_with(DOES_NOT_LOOK);
+    let run = |mode, seed| forgetful(Scenario { seed, ..base(mode) }).run_with(DOES_NOT_LOOK);
     let standstill = |seed| matches!(run(Mode::IRQ_POLL, seed), Err(SimError::Standstill { mode: Mode::IRQ_POLL, in_flight: 1.., .. }));
     assert!((0..8).any(standstill));
     assert!((0..8).all(|seed| run(Mode::INTERRUPT, seed).is_ok()));
+}
+
+/// A Pending bit tells of what a mask held back. So the executor without the look is told here, which is why its twins have none;
+/// and where the bit is kept, every unmasking interrupts, although the entries are gone.
+#[test]
+fn pending_bits_tell_of_what_was_held_back_and_kept_ones_in_vain() {
+    let run = |pending, habits, seed| {
+        let mut scenario =
+            Scenario { seed, ..Scenario::new(Mode::IRQ_POLL, Profile::optane(), closed_loop(8, 5_000)) }.with_costs(SLOW_MASK);
+        scenario.devices[0].config.pending = pending;
+        scenario.run_with(habits)
+    };
+    for seed in 0..8 {
+        assert!(run(PendingBit::Cleared, DOES_NOT_LOOK, seed).is_ok_and(|outcome| outcome.completed == 5_000), "seed {seed}");
+        let [absent, cleared, kept] =
+            [PendingBit::Absent, PendingBit::Cleared, PendingBit::Kept].map(|pending| run(pending, LAWFUL, seed).unwrap());
+        assert!(absent.interrupts <= cleared.interrupts && cleared.interrupts < kept.interrupts, "{absent:?} {cleared:?} {kept:?}");
+        for outcome in [&absent, &cleared, &kept] {
+            assert_eq!((outcome.completed, outcome.messages + outcome.suppressed), (5_000, 5_000));
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,36 @@ use crate::features::{Simple, capabilities};
 use crate::identify;
 use crate::io::{gather, scatter};
 use crate::logs::FailedCommand;
+use crate::schedule::Due;
 use crate::{Controller, Port};
+
+/// When a command that is aborted completes (Base 2.1, 5.1.1: immediate aborts, in either order of the two entries, and deferred ones).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AbortOrder {
+    /// Before its Abort.
+    #[default]
+    Before,
+    /// After its Abort, whose entry says that the command was aborted.
+    After,
+    /// After its Abort, whose entry says that no immediate abort was performed. It ends as aborted all the same.
+    Deferred,
+    /// In its own time, with its own status: the Abort's entry says that the command was not aborted.
+    Never,
+}
+
+impl AbortOrder {
+    /// What users call them.
+    pub const NAMES: [&'static str; 4] = ["before", "after", "deferred", "never"];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<AbortOrder> {
+        let all = [AbortOrder::Before, AbortOrder::After, AbortOrder::Deferred, AbortOrder::Never];
+        AbortOrder::NAMES.iter().position(|known| *known == name).map(|n| all[n])
+    }
+
+    /// How much later than its Abort an aborted command completes.
+    const LATER: Nanos = Nanos::from_micros(100);
+}
 
 /// DW0 of the completion, or why not.
 type Outcome = Result<u32, Status>;
@@ -148,15 +177,32 @@ impl<P: Port> Controller<P> {
         }
     }
 
-    /// Base 5.1.1. A command in service ends at once; one that is complete, or not fetched yet, is left alone.
+    /// Base 5.1.1. A command in service ends as [`AbortOrder`] says; one that is complete, or not fetched yet, is left alone.
     fn abort(&mut self, now: Nanos, command: Abort) -> u32 {
         if command.sq == QueueId::ADMIN {
             return self.abort_event_request(command.cid);
+        }
+        match self.config.aborts {
+            AbortOrder::Never => return Abort::NOT_ABORTED,
+            AbortOrder::After => return self.abort_later(now, command),
+            AbortOrder::Deferred => {
+                self.abort_later(now, command);
+                return Abort::NOT_ABORTED;
+            }
+            AbortOrder::Before => {}
         }
         let Some(victim) = self.commands.find(command.sq, command.cid) else {
             return Abort::NOT_ABORTED;
         };
         self.finish(now, &victim, Some(Status::ABORT_REQUESTED));
+        Abort::ABORTED
+    }
+
+    /// Answers the Abort now; the command's own entry follows.
+    fn abort_later(&mut self, now: Nanos, command: Abort) -> u32 {
+        let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else { return Abort::NOT_ABORTED };
+        // What it was due by before finds its slot empty.
+        self.schedule.push(Due { at: now + AbortOrder::LATER, order, slot });
         Abort::ABORTED
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nvme::{Nsid, Status};
 use units::Nanos;
 
-use crate::{Ana, Media, MediaError, Mem, PendingBit, Profile};
+use crate::{AbortOrder, Ana, Fetch, Media, MediaError, Mem, PendingBit, Profile};
 
 /// A controller's properties. Start from [`Config::new`] and change what matters.
 #[derive(Clone, Debug)]
@@ -47,6 +47,10 @@ pub struct Config {
     pub step_budget: u32,
     /// What becomes of a message whose vector is masked.
     pub pending: PendingBit,
+    /// When data to write, lists of pointers and lists of ranges are fetched.
+    pub fetch: Fetch,
+    /// When an aborted command completes.
+    pub aborts: AbortOrder,
     /// Whether there is Write Zeroes (ONCS bit 3).
     pub write_zeroes: bool,
     /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
@@ -75,6 +79,8 @@ impl Config {
             quiesce_time: Nanos::ZERO,
             step_budget: 128,
             pending: PendingBit::default(),
+            fetch: Fetch::default(),
+            aborts: AbortOrder::default(),
             write_zeroes: true,
             dataset_management: true,
         }
@@ -140,7 +146,7 @@ pub struct Namespace {
 pub(crate) enum Medium {
     Mem(Mem),
     Other(Box<dyn Media>),
-    /// Of several controllers. One thread steps them all, so that nobody ever waits for the lock.
+    /// Of several controllers, which may have a thread each: a command holds the lock while it is carried out.
     Shared(Arc<Mutex<Medium>>),
 }
 

@@ -1,6 +1,7 @@
 //! The controller: one step of time, the way of an I/O command through it, and what a host sees of its life.
 
 mod apart;
+mod early;
 mod life;
 mod outside;
 mod registers;
@@ -18,8 +19,12 @@ use crate::schedule::{Due, Schedule, Slot};
 use crate::subsystem::AnaStates;
 use crate::{Begun, Config, Namespace, Port};
 
+use early::Early;
 use life::Life;
 use outside::Outside;
+
+pub use early::Fetch;
+pub(crate) use early::Fetched;
 
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
@@ -44,6 +49,7 @@ pub struct Controller<P: Port> {
     /// Commands neither take time nor move data: each is done the moment it is fetched.
     instant: bool,
     outside: Outside,
+    early: Early,
     life: Life,
     /// CC as the host wrote it last, CSTS as the controller did.
     pub(crate) cc: Cc,
@@ -97,6 +103,7 @@ impl<P: Port> Controller<P> {
             ana: config.ana.as_ref().map(AnaStates::new),
             instant: false,
             outside: Outside::default(),
+            early: Early::new(config.fetch, config.seed),
             life: Life::Disabled,
             cc: Cc::new(),
             csts: Csts::new(),
@@ -191,16 +198,21 @@ impl<P: Port> Controller<P> {
             // Aborted meanwhile: its entry has been posted.
             let Some(command) = self.commands.remove(due.slot, due.order) else { continue };
             bytes += u64::from(command.request.bytes);
-            self.finish(now, &command, None);
+            self.finish(now, &command, command.aborted.then_some(Status::ABORT_REQUESTED));
         }
         true
     }
 
     /// Carries out a command that was in service, unless it ends with `instead`, and posts its entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &Command, instead: Option<Status>) {
-        let Controller { port, store, queues, logs, interrupts, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, early, .. } = self;
+        let fetched = early.take(command.order);
         let Some((sq, cq)) = queues.pair(command.sq) else { return };
-        let done = instead.map_or_else(|| store.execute(&command.request, port), Err);
+        let carry_out = || match fetched {
+            None => store.execute(&command.request, port),
+            Some(fetched) => store.execute_fetched(&command.request, fetched, port),
+        };
+        let done = instead.map_or_else(carry_out, Err);
         cq.redeem();
         let status = match done {
             Ok(()) => {
@@ -281,7 +293,7 @@ impl<P: Port> Controller<P> {
     /// Takes `count` commands, at most [`BATCH`], from an I/O queue; its completion queue has room for as many.
     #[inline]
     fn fetch_io(&mut self, now: Nanos, queue: QueueId, count: usize) {
-        let Controller { port, store, queues, logs, interrupts, commands, schedule, outside, batch, .. } = self;
+        let Controller { port, store, queues, logs, interrupts, commands, schedule, outside, early, batch, .. } = self;
         let Some((sq, cq)) = queues.pair(queue) else { return };
         let batch = &mut batch[..count.min(BATCH)];
         // All loads before anything else: each may have to come from the host's cache, and none waits for another.
@@ -297,7 +309,8 @@ impl<P: Port> Controller<P> {
                     let Slot { begins, done } = schedule.start(now, request.op, request.bytes, port.service_time(queue, sqe));
                     let done = done + outside.delay();
                     port.begun(&begun(store, queue, sqe, &request, (now, begins, done)));
-                    let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), request });
+                    let (slot, order) = commands.insert(Command { order: 0, sq: queue, cid: sqe.cid(), aborted: false, request });
+                    early.begin(order, &request, store, port);
                     let due = Due { at: done, order, slot };
                     if !outside.holds(request.op, due) {
                         schedule.push(due);

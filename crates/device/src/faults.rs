@@ -3,6 +3,7 @@
 //! [`FaultyPort`] wraps any [`Port`]; the controller behind it is sound, what reaches the host is not. Whoever steps the
 //! controller also calls [`FaultyPort::advance`], which sends the messages that are late.
 
+mod bells;
 mod fault;
 mod injector;
 mod plan;
@@ -15,6 +16,7 @@ use units::Nanos;
 
 use crate::{Begun, BusError, KnownTime, Message, Port};
 
+use bells::LateBells;
 use fault::Occasion;
 use injector::{Injector, lock};
 use plan::Dice;
@@ -58,10 +60,11 @@ impl<P: Port> FaultyPort<P> {
         }
     }
 
-    /// When the next late message is due that is not due yet.
+    /// When the next late message, or doorbell write, is due that is not due yet.
     pub fn next_late(&self) -> Option<Nanos> {
         let state = lock(&self.0.state);
-        state.late.iter().map(|&(at, _)| at).filter(|&at| at > state.now).min()
+        let message = state.late.iter().map(|&(at, _)| at).filter(|&at| at > state.now).min();
+        message.into_iter().chain(state.bells.next(state.now)).min()
     }
 
     /// A message meets its fault, if there is one for it; else `send` sends it.
@@ -93,7 +96,12 @@ impl<P: Port> FaultyPort<P> {
 
     /// From now on a different plan; occasions count from here.
     pub fn set_plan(&self, plan: FaultPlan) {
-        lock(&self.0.state).dice = Dice::new(plan);
+        let mut state = lock(&self.0.state);
+        // Writes that are on their way go on.
+        if plan.late_doorbells() != state.dice.plan().late_doorbells() {
+            state.bells = LateBells::new(plan.late_doorbells());
+        }
+        state.dice = Dice::new(plan);
     }
 }
 
@@ -197,6 +205,7 @@ impl<P: Port> Doorbells for FaultyPort<P> {
         if let Some(seen) = state.tails.get_mut(usize::from(queue.0)) {
             *seen = tail;
         }
+        state.bells.set((queue, false), tail);
         drop(state);
         self.0.inner.doorbells().ring_sq(queue, tail);
     }
@@ -211,6 +220,7 @@ impl<P: Port> Doorbells for FaultyPort<P> {
             lock(&cq).name(queue);
             state.cqs[n] = Some(cq);
         }
+        state.bells.set((queue, true), head);
         drop(state);
         self.0.inner.doorbells().ring_cq(queue, head);
     }
@@ -222,13 +232,14 @@ impl<P: Port> Doorbells for FaultyPort<P> {
             state.tails.resize(n + 1, 0);
         }
         if !state.fatal {
-            state.tails[n] = self.0.inner.doorbells().sq_tail(queue);
+            let (tail, now) = (self.0.inner.doorbells().sq_tail(queue), state.now);
+            state.tails[n] = state.bells.see((queue, false), tail, now);
         }
         state.tails[n]
     }
 
     fn cq_head(&self, queue: QueueId) -> u32 {
-        let head = self.0.inner.doorbells().cq_head(queue);
+        let head = self.0.cq_head(queue);
         let cq = lock(&self.0.state).cqs.get(usize::from(queue.0)).cloned().flatten();
         cq.map_or(head, |cq| lock(&cq).intended_head(head))
     }

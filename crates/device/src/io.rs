@@ -10,6 +10,7 @@ use units::Op;
 use std::sync::PoisonError;
 
 use crate::config::{Config, Medium};
+use crate::controller::Fetched;
 use crate::media::{Access, Media, MediaError};
 use crate::{BusError, Mem, Namespace, Port};
 
@@ -254,6 +255,51 @@ impl Store {
                 namespace.media_mut().write_at(at, data, request.durable).map_err(status_of)
             }
         }
+    }
+
+    /// Fetches what a command needs of the host's memory. `None`: nothing but what its data pointer itself says.
+    pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
+        let fetched = match request.op {
+            _ if !self.moves_data => return None,
+            Op::Flush | Op::WriteZeroes => return None,
+            Op::Write | Op::Deallocate => self.take_data(request, port).map(Fetched::Bytes),
+            Op::Read => self.places(request, port).map(Fetched::Places),
+        };
+        Some(fetched.unwrap_or_else(Fetched::Refused))
+    }
+
+    /// Where the data of a Read go.
+    fn places(&self, request: &Request, port: &impl Port) -> Result<Vec<Segment>, Status> {
+        let mut data = Walker::new(request.dptr, request.bytes.into(), self.page)?;
+        let mut places = Vec::new();
+        while let Some(segment) = data.next(|from, into| port.dma_read(from, into)).map_err(prp_status)? {
+            places.push(segment);
+        }
+        Ok(places)
+    }
+
+    /// Carries a command out with what was fetched for it.
+    #[cold]
+    pub(crate) fn execute_fetched(&mut self, request: &Request, fetched: Fetched, port: &impl Port) -> Result<(), Status> {
+        let places = match fetched {
+            Fetched::Refused(status) => return Err(status),
+            Fetched::Bytes(bytes) => {
+                self.accessible(request.nsid)?;
+                return self.change_taken(request, &bytes);
+            }
+            Fetched::Places(places) => places,
+        };
+        let namespace = self.accessible(request.nsid)?;
+        let mut bytes = vec![0; request.bytes as usize];
+        let at = request.lba << namespace.block_shift;
+        namespace.media_mut().read_at(at, &mut bytes).map_err(status_of)?;
+        let mut rest = &bytes[..];
+        for Segment { addr, len } in places {
+            let (now, later) = rest.split_at_checked(len as usize).ok_or(Status::INTERNAL_ERROR)?;
+            port.dma_write(addr, now).map_err(refused)?;
+            rest = later;
+        }
+        Ok(())
     }
 
     /// Makes a namespace, or all, durable.

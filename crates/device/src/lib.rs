@@ -31,8 +31,9 @@ mod subsystem;
 #[cfg(test)]
 mod testing;
 
+pub use admin::AbortOrder;
 pub use config::{Config, Identifiers, Namespace, NamespaceError};
-pub use controller::{Controller, Counters, Step};
+pub use controller::{Controller, Counters, Fetch, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
 pub use interrupts::PendingBit;
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache, write_zeroes};

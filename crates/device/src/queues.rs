@@ -188,6 +188,8 @@ pub(crate) struct Command {
     pub(crate) order: u64,
     pub(crate) sq: QueueId,
     pub(crate) cid: Cid,
+    /// Its Abort has completed, and its own entry is still to come.
+    pub(crate) aborted: bool,
     pub(crate) request: Request,
 }
 
@@ -241,11 +243,23 @@ impl Commands {
         entry.take()
     }
 
+    /// Marks the command that [`Commands::find`] would take out: where it is. `None`: there is none, or it is marked already.
+    pub(crate) fn mark_aborted(&mut self, sq: QueueId, cid: Cid) -> Option<(u32, u64)> {
+        let (slot, order) = self.oldest(sq, cid)?;
+        let command = self.slots.get_mut(slot as usize)?.as_mut().filter(|command| !command.aborted)?;
+        command.aborted = true;
+        Some((slot, order))
+    }
+
     /// Takes out the command of this queue and identifier, the oldest should a host have used it twice. Linear: for Abort.
     pub(crate) fn find(&mut self, sq: QueueId, cid: Cid) -> Option<Command> {
-        let (slot, order) =
-            self.of_queue(sq).filter(|(_, c)| c.cid == cid).map(|(slot, c)| (slot, c.order)).min_by_key(|&(_, order)| order)?;
+        let (slot, order) = self.oldest(sq, cid)?;
         self.remove(slot, order)
+    }
+
+    fn oldest(&self, sq: QueueId, cid: Cid) -> Option<(u32, u64)> {
+        let named = self.of_queue(sq).filter(|(_, c)| c.cid == cid);
+        named.map(|(slot, c)| (slot, c.order)).min_by_key(|&(_, order)| order)
     }
 
     /// Takes out every command of a queue, the oldest first. Linear: for its deletion.

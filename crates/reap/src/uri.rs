@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use device::PendingBit;
+use device::{AbortOrder, Fetch, PendingBit};
 use thiserror::Error;
 
 use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, show_size, whole_blocks, within};
@@ -32,6 +32,15 @@ pub struct DeviceUri {
     pub masks: bool,
     /// `pending=cleared|kept|none`: what becomes of a message whose vector is masked ([`device::PendingBit`]).
     pub pending: PendingBit,
+    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers ([`device::Fetch`]).
+    pub fetch: Fetch,
+    /// `aborts=before|after|deferred|never`: when an aborted command completes ([`device::AbortOrder`]).
+    pub aborts: AbortOrder,
+    /// `doorbells=now|late`: late, each doorbell write reaches the controller some time after it was written, and writes to different
+    /// doorbells in any order.
+    pub late_doorbells: bool,
+    /// `thread=shared|own`: whether one thread steps the controller and all others of the process, or one of its own.
+    pub own_thread: bool,
     /// `reaper=any|owner`: whether any thread may post to a queue and take its completions, or only the one that has taken it, as
     /// with io_uring's `DEFER_TASKRUN` ([`crate::Device::local_queue`]).
     pub owner: bool,
@@ -43,7 +52,7 @@ pub struct DeviceUri {
     pub alloc_limit: Option<u64>,
     /// `properties=`: `now`, or `late`: properties are read and written some time after they were asked for, as over fabrics.
     pub late_properties: bool,
-    /// `seed=`: of the profile's random service times, and of late properties.
+    /// `seed=`: of the profile's random service times, of late properties and doorbells, and of what is fetched early.
     pub seed: u64,
 }
 
@@ -91,7 +100,7 @@ pub struct UriError {
 /// The scheme of a device with several paths, with its colon.
 pub(crate) const MULTIPATH: &str = "multipath:";
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 18] = [
     "profile",
     "lba",
     "namespaces",
@@ -99,6 +108,10 @@ const KEYS: [&str; 14] = [
     "vectors",
     "masks",
     "pending",
+    "fetch",
+    "aborts",
+    "doorbells",
+    "thread",
     "reaper",
     "wire",
     "entries",
@@ -153,6 +166,10 @@ impl DeviceUri {
             vectors: 65,
             masks: true,
             pending: PendingBit::default(),
+            fetch: Fetch::default(),
+            aborts: AbortOrder::default(),
+            late_doorbells: false,
+            own_thread: false,
             owner: false,
             wire: Wire::Rings,
             entries: 1024,
@@ -173,6 +190,10 @@ impl DeviceUri {
             "pending" => {
                 self.pending = PendingBit::named(one_of(key, value, &PendingBit::NAMES)?).unwrap_or_default();
             }
+            "fetch" => self.fetch = Fetch::named(one_of(key, value, &Fetch::NAMES)?).unwrap_or_default(),
+            "aborts" => self.aborts = AbortOrder::named(one_of(key, value, &AbortOrder::NAMES)?).unwrap_or_default(),
+            "doorbells" => self.late_doorbells = one_of(key, value, &["now", "late"])? == "late",
+            "thread" => self.own_thread = one_of(key, value, &["shared", "own"])? == "own",
             "reaper" => self.owner = one_of(key, value, &["any", "owner"])? == "owner",
             "wire" => {
                 self.wire = match one_of(key, value, &["rings", "stream", "trickle"])? {

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::life::Life;
 use super::outside::{Hold, Touch};
-use super::{Controller, Step};
+use super::{Controller, Fetched, Step};
 use crate::Port;
 use crate::logs::Event;
 use crate::queues::Command;
@@ -108,9 +108,15 @@ impl<P: Port> Controller<P> {
     /// The path is lost: what was fetched and changes blocks is taken, with its data, the rest is forgotten.
     fn lose_touch(&mut self, loss: Loss) {
         if self.outside.touch == Touch::Whole {
-            let inside = self.commands.iter().filter(|(_, command)| command.request.op.changes_blocks());
-            let taken = inside.filter_map(|(_, command)| Some((command.order, self.store.take_data(&command.request, &self.port).ok()?)));
-            self.outside.taken = taken.collect();
+            let Controller { commands, store, port, early, .. } = &mut *self;
+            let inside = commands.iter().filter(|(_, command)| command.request.op.changes_blocks());
+            let data = |command: &Command| match early.take(command.order) {
+                Some(Fetched::Bytes(bytes)) => Some(bytes),
+                Some(_) => None,
+                None => store.take_data(&command.request, port).ok(),
+            };
+            let taken = inside.scan(data, |data, (_, command)| Some((command.order, data(command))));
+            self.outside.taken = taken.filter_map(|(order, data)| Some((order, data?))).collect();
         }
         self.outside.touch = Touch::Lost(loss);
         self.outside.silent_at = self.keep_alive + self.config.quiesce_time;

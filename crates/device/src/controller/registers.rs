@@ -155,6 +155,7 @@ impl<P: Port> Controller<P> {
         self.queues.clear();
         self.commands = Commands::default();
         self.schedule.clear();
+        self.early.clear();
         self.features.reset();
         self.interrupts.reset(&self.port);
         self.events = Events::new();

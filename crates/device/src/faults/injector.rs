@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nvme::regs::{self, Csts};
-use nvme::{Cid, QueueId, Registers, Vector};
+use nvme::{Cid, Doorbells, QueueId, Registers, Vector};
 use units::Nanos;
 
+use super::bells::LateBells;
 use super::fault::{Fault, Injected, Occasion};
 use super::plan::{Dice, FaultPlan};
 use super::posted::Posted;
@@ -28,6 +29,8 @@ impl<P> Clone for Injector<P> {
 pub(super) struct State {
     pub(super) dice: Dice,
     pub(super) now: Nanos,
+    /// Doorbell writes under way.
+    pub(super) bells: LateBells,
     /// Messages under way, in the order of sending.
     pub(super) late: Vec<(Nanos, Vector)>,
     /// CSTS.CFS is ours.
@@ -50,6 +53,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<P: Port> Injector<P> {
     pub(super) fn new(inner: P, plan: FaultPlan) -> Injector<P> {
         let state = State {
+            bells: LateBells::new(plan.late_doorbells()),
             dice: Dice::new(plan),
             now: Nanos::ZERO,
             late: Vec::new(),
@@ -68,6 +72,13 @@ impl<P: Port> Injector<P> {
         lock(&self.state).fatal = true;
         let csts = Csts::from_bits(self.inner.registers().read32(regs::CSTS)).with_cfs(true);
         self.inner.registers().write32(regs::CSTS, csts.into_bits());
+    }
+
+    /// A head doorbell, as far as it has arrived.
+    pub(super) fn cq_head(&self, queue: QueueId) -> u32 {
+        let mut state = lock(&self.state);
+        let (head, now) = (self.inner.doorbells().cq_head(queue), state.now);
+        state.bells.see((queue, true), head, now)
     }
 
     /// The command's entry is not to be posted.

@@ -4,6 +4,8 @@ use nvme::QueueId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use units::Nanos;
+
 use super::fault::{Fault, Occasion};
 
 /// A plan of faults: scripted ones at a certain occasion, and others by chance. Occasions are messages, entries posted
@@ -13,6 +15,7 @@ use super::fault::{Fault, Occasion};
 pub struct FaultPlan {
     scripted: Vec<(u64, Fault)>,
     chances: Vec<(u32, Fault)>,
+    late_doorbells: (Nanos, u64),
     seed: u64,
     admin_too: bool,
 }
@@ -33,6 +36,17 @@ impl FaultPlan {
     pub fn with_chance(mut self, ppm: u32, fault: Fault) -> FaultPlan {
         self.chances.push((ppm, fault));
         self
+    }
+
+    /// Each doorbell write, the admin queue's too, reaches the controller up to `most` after the host has made it, by this seed. Writes to one doorbell
+    /// arrive in order, those to different ones in any order.
+    pub fn with_late_doorbells(mut self, most: Nanos, seed: u64) -> FaultPlan {
+        self.late_doorbells = (most, seed);
+        self
+    }
+
+    pub(super) fn late_doorbells(&self) -> (Nanos, u64) {
+        self.late_doorbells
     }
 
     /// The seed of the chances.
@@ -59,6 +73,10 @@ pub(super) struct Dice {
 impl Dice {
     pub(super) fn new(plan: FaultPlan) -> Dice {
         Dice { random: Xoshiro256PlusPlus::seed_from_u64(plan.seed), plan, occasions: [0; 3] }
+    }
+
+    pub(super) fn plan(&self) -> &FaultPlan {
+        &self.plan
     }
 
     /// The fault, if any, that meets this occasion. `queue`: the submission queue, or a vector's number.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nvme::{Cid, CqSlots, Cqe, Doorbells, QueueId, SqSlots, Sqe, Status};
+use nvme::{Cid, CqSlots, Cqe, QueueId, SqSlots, Sqe, Status};
 
 use super::fault::{Fault, Occasion};
 use super::injector::{Injector, lock};
@@ -70,7 +70,7 @@ impl<P: Port> FaultyCq<P> {
 
     /// Whether there is room for an entry too many, as well in the ring as in the controller's idea of the head.
     fn can_double(&self, state: &mut Posted) -> bool {
-        state.look_at(self.port.inner.doorbells().cq_head(state.id));
+        state.look_at(self.port.cq_head(state.id));
         state.ring.room(state.head) >= 2 && state.taken.checked_add_signed(state.shift - 1).is_some()
     }
 }

@@ -46,6 +46,9 @@ pub(in crate::link) use relay::{Line, LineHeld, words};
 pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
+/// How late a doorbell write is at most where they are late: a few commands of a fast drive.
+const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
+
 /// The controller's end of the link, as the host's threads reach it.
 pub(crate) struct End {
     attachment: Arc<Attachment>,
@@ -102,7 +105,7 @@ impl End {
         Measured::new(&self.runner)
     }
 
-    /// From now on all embedded controllers of the process run by hand.
+    /// From now on all embedded controllers that have this one's thread run by hand.
     pub(crate) fn by_hand(&self) -> ByHand {
         ByHand::new(&self.runner)
     }
@@ -141,19 +144,29 @@ pub(super) fn attach(
     Host { pool, vectors }: Host<'_>,
     member: Option<Member<'_>>,
 ) -> Result<(Bells, End), OpenError> {
-    let runner = Runner::shared(options.device_cpu).map_err(|source| OpenError::System { what: "device thread", source })?;
+    let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
+    let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
     let profile = profile::load(&uri.profile)?;
     let mut config = Config::new(profile.clone());
     config.seed = uri.seed;
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
-    config.pending = uri.pending;
+    (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };
-    let stepper: Box<dyn Stepper> = match (options.faults_of(member.as_ref().map(|member| member.path)), &options.stamps) {
+    let mut faults = options.faults_of(member.as_ref().map(|member| member.path));
+    if uri.late_doorbells {
+        if options.stamps.is_some() {
+            return Err(OpenError::Options(
+                "a recording notes down nothing of a device with late doorbells; leave out `doorbells=late`".into(),
+            ));
+        }
+        faults.get_or_insert_default().delay_doorbells(LATE_DOORBELL, uri.seed);
+    }
+    let stepper: Box<dyn Stepper> = match (faults, &options.stamps) {
         (None, None) => Box::new(controller(config, uri, member, port)?),
         (None, Some(stamps)) => Box::new(controller(config, uri, member, stamps.wrap(port))?),
         (Some(faults), _) => {

@@ -30,6 +30,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     plan: FaultPlan,
+    /// As the device's URI says: every plan has it.
+    late_doorbells: Option<(Nanos, u64)>,
     port: Option<FaultyPort<EmbeddedPort>>,
 }
 
@@ -51,10 +53,15 @@ impl Faults {
     /// From now on a different plan, whose occasions count from here.
     pub fn set(&self, plan: FaultPlan) {
         let mut state = self.state();
-        if let Some(port) = &state.port {
-            port.set_plan(plan.clone());
-        }
         state.plan = plan;
+        if let Some(port) = &state.port {
+            port.set_plan(state.plan_in_force());
+        }
+    }
+
+    /// Doorbell writes are up to so late, by this seed, whatever the plan.
+    pub(super) fn delay_doorbells(&self, most: Nanos, seed: u64) {
+        self.state().late_doorbells = Some((most, seed));
     }
 
     /// The faults so far that were planned, in order.
@@ -84,9 +91,19 @@ impl Faults {
     /// Puts the faults between a controller and its port.
     pub(super) fn wrap(&self, port: EmbeddedPort) -> FaultyPort<EmbeddedPort> {
         let mut state = self.state();
-        let port = FaultyPort::new(port, state.plan.clone());
+        let port = FaultyPort::new(port, state.plan_in_force());
         state.port = Some(port.clone());
         port
+    }
+}
+
+impl State {
+    fn plan_in_force(&self) -> FaultPlan {
+        let plan = self.plan.clone();
+        match self.late_doorbells {
+            Some((most, seed)) => plan.with_late_doorbells(most, seed),
+            None => plan,
+        }
     }
 }
 

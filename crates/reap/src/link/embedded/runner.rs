@@ -1,6 +1,7 @@
 //! The device thread: steps every embedded controller of the process.
 //!
-//! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other.
+//! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other. Those that ask
+//! for one (`thread=own`) have it: then nothing but the host keeps controllers apart, as with hardware.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -85,12 +86,22 @@ impl Runner {
         if let Some(runner) = current.upgrade() {
             return Ok(runner);
         }
+        let runner = Runner::start(cpu)?;
+        *current = Arc::downgrade(&runner);
+        Ok(runner)
+    }
+
+    /// A thread for one controller alone, on any CPU: two that spin on one would take it from each other.
+    pub(super) fn own() -> io::Result<Arc<Runner>> {
+        Runner::start(None)
+    }
+
+    fn start(cpu: Option<usize>) -> io::Result<Arc<Runner>> {
         let runner = Arc::new(Runner::new(cpu)?);
         let poller = Poller::new()?;
         poller.add(&runner.wake, 0)?;
         let worker = Worker { runner: Arc::downgrade(&runner), poller, events: Vec::new() };
         thread::Builder::new().name("reap-device".into()).spawn(move || worker.run(cpu))?;
-        *current = Arc::downgrade(&runner);
         Ok(runner)
     }
 
@@ -155,7 +166,7 @@ impl Drop for Measured {
     }
 }
 
-/// While this lives the device thread rests, and the embedded controllers run only when [`ByHand::step`] is called: for
+/// While this lives the device thread rests, and its embedded controllers run only when [`ByHand::step`] is called: for
 /// counting instructions, and for tests that need to know when the device does what.
 pub struct ByHand(Arc<Runner>);
 

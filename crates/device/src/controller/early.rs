@@ -1,0 +1,91 @@
+//! What a controller fetches of the host's memory before a command's time is over: data to write, lists of pointers and of ranges.
+//!
+//! The host owes both ends: what a command needs is there before the doorbell, and stays until the completion (Base 3.3.3.1). A controller
+//! that fetches at the end finds out who takes it away too early, one that fetches at the beginning who brings it too late.
+
+use std::collections::HashMap;
+
+use nvme::Status;
+use nvme::prp::Segment;
+
+use crate::Port;
+use crate::io::{Request, Store};
+
+/// When a controller fetches what a command needs of the host's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fetch {
+    /// When the command ends.
+    #[default]
+    Late,
+    /// With the command itself.
+    Early,
+    /// Of some commands so and of some otherwise, by the controller's seed.
+    Mixed,
+}
+
+impl Fetch {
+    /// What users call them.
+    pub const NAMES: [&'static str; 3] = ["late", "early", "mixed"];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Fetch> {
+        let all = [Fetch::Late, Fetch::Early, Fetch::Mixed];
+        Fetch::NAMES.iter().position(|known| *known == name).map(|n| all[n])
+    }
+}
+
+/// What was fetched for a command.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// Data to write, or a list of ranges.
+    Bytes(Vec<u8>),
+    /// Where the data of a Read go.
+    Places(Vec<Segment>),
+    /// The host's memory could not be reached: the command's end.
+    Refused(Status),
+}
+
+/// What was fetched early, by the commands' order.
+#[derive(Debug)]
+pub(super) struct Early {
+    when: Fetch,
+    seed: u64,
+    fetched: HashMap<u64, Fetched>,
+}
+
+impl Early {
+    pub(super) fn new(when: Fetch, seed: u64) -> Early {
+        Early { when, seed, fetched: HashMap::new() }
+    }
+
+    /// A command was fetched: the rest may be due, too.
+    #[inline]
+    pub(super) fn begin(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
+        if self.when != Fetch::Late {
+            self.fetch(order, request, store, port);
+        }
+    }
+
+    #[cold]
+    fn fetch(&mut self, order: u64, request: &Request, store: &Store, port: &impl Port) {
+        // The top bit of a multiplicative hash: as good as a die, and the same for the same seed.
+        let thrown = (order ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+        if self.when == Fetch::Mixed && thrown {
+            return;
+        }
+        if let Some(fetched) = store.fetch(request, port) {
+            self.fetched.insert(order, fetched);
+        }
+    }
+
+    /// What was fetched for a command that ends.
+    #[inline]
+    pub(super) fn take(&mut self, order: u64) -> Option<Fetched> {
+        if self.when == Fetch::Late { None } else { self.fetched.remove(&order) }
+    }
+
+    /// A reset: no command of the host's is inside any more.
+    pub(super) fn clear(&mut self) {
+        self.fetched.clear();
+    }
+}

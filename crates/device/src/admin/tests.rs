@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{Host, Pair, TestPort, dice, mem, read, short, write};
-use crate::{Config, Mem, Namespace, Profile, Service, WriteCache};
+use crate::{Change, Config, Mem, Namespace, Profile, Service, WriteCache};
 
 fn slow() -> Profile {
     let fixed = Service { base: Nanos::from_micros(100), ..Service::default() };
@@ -190,6 +190,75 @@ fn abort_ends_a_command_in_service_and_leaves_others_alone() {
     host.run_until(host.now + Nanos::from_millis(1));
     let rest = host.reap(&mut pair, 99);
     assert_eq!(rest.iter().map(|c| (c.cid(), c.status())).collect::<Vec<_>>(), [(cids[0], Status::SUCCESS), (cids[2], Status::SUCCESS)]);
+}
+
+/// What a host finds of a command that it aborts: what the Abort's entry says; the command's entry when the Abort's has come; and its
+/// entry later.
+fn abort_as(aborts: AbortOrder) -> (bool, Vec<Status>, Vec<Status>) {
+    let config = Config { aborts, ..Config::new(Profile::tlc()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    let mut pair = host.pair(1, 16);
+    let cids = busy(&mut host, &mut pair, 3);
+    let abort = Abort { sq: QueueId(1), cid: cids[1] }.to_sqe();
+    let done = Abort::was_aborted(host.admin(abort).result);
+    let mut entries = |host: &mut Host<TestPort>| {
+        let found = host.reap(&mut pair, 99).into_iter().filter(|cqe| cqe.cid() == cids[1]);
+        found.map(|cqe| cqe.status()).collect::<Vec<_>>()
+    };
+    let at_once = entries(&mut host);
+    assert!(aborts == AbortOrder::Before || !Abort::was_aborted(host.admin(abort).result), "a second one has nothing to abort");
+    host.run_until(host.now + Nanos::from_millis(20));
+    (done, at_once, entries(&mut host))
+}
+
+#[test]
+fn an_aborted_command_completes_before_its_abort_or_after_it_or_as_if_nothing_had_been() {
+    let aborted = vec![Status::ABORT_REQUESTED];
+    assert_eq!(abort_as(AbortOrder::Before), (true, aborted.clone(), vec![]));
+    assert_eq!(abort_as(AbortOrder::After), (true, vec![], aborted.clone()));
+    assert_eq!(abort_as(AbortOrder::Deferred), (false, vec![], aborted));
+    assert_eq!(abort_as(AbortOrder::Never), (false, vec![], vec![Status::SUCCESS]));
+}
+
+/// A broken host: once the Abort's entry says that the command was aborted, it uses the command's identifier for another one.
+fn reuses_the_identifier(aborts: AbortOrder) -> bool {
+    let config = Config { aborts, ..Config::new(Profile::tlc()) };
+    let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+    let mut pair = host.pair(1, 16);
+    let cid = busy(&mut host, &mut pair, 1)[0];
+    assert!(Abort::was_aborted(host.admin(Abort { sq: QueueId(1), cid }.to_sqe()).result));
+    host.reap(&mut pair, 99);
+    let to = host.page(1);
+    host.post(&mut pair, read(5, 1, to, 512), cid);
+    host.ring(&pair);
+    host.run_until(host.now + Nanos::from_millis(20));
+    let found = host.reap(&mut pair, 99);
+    found.iter().map(|cqe| cqe.status()).eq([Status::SUCCESS])
+}
+
+#[test]
+fn a_host_that_takes_an_aborts_entry_for_the_commands_is_found_out_by_the_other_order() {
+    assert!(reuses_the_identifier(AbortOrder::Before));
+    assert!(!reuses_the_identifier(AbortOrder::After));
+}
+
+#[test]
+fn a_command_that_is_held_inside_ends_when_it_is_aborted_in_any_order() {
+    for aborts in [AbortOrder::Before, AbortOrder::After, AbortOrder::Deferred] {
+        let config = Config { aborts, ..Config::new(Profile::tlc()) };
+        let mut host = Host::new(config, vec![mem(1 << 20, 512)]).ready();
+        let mut pair = host.pair(1, 16);
+        host.device.change(host.now, Change::Hold(None));
+        host.settle();
+        let cid = busy(&mut host, &mut pair, 1)[0];
+        host.admin(Abort { sq: QueueId(1), cid }.to_sqe());
+        host.run_until(host.now + Nanos::from_millis(1));
+        let found: Vec<_> = host.reap(&mut pair, 99).iter().map(|cqe| (cqe.cid(), cqe.status())).collect();
+        assert_eq!(found, [(cid, Status::ABORT_REQUESTED)], "{aborts:?}");
+        host.device.change(host.now, Change::Release);
+        host.run_until(host.now + Nanos::from_millis(20));
+        assert!(host.reap(&mut pair, 99).is_empty(), "{aborts:?}");
+    }
 }
 
 #[test]

@@ -89,3 +89,6 @@ impl Early {
         self.fetched.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,18 +17,24 @@ pub(super) struct LateBells {
     /// How late a write may be at most. Zero: none is late.
     most: Nanos,
     dice: Xoshiro256PlusPlus,
-    /// By queue: tail and head.
-    ways: Vec<[Way; 2]>,
+    /// By queue: tail and head. `None`: not looked at yet.
+    ways: Vec<[Option<Way>; 2]>,
 }
 
 /// The way of one doorbell's writes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Way {
     /// What has arrived last, and what was written last.
     arrived: u32,
     written: u32,
     /// Writes on their way, in order.
     coming: VecDeque<(Nanos, u32)>,
+}
+
+impl Way {
+    fn at_rest(value: u32) -> Way {
+        Way { arrived: value, written: value, coming: VecDeque::new() }
+    }
 }
 
 impl LateBells {
@@ -48,7 +54,8 @@ impl LateBells {
         }
         // From none to the most: of 64 random bits the share of that range.
         let late = Nanos(((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64()) >> 64) as u64);
-        let way = self.way(doorbell);
+        // What was written before anybody looked has arrived.
+        let way = self.way(doorbell).get_or_insert_with(|| Way::at_rest(written));
         if way.written != written {
             way.written = written;
             let behind = way.coming.back().map_or(Nanos::ZERO, |&(at, _)| at);
@@ -63,17 +70,17 @@ impl LateBells {
     /// The controller sets a doorbell itself, for a queue that begins: what is on its way belongs to an earlier one.
     pub(super) fn set(&mut self, doorbell: Doorbell, value: u32) {
         if self.is_on() {
-            *self.way(doorbell) = Way { arrived: value, written: value, coming: VecDeque::new() };
+            *self.way(doorbell) = Some(Way::at_rest(value));
         }
     }
 
     /// When the next write arrives that has not arrived by `now`.
     pub(super) fn next(&self, now: Nanos) -> Option<Nanos> {
-        let first = self.ways.iter().flatten().filter_map(|way| way.coming.front());
+        let first = self.ways.iter().flatten().flatten().filter_map(|way| way.coming.front());
         first.map(|&(at, _)| at.max(now + Nanos(1))).min()
     }
 
-    fn way(&mut self, (queue, completion): Doorbell) -> &mut Way {
+    fn way(&mut self, (queue, completion): Doorbell) -> &mut Option<Way> {
         let n = usize::from(queue.0);
         if self.ways.len() <= n {
             self.ways.resize(n + 1, Default::default());

@@ -146,3 +146,153 @@ fn chances_are_met_as_often_as_they_say_and_the_same_each_time() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+/// Late doorbells: what the controller sees of each write, and when.
+mod late_bells {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::faults::bells::{Doorbell, LateBells};
+    use crate::testing::write;
+
+    const MOST: Nanos = Nanos::from_micros(40);
+
+    proptest! {
+        /// A doorbell's writes arrive in order, each at most so late, and the last one in the end.
+        #[test]
+        fn writes_arrive_in_order_and_in_time(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
+            let mut bells = LateBells::new((MOST, seed));
+            let mut written: Vec<(Nanos, Doorbell, u32)> = Vec::new();
+            let mut now = Nanos(1);
+            let seen = |bells: &mut LateBells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
+                for doorbell in (0..3).flat_map(|queue| [(QueueId(queue), false), (QueueId(queue), true)]) {
+                    let own = || written.iter().filter(|(_, of, _)| *of == doorbell);
+                    let last = own().last().map_or(0, |&(.., value)| value);
+                    let sees = bells.see(doorbell, last, now);
+                    let due = own().filter(|(at, ..)| *at + MOST <= now).last().map_or(0, |&(.., value)| value);
+                    prop_assert!((due..=last).contains(&sees), "{sees} of {due} to {last}");
+                }
+                Ok(())
+            };
+            for (n, (gap, queue, completion)) in writes.into_iter().enumerate() {
+                now = now + Nanos(gap);
+                seen(&mut bells, &written, now)?;
+                written.push((now, (QueueId(queue), completion), n as u32 + 1));
+                seen(&mut bells, &written, now)?;
+            }
+            while let Some(next) = bells.next(now) {
+                prop_assert!(next > now);
+                now = next;
+                seen(&mut bells, &written, now)?;
+            }
+            seen(&mut bells, &written, now + MOST)?;
+        }
+    }
+
+    #[test]
+    fn writes_to_different_doorbells_arrive_in_another_order() {
+        let overtakes = |seed| {
+            let mut bells = LateBells::new((MOST, seed));
+            let (first, second) = ((QueueId(1), false), (QueueId(2), false));
+            [first, second].into_iter().for_each(|doorbell| bells.set(doorbell, 0));
+            bells.see(first, 1, Nanos(0));
+            (0..=40_000).map(Nanos).any(|now| bells.see(second, 1, now) > bells.see(first, 1, now))
+        };
+        let found = (0..20).map(overtakes).collect::<Vec<_>>();
+        assert!(found.contains(&true) && found.contains(&false), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_on_its_way_ends_with_its_queue() {
+        let (mut bells, doorbell) = (LateBells::new((MOST, 1)), (QueueId(1), true));
+        bells.set(doorbell, 0);
+        (1..9).for_each(|value| assert!(bells.see(doorbell, value, Nanos(0)) <= value));
+        bells.set(doorbell, 0);
+        assert_eq!((bells.next(Nanos(0)), bells.see(doorbell, 0, Nanos(99_999))), (None, 0));
+    }
+
+    /// A controller that is ready, whose host's doorbell writes are late from now on.
+    fn late(most: Nanos, seed: u64) -> (Faulty, Pair) {
+        let (mut host, pair) = host(FaultPlan::new());
+        host.device.port().set_plan(FaultPlan::new().with_late_doorbells(most, seed));
+        host.settle();
+        (host, pair)
+    }
+
+    /// Steps at each of the bus's and the controller's own instants.
+    fn go_on(host: &mut Faulty, span: Nanos) {
+        let until = host.now + span;
+        loop {
+            host.device.port().advance(host.now);
+            let own = host.settle().next;
+            let Some(next) = own.into_iter().chain(host.device.port().next_late()).filter(|&next| next <= until).min() else { break };
+            host.now = next.max(host.now + Nanos(1));
+        }
+        host.now = until;
+        host.device.port().advance(until);
+        host.settle();
+    }
+
+    #[test]
+    fn every_command_completes_all_the_same() {
+        for seed in 0..20 {
+            let (mut host, mut pair) = late(MOST, seed);
+            let to = host.page(1);
+            let (mut sent, mut found) = (Vec::new(), Vec::new());
+            for n in 0..200 {
+                let cid = host.cid();
+                host.post(&mut pair, read(n % 64, 1, to, 512), cid);
+                host.ring(&pair);
+                sent.push(cid);
+                go_on(&mut host, Nanos::from_micros(3));
+                found.extend(host.reap(&mut pair, 99));
+                while sent.len() - found.len() > 8 {
+                    go_on(&mut host, Nanos::from_micros(5));
+                    found.extend(host.reap(&mut pair, 99));
+                }
+            }
+            go_on(&mut host, Nanos::from_millis(1));
+            found.extend(host.reap(&mut pair, 99));
+            let (mut all, mut answered) = (sent, cids(&found));
+            all.sort();
+            answered.sort();
+            assert_eq!(all, answered, "seed {seed}");
+            assert_eq!(host.device.port().injected(), [], "it is no fault");
+        }
+    }
+
+    /// A broken host: it believes that a command is fetched by the time the next one is to be posted, and stores that in the same slot
+    /// without having seen the head move. What the last of its writes stored.
+    fn trusts_the_doorbell(most: Nanos) -> Vec<u8> {
+        let (mut host, mut pair) = late(most, 1);
+        let from = host.page(2);
+        host.port.memory.write(from, &[1; 512]).unwrap();
+        host.port.memory.write(from + 4096, &[2; 512]).unwrap();
+        for n in 0..2 {
+            let cid = host.cid();
+            let slot = pair.tail.slot();
+            host.post(&mut pair, write(n, 1, from + n * 4096, 512), cid);
+            host.ring(&pair);
+            go_on(&mut host, Nanos(100));
+            if n == 0 {
+                let next = nvme::Sqe { cid: 0x7ffe, ..write(1, 1, from + 4096, 512) };
+                nvme::SqSlots::store(&pair.sq, slot, &next);
+            }
+        }
+        go_on(&mut host, Nanos::from_millis(1));
+        let to = host.page(2);
+        for n in 0..2 {
+            let cid = host.cid();
+            host.post(&mut pair, read(n, 1, to + n * 4096, 512), cid);
+        }
+        host.ring(&pair);
+        go_on(&mut host, Nanos::from_millis(1));
+        [to, to + 4096].map(|at| host.port.memory.bytes(at, 1)[0]).to_vec()
+    }
+
+    #[test]
+    fn a_host_that_takes_a_doorbell_for_a_fetch_is_found_out_by_a_late_one() {
+        assert_eq!(trusts_the_doorbell(Nanos::ZERO), [1, 2]);
+        assert_ne!(trusts_the_doorbell(MOST), [1, 2]);
+    }
+}

@@ -10,6 +10,16 @@ fn the_default_device_parses_and_prints_as_written() {
 }
 
 #[test]
+fn how_unkind_a_controller_is_stands_in_its_uri() {
+    let kind: DeviceUri = "mem:1G".parse().unwrap();
+    assert_eq!((kind.pending, kind.fetch, kind.aborts), (PendingBit::Cleared, Fetch::Late, AbortOrder::Before));
+    assert!(!kind.late_doorbells && !kind.own_thread);
+    let unkind: DeviceUri = "mem:1G?pending=kept&fetch=mixed&aborts=after&doorbells=late&thread=own".parse().unwrap();
+    assert_eq!((unkind.pending, unkind.fetch, unkind.aborts), (PendingBit::Kept, Fetch::Mixed, AbortOrder::After));
+    assert!(unkind.late_doorbells && unkind.own_thread);
+}
+
+#[test]
 fn a_path_may_hold_encoded_query_characters() {
     let uri: DeviceUri = "file:/tmp/a%3Fb?size=1M&lba=4096".parse().unwrap();
     assert_eq!(uri.backing, Backing::File { path: "/tmp/a?b".into(), bytes: Some(1 << 20) });
@@ -34,6 +44,13 @@ fn every_mistake_is_told_with_its_column() {
         ("mem:1G?profile=null&queues=65", 21, "from 1 to 64"),
         ("mem:1G?properties=soon", 8, "expected `now` or `late`"),
         ("mem:1G?property=late", 8, "did you mean `properties`"),
+        ("mem:1G?pending=maybe", 8, "expected `cleared`, `kept` or `none`"),
+        ("mem:1G?masks=no&pending=kept", 5, "no message is ever pending"),
+        ("mem:1G?fetch=soon", 8, "expected `late`, `early` or `mixed`"),
+        ("mem:1G?aborts=first", 8, "expected `before`, `after`, `deferred` or `never`"),
+        ("mem:1G?doorbells=slow", 8, "expected `now` or `late`"),
+        ("mem:1G?doorbell=late", 8, "did you mean `doorbells`"),
+        ("mem:1G?thread=mine", 8, "expected `shared` or `own`"),
         ("mem:1G?size=1G", 8, "before the `?`"),
         ("file:", 6, "a path must follow"),
     ] {

@@ -164,9 +164,9 @@ const MISTAKES: [(&str, &[&str]); 71] = [
     ),
     (
         "[[device]]\nname = \"a\"\nprofile = \"tlc\"\nmasks = false\npending = \"kept\"",
-        &["s.toml:5:11", "no message is pending", "leave out pending"],
+        &["s.toml:6:11", "no message is pending", "leave out pending"],
     ),
-    ("[[device]]\nname = \"a\"\nprofile = \"tlc\"\npending = \"keep\"", &["s.toml:4:11", "keep", "kept"]),
+    ("[[device]]\nname = \"a\"\nprofile = \"tlc\"\npending = \"keep\"", &["s.toml:5:11", "keep", "kept"]),
     ("[[device]]\nname = \"a\"\nprofile = \"tlc\"\nmasks = false\nqueues = 65", &["s.toml:6:10", "65 hardware queues", "1 to 64"]),
     ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
     ("[[job]]\noptions = { rw = \"randread\", iodpth = 4 }", &["s.toml:3:30", "no option 'iodpth'", "did you mean 'iodepth'?"]),

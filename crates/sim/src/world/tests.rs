@@ -1,5 +1,5 @@
 use completion::Mode;
-use device::{Hidden, PendingBit, Profile, Service};
+use device::{AbortOrder, FaultPlan, Fetch, Hidden, PendingBit, Profile, Service};
 use proptest::prelude::*;
 use units::Nanos;
 
@@ -59,11 +59,10 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
     let switches = prop::collection::vec((0u64..400_000, mode()), 0..6);
     let shape = (1u32..80, 1u32..40, 1u32..20, prop::sample::select(vec![2u32, 8, 64, 256]), (1u16..4, 2u16..4));
     let costs = prop::sample::select(vec![Costs::BARE_METAL, Costs::VIRTUAL, SLOW_MASK]);
-    let pending = prop::sample::select(vec![PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent]);
-    let habits = (prop::option::weighted(0.3, 1_000u64..200_000), any::<[bool; 2]>(), costs, any::<u64>(), pending);
+    let habits = (prop::option::weighted(0.3, 1_000u64..200_000), any::<[bool; 2]>(), costs, any::<u64>(), any_unkindness());
     (mode(), profile, switches, shape, habits).prop_map(|(mode, profile, switches, shape, habits)| {
         let (depth, batch, reap_min, tags, (queues, vectors)) = shape;
-        let (think, [open, cpu_wanted], costs, seed, pending) = habits;
+        let (think, [open, cpu_wanted], costs, seed, unkindness) = habits;
         let mut job = if open { open_loop(40_000, 150) } else { closed_loop(depth, 300) };
         job.batch_submit = batch.min(job.iodepth);
         job.complete_min = reap_min.min(job.iodepth);
@@ -71,7 +70,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         let (device, spec) = (&mut scenario.devices[0], &mut scenario.jobs[0]);
         // Fewer vectors than queues: some share one.
         (device.config.vectors, device.queues, device.tags, device.bytes) = (vectors, queues, tags, 1 << 20);
-        device.config.pending = pending;
+        unkindness.befall(device);
         (spec.queues, spec.think) = (queues, Nanos(think.unwrap_or(0)));
         if cpu_wanted {
             scenario.machine.hogs = vec![0];
@@ -79,6 +78,34 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         let switches = switches.into_iter().map(|(at, mode)| (Nanos(at), mode)).collect();
         Scenario { switches, seed, limit: Nanos::from_secs(2), ..scenario }
     })
+}
+
+/// What a controller may do to its host by right.
+#[derive(Clone, Copy, Debug)]
+struct Unkindness {
+    pending: PendingBit,
+    fetch: Fetch,
+    aborts: AbortOrder,
+    /// How late doorbell writes are at most.
+    late: Nanos,
+}
+
+impl Unkindness {
+    fn befall(self, device: &mut DeviceSpec) {
+        (device.config.pending, device.config.fetch, device.config.aborts) = (self.pending, self.fetch, self.aborts);
+        if self.late > Nanos::ZERO {
+            device.faults = FaultPlan::new().with_late_doorbells(self.late, 1);
+        }
+    }
+}
+
+fn any_unkindness() -> impl Strategy<Value = Unkindness> {
+    let pending = PendingBit::NAMES.map(|name| PendingBit::named(name).unwrap()).to_vec();
+    let fetch = Fetch::NAMES.map(|name| Fetch::named(name).unwrap()).to_vec();
+    let aborts = AbortOrder::NAMES.map(|name| AbortOrder::named(name).unwrap()).to_vec();
+    let late = prop::option::weighted(0.2, 1u64..8_000);
+    let choices = (prop::sample::select(pending), prop::sample::select(fetch), prop::sample::select(aborts), late);
+    choices.prop_map(|(pending, fetch, aborts, late)| Unkindness { pending, fetch, aborts, late: Nanos(late.unwrap_or(0)) })
 }
 
 /// Random machines on top: CPUs on nodes, more devices, more threads, hardware queues that several of them share, either

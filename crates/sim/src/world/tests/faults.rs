@@ -197,8 +197,11 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 fn any_faults() -> impl Strategy<Value = FaultPlan> {
     let scripted = prop::collection::vec((0u64..400, any_fault()), 0..4);
     let chances = prop::collection::vec((1u32..20_000, any_fault()), 0..3);
-    (scripted, chances, any::<u64>(), any::<bool>()).prop_map(|(scripted, chances, seed, admin_too)| {
-        let plan = scripted.into_iter().fold(FaultPlan::new().with_seed(seed), |plan, (n, fault)| plan.at(n, fault));
+    let late = prop::option::weighted(0.3, 1u64..30_000).prop_map(|late| Nanos(late.unwrap_or(0)));
+    (scripted, chances, any::<u64>(), any::<bool>(), late).prop_map(|(scripted, chances, seed, admin_too, late)| {
+        let plan = scripted
+            .into_iter()
+            .fold(FaultPlan::new().with_seed(seed).with_late_doorbells(late, seed), |plan, (n, fault)| plan.at(n, fault));
         let plan = chances.into_iter().fold(plan, |plan, (ppm, fault)| plan.with_chance(ppm, fault));
         if admin_too { plan.admin_too() } else { plan }
     })

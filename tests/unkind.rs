@@ -115,7 +115,7 @@ fn an_abort_in_any_order_ends_each_request_once() {
 #[test]
 fn controllers_with_threads_of_their_own_share_a_namespace() {
     let _watchdog = Watchdog::new("two controllers");
-    let path = "path=mem:64M?profile=null%26thread=own";
+    let path = "path=mem:64M?profile=optane%26thread=own";
     let options = OpenOptions { software_queues: 3, ..OpenOptions::default() };
     let device = open(&format!("multipath:?{path}&{path}"), options);
     std::thread::scope(|scope| {

@@ -219,6 +219,22 @@ mod late_bells {
         (host, pair)
     }
 
+    /// A write to a doorbell that nobody looks at, because its queue is gone, has arrived all the same.
+    #[test]
+    fn a_write_that_nobody_looks_at_is_no_event_for_ever() {
+        let (mut bells, doorbell) = (LateBells::new((MOST, 1)), (QueueId(1), true));
+        bells.set(doorbell, 0);
+        bells.see(doorbell, 1, Nanos(0));
+        bells.see(doorbell, 2, Nanos(0));
+        let mut now = Nanos(0);
+        let mut events = 0;
+        while let Some(next) = bells.next(now) {
+            (now, events) = (next, events + 1);
+        }
+        assert!(now <= MOST && events <= 2, "{events} events until {now}");
+        assert_eq!(bells.see(doorbell, 2, MOST), 2);
+    }
+
     /// Steps at each of the bus's and the controller's own instants.
     fn go_on(host: &mut Faulty, span: Nanos) {
         let until = host.now + span;

@@ -54,7 +54,9 @@ impl<P: Bus> Setup<'_, P> {
                 return;
             }
             let soon = self.now + Nanos::from_micros(1);
-            let next = if step.worked { soon } else { step.next.unwrap_or(until).max(soon) };
+            // The bus has events of its own: messages and doorbell writes on their way.
+            let own = step.next.unwrap_or(until).min(self.controller.port().next());
+            let next = if step.worked { soon } else { own.max(soon) };
             self.now = next.min(until);
         }
     }

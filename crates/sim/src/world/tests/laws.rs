@@ -121,7 +121,7 @@ fn machines_with_other_habits_are_caught() {
         assert!(message.contains("standstill") || message.contains("not done"), "{message}");
     };
     for habits in [LEAVES_ENTRIES, KEEPS_THE_ROLE] {
-        caught(holds(3_000, habits, any_machine()), habits);
+        caught(holds(3_000, habits, any_machine().prop_map(forgetful)), habits);
     }
     holds(200, LAWFUL, any_burst()).unwrap();
     caught(holds(3_000, FORGETS_THE_BITS, any_burst()), FORGETS_THE_BITS);

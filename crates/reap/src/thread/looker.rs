@@ -93,10 +93,16 @@ impl Looker {
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();
+        seen.held = vector.queue.held_back();
         if let Some(polled) = &vector.queue.polled {
             self.waiter.set_silent(polled.in_flight());
         }
-        self.waiter.next(now, vector)
+        let plan = self.waiter.next(now, vector);
+        let holds = self.waiter.policy.holds().into();
+        if holds != soft.holds() && soft.asks_to_hold(holds) {
+            vector.queue.reporter.stirred();
+        }
+        plan
     }
 
     /// A batch has been committed, and the policy says that its thread may look. Whether it did.

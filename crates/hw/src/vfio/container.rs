@@ -1,4 +1,4 @@
-//! A container: an IOMMU group of which a process has the whole, and the memory that its devices reach.
+//! A container: an IOMMU, and the memory that it maps for the devices of a group.
 
 use std::io;
 use std::ops::Range;
@@ -11,23 +11,22 @@ use super::error::VfioError;
 use super::reply::{self, IommuInfo};
 use crate::dma::{Chunk, Pinner};
 
-/// A container with a type 1 IOMMU and one group in it. Memory is pinned and mapped through it for as long as the group is open.
+/// A container with a type 1 IOMMU. Memory is pinned and mapped through it for as long as its group is open, which the device keeps: once
+/// that is closed the kernel has unmapped everything, whoever still has a container.
 #[derive(Debug)]
 pub struct Container {
     fd: OwnedFd,
-    /// After the last device of the group the mappings go with it.
-    group: OwnedFd,
     info: IommuInfo,
 }
 
 impl Container {
     /// Puts a group into a container, and an IOMMU behind it.
-    pub(super) fn new(fd: OwnedFd, group: OwnedFd) -> Result<Container, VfioError> {
+    pub(super) fn new(fd: OwnedFd, group: BorrowedFd<'_>) -> Result<Container, VfioError> {
         let version = call::plain(fd.as_fd(), Call::ApiVersion, 0).map_err(VfioError::system("ask VFIO for its version"))?;
         if version != bind::VFIO_API_VERSION {
             return Err(VfioError::Lacks(format!("the kernel's VFIO has version {version}, and Reap speaks {}", bind::VFIO_API_VERSION)));
         }
-        call::set_container(group.as_fd(), fd.as_fd()).map_err(VfioError::system("put the IOMMU group into a container"))?;
+        call::set_container(group, fd.as_fd()).map_err(VfioError::system("put the IOMMU group into a container"))?;
         let offered = call::plain(fd.as_fd(), Call::CheckExtension, bind::VFIO_TYPE1v2_IOMMU);
         if offered.map_err(VfioError::system("ask VFIO for its IOMMUs"))? == 0 {
             return Err(VfioError::Lacks("the kernel offers no type 1 IOMMU for it; `modprobe vfio_iommu_type1` loads it".into()));
@@ -41,17 +40,13 @@ impl Container {
         if info.page_sizes != 0 && info.page_sizes & (PAGE | (PAGE - 1)) == 0 {
             return Err(VfioError::Lacks(format!("the IOMMU maps no pages of {PAGE} bytes (its sizes, as bits: {:#x})", info.page_sizes)));
         }
-        Ok(Container { fd, group, info })
+        Ok(Container { fd, info })
     }
 
     /// Bus addresses that the IOMMU lets through, in ascending order; none of them is where it keeps addresses for messages. Empty: the
     /// kernel does not say (before Linux 5.4).
     pub fn windows(&self) -> &[Range<u64>] {
         &self.info.windows
-    }
-
-    pub(super) fn group(&self) -> BorrowedFd<'_> {
-        self.group.as_fd()
     }
 }
 

@@ -26,18 +26,20 @@ const NO_INTX: u16 = 1 << 10;
 pub struct PciDevice {
     file: Arc<File>,
     container: Arc<Container>,
+    /// Its IOMMU group, which nobody else has meanwhile.
+    _group: OwnedFd,
     config: RegionInfo,
     vectors: u32,
 }
 
 impl PciDevice {
-    pub(super) fn new(fd: OwnedFd, container: Arc<Container>) -> Result<PciDevice, VfioError> {
+    pub(super) fn new(fd: OwnedFd, group: OwnedFd, container: Arc<Container>) -> Result<PciDevice, VfioError> {
         let file = Arc::new(File::from(fd));
         let config = region(&file, bind::VFIO_PCI_CONFIG_REGION_INDEX)?;
         let answer = call::ask(&*file, Call::IrqInfo, bind::VFIO_PCI_MSIX_IRQ_INDEX);
         // `vfio_irq_info`: argsz, flags, index, count. A function without MSI-X has none of that index.
         let vectors = answer.ok().and_then(|answer| Some(u32::from_ne_bytes(*answer.get(12..)?.first_chunk()?))).unwrap_or(0);
-        Ok(PciDevice { file, container, config, vectors })
+        Ok(PciDevice { file, container, _group: group, config, vectors })
     }
 
     /// The memory that it reaches.

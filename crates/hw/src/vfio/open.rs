@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use units::Nanos;
 use vfio_bindings::bindings::vfio as bind;
 
 use super::call::{self, Call, word};
@@ -13,6 +14,9 @@ use super::container::Container;
 use super::device::PciDevice;
 use super::error::VfioError;
 use crate::pci::{Bdf, Bus, CLASS_NVME, Function};
+
+/// How long another user of a group has to let go of it: a controller that is shut down, and the reset of its function.
+const LETTING_GO: Nanos = Nanos::from_secs(5);
 
 /// The driver that hands devices to VFIO.
 const VFIO_PCI: &str = "vfio-pci";
@@ -29,21 +33,34 @@ pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
         return Err(VfioError::NoContainer { iommufd: Path::new("/dev/iommu").exists() });
     }
     let path = PathBuf::from(format!("/dev/vfio/{group}"));
-    let file = open_file(&path).map_err(|source| refusal(source, bdf, &path, group))?;
+    let file = open_group(&path).map_err(|source| refusal(source, bdf, &path, group))?;
     let mut status = [word(0, 0)];
     call::sized(&file, Call::GroupStatus, &mut status).map_err(VfioError::system(format!("ask for the state of {}", path.display())))?;
     if (status[0].to_ne_bytes()[4..].first_chunk().map_or(0, |flags| u32::from_ne_bytes(*flags))) & bind::VFIO_GROUP_FLAGS_VIABLE == 0 {
         return Err(VfioError::NotViable { group, members: in_the_way(&function)? });
     }
     let control = open_file(control).map_err(|source| refusal(source, bdf, control, group))?;
-    let container = Arc::new(Container::new(OwnedFd::from(control), OwnedFd::from(file))?);
+    let container = Arc::new(Container::new(OwnedFd::from(control), file.as_fd())?);
     let name = std::ffi::CString::new(bdf.to_string()).map_err(|_| VfioError::Lacks("its address has no name".into()))?;
-    let fd = call::device_fd(container.group().as_fd(), &name).map_err(VfioError::system("open the device of its group"))?;
-    PciDevice::new(fd, container)
+    let fd = call::device_fd(file.as_fd(), &name).map_err(VfioError::system("open the device of its group"))?;
+    PciDevice::new(fd, OwnedFd::from(file), container)
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// A group has one user, and who has let go of it may be about to reset its device: that is waited for.
+fn open_group(path: &Path) -> io::Result<File> {
+    let since = crate::now();
+    loop {
+        match open_file(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && crate::now() - since < LETTING_GO => {
+                crate::sleep_until(crate::now() + Nanos::from_millis(5));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// The function, as far as sysfs can say that it can be had: with its group's number.

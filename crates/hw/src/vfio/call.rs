@@ -20,7 +20,6 @@ pub(super) enum Call {
     GroupStatus = 3,
     SetContainer = 4,
     DeviceFd = 6,
-    DeviceInfo = 7,
     RegionInfo = 8,
     IrqInfo = 9,
     SetIrqs = 10,

@@ -95,8 +95,8 @@ impl Space {
 
 /// What of `windows` can be had of bus addresses from [`FIRST`] up to `limit`: whole pages, in ascending order, none twice.
 fn usable(windows: &[Range<u64>], limit: u64) -> Vec<Range<u64>> {
-    let all = [FIRST..limit];
-    let windows = if windows.is_empty() { &all } else { windows };
+    let all = FIRST..limit;
+    let windows = if windows.is_empty() { std::slice::from_ref(&all) } else { windows };
     let page = |window: &Range<u64>| Some(window.start.max(FIRST).checked_next_multiple_of(PAGE)?..window.end.min(limit) / PAGE * PAGE);
     let mut usable: Vec<Range<u64>> = windows.iter().filter_map(page).filter(|window| window.start < window.end).collect();
     usable.sort_by_key(|window| window.start);

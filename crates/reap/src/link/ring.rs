@@ -83,7 +83,7 @@ pub(crate) struct RingLink {
 /// The controller's end.
 enum Far {
     /// In this process.
-    Here(End),
+    Here(Box<End>),
     /// On the bus. It is reset when it is closed.
     Bus { _device: PciDevice },
 }
@@ -128,7 +128,7 @@ impl RingLink {
         let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
         let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
-        let (far, number, notes) = (Far::Here(end), next_number(), Vec::new());
+        let (far, number, notes) = (Far::Here(Box::new(end)), next_number(), Vec::new());
         Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
     }
 

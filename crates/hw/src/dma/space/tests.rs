@@ -1,3 +1,5 @@
+#![allow(clippy::single_range_in_vec_init)] // a list of ranges may have one
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+#![allow(clippy::single_range_in_vec_init)] // a list of ranges may have one
+
 use super::*;
 
 /// A file in the place of a device's, with CAP.DSTRD = 1, mapped up to `mapped`.

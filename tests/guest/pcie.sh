@@ -74,8 +74,8 @@ part "a user without privileges"
 done_by "reap bind --user" reap bind "$first" --user 1000
 # The shell's own setpriv has fewer options.
 as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups --inh-caps=-all sh -c "ulimit -l $1; shift; exec \"\$@\"" sh "$@"; }
-done_by "8 MiB of locked memory" as_user 8192 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
-says "RLIMIT_MEMLOCK is 4194304 bytes; raise it to 8388608 or more" as_user 4096 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+done_by "4 MiB of locked memory" as_user 4096 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+says "RLIMIT_MEMLOCK is 4096000 bytes; raise it to 4194304 or more" as_user 4000 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
 done_by "reap bind --user 0" reap bind "$first" --user 0
 says "this user may not open /dev/vfio/" as_user 8192 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
 

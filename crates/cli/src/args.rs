@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
+use hw::pci::Bdf;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -66,25 +67,46 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Measure what choosing a path costs, by policy, paths, queues and threads
     PathsBench(PathsBenchArgs),
+    /// Give an NVMe drive from the kernel's driver to vfio-pci, so that pcie:BDF can be used
+    Bind(BindArgs),
+    /// Give a drive back from vfio-pci to the kernel's driver
+    Unbind(UnbindArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
+}
+
+/// `reap bind`
+#[derive(Args, Clone, Debug)]
+pub struct BindArgs {
+    /// The drive's PCI address, as `lspci -D` prints it: 0000:01:00.0. One with a namespace that is in use is refused
+    pub bdf: Bdf,
+    /// Let this user, by name or number, use the drive afterwards, without being root
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+}
+
+/// `reap unbind`
+#[derive(Args, Clone, Debug)]
+pub struct UnbindArgs {
+    /// The drive's PCI address
+    pub bdf: Bdf,
 }
 
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: kernel:PATH, kernel:, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
+    /// The device: kernel:PATH, kernel:, pcie:BDF, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
     /// there is such a file or block device, else mem:1G?profile=optane]
     ///
     /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. Everything else is embedded in
+    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci. Everything else is embedded in
     /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
     /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
     #[arg(long, value_name = "URI", value_parser = device)]
     pub device: Option<String>,
-    /// Let jobs write to block devices, and to files of other users; what they hold there is lost
+    /// Let jobs write to block devices, drives, and files of other users; what they hold there is lost
     #[arg(long)]
     pub allow_writes: bool,
 }

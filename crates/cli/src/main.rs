@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bind;
 mod calibrate;
 mod compare;
 mod jobs;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::sim(&args),
         Command::PathsBench(args) => paths_bench::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Bind(args) => bind::bind(&args),
+        Command::Unbind(args) => bind::unbind(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

@@ -120,7 +120,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 /// # Errors
 /// What the system says.
 pub fn machine(meant: &Meant) -> Result<Machine> {
-    Ok(if meant.is_kernel() { Machine::without_device() } else { Machine::here() }?)
+    Ok(if meant.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.

@@ -115,7 +115,7 @@ pub fn is_sweep(args: &CompareArgs) -> bool {
 pub fn profiles(args: &CompareArgs, meant: &Meant) -> Result<Vec<Meant>> {
     let given = match meant {
         _ if args.profiles.is_empty() => return Ok(vec![meant.clone()]),
-        Meant::Name(uri) if !meant.is_kernel() => uri,
+        Meant::Name(uri) if meant.is_embedded() => uri,
         _ => bail!("--profiles: a file or block device is as it is, only embedded devices have profiles; leave the option out"),
     };
     once("--profiles", &args.profiles)?;

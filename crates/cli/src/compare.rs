@@ -18,6 +18,7 @@ mod scenes;
 pub mod statistics;
 mod stolen;
 mod timeline;
+mod validity;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ use design::BLOCK;
 use experiment::Experiment;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
+use validity::{Doubt, Yardstick};
 
 /// What is compared without a job file.
 const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
@@ -76,7 +78,9 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
+        let profile = meant.service()?;
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
+        let settings: Vec<Setting> = settings.into_iter().map(|setting| setting.on(profile.as_ref())).collect();
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
     let stop = stop::on_signal()?;
@@ -175,6 +179,10 @@ impl Comparison<'_> {
         }
         results.extra.insert("complete".into(), (ended.is_ok() && !self.stop.load(Relaxed)).into());
         let facts = self.facts();
+        let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
+        results.banner = validity::banner(&doubts);
+        results.extra.insert(results::VALID.into(), results.banner.is_none().into());
+        results.extra.insert("reasons".into(), validity::reasons(&doubts).into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);
@@ -229,7 +237,8 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            outcomes.extend(Outcome::new(&labels, record, setting.scene.clone(), offered, rng));
+            let yardstick = Yardstick { cpus: self.cpus().len(), device: setting.needed, closed: setting.is_closed() };
+            outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
             for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }

@@ -40,6 +40,7 @@ pub struct Report<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     title: &'a str,
+    banner: Option<&'a str>,
     command: String,
     version: &'static str,
     machine: &'a str,
@@ -59,6 +60,7 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
     let results = report.results;
     let data = Data {
         title: &results.title,
+        banner: results.banner.as_deref(),
         command,
         version: env!("CARGO_PKG_VERSION"),
         machine: report.machine,

@@ -162,6 +162,8 @@ pub struct Tick {
 /// Everything that a command has to say.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
+    /// What has to be known before any figure is read: that they decide nothing, and why.
+    pub banner: Option<String>,
     /// One line: what was done, on what.
     pub title: String,
     /// URI, or the name of what was simulated.

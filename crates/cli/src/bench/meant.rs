@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, UriError};
+use reap::{Backing, DeviceUri, KernelUri, Profile, UriError};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -125,6 +125,17 @@ impl Meant {
         match self {
             Meant::Name(uri) if !self.is_kernel() => Ok(DeviceUri::behind(uri)?.profile),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
+        }
+    }
+
+    /// What embedded devices do; of others nothing is known.
+    ///
+    /// # Errors
+    /// The URI does not parse, or names a profile that there is not.
+    pub fn service(&self) -> Result<Option<Profile>> {
+        match self {
+            Meant::Name(uri) if !self.is_kernel() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
+            _ => Ok(None),
         }
     }
 

@@ -80,6 +80,25 @@ pub struct Price {
     how: Option<String>,
 }
 
+/// Prices that are differences of what was measured, and are nowhere 0: where the noise is greater than the difference, nothing was found.
+const NEVER_FREE: [(&str, &str); 2] = [("thread", "idle_exit"), ("thread", "timer")];
+
+/// What is wrong with a list in which something that costs time everywhere is free; `None`: nothing.
+pub fn free(costs: &Costs) -> Option<String> {
+    let prices = [costs.thread.idle_exit, costs.thread.timer];
+    let free = NEVER_FREE.iter().zip(prices).filter(|(_, price)| price.0 == 0);
+    let free: Vec<String> = free.map(|((group, name), _)| format!("{group}.{name}")).collect();
+    (!free.is_empty()).then(|| format!("{} came out as 0, which it is on no machine: what was measured is noise", free.join(" and ")))
+}
+
+/// The list itself.
+///
+/// # Errors
+/// It is no list that the simulator reads.
+pub fn costs(prices: &[Price]) -> Result<Costs> {
+    Ok(::sim::file::read_costs("the prices", &toml(prices, ""))?)
+}
+
 /// The whole list: what was measured, and for the rest the list for virtual machines that ships.
 ///
 /// # Errors

@@ -182,6 +182,8 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     };
     let intervals = if results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
         ", below them their 95 % interval (where the table is narrow, half of it)".to_owned()
+    } else if results.banner.is_some() {
+        ", without intervals, which would look like knowledge".to_owned()
     } else {
         format!("; an interval takes {FEWEST} of them")
     };

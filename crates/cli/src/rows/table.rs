@@ -80,7 +80,8 @@ const COLUMNS: [Column; 12] = [
 /// The title, the tables in lines of `width` characters, and the notes.
 pub fn show(all: &Results, width: u16) -> String {
     let scenes = all.scenes();
-    let mut text = wrap(&all.title, width.into());
+    let mut text = all.banner.iter().map(|line| wrap(line, width.into())).collect::<String>();
+    text += &wrap(&all.title, width.into());
     // A table holds the scenes that differ in nothing but the load.
     let mut tables: Vec<Vec<&Scene>> = Vec::new();
     for scene in scenes {

@@ -74,3 +74,17 @@ fn nothing_measured_is_the_list_that_ships() {
     assert!(prices.iter().all(|price| price.how.is_none()));
     assert!(table(&Found::default(), &prices, "machine").contains("not measured"));
 }
+
+/// A nap costs no less than a sleep, and a CPU leaves its idle state in no time at all nowhere.
+#[test]
+fn what_came_out_as_nothing_is_refused() {
+    let good = found();
+    assert_eq!(free(&costs(&prices(&good).unwrap()).unwrap()), None);
+    let busy = Found { nap: e(9_000.0).zip(e(30_000.0)), ..good.clone() };
+    let wrong = free(&costs(&prices(&busy).unwrap()).unwrap()).unwrap();
+    assert!(wrong.starts_with("thread.timer came out as 0"), "{wrong}");
+    let sleep = good.sleep.map(|sleep| Sleep { delay: e(9_000.0).unwrap(), ..sleep });
+    let wrong = free(&costs(&prices(&Found { sleep, ..busy }).unwrap()).unwrap()).unwrap();
+    assert!(wrong.starts_with("thread.idle_exit and thread.timer came out as 0"), "{wrong}");
+    assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
+}

@@ -21,6 +21,7 @@ fn outcome(load_pct: f64, qd: u64, profile: &str) -> Outcome {
         gaps_allowed: 0,
         together: 1,
         capacity: Some(6e5),
+        doubts: Vec::new(),
     }
 }
 

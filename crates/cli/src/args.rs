@@ -68,7 +68,26 @@ pub enum Command {
     PathsBench(PathsBenchArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
+    /// Write manual pages, and completions for bash, zsh and fish, below a directory
+    Install(InstallArgs),
 }
+
+/// `reap install`
+#[derive(Args, Debug)]
+#[command(after_help = INSTALL_EXAMPLES)]
+pub struct InstallArgs {
+    /// Where: the pages go to share/man/man1 in it, the completions to where each shell looks for them
+    #[arg(value_name = "PREFIX")]
+    pub prefix: PathBuf,
+}
+
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  reap install ~/.local             for yourself
+  sudo reap install /usr/local      for everybody
+
+Each file is named when it is written; one that is there already is replaced.
+Status 0: all were written; 1: a file could not be written.";
 
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]

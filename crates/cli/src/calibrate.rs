@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 use crate::args::CalibrateArgs;
 use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
+use crate::rows::table::width;
 use crate::stop;
 use list::Found;
 use sampler::Sampler;
@@ -63,7 +64,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         }
         (_, None) => file.write(|| Ok(list::toml(&prices, &machine))),
     };
-    output::all([output::print(&list::table(&found, &prices, &machine)), written])?;
+    output::all([output::print(&list::table(&found, &prices, &machine, width())), written])?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -189,6 +189,7 @@ impl Comparison<'_> {
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
+        results.legend = notes::columns(&outcomes, &results);
         // After the machine, before what was measured.
         results.notes.splice(1..1, remarks);
         Ok((results, ended))
@@ -293,7 +294,7 @@ impl Comparison<'_> {
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
             device: self.device.clone(),
-            job: threads().next().map_or(String::new(), |job| notes::describe(job, self.plan.threads.len())),
+            job: notes::describe(threads()),
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,

@@ -6,6 +6,7 @@
 mod args;
 mod calibrate;
 mod compare;
+mod install;
 mod jobs;
 mod output;
 mod paths_bench;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::PathsBench(args) => paths_bench::run(&args),
+        Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };

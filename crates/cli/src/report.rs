@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::rows::Results;
 use crate::rows::json::JsonResults;
+use crate::rows::{Results, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
@@ -44,7 +44,7 @@ struct Data<'a> {
     command: String,
     version: &'static str,
     machine: &'a str,
-    notes: &'a [String],
+    notes: Vec<String>,
     results: JsonResults<'a>,
 }
 
@@ -64,7 +64,7 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
         command,
         version: env!("CARGO_PKG_VERSION"),
         machine: report.machine,
-        notes: &results.notes,
+        notes: results.notes.iter().cloned().chain(table::legend(results, |_| true)).collect(),
         results: JsonResults::new(results),
     };
     // The only character with which text could leave the element that holds it.

@@ -1,6 +1,7 @@
 //! What `compare` and `sim` have to say: a row for each mode in each scene, and how modes differ, pair by pair. [`table`]
 //! shows it to people, [`json`] to scripts, [`crate::report`] draws it.
 
+pub mod fit;
 pub mod json;
 pub mod table;
 
@@ -176,6 +177,8 @@ pub struct Results {
     pub timelines: Vec<Timeline>,
     /// Sentences below the table.
     pub notes: Vec<String>,
+    /// What columns mean, by their names: said of those that are shown.
+    pub legend: Vec<(&'static str, String)>,
     /// More keys at the top of the JSON.
     pub extra: Map<String, Value>,
 }

@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
 use crate::rows::Estimate;
-use crate::rows::table::{width, wrap};
+use crate::rows::fit::{self, wrap};
 
 /// What was measured, in nanoseconds; `None`: it could not be.
 #[derive(Clone, Debug, Default)]
@@ -301,7 +301,7 @@ pub fn toml(prices: &[Price], machine: &str) -> String {
 const SHIPPED: &str = "not measured here: the figure that ships";
 
 /// For people: what was measured as such, and the prices.
-pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
+pub fn table(found: &Found, prices: &[Price], machine: &str, width: u16) -> String {
     let mut measured = new(&["measured", "ns", "95 % interval"]);
     let pair = |p: Option<(Estimate, Estimate)>, second: bool| p.map(|(a, b)| if second { b } else { a });
     let sleep = |n: usize| found.sleep.map(|s| [s.cpu, s.delay, s.signal][n]);
@@ -359,14 +359,17 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
     }
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
     let rest = format!("Not measured from user space, the figures that ship for virtual machines: {}.", rest.join(", "));
-    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width().into()));
-    format!("{measured}\n{list}\n{rest}\n{machine}\n")
+    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
+    format!("{}\n{}\n{rest}\n{machine}\n", fit::first(width, [measured]), fit::first(width, [list]))
 }
 
 fn new(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 

@@ -108,6 +108,9 @@ impl Experiment<'_> {
                 if n >= self.repeat && records[at].clean() >= self.repeat.min(ENOUGH) {
                     continue;
                 }
+                if n >= self.repeat {
+                    self.bar.inc_length(self.labels.len() as u64);
+                }
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }

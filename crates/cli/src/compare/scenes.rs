@@ -233,7 +233,12 @@ pub struct Effort {
     pub blocks: u64,
     /// How long they take, if no more rounds are needed.
     pub time: Nanos,
+    /// How long the rounds take that are run again where too few are clean.
+    pub more: Nanos,
 }
+
+/// What a block takes beyond its length: threads are told, generators made, counters read.
+const AROUND: Nanos = Nanos::from_millis(5);
 
 impl Effort {
     /// Of `settings`, each in `repeat` rounds.
@@ -242,9 +247,10 @@ impl Effort {
         let mut effort = Effort::default();
         for setting in settings {
             effort.add(repeat * labels as u64, BLOCK + RAMP);
-            if setting.arrivals.needs_capacity() {
-                effort.time += Nanos((BLOCK + RAMP).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
-            }
+            let again = (repeat / 2 * labels as u64) + repeat / 2 / CAPACITY_EVERY as u64;
+            effort.more += Nanos((BLOCK + RAMP + AROUND).0 * again);
+            // What polling reaches, or how much of its CPU it gets.
+            effort.time += Nanos((BLOCK + RAMP + AROUND).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
             if setting.scene.background_pct.is_none() {
                 effort.add(STOLEN_BLOCKS as u64 * (modes + 1), BLOCK);
             }
@@ -257,7 +263,7 @@ impl Effort {
 
     fn add(&mut self, blocks: u64, each: Nanos) {
         self.blocks += blocks;
-        self.time += Nanos(each.0.saturating_mul(blocks));
+        self.time += Nanos((each + AROUND).0.saturating_mul(blocks));
     }
 }
 

@@ -72,7 +72,17 @@ fn nothing_measured_is_the_list_that_ships() {
     let prices = prices(&Found::default()).unwrap();
     assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
     assert!(prices.iter().all(|price| price.how.is_none()));
-    assert!(table(&Found::default(), &prices, "machine").contains("not measured"));
+    assert!(table(&Found::default(), &prices, "machine", 120).contains("not measured"));
+}
+
+#[test]
+fn the_tables_fit_their_line() {
+    let prices = prices(&found()).unwrap();
+    for width in [60, 80, 120] {
+        let text = table(&found(), &prices, "a machine whose name is of some length, with CPUs and a kernel", width);
+        assert!(fit::fits(&text, width), "{width}: {text}");
+        assert!(text.contains("thread.from_idle") && text.contains("idle_exit"), "{text}");
+    }
 }
 
 /// A nap costs no less than a sleep, and a CPU leaves its idle state in no time at all nowhere.

@@ -103,7 +103,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
 fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
     let jobs = match &args.file {
-        Some(file) => jobs::load(std::slice::from_ref(file))?.jobs,
+        Some(file) => jobs::load(std::slice::from_ref(file), None)?.jobs,
         None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
     };
     if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only)) {

@@ -86,13 +86,14 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
 
 /// The command line, to be pasted into a shell; of a name that is no text, what of it is.
 fn command(arguments: impl Iterator<Item = OsString>) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    let quote = |word: String| match word {
-        word if !word.is_empty() && word.chars().all(plain) => word,
-        word => format!("'{}'", word.replace('\'', "'\\''")),
-    };
     let words = arguments.skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
     std::iter::once("reap".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it.
+pub fn quote(word: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Text as HTML shows it.

@@ -8,6 +8,7 @@ mod histograms;
 mod progress;
 mod record;
 mod results;
+mod showcmd;
 mod stages;
 
 use std::path::PathBuf;
@@ -35,7 +36,17 @@ use record::Recorder;
 /// # Errors
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let mut parsed = jobs::load(&args.files)?;
+    let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
+    if args.showcmd {
+        output::print(&showcmd::line(&parsed))?;
+    }
+    if args.parse_only {
+        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        say(format_args!("{} jobs with {threads} threads; nothing was run", parsed.jobs.len()));
+    }
+    if args.showcmd || args.parse_only {
+        return Ok(ExitCode::SUCCESS);
+    }
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;

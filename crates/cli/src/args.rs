@@ -63,7 +63,8 @@ impl Cli {
         if let Command::Run(run) = &mut cli.command {
             if run.files.is_empty() && jobs.is_none() {
                 let message = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
-                return Err(command.error(ErrorKind::MissingRequiredArgument, message));
+                let run = command.find_subcommand_mut("run");
+                return Err(run.map_or_else(Cli::command, |run| run.clone()).error(ErrorKind::MissingRequiredArgument, message));
             }
             run.jobs = jobs;
         }

@@ -42,7 +42,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     if args.parse_only {
         let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        say(format_args!("{} jobs with {threads} threads; nothing was run", parsed.jobs.len()));
+        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        say(format_args!("{jobs} with {threads}; nothing was run"));
     }
     if args.showcmd || args.parse_only {
         return Ok(ExitCode::SUCCESS);

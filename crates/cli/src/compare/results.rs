@@ -112,6 +112,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// The blocks in which polling spins from start to end: those of `poll` where I/Os arrive in a closed loop, and others without a rate.
+    pub fn spinning(&self, labels: &Labels, closed: bool) -> Vec<&Sample> {
+        let is_poll = |label: usize| labels.mode(label).mode == Mode::POLL;
+        let rounds = self.rounds.iter().filter(|_| closed);
+        let own = rounds
+            .flat_map(|round| round.iter().enumerate().filter(|(label, _)| is_poll(*label)).filter_map(|(_, sample)| sample.as_ref()));
+        own.chain(&self.polled).collect()
+    }
+
     /// Rounds in which nothing was disturbed.
     pub fn clean(&self) -> usize {
         noise::disturbances(&self.rounds).iter().filter(|round| round.iter().flatten().all(|&times| times == 0)).count()
@@ -194,7 +203,7 @@ impl Outcome {
             rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
         let mut pairs = pairs(labels, &scene, &laid, rng);
-        let doubts = validity::doubts(labels, record, &rows, yardstick);
+        let doubts = validity::doubts(&record.spinning(labels, yardstick.closed), &record.rounds, &rows, yardstick);
         if !doubts.is_empty() {
             validity::without_intervals(&mut rows, &mut pairs);
             rows.iter_mut().for_each(|row| drop(row.extra.insert(VALID.into(), false.into())));

@@ -5,13 +5,11 @@
 
 use std::fmt;
 
-use completion::Mode;
 use reap::{Nanos, Profile};
 use workload::Job;
 
 use super::blocks::Sample;
 use super::noise::{self, Rule};
-use super::results::{Labels, Record};
 use super::statistics;
 use crate::rows::{Pair, Row};
 
@@ -56,29 +54,21 @@ pub fn needed(profile: &Profile, job: &Job, depth: u64) -> Nanos {
     service.mean() + Nanos((depth as f64 * each.into_iter().fold(0.0, f64::max)) as u64)
 }
 
-/// The reasons for which these blocks, and the rows made of them, decide nothing.
-pub fn doubts(labels: &Labels, record: &Record, rows: &[Row], yardstick: Yardstick) -> Vec<Doubt> {
-    let starved = share(&polled(labels, record, yardstick.closed), yardstick.cpus).filter(|share| *share < OWN);
+/// The reasons for which the blocks of `rounds`, and the rows made of them, decide nothing. `polled`: blocks in which polling spins from
+/// start to end.
+pub fn doubts(polled: &[&Sample], rounds: &[Vec<Option<Sample>>], rows: &[Row], yardstick: Yardstick) -> Vec<Doubt> {
+    let starved = share(polled, yardstick.cpus).filter(|share| *share < OWN);
     let fastest = rows.iter().filter_map(|row| row.latency.p50).map(|p50| p50.value).min_by(f64::total_cmp);
     let late = fastest.zip(yardstick.device).map(|(p50, device)| (Nanos(p50 as u64), device));
-    let disturbed = disturbed(&record.rounds);
+    let disturbed = disturbed(rounds);
     [
         starved.map(Doubt::Starved),
-        (disturbed > MANY).then(|| Doubt::Disturbed(disturbed, noise::rule(&record.rounds))),
+        (disturbed > MANY).then(|| Doubt::Disturbed(disturbed, noise::rule(rounds))),
         late.filter(|(p50, device)| p50.0 / TIMES > device.0).map(|(p50, device)| Doubt::Late(p50, device)),
     ]
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// The blocks in which polling spins from start to end.
-fn polled<'a>(labels: &Labels, record: &'a Record, closed: bool) -> Vec<&'a Sample> {
-    let is_poll = |label: usize| labels.mode(label).mode == Mode::POLL;
-    let rounds = record.rounds.iter().filter(|_| closed);
-    let own =
-        rounds.flat_map(|round| round.iter().enumerate().filter(|(label, _)| is_poll(*label))).filter_map(|(_, sample)| sample.as_ref());
-    own.chain(&record.polled).collect()
 }
 
 /// The share of their CPUs that polling threads had: the median over blocks. What a background thread of the scene's had is theirs, for it

@@ -1,3 +1,4 @@
+use super::super::results::Record;
 use super::super::results::tests::{labels, sample};
 use super::*;
 use crate::bench::Counted;
@@ -17,7 +18,7 @@ fn rounds(block: impl Fn(usize) -> Sample) -> Record {
 }
 
 fn found(record: &Record, yardstick: Yardstick) -> Vec<Doubt> {
-    doubts(&labels(&["interrupt", "poll"]), record, &[], yardstick)
+    doubts(&record.spinning(&labels(&["interrupt", "poll"]), yardstick.closed), &record.rounds, &[], yardstick)
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn row(mode: &str, p50_us: f64) -> Row {
 fn what_no_device_takes_is_no_latency_of_it() {
     let rows = |fastest| [row("interrupt", 90_000.0), row("poll", fastest)];
     let at = Yardstick { device: Some(Nanos::from_micros(40)), ..CLOSED };
-    let found = |fastest| doubts(&labels(&["interrupt", "poll"]), &rounds(|_| spun(1.0)), &rows(fastest), at);
+    let found = |fastest| doubts(&[], &rounds(|_| spun(1.0)).rounds, &rows(fastest), at);
     // One mode that is late is a finding; all of them are a machine.
     assert_eq!(found(3_900.0), []);
     assert_eq!(found(4_100.0), [Doubt::Late(Nanos::from_micros(4_100), Nanos::from_micros(40))]);
@@ -124,5 +125,6 @@ fn the_banner_says_where_and_why() {
 #[test]
 fn without_any_block_that_polls_nothing_is_known_of_its_cpu() {
     let record = Record { rounds: vec![vec![Some(sample(100, 0)); 2]; 30], ..Record::default() };
-    assert_eq!(doubts(&labels(&["interrupt"]), &record, &[], CLOSED), []);
+    let none = record.spinning(&labels(&["interrupt"]), true);
+    assert_eq!((none.len(), doubts(&none, &record.rounds, &[], CLOSED)), (0, vec![]));
 }

@@ -78,7 +78,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
-        let profile = meant.service()?;
+        // A profile that cannot be read is told when the device is opened.
+        let profile = meant.service().ok().flatten();
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
         let settings: Vec<Setting> = settings.into_iter().map(|setting| setting.on(profile.as_ref())).collect();
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));

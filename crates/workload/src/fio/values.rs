@@ -15,7 +15,7 @@ pub(super) fn number(text: &str, kb_base: u64) -> Result<u64, Bad> {
         return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
     }
     if text.contains(['*', '/', '+', '(']) {
-        return arithmetic::value(text, kb_base);
+        return arithmetic::value(text, &|text| number(text, kb_base));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);

@@ -1,13 +1,11 @@
 //! Numbers that are worked out: `5*1024*1024`, `(1k+2k)*3`. fio's manual, section *Parameter types*.
 
-use super::{Bad, number};
-
 /// Brackets within brackets.
 const DEEPEST: usize = 32;
 
-/// The value of an expression of numbers with units, `+ - * /` and brackets. Whole numbers, and none below 0.
-pub(super) fn value(text: &str, kb_base: u64) -> Result<u64, Bad> {
-    let mut reader = Reader { all: text, rest: text, kb_base, depth: 0 };
+/// The value of an expression of numbers, `+ - * /` and brackets. Whole numbers, and none below 0. `number` reads one, with its unit.
+pub(super) fn value(text: &str, number: &dyn Fn(&str) -> Result<u64, String>) -> Result<u64, String> {
+    let mut reader = Reader { all: text, rest: text, number, depth: 0 };
     let value = reader.sum()?;
     if reader.rest.is_empty() { Ok(value) } else { Err(format!("'{text}': '{}' stands where the expression is over", reader.rest)) }
 }
@@ -15,7 +13,7 @@ pub(super) fn value(text: &str, kb_base: u64) -> Result<u64, Bad> {
 struct Reader<'a> {
     all: &'a str,
     rest: &'a str,
-    kb_base: u64,
+    number: &'a dyn Fn(&str) -> Result<u64, String>,
     depth: usize,
 }
 
@@ -28,7 +26,7 @@ impl Reader<'_> {
         Some(next)
     }
 
-    fn sum(&mut self) -> Result<u64, Bad> {
+    fn sum(&mut self) -> Result<u64, String> {
         let mut sum = self.product()?;
         while let Some(sign) = self.take(&['+', '-']) {
             let next = self.product()?;
@@ -38,7 +36,7 @@ impl Reader<'_> {
         Ok(sum)
     }
 
-    fn product(&mut self) -> Result<u64, Bad> {
+    fn product(&mut self) -> Result<u64, String> {
         let mut product = self.factor()?;
         while let Some(sign) = self.take(&['*', '/']) {
             let next = self.factor()?;
@@ -52,7 +50,7 @@ impl Reader<'_> {
         Ok(product)
     }
 
-    fn factor(&mut self) -> Result<u64, Bad> {
+    fn factor(&mut self) -> Result<u64, String> {
         if self.take(&['(']).is_none() {
             return self.plain();
         }
@@ -66,7 +64,7 @@ impl Reader<'_> {
         Ok(inside)
     }
 
-    fn plain(&mut self) -> Result<u64, Bad> {
+    fn plain(&mut self) -> Result<u64, String> {
         let rest = self.rest.trim_start();
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
         let (text, behind) = rest.split_at(end);
@@ -74,10 +72,10 @@ impl Reader<'_> {
             return Err(format!("'{}': a number is missing", self.all));
         }
         self.rest = behind;
-        number(text, self.kb_base)
+        (self.number)(text)
     }
 
-    fn out_of_range(&self) -> Bad {
+    fn out_of_range(&self) -> String {
         format!("'{}' is below 0, or too large", self.all)
     }
 }

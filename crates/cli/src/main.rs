@@ -7,6 +7,7 @@ mod args;
 mod bind;
 mod calibrate;
 mod compare;
+mod install;
 mod jobs;
 mod output;
 mod paths_bench;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::PathsBench(args) => paths_bench::run(&args),
+        Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),

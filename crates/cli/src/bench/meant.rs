@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, PcieUri, UriError};
+use reap::{Backing, DeviceUri, KernelUri, PcieUri, Profile, UriError};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -134,6 +134,17 @@ impl Meant {
             Meant::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
             Meant::Name(uri) if uri.starts_with(PCIE) => Ok(PCIE.trim_end_matches(':').to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
+        }
+    }
+
+    /// What embedded devices do; of others nothing is known.
+    ///
+    /// # Errors
+    /// The URI does not parse, or names a profile that there is not.
+    pub fn service(&self) -> Result<Option<Profile>> {
+        match self {
+            Meant::Name(uri) if !self.is_kernel() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
+            _ => Ok(None),
         }
     }
 

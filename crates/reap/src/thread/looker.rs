@@ -135,10 +135,10 @@ impl Looker {
         self.counters.entries += u64::from(self.waiter.seen.found);
         self.counters.drains += 1;
         self.counters.drain_max = self.counters.drain_max.max(self.waiter.seen.found);
-        if let Some(wakeups) = &mut self.wakeups {
-            wakeups.took(self.waiter.seen.found);
-        }
         let now = hw::now();
+        if let Some(wakeups) = &mut self.wakeups {
+            wakeups.took(self.waiter.seen.found, now);
+        }
         self.finish(queue, soft, now, slept);
         // What somebody else took for this queue is found as well, as far as its policy is concerned.
         self.waiter.seen.found += from_inbox as u32;

@@ -40,8 +40,7 @@ pub fn run(data: &[u8]) {
     };
     let marks = WriteMarks::new(1, PATHS);
     let failover = Failover::new(config, &[traits; PATHS], &marks, 0, 4).expect("three paths");
-    let mut world =
-        World { failover, marks, now: seconds(1), out: Vec::new(), stale: Vec::new(), ended: BTreeMap::new() };
+    let mut world = World { failover, marks, now: seconds(1), out: Vec::new(), stale: Vec::new(), ended: BTreeMap::new() };
     world.all_up();
     for token in 0..400 {
         if source.is_over() {

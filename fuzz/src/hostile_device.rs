@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use device::{Ana, Budget, Config, Controller, Mem, Namespace, Profile, Step};
 use driver::{
-    AdminCommand, AdminReply, AnaPieces, Answer, Bringup, BringupAsk, BringupConfig, Buffers, Completed, Events, Inventory, ProtocolViolation,
-    Purpose, QueueSizes, QueuePair, Reading, Recovery, RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, Ticket, WantedQueues, Watch,
+    AdminCommand, AdminReply, AnaPieces, Answer, Bringup, BringupAsk, BringupConfig, Buffers, Completed, Events, Inventory,
+    ProtocolViolation, Purpose, QueuePair, QueueSizes, Reading, Recovery, RecoveryAsk, RecoveryConfig, Shutdown, ShutdownAsk, Ticket,
+    WantedQueues, Watch,
 };
 use nvme::prp::Dptr;
 use nvme::{Lba, Nsid, QueueId, Sqe, Vector};
@@ -96,7 +97,8 @@ impl Host {
         let bus = Bus::new(64 << 10);
         let twisted = Twisted::new(bus.clone(), twist.clone());
         let media = |block| Namespace::mem(Mem::new(1 << 20, Budget::new(1 << 20)), block).expect("whole blocks");
-        let config = Config { queue_pairs: 4, queue_entries: 64, ana: Some(Ana::new(nvme::AnaState::OPTIMIZED)), ..Config::new(Profile::optane()) };
+        let config =
+            Config { queue_pairs: 4, queue_entries: 64, ana: Some(Ana::new(nvme::AnaState::OPTIMIZED)), ..Config::new(Profile::optane()) };
         let device = Controller::new(config, vec![media(512), media(4096)], twisted);
         Host {
             device,

@@ -71,7 +71,19 @@ fn command(host: &mut Host, source: &mut Source) {
     let queue = usize::from(how & 1);
     let mut words = [0u64; 8];
     let opcodes = if queue == 0 {
-        &[admin::IDENTIFY, admin::GET_LOG_PAGE, admin::SET_FEATURES, admin::GET_FEATURES, admin::CREATE_CQ, admin::CREATE_SQ, admin::DELETE_SQ, admin::DELETE_CQ, admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE][..]
+        &[
+            admin::IDENTIFY,
+            admin::GET_LOG_PAGE,
+            admin::SET_FEATURES,
+            admin::GET_FEATURES,
+            admin::CREATE_CQ,
+            admin::CREATE_SQ,
+            admin::DELETE_SQ,
+            admin::DELETE_CQ,
+            admin::ABORT,
+            admin::ASYNC_EVENT_REQUEST,
+            admin::KEEP_ALIVE,
+        ][..]
     } else {
         &[io::READ, io::WRITE, io::FLUSH, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::READ][..]
     };

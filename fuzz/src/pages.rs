@@ -52,7 +52,9 @@ fn namespaces(page: &[u8]) {
         let format = identify.format_index();
         let extended = NvmNamespace::from_page(&whole).expect("a whole page").format(format);
         let list = DescriptorList::from_page(&whole).expect("a whole page");
-        let Ok(namespace) = namespace.with_extended(format, extended).and_then(|namespace| namespace.with_descriptors(&list)) else { continue };
+        let Ok(namespace) = namespace.with_extended(format, extended).and_then(|namespace| namespace.with_descriptors(&list)) else {
+            continue;
+        };
         assert!(namespace.is_still(&namespace));
         found.push(PathIdentity::new(&Inventory::default(), &namespace));
     }
@@ -91,7 +93,7 @@ fn logs(bytes: &[u8], what: u8) {
         assert!(read < 600, "the log is read for ever");
         // Some read short.
         let len = if what & 2 == 0 { 4096 } else { usize::from(what) * 16 };
-        let piece: Vec<u8> = bytes.iter().cycle().skip(read * usize::from(what)).take(len).copied().collect();
+        let piece: Vec<u8> = bytes.iter().cycle().skip(read * usize::from(what) % bytes.len().max(1)).take(len).copied().collect();
         match pieces.add(next, &piece, what & 1 == 1) {
             Err(more) if what & 2 == 0 || read < 500 => {
                 assert!(matches!(more, Reading::Rest(..)));

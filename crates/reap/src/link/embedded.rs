@@ -145,6 +145,7 @@ pub(super) fn attach(
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
+    config.ready_timeout = options.ready_timeout.unwrap_or(config.ready_timeout);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));

@@ -353,7 +353,16 @@ impl HwQueue {
     /// Tags came back, or may have: lets those who wait for one post, in order. Call without any lock.
     #[inline]
     pub(crate) fn serve_line(&self, now: Nanos) {
-        self.line.returned(&InLine { queue: self, now, patience: Patience::Waits });
+        if self.line.rings() {
+            self.serve(now);
+        }
+    }
+
+    /// Somebody stands in line. Of what it needs nothing is laid down where nobody does.
+    #[cold]
+    #[inline(never)]
+    fn serve(&self, now: Nanos) {
+        self.line.unlocked(&InLine { queue: self, now, patience: Patience::Waits });
     }
 
     /// The same for the housekeeping thread, which waits for nobody. False: it has to come again.
@@ -374,9 +383,11 @@ impl HwQueue {
     /// After the queue's own book was locked, without any lock: posts for the queues that stand in line although there are tags.
     #[inline]
     pub(crate) fn serve_own(&self, now: Nanos) {
-        let served = self.line.unlocked(&InLine { queue: self, now, patience: Patience::Waits });
-        if served.is_some() && self.owes() {
-            self.stops_owing(None);
+        if self.line.is_formed() {
+            self.serve(now);
+            if self.owes() {
+                self.stops_owing(None);
+            }
         }
     }
 

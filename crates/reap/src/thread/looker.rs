@@ -178,7 +178,7 @@ impl Looker {
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
-        let taken = self.taken.get(..self.waiter.seen.found as usize).unwrap_or_default();
+        let taken = &self.taken[..self.waiter.seen.found as usize];
         if queue.is_shared() && taken.iter().any(|c| Token(c.token).soft() != self.me) {
             queue.hand_out(Some(self.me), taken);
         }

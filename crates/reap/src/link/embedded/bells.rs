@@ -27,6 +27,12 @@ impl Bells {
             self.runner.tell();
         }
     }
+
+    /// Registers that no controller looks after, for tests.
+    #[cfg(test)]
+    pub(in crate::link) fn of(bar: Arc<Bar>) -> Bells {
+        Bells::new(bar, Runner::shared(None).unwrap_or_else(|error| panic!("{error}")))
+    }
 }
 
 impl Doorbells for Bells {

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | what does the controller see of its host? | `port.rs` |
 //! | how is it told of doorbells and registers? | `bells.rs` |
-//! | when do answers to its properties come? | `properties.rs` |
 //! | which thread steps it? | `runner.rs` |
 //! | where do commands come from that were sent as bytes? | `relay.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
@@ -16,7 +15,6 @@ mod media;
 mod options;
 mod port;
 mod profile;
-mod properties;
 mod relay;
 mod runner;
 mod stamps;
@@ -39,7 +37,6 @@ use runner::{Runner, Stepper};
 pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
-pub(crate) use properties::HostProperties;
 pub(crate) use relay::Relay;
 pub use relay::{HeldWire, WireCounters};
 pub(in crate::link) use relay::{Line, LineHeld, words};

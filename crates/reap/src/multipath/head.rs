@@ -213,30 +213,28 @@ impl Head {
     }
 
     /// A path's queue has ended a request.
-    #[inline]
+    #[inline(always)] // One loop over the completions of a path: they are not laid down in between.
     pub(super) fn came_back(&mut self, shared: &Multipath, completion: Completion) {
-        let Completion { tag, result, buf, submitted_at, completed_at } = completion;
+        if let Err(why) = completion.result {
+            return self.came_back_badly(shared, completion, why);
+        }
+        let Completion { tag, buf, submitted_at, completed_at, .. } = completion;
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some((id, token)) = slot.sent.take() else { return };
-        if result.is_ok() {
-            shared.selector.end(token, &self.place, completed_at - submitted_at, completed_at, &mut ());
-            let part = slot.claim == Claim::Part;
-            match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
-                // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
-                Ended::Done { token, status } if token as u32 == at && status.is_success() => {
-                    self.finish(at, Ok(()), buf, completed_at);
-                }
-                Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
-                Ended::GoesOn | Ended::Stale => self.keep(at, buf),
+        shared.selector.end(token, &self.place, completed_at - submitted_at, completed_at, &mut ());
+        let part = slot.claim == Claim::Part;
+        match self.failover.ended(completed_at, id, token.path(), Status::SUCCESS) {
+            // Nearly always it is the request itself that has ended, and its buffer need not be laid down.
+            Ended::Done { token, status } if token as u32 == at && status.is_success() => {
+                self.finish(at, Ok(()), buf, completed_at);
             }
-            if part {
-                self.vacate(at);
-            }
-            return;
+            Ended::Done { token, status } => self.ended(token as u32, status, completed_at),
+            Ended::GoesOn | Ended::Stale => self.keep(at, buf),
         }
-        self.keep(at, buf);
-        self.came_back_badly(shared, at, (id, token), result, completed_at);
+        if part {
+            self.vacate(at);
+        }
     }
 
     /// The request goes on, with its buffer.
@@ -247,14 +245,18 @@ impl Head {
         }
     }
 
+    /// The same where it has failed.
     #[cold]
-    fn came_back_badly(&mut self, shared: &Multipath, at: u32, (id, token): (RequestId, Token), result: Result<(), IoError>, now: Nanos) {
-        shared.selector.abandon(token, &self.place, &mut ());
+    fn came_back_badly(&mut self, shared: &Multipath, Completion { tag, buf, completed_at: now, .. }: Completion, why: IoError) {
+        let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let Some((id, token)) = slot.sent.take() else { return };
+        shared.selector.abandon(token, &self.place, &mut ());
+        slot.buf = buf;
         let part = slot.claim == Claim::Part;
-        let ended = match result {
-            Err(IoError::Status(status)) => self.failover.ended(now, id, token.path(), status),
-            Err(IoError::Refused(why)) => {
+        let ended = match why {
+            IoError::Status(status) => self.failover.ended(now, id, token.path(), status),
+            IoError::Refused(why) => {
                 // The checks of the path's queue are those of this one: it is full, then.
                 tracing::warn!(path = token.path().0, %why, "a path did not take a request");
                 self.failover.ended(now, id, token.path(), Status::ABORT_REQUESTED)
@@ -289,7 +291,7 @@ impl Head {
         self.finish(at, result, buf, now);
     }
 
-    #[inline]
+    #[inline(always)] // Where nearly all requests end, and where few do.
     fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let completion = Completion { tag: slot.tag, result, buf, submitted_at: slot.submitted_at, completed_at: now };
@@ -398,8 +400,9 @@ impl Head {
 
     /// A path's queue did not take a request.
     pub(super) fn not_taken(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
-        let completion = Completion { tag: request.tag, result: Err(why.into()), buf: request.buf, submitted_at: now, completed_at: now };
-        self.came_back(shared, completion);
+        let why = IoError::from(why);
+        let completion = Completion { tag: request.tag, result: Err(why), buf: request.buf, submitted_at: now, completed_at: now };
+        self.came_back_badly(shared, completion, why);
     }
 }
 

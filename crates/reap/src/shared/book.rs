@@ -452,8 +452,8 @@ impl Requests {
     #[inline(never)] // Once in the program, so that what it extends with becomes one loop with it.
     pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
         let Requests { slots, done, reaped, free, troubled, .. } = self;
-        let due = done.get(*reaped..).unwrap_or_default();
-        let due = due.get(..most).unwrap_or(due);
+        let due = &done[*reaped..];
+        let due = &due[..most.min(due.len())];
         if *troubled == 0 {
             // An iterator of known length, over what stays in registers: nothing is moved.
             let (slots, mut first) = (slots.as_mut_slice(), *free);

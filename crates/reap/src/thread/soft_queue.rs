@@ -167,15 +167,18 @@ impl SoftQueue {
         if submitted.refused.is_some() {
             self.look_up(&mut book, now, (!hold, Claim::Batch), &mut submitted, &mut requests);
         }
-        let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
+        let check = if submitted.batch.commands > 0 { self.committed(now, submitted.batch, &book) } else { Check::No };
         drop(book);
         if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
             // What was held before may have gone to the other lane.
             self.queue.commit();
         }
         drop(inside);
-        if submitted.batch.commands > 0 {
-            self.committed(now, &Batch { class, ..submitted.batch }, hold);
+        // What is held back is announced by a call that looks afterwards anyway.
+        if let Check::TryLook { budget } = check
+            && !hold
+        {
+            self.check(budget);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -208,16 +211,12 @@ impl SoftQueue {
         if self.submitting.replace(true) { None } else { Some(Submitting(self)) }
     }
 
-    /// A batch was committed: its policy is told, and may want to look.
+    /// The last batch of `book` was posted: its policy is told, and may want to look once nothing is locked.
     #[inline(always)]
-    fn committed(&self, now: Nanos, batch: &Batch, held: bool) {
-        let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
-        // What is held back is announced by a call that looks afterwards anyway.
-        if let Check::TryLook { budget } = check
-            && !held
-        {
-            self.check(budget);
-        }
+    fn committed(&self, now: Nanos, batch: Batch, book: &Requests) -> Check {
+        let policy = &mut self.looker.borrow_mut().waiter.policy;
+        let class = if policy.wants_class() { book.last_class() } else { None };
+        policy.submitted(now, &Batch { class, ..batch })
     }
 
     /// A look as a batch is committed. Apart from the loop over the requests, which needs every register.
@@ -417,7 +416,7 @@ impl SoftQueue {
 
     /// From now on counts what wake-ups bring ([`SoftQueue::wakeups`]).
     pub(crate) fn count_wakeups(&self) {
-        self.looker.borrow_mut().wakeups.get_or_insert_default();
+        self.looker.borrow_mut().wakeups = Some(Box::new(Wakeups::begun(hw::now())));
     }
 
     /// What wake-ups have brought since [`SoftQueue::count_wakeups`].

@@ -4,13 +4,13 @@ use driver::Property;
 use hw::Bar;
 
 use super::*;
-use crate::link::embedded::runner::Runner;
+use crate::link::embedded;
 
 const SET: Access = Access::Set(Property::Acq, 0x1234_5678_9abc_d000);
 const GET: Access = Access::Get(Property::Acq);
 
 fn properties(late: Option<u64>) -> HostProperties {
-    HostProperties::new(Bells::new(Arc::new(Bar::new(2)), Runner::shared(None).unwrap()), late)
+    HostProperties::new(Bells::Here(embedded::Bells::of(Arc::new(Bar::new(2)))), late)
 }
 
 /// Asks, and takes turns until the answer comes: which turn that is, and what it says.

@@ -8,7 +8,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use super::bells::Bells;
+use crate::link::bells::Bells;
 
 /// The latest of the keeper's turns in which an answer comes, counted from the next.
 const MOST_TURNS: u64 = 4;

@@ -167,18 +167,15 @@ impl SoftQueue {
         if submitted.refused.is_some() {
             self.look_up(&mut book, now, (!hold, Claim::Batch), &mut submitted, &mut requests);
         }
-        let check = if submitted.batch.commands > 0 { self.committed(now, submitted.batch, &book) } else { Check::No };
+        let class = if self.looker.borrow().waiter.policy.wants_class() { book.last_class() } else { None };
         drop(book);
         if self.uncommitted.replace(hold) && !hold && self.queue.polled.is_some() {
             // What was held before may have gone to the other lane.
             self.queue.commit();
         }
         drop(inside);
-        // What is held back is announced by a call that looks afterwards anyway.
-        if let Check::TryLook { budget } = check
-            && !hold
-        {
-            self.check(budget);
+        if submitted.batch.commands > 0 {
+            self.committed(now, &Batch { class, ..submitted.batch }, hold);
         }
         submitted.refused.map_or(Ok(()), |refused| Err(*refused))
     }
@@ -211,12 +208,16 @@ impl SoftQueue {
         if self.submitting.replace(true) { None } else { Some(Submitting(self)) }
     }
 
-    /// The last batch of `book` was posted: its policy is told, and may want to look once nothing is locked.
+    /// A batch was committed: its policy is told, and may want to look.
     #[inline(always)]
-    fn committed(&self, now: Nanos, batch: Batch, book: &Requests) -> Check {
-        let policy = &mut self.looker.borrow_mut().waiter.policy;
-        let class = if policy.wants_class() { book.last_class() } else { None };
-        policy.submitted(now, &Batch { class, ..batch })
+    fn committed(&self, now: Nanos, batch: &Batch, held: bool) {
+        let check = self.looker.borrow_mut().waiter.policy.submitted(now, batch);
+        // What is held back is announced by a call that looks afterwards anyway.
+        if let Check::TryLook { budget } = check
+            && !held
+        {
+            self.check(budget);
+        }
     }
 
     /// A look as a batch is committed. Apart from the loop over the requests, which needs every register.

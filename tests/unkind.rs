@@ -77,7 +77,7 @@ fn it_is_reset_and_closed() {
         for generation in 0..3 {
             work::begin(&queue, 12);
             device.reset();
-            work::drain(&queue).into_iter().for_each(|done| _ = done.result.unwrap());
+            work::drain(&queue).into_iter().for_each(|done| done.result.unwrap());
             Job { requests: 30, generation, ..Job::of(1) }.run(&queue);
         }
         drop(queue);

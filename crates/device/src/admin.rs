@@ -13,35 +13,7 @@ use crate::identify;
 use crate::io::{gather, scatter};
 use crate::logs::FailedCommand;
 use crate::schedule::Due;
-use crate::{Controller, Port};
-
-/// When a command that is aborted completes (Base 2.1, 5.1.1: immediate aborts, in either order of the two entries, and deferred ones).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AbortOrder {
-    /// Before its Abort.
-    #[default]
-    Before,
-    /// After its Abort, whose entry says that the command was aborted.
-    After,
-    /// After its Abort, whose entry says that no immediate abort was performed. It ends as aborted all the same.
-    Deferred,
-    /// In its own time, with its own status: the Abort's entry says that the command was not aborted.
-    Never,
-}
-
-impl AbortOrder {
-    /// What users call them.
-    pub const NAMES: [&'static str; 4] = ["before", "after", "deferred", "never"];
-
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<AbortOrder> {
-        let all = [AbortOrder::Before, AbortOrder::After, AbortOrder::Deferred, AbortOrder::Never];
-        AbortOrder::NAMES.iter().position(|known| *known == name).map(|n| all[n])
-    }
-
-    /// How much later than its Abort an aborted command completes.
-    const LATER: Nanos = Nanos::from_micros(100);
-}
+use crate::{AbortOrder, Controller, Port};
 
 /// DW0 of the completion, or why not.
 type Outcome = Result<u32, Status>;

@@ -23,9 +23,6 @@ use early::Early;
 use life::Life;
 use outside::Outside;
 
-pub use early::Fetch;
-pub(crate) use early::Fetched;
-
 /// Data that one step moves at most, roughly: a command is never split.
 const STEP_BYTES: u64 = 4 << 20;
 

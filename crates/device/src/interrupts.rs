@@ -11,36 +11,10 @@ use nvme::features::{InterruptCoalescing, VectorConfig};
 use units::Nanos;
 
 use crate::schedule::Bucket;
-use crate::{Config, Hidden, Message, Port};
+use crate::{Config, Hidden, Message, PendingBit, Port};
 
 /// Messages that may go out at once after a pause, where [`Hidden::messages_per_s`] limits them.
 const MESSAGE_BURST: u32 = 4;
-
-/// What becomes of a message whose vector is masked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PendingBit {
-    /// It sets the vector's Pending bit. The bit is cleared without a message once its entries are acknowledged, all of them, by head
-    /// doorbells: the interrupt event is then satisfied, and the function must not send a spurious message when software unmasks
-    /// the vector (PCI Express Base, "Per-vector Masking and Function Masking").
-    #[default]
-    Cleared,
-    /// It sets the bit, which nothing but sending the message clears: each unmasking sends one, needed or not. So QEMU's controllers
-    /// do (`msix_notify` sets the bit, `nvme_irq_deassert` leaves it alone under MSI-X).
-    Kept,
-    /// It is gone. The host has to look after unmasking, or it sleeps on an entry of which nothing tells.
-    Absent,
-}
-
-impl PendingBit {
-    /// What users call them.
-    pub const NAMES: [&'static str; 3] = ["cleared", "kept", "none"];
-
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<PendingBit> {
-        let all = [PendingBit::Cleared, PendingBit::Kept, PendingBit::Absent];
-        PendingBit::NAMES.iter().position(|known| *known == name).map(|n| all[n])
-    }
-}
 
 /// One vector's state.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use units::Op;
 use std::sync::PoisonError;
 
 use crate::config::{Config, Medium};
-use crate::controller::Fetched;
 use crate::media::{Access, Media, MediaError};
 use crate::{BusError, Mem, Namespace, Port};
 
@@ -28,6 +27,17 @@ pub(crate) struct Request {
     /// To move, or to zero; of a Dataset Management, of its list of ranges.
     pub(crate) bytes: u32,
     dptr: Dptr,
+}
+
+/// What was fetched for a command.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// Data to write, or a list of ranges.
+    Bytes(Vec<u8>),
+    /// Where the data of a Read go.
+    Places(Vec<Segment>),
+    /// The host's memory could not be reached: the command's end.
+    Refused(Status),
 }
 
 /// The namespaces, and how commands reach them.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod behaviour;
 mod config;
 mod controller;
 mod faults;
@@ -31,11 +32,10 @@ mod subsystem;
 #[cfg(test)]
 mod testing;
 
-pub use admin::AbortOrder;
+pub use behaviour::{AbortOrder, Fetch, PendingBit};
 pub use config::{Config, Identifiers, Namespace, NamespaceError};
-pub use controller::{Controller, Counters, Fetch, Step};
+pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultPlan, FaultyCq, FaultyPort, FaultySq, Injected};
-pub use interrupts::PendingBit;
 pub use media::{Access, Budget, FlushLatch, Media, MediaError, Mem, WriteCache, write_zeroes};
 pub use port::{Begun, BusError, KnownTime, Message, Port};
 pub use profile::{Hidden, Profile, ProfileFile, Service, UnknownProfile};

@@ -8,8 +8,9 @@ use units::Nanos;
 
 use super::life::Life;
 use super::outside::{Hold, Touch};
-use super::{Controller, Fetched, Step};
+use super::{Controller, Step};
 use crate::Port;
+use crate::io::Fetched;
 use crate::logs::Event;
 use crate::queues::Command;
 use crate::schedule::Due;

@@ -5,45 +5,8 @@
 
 use std::collections::HashMap;
 
-use nvme::Status;
-use nvme::prp::Segment;
-
-use crate::Port;
-use crate::io::{Request, Store};
-
-/// When a controller fetches what a command needs of the host's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fetch {
-    /// When the command ends.
-    #[default]
-    Late,
-    /// With the command itself.
-    Early,
-    /// Of some commands so and of some otherwise, by the controller's seed.
-    Mixed,
-}
-
-impl Fetch {
-    /// What users call them.
-    pub const NAMES: [&'static str; 3] = ["late", "early", "mixed"];
-
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Fetch> {
-        let all = [Fetch::Late, Fetch::Early, Fetch::Mixed];
-        Fetch::NAMES.iter().position(|known| *known == name).map(|n| all[n])
-    }
-}
-
-/// What was fetched for a command.
-#[derive(Debug)]
-pub(crate) enum Fetched {
-    /// Data to write, or a list of ranges.
-    Bytes(Vec<u8>),
-    /// Where the data of a Read go.
-    Places(Vec<Segment>),
-    /// The host's memory could not be reached: the command's end.
-    Refused(Status),
-}
+use crate::io::{Fetched, Request, Store};
+use crate::{Fetch, Port};
 
 /// What was fetched early, by the commands' order.
 #[derive(Debug)]

@@ -53,7 +53,7 @@ impl LateBells {
             return written;
         }
         // From none to the most: of 64 random bits the share of that range.
-        let late = Nanos(((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64()) >> 64) as u64);
+        let late = Nanos((((u128::from(self.most.0) + 1) * u128::from(self.dice.next_u64())) >> 64) as u64);
         // What was written before anybody looked has arrived.
         let way = self.way(doorbell).get_or_insert_with(|| Way::at_rest(written));
         if way.written != written {

@@ -167,15 +167,15 @@ mod late_bells {
             let seen = |bells: &mut LateBells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
                 for doorbell in (0..3).flat_map(|queue| [(QueueId(queue), false), (QueueId(queue), true)]) {
                     let own = || written.iter().filter(|(_, of, _)| *of == doorbell);
-                    let last = own().last().map_or(0, |&(.., value)| value);
+                    let last = own().next_back().map_or(0, |&(.., value)| value);
                     let sees = bells.see(doorbell, last, now);
-                    let due = own().filter(|(at, ..)| *at + MOST <= now).last().map_or(0, |&(.., value)| value);
+                    let due = own().rfind(|(at, ..)| *at + MOST <= now).map_or(0, |&(.., value)| value);
                     prop_assert!((due..=last).contains(&sees), "{sees} of {due} to {last}");
                 }
                 Ok(())
             };
             for (n, (gap, queue, completion)) in writes.into_iter().enumerate() {
-                now = now + Nanos(gap);
+                now += Nanos(gap);
                 seen(&mut bells, &written, now)?;
                 written.push((now, (QueueId(queue), completion), n as u32 + 1));
                 seen(&mut bells, &written, now)?;

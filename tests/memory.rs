@@ -288,7 +288,7 @@ fn a_lost_device_keeps_the_memory_for_ever() {
     let faults = Faults::new(FaultPlan::new());
     let options = OpenOptions {
         timeout: Nanos::from_millis(60),
-        embedded: EmbeddedOptions { faults: Some(faults.clone()), ..EmbeddedOptions::default() },
+        embedded: EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
         pool_bytes: 8 << 20,
         ..OpenOptions::default()
     };

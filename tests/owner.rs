@@ -53,7 +53,7 @@ fn a_queue_that_could_be_sent_is_refused() {
 /// A device whose commands take their time, as long as the test wants.
 fn hanging(timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(FaultPlan::new());
-    let embedded = reap::EmbeddedOptions { faults: Some(faults.clone()), ..Default::default() };
+    let embedded = reap::EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..Default::default() };
     let options = OpenOptions { timeout, depth: 16, embedded, ..OpenOptions::default() };
     (Device::open_with("mem:64M?profile=optane&reaper=owner", &options).unwrap(), faults)
 }

@@ -84,7 +84,7 @@ fn it_is_used_reset_and_closed() {
 fn an_idle_controller_is_watched() {
     let faults = Faults::new(FaultPlan::new());
     let options = OpenOptions {
-        embedded: EmbeddedOptions { faults: Some(faults.clone()), ..EmbeddedOptions::default() },
+        embedded: EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
         timeout: Nanos::from_secs(3600),
         ..OpenOptions::default()
     };
@@ -106,7 +106,7 @@ fn one_that_does_not_come_up_is_refused() {
         let faults = Faults::new(FaultPlan::new());
         befall(&faults);
         let options = OpenOptions {
-            embedded: EmbeddedOptions { faults: Some(faults), ..EmbeddedOptions::default() },
+            embedded: EmbeddedOptions { faults: Some(faults), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
             pool_bytes: 16 << 20,
             ..OpenOptions::default()
         };

@@ -250,7 +250,8 @@ struct Silent {
 impl Silent {
     fn new(debts: DebtHabits, (software, hardware): (usize, usize), mode: Mode) -> Silent {
         let faults = Faults::new(FaultPlan::new());
-        let embedded = EmbeddedOptions { debts, faults: Some(faults.clone()), ..EmbeddedOptions::default() };
+        let embedded =
+            EmbeddedOptions { debts, faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() };
         // Nothing is given up before the test is over, and nobody reminds the controller of anything.
         let timeout = Nanos::from_secs(300);
         let options =

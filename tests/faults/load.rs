@@ -51,7 +51,7 @@ pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Dev
         mode,
         timeout,
         pool_bytes: 16 << 20,
-        embedded: EmbeddedOptions { faults: Some(faults.clone()), ..EmbeddedOptions::default() },
+        embedded: EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
         ..OpenOptions::default()
     };
     let device = Device::open_with("mem:16M?profile=optane", &options).expect("the device opens: its admin queue is spared");

@@ -140,7 +140,7 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
     prepare(&faults);
     let options = OpenOptions {
         timeout: Nanos::from_millis(60),
-        embedded: EmbeddedOptions { faults: Some(faults), ..EmbeddedOptions::default() },
+        embedded: EmbeddedOptions { faults: Some(faults), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
         ..OpenOptions::default()
     };
     match Device::open_with("mem:1M?profile=null", &options) {

@@ -4,21 +4,30 @@
 #
 #   --lab DIR        what setup.sh filled (default $REAP_LAB)
 #   --bin PATH       a program to have in the guest's PATH, with its libraries        --file SRC:DST   a file
+#   --iommu          an IOMMU (Intel's), and the kernel's VFIO
 #   --nvme N         NVMe controllers with 256 MiB each, serial LAB0, LAB1, …         --nvme-opt K=V,… properties of each
 #   --module NAME    a kernel module, with those that it needs                        --append ARGS    for the kernel's command line
+#   --tcg multi|single (multi)   a thread of the host's for each CPU, or one: QEMU 10.0 ends by an assertion (iotlb_to_section) now and
+#                    then where one CPU changes what an IOMMU maps while another reaches a device
 #   --smp N|SPEC (2)  --mem MIB (1024)  --timeout SECONDS (120)  --qemu ARG           more for QEMU, one argument each
 set -euo pipefail
 
-lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=()
+lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=() iommu=() tcg=multi
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
+        --iommu)
+            iommu=(-device intel-iommu,intremap=on,caching-mode=on) modules+=(vfio_iommu_type1 vfio-pci) append+=" intel_iommu=on iommu=nopt"
+            shift
+            continue
+            ;;
         --lab) lab=$2 ;;
         --bin) bins+=("$2") ;;
         --file) files+=("$2") ;;
         --nvme) nvme=$2 ;;
         --nvme-opt) nvme_opt=,$2 ;;
         --module) modules+=("$2") ;;
-        --append) append=$2 ;;
+        --append) append+=" $2" ;;
+        --tcg) tcg=$2 ;;
         --smp) smp=$2 ;;
         --mem) mem=$2 ;;
         --timeout) limit=$2 ;;
@@ -72,7 +81,7 @@ done
 
 qemu=$lab/qemu/usr
 arguments=(-L "$qemu/share/seabios" -L "$qemu/share/qemu" -nodefaults -no-user-config -display none -no-reboot
-    -machine q35 -accel tcg,thread=multi -cpu max -smp "$smp" -m "$mem"
+    -machine q35,kernel-irqchip=split -accel "tcg,thread=$tcg" -cpu max -smp "$smp" -m "$mem" ${iommu[@]+"${iommu[@]}"}
     -kernel "$lab/vmlinux" -initrd "$work/initrd" -serial "file:$work/console"
     -device virtio-serial-pci
     -chardev "file,id=out,path=$work/out" -device virtserialport,chardev=out,nr=1

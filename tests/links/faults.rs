@@ -4,6 +4,7 @@ mod devices;
 mod files;
 mod guest;
 mod limits;
+mod pcie;
 mod processes;
 mod zeroes;
 

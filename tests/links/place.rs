@@ -78,6 +78,11 @@ impl Place {
         self.base.starts_with("kernel:")
     }
 
+    /// It is a drive that Reap drives itself.
+    pub fn is_on_bus(&self) -> bool {
+        self.base.starts_with("pcie:")
+    }
+
     /// Its queues can be sent to another thread.
     pub fn sends(&self) -> bool {
         self.sends

@@ -25,7 +25,7 @@ fn device() -> (String, String) {
 }
 
 /// An Identify of a namespace that there is not: QEMU's trace shows the number, and so where a stretch of it begins or ends.
-fn mark(disk: &str, number: u32) {
+pub fn mark(disk: &str, number: u32) {
     let character = File::open(format!("/dev/{}", disk.replacen("nvme", "ng", 1))).unwrap();
     _ = identify(&character, &Identify::new(cns::NAMESPACE, Nsid(number), Dptr::NONE));
 }

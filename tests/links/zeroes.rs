@@ -16,9 +16,9 @@ enum Promise {
     Anything,
 }
 
-/// What the link promises: docs/kernel.md.
+/// What the link promises: docs/kernel.md, docs/pcie.md.
 fn promise(place: &Place) -> Promise {
-    let is_device = place.is_kernel() && place.file.is_none() || place.looped.is_some();
+    let is_device = (place.is_kernel() || place.is_on_bus()) && place.file.is_none() || place.looped.is_some();
     if is_device { Promise::Anything } else { Promise::Zeroes }
 }
 

@@ -2,8 +2,8 @@
 # Mutation runs: each piece of code is broken in turn, and some quick test or some model has to notice. See docs/testing.md.
 #
 #   tests/mutants/run.sh handover             what the crate's unit tests miss, its loom models are asked about
-#   tests/mutants/run.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each; a
-#                                         file without tests beside it by all unit tests of the library
+#   tests/mutants/run.sh reap FILE...         files of the library, such as crates/reap/src/thread/engine.rs, by the tests beside each,
+#                                         and what they miss by all unit tests of the library
 #
 # Results are in target/mutants/<what>; a second run goes on where the first one was interrupted. Needs cargo-mutants:
 # cargo install cargo-mutants --locked.
@@ -41,8 +41,9 @@ reap)
         name=$(basename "$file" .rs)
         beside=
         [ ! -e "${file%.rs}/tests.rs" ] || beside="::$name::tests"
-        # Without a filter an empty one, which every test passes.
-        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- "$beside"
+        # The tests beside it are quick. What they miss, and a file without any, is for all unit tests of the library: an empty filter.
+        [ -z "$beside" ] || mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- "$beside"
+        mutate "$name" --package reap-nvme --file "$file" --cargo-arg=--lib -- ""
     done
     ;;
 *)

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod jobs;
 mod values;
 
 use std::ffi::OsString;
@@ -8,6 +9,8 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use completion::{LatencyPrice, Mode, Spin};
+use hw::pci::Bdf;
+use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
@@ -39,6 +42,7 @@ impl Cli {
     /// # Errors
     /// What is wrong with them, or what was asked for in place of a run: help, or the version.
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let (words, jobs) = Cli::take_jobs(words.into_iter().collect())?;
         let negative = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
         let mut command = Cli::command().mut_subcommands(|sub| sub.mut_args(negative));
         let commands: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -47,9 +51,39 @@ impl Cli {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
+            // A slip of the pen in an option of a job.
+            if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (error.kind(), error.get(ContextKind::InvalidArg))
+                && error.get(ContextKind::SuggestedArg).is_none()
+                && let Some(near) = fio::nearest_option(word.trim_start_matches('-').split('=').next().unwrap_or_default())
+            {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{near}")));
+            }
             error
         })?;
-        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if let Command::Run(run) = &mut cli.command {
+            if run.files.is_empty() && jobs.is_none() {
+                let message = "there is no job: name a job file, or give one on the command line, as --name=mine --rw=randread --bs=4k";
+                let run = command.find_subcommand_mut("run");
+                return Err(run.map_or_else(Cli::command, |run| run.clone()).error(ErrorKind::MissingRequiredArgument, message));
+            }
+            run.jobs = jobs;
+        }
+        Ok(cli)
+    }
+
+    /// Takes jobs out of the words of `reap run`.
+    fn take_jobs(mut words: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), clap::Error> {
+        if words.get(1).is_none_or(|word| word != "run") {
+            return Ok((words, None));
+        }
+        let mut command = Cli::command();
+        let run = command.find_subcommand("run").cloned().unwrap_or_default();
+        let own = |name: &str| name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name));
+        let behind = words.split_off(2);
+        let (left, jobs) = jobs::take(behind, own).map_err(|message| command.error(ErrorKind::ValueValidation, message))?;
+        words.extend(left);
+        Ok((words, jobs))
     }
 }
 
@@ -66,25 +100,65 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Measure what choosing a path costs, by policy, paths, queues and threads
     PathsBench(PathsBenchArgs),
+    /// Give an NVMe drive from the kernel's driver to vfio-pci, so that pcie:BDF can be used
+    Bind(BindArgs),
+    /// Give a drive back from vfio-pci to the kernel's driver
+    Unbind(UnbindArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
+    /// Write manual pages, and completions for bash, zsh and fish, below a directory
+    Install(InstallArgs),
 }
+
+/// `reap bind`
+#[derive(Args, Clone, Debug)]
+pub struct BindArgs {
+    /// The drive's PCI address, as `lspci -D` prints it: 0000:01:00.0. One with a namespace that is in use is refused
+    pub bdf: Bdf,
+    /// Let this user, by name or number, use the drive afterwards, without being root
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+}
+
+/// `reap unbind`
+#[derive(Args, Clone, Debug)]
+pub struct UnbindArgs {
+    /// The drive's PCI address
+    pub bdf: Bdf,
+}
+
+/// `reap install`
+#[derive(Args, Debug)]
+#[command(after_help = INSTALL_EXAMPLES)]
+pub struct InstallArgs {
+    /// Where: the pages go to share/man/man1 in it, the completions to where each shell looks for them
+    #[arg(value_name = "PREFIX")]
+    pub prefix: PathBuf,
+}
+
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  reap install ~/.local             for yourself
+  sudo reap install /usr/local      for everybody
+
+Each file is named when it is written; one that is there already is replaced.
+Status 0: all were written; 1: a file could not be written.";
 
 /// The device that jobs run on.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// The device: kernel:PATH, kernel:, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
+    /// The device: kernel:PATH, kernel:, pcie:BDF, mem:SIZE, file:PATH or multipath:, with parameters [default: the jobs' filename=, if
     /// there is such a file or block device, else mem:1G?profile=optane]
     ///
     /// `kernel:PATH` is a file or a block device, through io_uring; its parameters are size (lays a new file out), readonly,
-    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. Everything else is embedded in
+    /// buffered and lba. `kernel:` alone says that each filename= of the jobs is such a path. `pcie:BDF` is a drive that `reap bind` has given to vfio-pci. Everything else is embedded in
     /// this program, and there a filename= is no path but a name: each gets an instance of its own. Parameters follow a question mark and are joined by `&`: profile (null, optane, tlc, bimodal, cloud, or the path
     /// of a .toml file), lba (512 or 4096), namespaces, queues, vectors, entries, alloc, seed; for `file:` also size,
     /// which creates the file. Where the device is a file, {filename} in its path stands for the name, with _ for each / ? & and %. `multipath:?path=URI&path=URI` joins controllers that share namespaces;
     /// an `&` within a path is written %26, and docs/multipath.md has the rest.
     #[arg(long, value_name = "URI", value_parser = device)]
     pub device: Option<String>,
-    /// Let jobs write to block devices, and to files of other users; what they hold there is lost
+    /// Let jobs write to block devices, drives, and files of other users; what they hold there is lost
     #[arg(long)]
     pub allow_writes: bool,
 }
@@ -128,8 +202,11 @@ impl PriceArgs {
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
     /// fio job files; `-` is the standard input
-    #[arg(value_name = "JOBFILE", required = true)]
+    #[arg(value_name = "JOBFILE")]
     pub files: Vec<PathBuf>,
+    /// Jobs of the command line, as a job file
+    #[arg(skip)]
+    pub jobs: Option<String>,
     #[command(flatten)]
     pub device: DeviceArgs,
     /// How completions are found: interrupt, threaded, irq-poll, posted (each also with +submit-check), hybrid-mean,
@@ -155,6 +232,12 @@ pub struct RunArgs {
     /// Also write what was submitted, why, and how long the device took to this file, for `reap sim --replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Run nothing: say what is wrong with the jobs, or that nothing is
+    #[arg(long)]
+    pub parse_only: bool,
+    /// Run nothing: print the command line that runs these jobs
+    #[arg(long)]
+    pub showcmd: bool,
     /// How the results are laid out
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Normal)]
     pub output_format: OutputFormat,
@@ -166,12 +249,16 @@ pub struct RunArgs {
 const RUN_EXAMPLES: &str = "\
 Examples:
   reap run job.fio
+  reap run --name=mine --rw=randread --bs=4k --iodepth=32 --runtime=5 --time_based
+  reap run job.fio --parse-only
   reap run job.fio --completion poll --device 'mem:4G?profile=tlc'
   reap run jobs/post-000.fio --device 'mem:64G?profile=cloud' --completion interrupt+submit-check
   reap run job.fio --queues 1 --output-format json --output results.json
   reap run job.fio --device kernel:/mnt/test.img?size=4G
   reap run job-with-filename.fio --device kernel:
 
+Every option of a job file is one of the command line as well: those before the first --name hold for all jobs, those behind it for \
+that job. Jobs of files come first.
 The first Ctrl-C ends the jobs, once what is in flight has ended (nothing is tried again, nothing waits for a path), and prints \
 what they have measured; a second one ends the program (status 130).
 Status 0: all jobs went well; 1: bad input, a job failed, or a file could not be written.";

@@ -5,7 +5,7 @@
 
 mod library;
 mod lines;
-mod list;
+pub mod list;
 mod rings;
 mod sampler;
 mod sleeps;
@@ -13,11 +13,13 @@ mod sleeps;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
+use indicatif::ProgressBar;
 
 use crate::args::CalibrateArgs;
 use crate::machine::{self, Machine};
 use crate::output::{self, Aside, say};
+use crate::rows::table::width;
 use crate::stop;
 use list::Found;
 use sampler::Sampler;
@@ -25,6 +27,10 @@ use units::Nanos;
 
 /// A sleep that ends at once: what a busy device makes of it.
 const SHORT: Nanos = Nanos(1_000);
+
+/// Of the progress line: what is measured one after the other, with another CPU and without.
+const STEPS: u64 = 8;
+const STEPS_ALONE: u64 = 2;
 
 /// Measures, prints the table, and writes the price list.
 ///
@@ -37,20 +43,11 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let host = machine.host.first().copied().unwrap_or(0);
     machine::settle(host);
     let mut sampler = Sampler::new(&stop);
-    let mut found = Found::default();
-    sleeps::on_this_cpu(&mut sampler, &mut found)?;
-    rings::measure(&mut sampler, &mut found);
-    if let Some(other) = machine.device {
-        lines::measure(&mut sampler, other, &mut found)?;
-        let sleep = Nanos(args.sleep_us.saturating_mul(1_000));
-        found.sleep = sleeps::across(&mut sampler, other, sleep)?;
-        found.short_sleep = sleeps::across(&mut sampler, other, SHORT)?;
-        if let Some(deep) = found.sleep {
-            found.awake = sleeps::awake(&mut sampler, other, sleep, deep.delay)?;
-            found.caught = sleeps::caught(&mut sampler, other, deep.delay)?;
-        }
-        library::measure(&mut sampler, other, &mut found)?;
-    } else {
+    let bar = output::bar(if machine.device.is_some() { STEPS } else { STEPS_ALONE }, "steps");
+    let found = measure(&mut sampler, machine.device, args, &bar);
+    bar.finish_and_clear();
+    let found = found?;
+    if machine.device.is_none() {
         say("note: there is one CPU; what happens between two of them is taken from the list that ships");
     }
     if stop.load(Relaxed) {
@@ -58,6 +55,41 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     }
     let prices = list::prices(&found)?;
     let machine = machine.describe();
-    output::all([output::print(&list::table(&found, &prices, &machine)), file.write(|| Ok(list::toml(&prices, &machine)))])?;
+    let wrong = list::free(&list::costs(&prices)?);
+    let written = match (&args.output, &wrong) {
+        (Some(path), Some(wrong)) => Err(anyhow!("{} is not written: {wrong}; calibrate again with less beside it", path.display())),
+        (None, Some(wrong)) => {
+            say(format_args!("warning: {wrong}; calibrate again with less beside it"));
+            Ok(())
+        }
+        (_, None) => file.write(|| Ok(list::toml(&prices, &machine))),
+    };
+    output::all([output::print(&list::table(&found, &prices, &machine, width())), written])?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures one thing after the other.
+fn measure(sampler: &mut Sampler<'_>, other: Option<usize>, args: &CalibrateArgs, bar: &ProgressBar) -> Result<Found> {
+    let mut found = Found::default();
+    sleeps::on_this_cpu(sampler, &mut found)?;
+    bar.inc(1);
+    rings::measure(sampler, &mut found);
+    bar.inc(1);
+    let Some(other) = other else { return Ok(found) };
+    lines::measure(sampler, other, &mut found)?;
+    bar.inc(1);
+    let sleep = Nanos(args.sleep_us.saturating_mul(1_000));
+    found.sleep = sleeps::across(sampler, other, sleep)?;
+    bar.inc(1);
+    found.short_sleep = sleeps::across(sampler, other, SHORT)?;
+    bar.inc(1);
+    if let Some(deep) = found.sleep {
+        found.awake = sleeps::awake(sampler, other, sleep, deep.delay)?;
+        bar.inc(1);
+        found.caught = sleeps::caught(sampler, other, deep.delay)?;
+        bar.inc(1);
+    }
+    library::measure(sampler, other, &mut found)?;
+    bar.inc(1);
+    Ok(found)
 }

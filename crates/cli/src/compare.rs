@@ -18,6 +18,7 @@ mod scenes;
 pub mod statistics;
 mod stolen;
 mod timeline;
+mod validity;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ use design::BLOCK;
 use experiment::Experiment;
 use results::{Facts, Labels, Outcome};
 use scenes::{Effort, Setting};
+use validity::{Doubt, Yardstick};
 
 /// What is compared without a job file.
 const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
@@ -76,7 +78,10 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     let mut devices = Vec::new();
     for meant in scenes::profiles(args, &meant)? {
+        // A profile that cannot be read is told when the device is opened.
+        let profile = meant.service().ok().flatten();
         let settings = scenes::settings(args, &jobs, &plan, &meant.profile()?)?;
+        let settings: Vec<Setting> = settings.into_iter().map(|setting| setting.on(profile.as_ref())).collect();
         devices.push((meant.devices(&jobs, &plan, args.device.allowed())?, settings));
     }
     let stop = stop::on_signal()?;
@@ -99,7 +104,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
 fn jobs(args: &CompareArgs) -> Result<Vec<Job>> {
     let jobs = match &args.file {
-        Some(file) => jobs::load(std::slice::from_ref(file))?.jobs,
+        Some(file) => jobs::load(std::slice::from_ref(file), None)?.jobs,
         None => fio::parse(&[Input { name: "(default job)", text: DEFAULT_JOB.as_bytes() }], &fio::Nothing)?.jobs,
     };
     if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only)) {
@@ -175,12 +180,17 @@ impl Comparison<'_> {
         }
         results.extra.insert("complete".into(), (ended.is_ok() && !self.stop.load(Relaxed)).into());
         let facts = self.facts();
+        let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
+        results.banner = validity::banner(&doubts);
+        results.extra.insert(results::VALID.into(), results.banner.is_none().into());
+        results.extra.insert("reasons".into(), validity::reasons(&doubts).into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);
             results.pairs.append(&mut outcome.pairs);
         }
         results.notes = notes::notes(&facts, &outcomes, &results, &self.machine.describe());
+        results.legend = notes::columns(&outcomes, &results);
         // After the machine, before what was measured.
         results.notes.splice(1..1, remarks);
         Ok((results, ended))
@@ -229,7 +239,8 @@ impl Comparison<'_> {
         let offered = self.facts().offered;
         let mut outcomes = Vec::new();
         for (setting, record) in settings.iter().zip(&records) {
-            outcomes.extend(Outcome::new(&labels, record, setting.scene.clone(), offered, rng));
+            let yardstick = Yardstick { cpus: self.cpus().len(), device: setting.needed, closed: setting.is_closed() };
+            outcomes.extend(Outcome::new(&labels, record, (setting.scene.clone(), yardstick), offered, rng));
             for (mode, blocks) in labels.modes().iter().zip(&record.watched) {
                 results.timelines.extend(timeline::timeline(mode.to_string(), setting, record.capacity(), blocks));
             }
@@ -284,7 +295,7 @@ impl Comparison<'_> {
         let paced = self.jobs.iter().any(|job| job.rate.read.is_some() || job.rate.write.is_some());
         Facts {
             device: self.device.clone(),
-            job: threads().next().map_or(String::new(), |job| notes::describe(job, self.plan.threads.len())),
+            job: notes::describe(threads()),
             offered: paced.then(|| threads().map(notes::offered).sum()),
             host_work: self.args.host_work,
             block: BLOCK,

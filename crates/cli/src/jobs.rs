@@ -12,16 +12,17 @@ use crate::output::say;
 /// No job file is this long; a device or a pipe might never end.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Reads and parses job files. Warnings and notes go to stderr.
+/// Reads and parses job files, and the jobs of the command line (`line`), which come after them. Warnings and notes go to stderr.
 ///
 /// # Errors
 /// A file that cannot be read, or everything that is wrong with the jobs, one to a line.
-pub fn load(paths: &[PathBuf]) -> Result<Parsed> {
+pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
         let text = if path.as_os_str() == "-" { limited(io::stdin()) } else { text(path) };
         texts.push((path.display().to_string(), text.with_context(|| format!("job file {}", path.display()))?));
     }
+    texts.extend(line.map(|line| ("(command line)".to_owned(), line.as_bytes().to_vec())));
     let inputs: Vec<Input<'_>> = texts.iter().map(|(name, text)| Input { name, text }).collect();
     let parsed = fio::parse(&inputs, &Disk)?;
     for warning in &parsed.warnings {

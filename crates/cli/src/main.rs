@@ -4,8 +4,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bind;
 mod calibrate;
 mod compare;
+mod install;
 mod jobs;
 mod output;
 mod paths_bench;
@@ -39,7 +41,10 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::PathsBench(args) => paths_bench::run(&args),
+        Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Bind(args) => bind::bind(&args),
+        Command::Unbind(args) => bind::unbind(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

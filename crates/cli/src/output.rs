@@ -6,12 +6,27 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::rows::fit;
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Says `line` on stderr, where all that is no result goes. That nobody is there to read it keeps nothing from being done.
 pub fn say(line: impl Display) {
-    _ = writeln!(io::stderr(), "{line}");
+    _ = io::stderr().write_all(laid(&line.to_string(), terminal()).as_bytes());
+}
+
+/// Characters of a line where stderr is a terminal, which would break lines within words.
+fn terminal() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 20)
+}
+
+/// `text` in lines of so many characters, or as it is.
+fn laid(text: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) => text.lines().map(|line| fit::wrap(line, width)).collect(),
+        None => format!("{text}\n"),
+    }
 }
 
 /// How far it is, and what is left if it goes on like this, which the first step has to tell. Invisible where stderr is no terminal.

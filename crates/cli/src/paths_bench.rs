@@ -21,6 +21,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::args::PathsBenchArgs;
 use crate::machine::Machine;
 use crate::output::{self, Aside, say};
+use crate::rows::table::width;
 use crate::stop;
 use cells::Cell;
 use row::Row;
@@ -53,7 +54,7 @@ pub fn run(args: &PathsBenchArgs) -> Result<ExitCode> {
         stop::tell(format_args!("{rounds} of {} rounds", args.rounds));
     }
     output::all([
-        output::print(&table::draw(&rows, rounds, &machine.describe())),
+        output::print(&table::draw(&rows, rounds, &machine.describe(), width())),
         json.write(|| Ok(serde_json::to_string_pretty(&rows)? + "\n")),
         plot.write(|| plot::draw(&rows)),
     ])?;

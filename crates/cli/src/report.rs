@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::rows::Results;
 use crate::rows::json::JsonResults;
+use crate::rows::{Results, table};
 
 const STYLE: &str = include_str!("report/page/style.css");
 const BODY: &str = include_str!("report/page/body.html");
@@ -40,10 +40,11 @@ pub struct Report<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     title: &'a str,
+    banner: Option<&'a str>,
     command: String,
     version: &'static str,
     machine: &'a str,
-    notes: &'a [String],
+    notes: Vec<String>,
     results: JsonResults<'a>,
 }
 
@@ -59,10 +60,11 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
     let results = report.results;
     let data = Data {
         title: &results.title,
+        banner: results.banner.as_deref(),
         command,
         version: env!("CARGO_PKG_VERSION"),
         machine: report.machine,
-        notes: &results.notes,
+        notes: results.notes.iter().cloned().chain(table::legend(results, |_| true)).collect(),
         results: JsonResults::new(results),
     };
     // The only character with which text could leave the element that holds it.
@@ -84,13 +86,14 @@ fn page_of(report: &Report<'_>, command: String) -> Result<String> {
 
 /// The command line, to be pasted into a shell; of a name that is no text, what of it is.
 fn command(arguments: impl Iterator<Item = OsString>) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    let quote = |word: String| match word {
-        word if !word.is_empty() && word.chars().all(plain) => word,
-        word => format!("'{}'", word.replace('\'', "'\\''")),
-    };
     let words = arguments.skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
     std::iter::once("reap".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it.
+pub fn quote(word: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Text as HTML shows it.

@@ -1,6 +1,7 @@
 //! What `compare` and `sim` have to say: a row for each mode in each scene, and how modes differ, pair by pair. [`table`]
 //! shows it to people, [`json`] to scripts, [`crate::report`] draws it.
 
+pub mod fit;
 pub mod json;
 pub mod table;
 
@@ -162,6 +163,8 @@ pub struct Tick {
 /// Everything that a command has to say.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
+    /// What has to be known before any figure is read: that they decide nothing, and why.
+    pub banner: Option<String>,
     /// One line: what was done, on what.
     pub title: String,
     /// URI, or the name of what was simulated.
@@ -174,6 +177,8 @@ pub struct Results {
     pub timelines: Vec<Timeline>,
     /// Sentences below the table.
     pub notes: Vec<String>,
+    /// What columns mean, by their names: said of those that are shown.
+    pub legend: Vec<(&'static str, String)>,
     /// More keys at the top of the JSON.
     pub extra: Map<String, Value>,
 }

@@ -8,6 +8,7 @@ mod histograms;
 mod progress;
 mod record;
 mod results;
+mod showcmd;
 mod stages;
 
 use std::path::PathBuf;
@@ -35,7 +36,19 @@ use record::Recorder;
 /// # Errors
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let mut parsed = jobs::load(&args.files)?;
+    let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
+    if args.showcmd {
+        output::print(&showcmd::line(&parsed))?;
+    }
+    if args.parse_only {
+        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        say(format_args!("{jobs} with {threads}; nothing was run"));
+    }
+    if args.showcmd || args.parse_only {
+        return Ok(ExitCode::SUCCESS);
+    }
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
     meant.gather(&mut parsed.jobs);
     let machine = machine(&meant)?;
@@ -120,7 +133,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 /// # Errors
 /// What the system says.
 pub fn machine(meant: &Meant) -> Result<Machine> {
-    Ok(if meant.is_kernel() { Machine::without_device() } else { Machine::here() }?)
+    Ok(if meant.is_embedded() { Machine::here() } else { Machine::without_device() }?)
 }
 
 /// The plan of `jobs` on this machine. What is to be said about it goes to stderr.

@@ -33,6 +33,7 @@ enum Rule {
     Fixed,
     Dim(Dim),
     Vic,
+    Asked,
 }
 
 impl Moderator {
@@ -42,6 +43,7 @@ impl Moderator {
             Moderation::Fixed => Rule::Fixed,
             Moderation::Dim => Rule::Dim(Dim::default()),
             Moderation::Vic => Rule::Vic,
+            Moderation::Asked => Rule::Asked,
         };
         Moderator { rule, in_force: Coalesce::OFF, changed_at: None, refused: false }
     }
@@ -56,6 +58,7 @@ impl Moderator {
             Rule::Fixed => fixed::SETTING,
             Rule::Dim(dim) => dim.next(rates),
             Rule::Vic => vic::setting(rates),
+            Rule::Asked => Coalesce::new(rates.asked, 1),
         };
         if wanted == self.in_force {
             return None;

@@ -150,6 +150,16 @@ impl Policy {
         matches!(self.rule, Rule::Adaptive(_))
     }
 
+    /// For how many entries the device may hold this queue's messages back: its commands in flight are so many that nobody is later for it.
+    /// 0: none. Asked for by `adaptive`, which is told in [`Seen::held`] what came of it.
+    #[inline]
+    pub fn holds(&self) -> u16 {
+        match &self.rule {
+            Rule::Adaptive(rule) => rule.holds(),
+            _ => 0,
+        }
+    }
+
     /// How often `adaptive` decided what; `None` in every other mode.
     pub fn decisions(&self) -> Option<&Decisions> {
         match &self.rule {
@@ -170,7 +180,8 @@ impl Policy {
     /// has sent its message, and signals are sticky.
     #[inline]
     pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
-        in_flight <= 1 && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
+        let held = matches!(&self.rule, Rule::Adaptive(rule) if rule.sleeps_under_hold());
+        (held || in_flight <= 1) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
     }
 }
 

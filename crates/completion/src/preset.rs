@@ -63,6 +63,15 @@ pub enum Moderation {
     Dim,
     /// By what is in flight.
     Vic,
+    /// What the policies of the queues ask for, which do as well without.
+    Asked,
+}
+
+impl Moderation {
+    /// Whether its mode is nothing but `interrupt` on a device that cannot hold messages back.
+    pub fn is_all_there_is(self) -> bool {
+        self != Moderation::Asked
+    }
 }
 
 impl Preset {
@@ -139,6 +148,7 @@ impl Preset {
             Preset::Coalesce => Some(Moderation::Fixed),
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
+            Preset::Adaptive => Some(Moderation::Asked),
             _ => None,
         }
     }

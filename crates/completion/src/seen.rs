@@ -109,6 +109,9 @@ pub struct Seen {
     pub goes_on_at: Option<Nanos>,
     /// Whoever waits only waits for room, and has had a command to submit since this instant, or will have one then.
     pub wants_room_at: Option<Nanos>,
+    /// The device holds its messages back until so many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
+    /// ([`crate::Policy::holds`]), as far as the device has confirmed it.
+    pub held: u32,
     /// CPU time of the sleep or nap that has just ended, where the executor has measured it.
     pub cycle: Option<Nanos>,
 }

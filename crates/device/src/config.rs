@@ -38,6 +38,9 @@ pub struct Config {
     pub boundary: u32,
     /// How long the controller takes to become ready, and to become disabled.
     pub ready_delay: Nanos,
+    /// How long a host waits for that before it gives the controller up (CAP.TO), in steps of half a second: longer than
+    /// `ready_delay`, and 127.5 s at most. Whoever steps the controller may be late, so that drives say seconds as well.
+    pub ready_timeout: Nanos,
     /// How long a shutdown takes.
     pub shutdown_delay: Nanos,
     /// CQT: how long commands may go on inside after the Keep Alive Timer has run out while the path is lost. In steps of a
@@ -52,7 +55,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, ready at once.
+    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, ready at once, ten seconds for that.
     pub fn new(profile: Profile) -> Config {
         Config {
             profile,
@@ -69,6 +72,7 @@ impl Config {
             max_transfer: 1 << 20,
             boundary: 0,
             ready_delay: Nanos::ZERO,
+            ready_timeout: Nanos::from_secs(10),
             shutdown_delay: Nanos::ZERO,
             quiesce_time: Nanos::ZERO,
             step_budget: 128,
@@ -84,6 +88,7 @@ impl Config {
         self.vectors = self.vectors.clamp(1, 2048);
         self.max_transfer = (1 << self.max_transfer.clamp(4096, 1 << 26).ilog2()).max(4096);
         self.step_budget = self.step_budget.max(1);
+        self.ready_timeout = self.ready_timeout.max(self.ready_delay + Config::READY_STEP).min(Nanos(255 * Config::READY_STEP.0));
         self.profile.iops_burst = self.profile.iops_burst.max(1);
         self.profile.channels = self.profile.channels.min(Profile::MOST_CHANNELS);
         self
@@ -91,6 +96,9 @@ impl Config {
 
     /// The most I/O queue pairs of any controller of this kind.
     pub const MAX_QUEUE_PAIRS: u16 = 128;
+
+    /// CAP.TO counts in these.
+    pub(crate) const READY_STEP: Nanos = Nanos::from_millis(500);
 
     /// WZSL: a Write Zeroes covers 2^this pages of 4 KiB at most. A step does not end within a command.
     pub(crate) const WZSL: u8 = 10;

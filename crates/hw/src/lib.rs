@@ -22,9 +22,11 @@ mod dma;
 mod eventfd;
 mod nodes;
 pub mod passthrough;
+pub mod pci;
 mod poller;
 pub mod uring;
 mod vectors;
+pub mod vfio;
 
 pub use bar::Bar;
 pub use birth::Birth;

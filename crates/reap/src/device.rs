@@ -14,7 +14,7 @@ use crate::error::{OpenError, QueueError};
 use crate::health::Health;
 use crate::home::is_home;
 use crate::keeper::open as keeper;
-use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink};
+use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie};
 use crate::multipath::{self, Multipath, PathReport};
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -43,7 +43,8 @@ impl Device {
         Device::open_with(uri, &OpenOptions::default())
     }
 
-    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], or a [`crate::MultipathUri`].
+    /// Opens the device of `uri`: a [`crate::DeviceUri`], a [`crate::KernelUri`], a [`crate::PcieUri`], or a
+    /// [`crate::MultipathUri`].
     ///
     /// A process that was forked from one that has opened devices opens none ([`OpenError::Forked`]), and is refused the parent's
     /// ([`Refused::Forked`](crate::Refused::Forked)). It does not have the memory of their buffers either, and must not touch it.
@@ -68,8 +69,10 @@ impl Device {
             }
             return Ok(Device { controllers: [keeper::open_file(file, uri, options)?].into(), paths: None });
         }
-        let parsed = uri.parse()?;
-        let link = RingLink::embedded(&parsed, &options.embedded, Reach::new(options.pool_bytes)?, None)?;
+        let link = match uri.starts_with(link::PCIE) {
+            true => pcie::open(&uri.parse()?, options)?,
+            false => RingLink::embedded(&uri.parse()?, &options.embedded, Reach::new(options.pool_bytes)?, None)?,
+        };
         let (controller, _) = keeper::open(link, None, uri, options)?;
         Ok(Device { controllers: [controller].into(), paths: None })
     }

@@ -33,6 +33,18 @@ pub enum OpenError {
     /// The file or block device behind `kernel:` cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The drive behind `pcie:` cannot be had.
+    #[error("pcie:{bdf}: {fault}")]
+    Pcie {
+        /// Where it is.
+        bdf: hw::pci::Bdf,
+        /// What is wrong and what to do.
+        #[source]
+        fault: hw::vfio::VfioError,
+    },
+    /// Memory that the device reaches cannot be pinned.
+    #[error(transparent)]
+    Pin(#[from] hw::PinError),
     /// `profile=` names neither a built-in profile nor a file that describes one.
     #[error("profile `{name}`: {what}")]
     Profile {
@@ -69,6 +81,16 @@ pub enum OpenError {
         /// Queue pairs wanted.
         queues: usize,
     },
+}
+
+impl OpenError {
+    /// The pool of `bytes` bytes gives no memory for `queues` queue pairs.
+    pub(crate) fn no_memory(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
+        match error {
+            hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
+            hw::AllocError::Pin(error) => OpenError::Pin(error),
+        }
+    }
 }
 
 /// Why a software queue could not be had.

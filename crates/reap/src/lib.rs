@@ -58,6 +58,7 @@ pub use group::Group;
 pub use health::Health;
 pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};
 pub use link::kernel::{Buffered, KernelUri};
+pub use link::pcie::PcieUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;

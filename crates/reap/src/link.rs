@@ -10,7 +10,10 @@
 //! | the same, where commands and completions travel as bytes? | `stream.rs` |
 //! | how is a file or a block device reached? | `kernel.rs` |
 //! | what is the controller in this process made of? | `embedded.rs` |
+//! | how is a controller on the bus had? | `pcie.rs` |
+//! | where are registers and doorbells? | `bells.rs` |
 
+mod bells;
 pub(crate) mod embedded;
 mod facts;
 pub(crate) mod kernel;
@@ -18,6 +21,7 @@ mod lane;
 mod number;
 mod owner;
 mod part;
+pub(crate) mod pcie;
 mod ring;
 mod stream;
 
@@ -36,6 +40,7 @@ pub(crate) use lane::{Lane, Posting};
 pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;
 pub(crate) use part::{Part, Post};
+pub(crate) use pcie::SCHEME as PCIE;
 pub(crate) use ring::{Held, MAX_TRANSFER, Pair, Reach, RingLane, RingLink, Rings, Tended};
 pub use stream::DebtHabits;
 pub(crate) use stream::StreamLane;
@@ -84,7 +89,7 @@ impl Link {
     /// What a mode comes to on this link, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
         match self {
-            Link::Ring(_) => None,
+            Link::Ring(link) => link.mode_note(mode),
             Link::Kernel(link) => link.mode_note(mode),
         }
     }
@@ -101,7 +106,7 @@ impl Link {
     /// What was found when it was opened.
     pub(crate) fn notes(&self) -> &[String] {
         match self {
-            Link::Ring(_) => &[],
+            Link::Ring(link) => link.notes(),
             Link::Kernel(link) => link.target().notes(),
         }
     }

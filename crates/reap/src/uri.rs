@@ -112,9 +112,10 @@ impl FromStr for DeviceUri {
             "file" if body.is_empty() => return Err(fail(body_at, "a path must follow `file:`".into())),
             "file" => Backing::File { path: PathBuf::from(decode(body).map_err(|e| fail(body_at, e))?), bytes: None },
             other => {
-                let what = format!(
-                    "there is no link `{other}:`, nor any to a drive without its kernel yet; `mem:`, `file:`, `kernel:` and `multipath:` are built in"
-                );
+                let address =
+                    if uri.parse::<hw::pci::Bdf>().is_ok() { format!("; a drive at that address is `pcie:{uri}`") } else { String::new() };
+                let what =
+                    format!("there is no link `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:` and `multipath:` are built in{address}");
                 return Err(fail(0, what));
             }
         });

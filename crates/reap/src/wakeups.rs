@@ -46,17 +46,26 @@ pub struct Wakeups {
     pub delay: Tally<LOG2>,
     /// Completions since the last wake-up, if there was one.
     under_way: Option<u64>,
+    /// When counting began, or entries were taken last: what was sent before has been seen, and is none that is waited for.
+    since: Nanos,
 }
 
 impl Default for Wakeups {
     fn default() -> Wakeups {
-        Wakeups { completions: Tally::EMPTY, delay: Tally::EMPTY, under_way: None }
+        Wakeups { completions: Tally::EMPTY, delay: Tally::EMPTY, under_way: None, since: Nanos::ZERO }
     }
 }
 
 impl Wakeups {
-    /// The thread was woken by the notification, which was sent `delay` ago.
-    pub(crate) fn woken(&mut self, delay: Nanos) {
+    /// Counting begins at `now`.
+    pub(crate) fn begun(now: Nanos) -> Wakeups {
+        Wakeups { since: now, ..Wakeups::default() }
+    }
+
+    /// The thread was woken at `woke_at` by the notification. `sent`: its first message, where that is known; it may be left over from a
+    /// time in which nobody slept, and counts from then on only when it was not seen yet.
+    pub(crate) fn woken(&mut self, sent: Option<Nanos>, woke_at: Nanos) {
+        let delay = sent.map_or(Nanos::ZERO, |sent| Nanos(woke_at.0.saturating_sub(sent.max(self.since).0)));
         if let Some(completions) = self.under_way.replace(0) {
             self.completions.add(completions as usize, completions);
         }
@@ -64,8 +73,9 @@ impl Wakeups {
         self.delay.add(micros.max(1).ilog2() as usize, micros);
     }
 
-    /// A look took so many entries.
-    pub(crate) fn took(&mut self, entries: u32) {
+    /// A look at `now` took so many entries.
+    pub(crate) fn took(&mut self, entries: u32, now: Nanos) {
+        self.since = now;
         if let Some(completions) = &mut self.under_way {
             *completions += u64::from(entries);
         }

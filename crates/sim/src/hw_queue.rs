@@ -47,6 +47,8 @@ pub(crate) struct HwQueue {
     posted: Cell<(bool, bool)>,
     /// Whoever sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
+    /// So many entries its device holds back before a message, as it has confirmed.
+    pub(crate) held_back: u32,
     /// Somebody holds the completion queue's lock.
     held: bool,
     /// Somebody found it held.
@@ -88,6 +90,7 @@ impl HwQueue {
             signals: Cell::new(0),
             posted: Cell::default(),
             read: Cell::new(true),
+            held_back: 0,
             held: false,
             turned_away: Cell::new(false),
             sq_free_at: Nanos::ZERO,

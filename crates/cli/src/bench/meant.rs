@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use reap::{Backing, DeviceUri, KernelUri, UriError};
+use reap::{Backing, DeviceUri, KernelUri, PcieUri, Profile, UriError};
 use workload::plan::Plan;
 use workload::{Amount, Job};
 
@@ -15,6 +15,8 @@ pub const USUAL: &str = "mem:1G?profile=optane";
 pub const PLACEHOLDER: &str = "{filename}";
 /// Of files and block devices that the kernel drives.
 const KERNEL: &str = "kernel:";
+/// Of drives that Reap drives itself.
+const PCIE: &str = "pcie:";
 /// The name of the device of jobs that name none.
 const UNNAMED: &str = "default";
 /// New files are laid out in multiples of this: whatever block direct I/O takes, they hold whole ones.
@@ -50,6 +52,7 @@ pub fn check(text: &str) -> Result<(), UriError> {
     match bare(text)? {
         Some(_) => Ok(()),
         None if text.starts_with(KERNEL) => text.parse::<KernelUri>().map(drop),
+        None if text.starts_with(PCIE) => text.parse::<PcieUri>().map(drop),
         None => DeviceUri::behind(text).map(drop),
     }
 }
@@ -117,14 +120,31 @@ impl Meant {
         }
     }
 
+    /// Whether the devices are controllers in this process.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self, Meant::Name(uri) if !uri.starts_with(KERNEL) && !uri.starts_with(PCIE))
+    }
+
     /// The profile of embedded devices; of others, what takes its place in results.
     ///
     /// # Errors
     /// The URI does not parse.
     pub fn profile(&self) -> Result<String> {
         match self {
-            Meant::Name(uri) if !self.is_kernel() => Ok(DeviceUri::behind(uri)?.profile),
+            Meant::Name(uri) if self.is_embedded() => Ok(DeviceUri::behind(uri)?.profile),
+            Meant::Name(uri) if uri.starts_with(PCIE) => Ok(PCIE.trim_end_matches(':').to_owned()),
             _ => Ok(KERNEL.trim_end_matches(':').to_owned()),
+        }
+    }
+
+    /// What embedded devices do; of others nothing is known.
+    ///
+    /// # Errors
+    /// The URI does not parse, or names a profile that there is not.
+    pub fn service(&self) -> Result<Option<Profile>> {
+        match self {
+            Meant::Name(uri) if !self.is_kernel() => Ok(Some(DeviceUri::behind(uri)?.load_profile()?)),
+            _ => Ok(None),
         }
     }
 
@@ -148,9 +168,10 @@ impl Meant {
                 plan.targets.iter().map(|name| path(name).to_string()).collect()
             }
         };
-        let named = |(target, uri): (usize, String)| match uri.starts_with(KERNEL) {
-            true => kernel(jobs, plan, target, &uri, allowed),
-            false => Ok(self.embedded(plan.targets[target].as_deref(), uri)),
+        let named = |(target, uri): (usize, String)| match () {
+            () if uri.starts_with(KERNEL) => kernel(jobs, plan, target, &uri, allowed),
+            () if uri.starts_with(PCIE) => drive(jobs, plan, target, uri, allowed),
+            () => Ok(self.embedded(plan.targets[target].as_deref(), uri)),
         };
         uris.into_iter().enumerate().map(named).collect()
     }
@@ -193,6 +214,20 @@ fn kernel(jobs: &[Job], plan: &Plan, target: usize, uri: &str, allowed: Allowed)
     Ok(Named { uri: parsed.to_string(), words: format!("{KERNEL}{} ({words}, {access})", parsed.path.display()) })
 }
 
+/// The drive of a target, whose data are somebody's.
+fn drive(jobs: &[Job], plan: &Plan, target: usize, uri: String, allowed: Allowed) -> Result<Named> {
+    let users: Vec<&Job> = users(jobs, plan, target).collect();
+    let writer = users.iter().find(|job| writes::to(job));
+    if let Some(job) = writer.filter(|_| allowed != Allowed::All) {
+        bail!(
+            "job '{}': it would write over the drive {uri}, and what that holds would be lost. --allow-writes lets it; rw=read or rw=randread needs no leave",
+            job.name
+        );
+    }
+    let words = format!("{uri} (the drive itself, {})", if writer.is_some() { "read and written" } else { "only read" });
+    Ok(Named { uri, words })
+}
+
 /// The jobs of a target.
 fn users<'a>(jobs: &'a [Job], plan: &'a Plan, target: usize) -> impl Iterator<Item = &'a Job> {
     let uses = move |index: &usize| plan.threads.iter().any(|thread| thread.job == *index && thread.targets.contains(&target));
@@ -213,12 +248,13 @@ fn extent(jobs: &[Job], plan: &Plan, target: usize) -> Option<u64> {
 
 /// The URI of each target, where its name is no more than a name.
 fn uris(targets: &[Option<String>], uri: &str) -> Result<Vec<String>> {
-    let is_file = uri.starts_with(KERNEL) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
+    let is_file = uri.starts_with(KERNEL) || uri.starts_with(PCIE) || matches!(DeviceUri::behind(uri)?.backing, Backing::File { .. });
     if targets.len() > 1 && is_file && !uri.contains(PLACEHOLDER) {
         let names: Vec<&str> = targets.iter().flatten().map(String::as_str).collect();
         let paths = if uri.starts_with(KERNEL) { ", or say --device kernel: if the names are paths" } else { "" };
         bail!(
-            "--device {uri} is one file, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand{paths}",
+            "--device {uri} is one {}, and the jobs use {} devices ({}); put {PLACEHOLDER} into the path, where each one's name will stand{paths}",
+            if uri.starts_with(PCIE) { "drive" } else { "file" },
             targets.len(),
             names.join(", ")
         );

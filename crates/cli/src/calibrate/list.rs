@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
 use crate::rows::Estimate;
-use crate::rows::table::{width, wrap};
+use crate::rows::fit::{self, wrap};
 
 /// What was measured, in nanoseconds; `None`: it could not be.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +78,25 @@ pub struct Price {
     ns: u64,
     /// How it was come by; `None`: not measured here, the figure that ships.
     how: Option<String>,
+}
+
+/// Prices that are differences of what was measured, and are nowhere 0: where the noise is greater than the difference, nothing was found.
+const NEVER_FREE: [(&str, &str); 2] = [("thread", "idle_exit"), ("thread", "timer")];
+
+/// What is wrong with a list in which something that costs time everywhere is free; `None`: nothing.
+pub fn free(costs: &Costs) -> Option<String> {
+    let prices = [costs.thread.idle_exit, costs.thread.timer];
+    let free = NEVER_FREE.iter().zip(prices).filter(|(_, price)| price.0 == 0);
+    let free: Vec<String> = free.map(|((group, name), _)| format!("{group}.{name}")).collect();
+    (!free.is_empty()).then(|| format!("{} came out as 0, which it is on no machine: what was measured is noise", free.join(" and ")))
+}
+
+/// The list itself.
+///
+/// # Errors
+/// It is no list that the simulator reads.
+pub fn costs(prices: &[Price]) -> Result<Costs> {
+    Ok(::sim::file::read_costs("the prices", &toml(prices, ""))?)
 }
 
 /// The whole list: what was measured, and for the rest the list for virtual machines that ships.
@@ -282,7 +301,7 @@ pub fn toml(prices: &[Price], machine: &str) -> String {
 const SHIPPED: &str = "not measured here: the figure that ships";
 
 /// For people: what was measured as such, and the prices.
-pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
+pub fn table(found: &Found, prices: &[Price], machine: &str, width: u16) -> String {
     let mut measured = new(&["measured", "ns", "95 % interval"]);
     let pair = |p: Option<(Estimate, Estimate)>, second: bool| p.map(|(a, b)| if second { b } else { a });
     let sleep = |n: usize| found.sleep.map(|s| [s.cpu, s.delay, s.signal][n]);
@@ -340,14 +359,17 @@ pub fn table(found: &Found, prices: &[Price], machine: &str) -> String {
     }
     let rest: Vec<String> = prices.iter().filter(|p| p.how.is_none()).map(|p| format!("{}.{} {}", p.group, p.name, p.ns)).collect();
     let rest = format!("Not measured from user space, the figures that ship for virtual machines: {}.", rest.join(", "));
-    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width().into()));
-    format!("{measured}\n{list}\n{rest}\n{machine}\n")
+    let [rest, machine] = [rest, format!("Machine: {machine}.")].map(|line| wrap(&line, width.into()));
+    format!("{}\n{}\n{rest}\n{machine}\n", fit::first(width, [measured]), fit::first(width, [list]))
 }
 
 fn new(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 

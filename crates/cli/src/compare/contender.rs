@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use completion::{Delivery, LatencyPrice, Mode, Placement};
+use completion::{Delivery, LatencyPrice, Mode, Moderation, Placement};
 
 /// `poll`, `adaptive`, `adaptive@0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Contender {
 /// The mode that `mode` is the same as on a device that tells that it is something else than its name says: one that cannot have its
 /// messages held back, or gathered, or its completions taken by another thread, has what is left of them.
 pub fn stands_for(mode: Mode, otherwise: bool) -> Mode {
-    let held_back = mode.moderation().is_some();
+    let held_back = mode.moderation().is_some_and(Moderation::is_all_there_is);
     let elsewhere = mode.delivery() == Delivery::Posted || mode.placement() == Placement::DrainThread;
     match otherwise && (held_back || elsewhere) {
         true if mode.submit_check() => Mode::INTERRUPT_CHECKED,

@@ -63,7 +63,10 @@ impl Experiment<'_> {
         let mut records = vec![Record::default(); self.settings.len()];
         let rounds = self.rounds(field, &mut records, &mut capacities, rng);
         for (setting, record) in self.settings.iter().zip(&mut records) {
-            record.capacity = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
+            record.polled = capacities.iter().find(|c| c.qd == setting.scene.qd).map_or_else(Vec::new, |c| c.samples.clone());
+            if setting.wants_capacity() {
+                record.capacity.clone_from(&record.polled);
+            }
         }
         let ended = rounds.and_then(|()| self.beside(field, &mut records, rng));
         (records, ended)
@@ -105,6 +108,9 @@ impl Experiment<'_> {
                 if n >= self.repeat && records[at].clean() >= self.repeat.min(ENOUGH) {
                     continue;
                 }
+                if n >= self.repeat {
+                    self.bar.inc_length(self.labels.len() as u64);
+                }
                 let Some(round) = self.round(field, &self.settings[at], capacities, rng)? else { return Ok(()) };
                 records[at].rounds.push(round);
             }
@@ -120,7 +126,9 @@ impl Experiment<'_> {
         capacities: &mut Vec<Capacity>,
         rng: &mut Xoshiro256PlusPlus,
     ) -> Result<Option<Vec<Option<Sample>>>> {
-        let capacity = if setting.wants_capacity() { self.capacity(field, setting, capacities, rng)? } else { 0.0 };
+        // Where poll is not compared, what it gets of its CPU has to be known all the same.
+        let wanted = setting.wants_capacity() || !self.labels.has(Mode::POLL);
+        let capacity = if wanted { self.capacity(field, setting, capacities, rng)? } else { 0.0 };
         let jobs: Vec<Job> = setting.paced(capacity, self.plan).iter().map(|job| prepare(job, RAMP, BLOCK)).collect();
         let mut round: Vec<Option<Sample>> = vec![None; self.labels.len()];
         let mut order: Vec<usize> = (0..self.labels.len()).collect();

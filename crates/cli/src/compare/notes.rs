@@ -15,12 +15,15 @@ use crate::rows::{self, CPU, Estimate, IOPS, Results, Scene};
 pub fn planned<T>(devices: &[(T, Vec<Setting>)], labels: &Labels, repeat: u32, efforts: &[Effort]) -> String {
     let scenes = devices.iter().map(|(_, settings)| settings.len()).sum::<usize>();
     let time = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.time);
+    // Where rounds are disturbed, half as many again are run.
+    let more = efforts.iter().fold(Nanos::ZERO, |sum, effort| sum + effort.more);
     let (scenes, modes, rounds) = (counted(scenes, "scene"), counted(labels.modes().len(), "mode"), counted(repeat as usize, "round"));
     format!(
-        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks in all: about {}, up to half as much again on a busy machine. Ctrl-C prints what \
-         there is by then.",
+        "{scenes} × ({modes} + A/A) × {rounds}, {} blocks: about {}, or {} on a busy machine, where rounds are repeated. Ctrl-C prints what there is by \
+         then.",
         efforts.iter().map(|effort| effort.blocks).sum::<u64>(),
-        span(time)
+        span(time),
+        span(time + more)
     )
 }
 
@@ -52,11 +55,24 @@ pub fn title(facts: &Facts, outcomes: &[Outcome], sweep: bool) -> String {
     if profiles.len() > 1 {
         title += &format!(", profiles {}", profiles.join(", "));
     }
-    let loads = list(&scenes, |scene| format!("{}", scene.load_pct));
-    if loads.len() > 1 {
-        title += &format!(", {} loads", loads.len());
+    let named = |name: Option<&str>| scenes.iter().copied().filter(|scene| scene.arrivals.as_deref() == name).collect::<Vec<_>>();
+    let loads = list(&named(None), |scene| digits_of(scene.load_pct));
+    if loads != ["100"] && !loads.is_empty() {
+        title += &format!(", {} {} %", if loads.len() > 1 { "loads" } else { "load" }, loads.join(", "));
+    }
+    let bursts = list(&named(Some("bursts")), |scene| digits_of(scene.load_pct));
+    if !bursts.is_empty() {
+        title += &format!(", bursts at {} %", bursts.join(", "));
+    }
+    if !named(Some("steps")).is_empty() {
+        title += ", steps";
     }
     title
+}
+
+/// Per cent, whole where they are.
+fn digits_of(pct: f64) -> String {
+    if pct.fract() == 0.0 { format!("{pct:.0}") } else { digits(pct) }
 }
 
 /// What the scenes have, each once.
@@ -182,32 +198,71 @@ fn legend(facts: &Facts, outcomes: &[Outcome], results: &Results) -> String {
     };
     let intervals = if results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
         ", below them their 95 % interval (where the table is narrow, half of it)".to_owned()
+    } else if results.banner.is_some() {
+        ", without intervals, which would look like knowledge".to_owned()
     } else {
         format!("; an interval takes {FEWEST} of them")
     };
-    let columns = if outcomes.iter().any(|outcome| outcome.rule == Rule::Away) { OUTSIDE } else { EMBEDDED };
     format!(
-        "Medians over blocks (latencies: percentiles of all blocks together){intervals}. ÷ first: against {}, paired by round. \
-         {columns} Latencies: from the {paced} until the completion was found; a percentile is shown if 20 samples lie above it.",
-        results.rows.first().map_or("the first", |row| &row.mode)
+        "Medians over blocks (latencies: percentiles of all blocks together){intervals}. \
+         Latencies: from the {paced} until the completion was found; a percentile is shown if 20 samples lie above it."
     )
 }
 
-const EMBEDDED: &str = "CPU: of the host's threads, load generator included. stolen: work that a loop at idle priority loses on the \
-                        host's CPU, which counts interrupts and idle exits as well. notify: the device's time for sending messages.";
-const OUTSIDE: &str = "CPU: of this process, load generator and the kernel's workers in it included. stolen: work that loops at idle \
-                       priority lose on all CPUs together, which counts interrupts and idle exits as well. sys per IO: system calls. \
-                       Messages (interrupts) are the kernel's: `reap trace` counts them.";
+/// What the columns of a comparison mean, by their names.
+pub fn columns(outcomes: &[Outcome], results: &Results) -> Vec<(&'static str, String)> {
+    let columns = if outcomes.iter().any(|outcome| outcome.rule == Rule::Away) { OUTSIDE } else { EMBEDDED };
+    let first = results.rows.first().map_or("the first", |row| &row.mode);
+    let against = ("÷ first", format!("÷ first: against {first}, paired by round."));
+    std::iter::once(against).chain(columns.iter().map(|&(key, words)| (key, words.to_owned()))).collect()
+}
 
-/// A job in words, but for its depth.
-pub fn describe(job: &Job, threads: usize) -> String {
-    let size = match job.pattern.reads() {
-        true => &job.block.read,
-        false => &job.block.write,
+const EMBEDDED: &[(&str, &str)] = &[
+    ("CPU", "CPU: of the host's threads, load generator included."),
+    ("stolen", "stolen: work that a loop at idle priority loses on the host's CPU, which counts interrupts and idle exits as well."),
+    ("notify", "notify: the device's time for sending messages."),
+    ("msgs", "msgs: messages (interrupts) that the device sent."),
+    ("IO per wake", WAKES),
+];
+const OUTSIDE: &[(&str, &str)] = &[
+    ("CPU", "CPU: of this process, load generator and the kernel's workers in it included."),
+    (
+        "stolen",
+        "stolen: work that loops at idle priority lose on all CPUs together, which counts interrupts and idle exits as well. Messages \
+         (interrupts) are the kernel's: `reap trace` counts them.",
+    ),
+    ("sys per IO", "sys per IO: system calls."),
+    ("IO per wake", WAKES),
+];
+const WAKES: &str = "IO per wake: I/Os for each time that a thread was woken.";
+
+/// Jobs in words, but for their depths: `of` has the job of each thread.
+pub fn describe<'a>(of: impl Iterator<Item = &'a Job>) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for job in of {
+        let kind = kind(job);
+        match kinds.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, threads)) => *threads += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let threads = |(kind, threads): &(String, usize)| if *threads > 1 { format!("{kind}, {threads} threads") } else { kind.clone() };
+    kinds.iter().map(threads).collect::<Vec<_>>().join(" beside ")
+}
+
+/// `randrw 4 KiB`
+fn kind(job: &Job) -> String {
+    let words = |size: &BlockSizes| match size.is_fixed() {
+        true => rows::bytes(size.min),
+        false => format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)),
     };
-    let size = if size.is_fixed() { rows::bytes(size.min) } else { format!("{}–{}", rows::bytes(size.min), rows::bytes(size.max)) };
-    let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
-    format!("{} {size}{threads}", job.pattern.name())
+    let (read, write) = (words(&job.block.read), words(&job.block.write));
+    let size = match (job.pattern.reads(), job.pattern.writes()) {
+        (true, true) if read != write => format!("{read} and {write}"),
+        (true, _) => read,
+        _ => write,
+    };
+    format!("{} {size}", job.pattern.name())
 }
 
 /// I/Os per second that a thread of `job` means to issue.

@@ -12,6 +12,7 @@ use super::contender::Contender;
 use super::design::{ENOUGH, FEW};
 use super::noise::{self, Rule};
 use super::statistics::{self, gaps_allowed};
+use super::validity::{self, Doubt, Yardstick};
 use crate::args::once;
 use crate::bench::over_all;
 use crate::rows::{CPU, IOPS, Latencies, P50, Pair, Row, Scene};
@@ -73,6 +74,11 @@ impl Labels {
         &self.0
     }
 
+    /// Whether `mode` is compared.
+    pub fn has(&self, mode: Mode) -> bool {
+        self.0.iter().any(|contender| contender.mode == mode)
+    }
+
     /// Labels: one more than modes.
     pub fn len(&self) -> usize {
         self.0.len() + 1
@@ -97,6 +103,8 @@ pub struct Record {
     pub rounds: Vec<Vec<Option<Sample>>>,
     /// With a rate: what the device does without it, polled.
     pub capacity: Vec<Sample>,
+    /// Blocks of polling without a rate, at this depth: those, and others that were run to see how busy the machine is.
+    pub polled: Vec<Sample>,
     /// By mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
     /// By mode: blocks that were watched; empty where no time line is wanted.
@@ -104,6 +112,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// The blocks in which polling spins from start to end: those of `poll` where I/Os arrive in a closed loop, and others without a rate.
+    pub fn spinning(&self, labels: &Labels, closed: bool) -> Vec<&Sample> {
+        let is_poll = |label: usize| labels.mode(label).mode == Mode::POLL;
+        let rounds = self.rounds.iter().filter(|_| closed);
+        let own = rounds
+            .flat_map(|round| round.iter().enumerate().filter(|(label, _)| is_poll(*label)).filter_map(|(_, sample)| sample.as_ref()));
+        own.chain(&self.polled).collect()
+    }
+
     /// Rounds in which nothing was disturbed.
     pub fn clean(&self) -> usize {
         noise::disturbances(&self.rounds).iter().filter(|round| round.iter().flatten().all(|&times| times == 0)).count()
@@ -148,12 +165,20 @@ pub struct Outcome {
     pub together: usize,
     /// With a rate: the device's capacity in I/Os per second.
     pub capacity: Option<f64>,
+    /// Why all of this decides nothing; empty if it does. Where there is a reason, no figure has an interval.
+    pub doubts: Vec<Doubt>,
 }
 
 impl Outcome {
     /// Makes rows and pairs of `record`. With `offered` I/Os per second, the scene's load is worked out. `None`: not one
     /// complete round.
-    pub fn new(labels: &Labels, record: &Record, mut scene: Scene, offered: Option<f64>, rng: &mut Xoshiro256PlusPlus) -> Option<Outcome> {
+    pub fn new(
+        labels: &Labels,
+        record: &Record,
+        (mut scene, yardstick): (Scene, Yardstick),
+        offered: Option<f64>,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<Outcome> {
         let gaps = noise::disturbances(&record.rounds);
         let allowed = gaps_allowed(&gaps, record.rounds.len().min(ENOUGH));
         let all = record.rounds.iter().flatten().flatten().count();
@@ -177,10 +202,17 @@ impl Outcome {
             let stolen = record.stolen.get(at).copied().flatten();
             rows.push(Row { mode: mode.to_string(), scene: scene.clone(), stolen, ..row(&samples, rng)? });
         }
+        let mut pairs = pairs(labels, &scene, &laid, rng);
+        let doubts = validity::doubts(&record.spinning(labels, yardstick.closed), &record.rounds, &rows, yardstick);
+        if !doubts.is_empty() {
+            validity::without_intervals(&mut rows, &mut pairs);
+            rows.iter_mut().for_each(|row| drop(row.extra.insert(VALID.into(), false.into())));
+        }
         Some(Outcome {
-            pairs: pairs(labels, &scene, &laid, rng),
+            pairs,
             scene,
             rows,
+            doubts,
             rounds: record.rounds.len(),
             blocks: (used, all - used),
             rule: noise::rule(&record.rounds),
@@ -228,6 +260,8 @@ fn row(samples: &[&Sample], rng: &mut Xoshiro256PlusPlus) -> Option<Row> {
     })
 }
 
+/// Whether figures decide anything: of all results, and, where it is not so, of a row.
+pub const VALID: &str = "valid";
 /// Per cent of the host's CPUs that the background threads had meanwhile.
 const BACKGROUND_HAD: &str = "background_had_pct";
 

@@ -1,11 +1,12 @@
 //! What is to be compared: which scenes, how each is paced, on which devices, and how long all of it takes.
 
 use anyhow::{Context, Result, anyhow, bail};
-use reap::{DeviceUri, Nanos};
+use reap::{DeviceUri, Nanos, Profile};
 use workload::plan::Plan;
 use workload::{Job, PerOp, Rate, RateProcess, Stretch};
 
 use super::design::{BLOCK, CAPACITY_EVERY, RAMP, STEP, STOLEN_BLOCKS, TIMELINE, TIMELINE_BLOCKS};
+use super::validity;
 use crate::args::{CompareArgs, once};
 use crate::bench::Meant;
 use crate::rows::Scene;
@@ -39,6 +40,8 @@ pub struct Setting {
     pub jobs: Vec<Job>,
     /// How I/Os arrive.
     pub arrivals: Arrivals,
+    /// What an I/O takes at this depth where nothing but the device is waited for; `None`: nothing is known of the device.
+    pub needed: Option<Nanos>,
 }
 
 impl Arrivals {
@@ -103,6 +106,22 @@ fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
     Job { rate, rate_process: RateProcess::Poisson, rate_stretches: stretches.to_vec(), ..job.clone() }
 }
 
+impl Setting {
+    /// The setting on devices with `profile`.
+    #[must_use]
+    pub fn on(mut self, profile: Option<&Profile>) -> Setting {
+        let of = |profile| self.jobs.iter().map(|job| validity::needed(profile, job, self.scene.qd)).max();
+        self.needed = profile.and_then(of);
+        self
+    }
+
+    /// Whether the device is never without I/Os that are asked for: no rate holds them back.
+    pub fn is_closed(&self) -> bool {
+        let free = |job: &Job| job.rate.read.is_none() && job.rate.write.is_none();
+        !self.arrivals.needs_capacity() && self.jobs.iter().all(free)
+    }
+}
+
 /// Whether the command line asks for more than one scene.
 pub fn is_sweep(args: &CompareArgs) -> bool {
     !args.loads.is_empty() || !args.qd.is_empty() || !args.profiles.is_empty() || args.background.is_some() || args.bursts || args.steps
@@ -115,7 +134,7 @@ pub fn is_sweep(args: &CompareArgs) -> bool {
 pub fn profiles(args: &CompareArgs, meant: &Meant) -> Result<Vec<Meant>> {
     let given = match meant {
         _ if args.profiles.is_empty() => return Ok(vec![meant.clone()]),
-        Meant::Name(uri) if !meant.is_kernel() => uri,
+        Meant::Name(uri) if meant.is_embedded() => uri,
         _ => bail!("--profiles: a file or block device is as it is, only embedded devices have profiles; leave the option out"),
     };
     once("--profiles", &args.profiles)?;
@@ -179,7 +198,7 @@ pub fn settings(args: &CompareArgs, jobs: &[Job], plan: &Plan, profile: &str) ->
                     Arrivals::Steps => ((STEPS.0 + STEPS.1) / 2.0, Some("steps")),
                 };
                 let scene = Scene { load_pct, qd, profile: profile.to_owned(), arrivals: named.map(str::to_owned), background_pct };
-                settings.push(Setting { scene, jobs: jobs.clone(), arrivals });
+                settings.push(Setting { scene, jobs: jobs.clone(), arrivals, needed: None });
             }
         }
     }
@@ -214,7 +233,12 @@ pub struct Effort {
     pub blocks: u64,
     /// How long they take, if no more rounds are needed.
     pub time: Nanos,
+    /// How long the rounds take that are run again where too few are clean.
+    pub more: Nanos,
 }
+
+/// What a block takes beyond its length: threads are told, generators made, counters read.
+const AROUND: Nanos = Nanos::from_millis(5);
 
 impl Effort {
     /// Of `settings`, each in `repeat` rounds.
@@ -223,9 +247,10 @@ impl Effort {
         let mut effort = Effort::default();
         for setting in settings {
             effort.add(repeat * labels as u64, BLOCK + RAMP);
-            if setting.arrivals.needs_capacity() {
-                effort.time += Nanos((BLOCK + RAMP).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
-            }
+            let again = (repeat / 2 * labels as u64) + repeat / 2 / CAPACITY_EVERY as u64;
+            effort.more += Nanos((BLOCK + RAMP + AROUND).0 * again);
+            // What polling reaches, or how much of its CPU it gets.
+            effort.time += Nanos((BLOCK + RAMP + AROUND).0 * repeat.div_ceil(CAPACITY_EVERY as u64));
             if setting.scene.background_pct.is_none() {
                 effort.add(STOLEN_BLOCKS as u64 * (modes + 1), BLOCK);
             }
@@ -238,7 +263,7 @@ impl Effort {
 
     fn add(&mut self, blocks: u64, each: Nanos) {
         self.blocks += blocks;
-        self.time += Nanos(each.0.saturating_mul(blocks));
+        self.time += Nanos((each + AROUND).0.saturating_mul(blocks));
     }
 }
 

@@ -51,3 +51,9 @@ fn one_file_has_one_use() {
     // Any number of writers.
     apart([Path::new("/dev/null")], &[("--a", Some(Path::new("/dev/null"))), ("--b", Some(Path::new("/dev/null")))]).unwrap();
 }
+
+#[test]
+fn a_terminal_gets_lines_that_it_need_not_break() {
+    assert_eq!(laid("error: one two\nthree", Some(10)), "error: one\ntwo\nthree\n");
+    assert_eq!(laid("error: one two three", None), "error: one two three\n");
+}

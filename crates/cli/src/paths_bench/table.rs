@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use reap::paths::Policy;
 
 use super::row::Row;
+use crate::rows::fit::{self, wrap};
 
 /// Columns: heading, paths, queues, threads.
 const COLUMNS: [(&str, u8, u16, u8); 7] = [
@@ -19,32 +20,65 @@ const COLUMNS: [(&str, u8, u16, u8); 7] = [
     ("2 threads\n64 queues", 2, 64, 2),
 ];
 
-/// The table, and what it shows.
-pub fn draw(rows: &[Row], rounds: u32, machine: &str) -> String {
+/// What a table leaves out to be narrow.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// The least and the most stand below the median.
+    spread: bool,
+    /// Instructions stand below each other.
+    tall: bool,
+    /// This many columns.
+    columns: usize,
+}
+
+const LAYOUTS: [Layout; 4] = [
+    Layout { spread: true, tall: false, columns: COLUMNS.len() },
+    Layout { spread: true, tall: true, columns: COLUMNS.len() },
+    Layout { spread: false, tall: true, columns: COLUMNS.len() },
+    Layout { spread: false, tall: true, columns: COLUMNS.len() - 1 },
+];
+
+/// The table in lines of `width` characters, and what it shows.
+pub fn draw(rows: &[Row], rounds: u32, machine: &str, width: u16) -> String {
+    let tables = LAYOUTS.map(|layout| table(rows, rounds, layout));
+    let mut text = wrap("Nanoseconds for one choose + start + end, two paths where not said otherwise", width.into());
+    _ = writeln!(text, "{}", fit::first(width, tables));
+    let rounds = if rounds == 1 {
+        "One round".to_owned()
+    } else {
+        format!("Medians over {rounds} rounds, below them the least and the most where there is room")
+    };
+    let notes = [Some(format!("{rounds}. Instructions: at 64 queues, by callgrind.")), ratio(rows), Some(format!("Machine: {machine}."))];
+    text + &notes.into_iter().flatten().map(|line| wrap(&line, width.into())).collect::<String>()
+}
+
+fn table(rows: &[Row], rounds: u32, layout: Layout) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY);
-    let headings = COLUMNS.iter().map(|(heading, ..)| (*heading).to_owned());
-    table.set_header(["policy".to_owned()].into_iter().chain(headings).chain(["instructions\n1 → 2 → 16 paths".to_owned()]));
+    // The last ones first: what one thread does is what the others are held against.
+    let columns = &COLUMNS[..layout.columns];
+    let headings = columns.iter().map(|(heading, ..)| (*heading).to_owned());
+    let instructions = if layout.tall { "instructions\n1, 2, 16\npaths" } else { "instructions\n1 → 2 → 16 paths" };
+    table.set_header(["policy".to_owned()].into_iter().chain(headings).chain([instructions.to_owned()]));
     for policy in Policy::ALL.map(Policy::name) {
         let find = |paths, queues, threads| {
             rows.iter().find(|row| (row.policy, row.paths, row.queues, row.threads) == (policy, paths, queues, threads))
         };
+        let spread = if layout.spread { rounds } else { 1 };
         let ns =
-            COLUMNS.iter().map(|&(_, paths, queues, threads)| find(paths, queues, threads).map_or("–".into(), |row| figure(row, rounds)));
+            columns.iter().map(|&(_, paths, queues, threads)| find(paths, queues, threads).map_or("–".into(), |row| figure(row, spread)));
         let instructions = [1, 2, 16].map(|paths| find(paths, 64, 1).and_then(|row| row.instructions));
-        let instructions = instructions.map(|count| count.map_or("–".into(), |count| format!("{count:.0}"))).join(" → ");
-        table.add_row([policy.to_owned()].into_iter().chain(ns).chain([instructions]));
+        let instructions = instructions.map(|count| count.map_or("–".into(), |count| format!("{count:.0}")));
+        let instructions = instructions.join(if layout.tall { "\n" } else { " → " });
+        table.add_row([policy.replace(':', ":\n")].into_iter().chain(ns).chain([instructions]));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if at > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
-    let mut text = format!("Nanoseconds for one choose + start + end, two paths where not said otherwise\n{table}\n");
-    let rounds =
-        if rounds == 1 { "One round".to_owned() } else { format!("Medians over {rounds} rounds, below them the least and the most") };
-    _ = writeln!(text, "{rounds}. Instructions: at 64 queues, by callgrind.");
-    _ = writeln!(text, "{}", ratio(rows).unwrap_or_default());
-    _ = writeln!(text, "Machine: {machine}.");
-    text
+    table
 }
 
 fn figure(row: &Row, rounds: u32) -> String {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rows::fit;
 use reap::paths::Policy;
 
 fn made_up() -> Vec<Row> {
@@ -37,9 +38,14 @@ fn a_cell_is_measured_and_leaves_nothing_counted() {
 
 #[test]
 fn the_table_names_every_policy_and_the_ratio() {
-    let text = table::draw(&made_up(), 3, "one of mine");
+    let text = table::draw(&made_up(), 3, "one of mine", 120);
     for policy in Policy::ALL {
-        assert!(text.contains(policy.name()), "{text}");
+        // How a policy counts stands below its name.
+        assert!(policy.name().split(':').all(|part| text.contains(part)), "{text}");
+    }
+    for width in [80, 120] {
+        let text = table::draw(&made_up(), 3, "one of mine, whose name is a long one, with many processors", width);
+        assert!(fit::fits(&text, width), "{width}: {text}");
     }
     assert!(text.contains("5.3 times as long") && text.contains("40 → 40 → 40"), "{text}");
 }

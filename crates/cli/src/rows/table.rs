@@ -4,13 +4,11 @@ use std::io::IsTerminal;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{CPU, Estimate, IOPS, Results, Row, Scene};
+pub use super::fit::wrap;
+use super::{CPU, Estimate, IOPS, Results, Row, Scene, fit};
 
 /// Characters of a line where the output is no terminal.
 const DEFAULT_WIDTH: u16 = 120;
-/// From here on there is room for all columns.
-const WIDE: u16 = 118;
-
 /// Characters of a line on the standard output.
 pub fn width() -> u16 {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -21,21 +19,26 @@ pub fn width() -> u16 {
 /// How much room there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// All columns; intervals from where to where.
+    /// Intervals from where to where.
     Wide,
-    /// The columns that matter most; intervals as ± per cent.
+    /// Intervals as ± per cent.
     Narrow,
 }
 
 /// A column.
 struct Column {
     header: &'static str,
-    /// Only where there is room for it.
-    wide: bool,
+    /// As [`Results::legend`] calls it.
+    key: &'static str,
+    /// Where there is no room for all, those with the highest are left out first; 0: it stays.
+    spare: u8,
     /// Only where some row has something to say.
     used: fn(&Results) -> bool,
     cell: fn(&Results, &Row, Style) -> String,
 }
+
+/// The highest [`Column::spare`].
+const SPARE: u8 = 6;
 
 const ALWAYS: fn(&Results) -> bool = |_| true;
 const PAIRED: fn(&Results) -> bool = |all| !all.pairs.is_empty();
@@ -43,44 +46,71 @@ const PAIRED: fn(&Results) -> bool = |all| !all.pairs.is_empty();
 const TOLD: fn(&Results) -> bool = |all| !all.rows.iter().all(|row| row.untold);
 
 const COLUMNS: [Column; 12] = [
-    Column { header: "kIOPS", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.iops, 1e3, style) },
-    Column { header: "÷\nfirst", wide: false, used: PAIRED, cell: |all, row, style| against_first(all, row, IOPS, style) },
-    Column { header: "CPU\nns/IO", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.cpu, 1.0, style) },
-    Column { header: "÷\nfirst", wide: true, used: PAIRED, cell: |all, row, style| against_first(all, row, CPU, style) },
+    Column { header: "kIOPS", key: "kIOPS", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.iops, 1e3, style) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 0, used: PAIRED, cell: |all, row, style| against_first(all, row, IOPS, style) },
+    Column { header: "CPU\nns/IO", key: "CPU", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.cpu, 1.0, style) },
+    Column { header: "÷\nfirst", key: "÷ first", spare: 4, used: PAIRED, cell: |all, row, style| against_first(all, row, CPU, style) },
     Column {
         header: "stolen\nns/IO",
-        wide: false,
+        key: "stolen",
+        spare: 3,
         used: |all| all.rows.iter().any(|row| row.stolen.is_some()),
         cell: |_, row, _| row.stolen.map_or("–".into(), digits),
     },
     Column {
         header: "notify\nns/IO",
-        wide: false,
+        key: "notify",
+        spare: 5,
         used: |all| all.rows.iter().any(|row| row.notify > 0.0 && !row.untold),
         cell: |_, row, _| digits(row.notify),
     },
-    Column { header: "msgs\nk/s", wide: true, used: TOLD, cell: |_, row, _| digits(row.messages / 1e3) },
+    Column { header: "msgs\nk/s", key: "msgs", spare: 6, used: TOLD, cell: |_, row, _| digits(row.messages / 1e3) },
     Column {
         header: "sys\nper IO",
-        wide: false,
+        key: "sys per IO",
+        spare: 5,
         used: |all| all.rows.iter().any(|row| row.system_calls.is_some()),
         cell: |_, row, _| row.system_calls.map_or("–".into(), digits),
     },
     Column {
         header: "IO per\nwake",
-        wide: false,
+        key: "IO per wake",
+        spare: 2,
         used: ALWAYS,
         cell: |_, row, _| if row.wakeups > 0.0 { digits(row.per_wakeup) } else { "–".into() },
     },
-    Column { header: "p50\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p50, 1e3, style) },
-    Column { header: "p99\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p99, 1e3, style) },
-    Column { header: "p99.9\nµs", wide: false, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p999, 1e3, style) },
+    Column { header: "p50\nµs", key: "p50", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p50, 1e3, style) },
+    Column { header: "p99\nµs", key: "p99", spare: 0, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p99, 1e3, style) },
+    Column {
+        header: "p99.9\nµs", key: "p99.9", spare: 1, used: ALWAYS, cell: |_, row, style| with_interval(row.latency.p999, 1e3, style)
+    },
 ];
+
+/// Which columns there is room for, and how they are written.
+#[derive(Clone, Copy)]
+struct Layout {
+    style: Style,
+    /// Columns that are spared more than this are left out.
+    spare: u8,
+}
+
+impl Layout {
+    /// From the one that says most to the one that says least.
+    fn all() -> impl Iterator<Item = Layout> {
+        let narrow = (0..=SPARE).rev().map(|spare| Layout { style: Style::Narrow, spare });
+        std::iter::once(Layout { style: Style::Wide, spare: SPARE }).chain(narrow)
+    }
+
+    fn columns(self, all: &Results) -> Vec<&'static Column> {
+        COLUMNS.iter().filter(|column| column.spare <= self.spare && (column.used)(all)).collect()
+    }
+}
 
 /// The title, the tables in lines of `width` characters, and the notes.
 pub fn show(all: &Results, width: u16) -> String {
     let scenes = all.scenes();
-    let mut text = wrap(&all.title, width.into());
+    let mut text = all.banner.iter().map(|line| wrap(line, width.into())).collect::<String>();
+    text += &wrap(&all.title, width.into());
     // A table holds the scenes that differ in nothing but the load.
     let mut tables: Vec<Vec<&Scene>> = Vec::new();
     for scene in scenes {
@@ -89,18 +119,29 @@ pub fn show(all: &Results, width: u16) -> String {
             None => tables.push(vec![scene]),
         }
     }
+    // All tables have the same columns.
+    let fit = |layout: &Layout| tables.iter().all(|scenes| fit::fits(&table(all, scenes, *layout).trim_fmt(), width));
+    let layout = Layout::all().find(fit).unwrap_or(Layout { style: Style::Narrow, spare: 0 });
     for scenes in &tables {
         if let (true, Some(scene)) = (tables.len() > 1, scenes.first()) {
             text += &format!("\n{}\n", headline(scene));
         }
-        text += &format!("{}\n", table(all, scenes, width));
-        text += &paths(all, scenes);
+        text += &format!("{}\n", fit::first(width, [table(all, scenes, layout)]));
+        text += &paths(all, scenes, width);
     }
-    text + &all.notes.iter().map(|line| wrap(line, width.into())).collect::<String>()
+    let shown: Vec<&str> = layout.columns(all).iter().map(|column| column.key).collect();
+    let notes = all.notes.iter().cloned().chain(legend(all, |key| shown.contains(&key)));
+    text + &notes.map(|line| wrap(&line, width.into())).collect::<String>()
+}
+
+/// What the columns of these keys mean, in a line; `None` if there is nothing to say.
+pub fn legend(all: &Results, shown: impl Fn(&str) -> bool) -> Option<String> {
+    let said: Vec<&str> = all.legend.iter().filter(|(key, _)| shown(key)).map(|(_, words)| words.as_str()).collect();
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 /// What each path did in each mode, of a device that has several.
-fn paths(all: &Results, scenes: &[&Scene]) -> String {
+fn paths(all: &Results, scenes: &[&Scene], width: u16) -> String {
     let rows: Vec<&Row> = all.rows.iter().filter(|row| !row.paths.is_empty() && scenes.contains(&&row.scene)).collect();
     if rows.is_empty() {
         return String::new();
@@ -125,7 +166,7 @@ fn paths(all: &Results, scenes: &[&Scene]) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    format!("Paths, over all that was measured of a mode\n{table}\n")
+    format!("Paths, over all that was measured of a mode\n{}\n", fit::first(width, [table]))
 }
 
 /// What tables are apart by.
@@ -140,9 +181,8 @@ pub fn headline(scene: &Scene) -> String {
     format!("{}, queue depth {}{arrivals}{background}", scene.profile, scene.qd)
 }
 
-fn table(all: &Results, scenes: &[&Scene], width: u16) -> Table {
-    let style = if width >= WIDE { Style::Wide } else { Style::Narrow };
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|c| (style == Style::Wide || !c.wide) && (c.used)(all)).collect();
+fn table(all: &Results, scenes: &[&Scene], layout: Layout) -> Table {
+    let (style, columns) = (layout.style, layout.columns(all));
     let loads = scenes.len() > 1;
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -212,24 +252,6 @@ pub fn digits(value: f64) -> String {
 /// Per cent, whole where they are.
 fn load(pct: f64) -> String {
     if pct.fract() == 0.0 { format!("{pct:.0}") } else { digits(pct) }
-}
-
-/// Breaks a line at blanks.
-pub fn wrap(line: &str, width: usize) -> String {
-    let (mut out, mut column) = (String::new(), 0);
-    for word in line.split(' ') {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out + "\n"
 }
 
 #[cfg(test)]

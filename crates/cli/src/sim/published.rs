@@ -13,7 +13,8 @@ use super::pool;
 use crate::args::SimArgs;
 use crate::compare::statistics;
 use crate::output::{self, Aside};
-use crate::rows::table::digits;
+use crate::rows::fit::{self, wrap};
+use crate::rows::table::{digits, width};
 use crate::stop;
 
 /// A row, for scripts.
@@ -66,7 +67,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         stop::tell(format_args!("{cases} of {} cases; what follows is of those", CASES.len()));
     }
     let results = JsonResults { schema: 1, complete, rows: rows.iter().map(JsonRow::new).collect() };
-    output::all([output::print(&show(&rows)), json.write(|| Ok(serde_json::to_string_pretty(&results)? + "\n"))])?;
+    output::all([output::print(&show(&rows, width())), json.write(|| Ok(serde_json::to_string_pretty(&results)? + "\n"))])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,32 +107,84 @@ impl JsonRow {
     }
 }
 
-/// The rows, and how the predictions did.
-pub fn show(rows: &[Row]) -> String {
+/// What a table shows beside the two values and the error: all, the scores, or nothing.
+const LAYOUTS: [usize; 3] = [4, 2, 0];
+
+fn table(rows: &[Row], more: usize) -> Table {
     let mut table = new_table();
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let headers = ["published", "simulated", "error\n%", "effect", "score", "without"].map(|header| right(header.into()));
-    table.set_header([Cell::new("row"), Cell::new("use")].into_iter().chain(headers).chain([Cell::new("against")]));
+    let headers = ["published", "simulated", "error\n%"].map(|header| right(header.into()));
+    let beside = [right("score".into()), right("without".into()), right("effect".into()), Cell::new("against")];
+    table.set_header([Cell::new("row"), Cell::new("use")].into_iter().chain(headers).chain(beside.into_iter().take(more)));
     for row in rows {
         let score = |figure: fn(&published::Score) -> f64, digits: usize| {
             row.score.as_ref().map_or(String::new(), |s| format!("{:.digits$}", figure(s)))
         };
-        table.add_row([
+        let cells = [
             Cell::new(row.id),
             Cell::new(row.used.name()),
             right(format!("{} {}", digits_of(row.published, row.unit), row.unit)),
             right(format!("{} {}", digits_of(row.simulated, row.unit), row.unit)),
             // As much as is printed of it, and no zero below zero.
             right(format!("{:+.1}", (row.error() * 1e3).round() / 10.0 + 0.0)),
-            right(score(|s| s.effect, 2)),
+        ];
+        let beside = [
             right(score(|s| s.score, 3)),
             right(score(|s| s.without, 3)),
+            right(score(|s| s.effect, 2)),
             Cell::new(row.score.map_or("", |score| score.baseline)),
-        ]);
+        ];
+        table.add_row(cells.into_iter().chain(beside.into_iter().take(more)));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// What the words in the column `use` mean, and those above the others.
+const LEGEND: [&str; 5] = [
+    "calibrate: a constant of the machine or the device was chosen by this row, so that it says nothing of the simulator.",
+    "predict: nothing was chosen for it; it is what the simulator is judged by.",
+    "shape: the post does not say enough of its machine to pin the figure down; it is shown, and not scored.",
+    "score: |ln(simulated effect ÷ published effect)| of a prediction, an effect being the row ÷ the one that it stands against.",
+    "without: the score of the same model with the mechanism left out.",
+];
+
+/// The posts, by the first three digits of a row: who wrote it, when, its subject, and where it can be found.
+const POSTS: [(&str, &str, &str); 5] = [
+    (
+        "000",
+        "Ming Lei, 12 November 2019, \"[PATCH 2/2] nvme-pci: poll IO after batch submission for multi-mapping queue\"",
+        "http://lists.infradead.org/pipermail/linux-nvme/2019-November/",
+    ),
+    (
+        "001",
+        "Jeff Garzik, 7 August 2009, \"Re: [PATCH 1/3] block: add blk-iopoll, a NAPI like approach for block devices\"",
+        "https://lore.kernel.org/lkml/?q=s:blk-iopoll+f:Garzik",
+    ),
+    (
+        "002",
+        "Sagi Grimberg, 17 January 2017, \"[LSF/MM TOPIC][LSF/MM ATTEND] NAPI polling for block drivers\"",
+        "http://lists.infradead.org/pipermail/linux-nvme/2017-January/",
+    ),
+    (
+        "003",
+        "Jacob Pan, 12 February 2024, \"Re: [PATCH 00/15] Coalesced Interrupt Delivery with posted MSI\"",
+        "https://lore.kernel.org/lkml/?q=s:%22Coalesced+Interrupt+Delivery%22+f:Jacob",
+    ),
+    (
+        "004",
+        "Uday Shankar, 3 October 2023, \"[PATCH 1/3] block: introduce blk_queue_nr_active()\"",
+        "http://lists.infradead.org/pipermail/linux-nvme/2023-October/",
+    ),
+];
+
+/// The rows in lines of `width` characters, how the predictions did, what the words mean, and which posts these are.
+pub fn show(rows: &[Row], width: u16) -> String {
     let mut scores: Vec<(f64, &str)> = rows.iter().filter_map(|row| Some((row.score?.score, row.id))).collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut text = format!("{table}\n");
+    let mut text = format!("{}\n", fit::first(width, LAYOUTS.map(|more| table(rows, more))));
     let values: Vec<f64> = scores.iter().map(|(score, _)| *score).collect();
     if let (Some(median), Some((worst, id))) = (statistics::median(&values), scores.last()) {
         text += &format!("Predictions: {}, median score {median:.3}, worst {worst:.3} ({id}).\n", scores.len());
@@ -141,8 +194,9 @@ pub fn show(rows: &[Row]) -> String {
             text += &format!("{histogram}: total variation {distance:.3}.\n");
         }
     }
-    text + "Score of a prediction: |ln(simulated effect ÷ published effect)|, an effect being the row ÷ the one it stands against.\n\
-            without: the score of the same model with the mechanism left out.\n"
+    text += &LEGEND.iter().map(|line| wrap(line, width.into())).collect::<String>();
+    let post = |(number, words, place): &(&str, &str, &str)| wrap(&format!("{number}: {words}, {place}"), width.into());
+    text + "The posts:\n" + &POSTS.iter().map(post).collect::<String>()
 }
 
 fn digits_of(value: f64, unit: &str) -> String {
@@ -173,7 +227,7 @@ fn show_found(found: &[Found]) -> String {
             right(format!("{:+.1} %", (found.ratio - 1.0) * 100.0)),
         ]);
     }
-    format!("{table}\n")
+    format!("{}\n", fit::first(width(), [table]))
 }
 
 #[cfg(test)]

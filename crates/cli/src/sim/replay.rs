@@ -10,6 +10,7 @@ use serde_json::{Map, json};
 use workload::record::{Figures, Trace};
 
 use crate::args::SimArgs;
+use crate::calibrate::list;
 use crate::jobs;
 use crate::rows::Results;
 
@@ -74,7 +75,11 @@ pub fn costs(name: &str) -> Result<Costs> {
         return file::costs_of(name).ok_or_else(unknown);
     }
     let text = jobs::text(Path::new(name)).with_context(|| format!("price list {name}"))?;
-    Ok(file::read_costs(name, &String::from_utf8_lossy(&text))?)
+    let costs = file::read_costs(name, &String::from_utf8_lossy(&text))?;
+    match list::free(&costs) {
+        Some(wrong) => bail!("price list {name}: {wrong}; run `reap calibrate` again with less beside it"),
+        None => Ok(costs),
+    }
 }
 
 impl Told {

@@ -16,7 +16,7 @@ fn fails(arguments: &str, words: &[&str]) {
 #[test]
 fn a_typo_in_each_argument() {
     fails("rnu job.fio", &["unrecognized subcommand 'rnu'", "the commands are run, compare, sim"]);
-    fails("run", &["JOBFILE"]);
+    fails("run", &["there is no job", "JOBFILE"]);
     fails("run nowhere.fio", &["job file nowhere.fio", "No such file"]);
     fails("run job.fio --devise mem:1M", &["--devise", "--device"]);
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G or T"]);

@@ -23,7 +23,7 @@ fn on_a_terminal_nothing_is_said_that_is_not_said_elsewhere() {
 #[test]
 fn a_reader_of_stderr_that_has_gone_away_changes_nothing() {
     let place = Place::new();
-    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\ncpus_allowed=900\nzonemode=none\n");
+    place.write("job.fio", "[a]\nrw=randread\nnumber_ios=10\ncpus_allowed=900\nprio=3\n");
     for (arguments, code) in [("run job.fio --device mem:1M", 0), ("run nowhere.fio", 1)] {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);

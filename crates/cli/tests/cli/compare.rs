@@ -31,6 +31,10 @@ fn two_modes_make_a_table_and_a_file() {
         // One round, or one and a half: no interval of that.
         assert!(row["ci"]["iops"].is_null(), "{row}");
     }
+    // Whether the machine was too quiet or too busy, table and file say the same.
+    let valid = results["valid"].as_bool().unwrap();
+    assert_eq!(results["reasons"].as_array().unwrap().is_empty(), valid, "{results}");
+    assert_eq!(ended.stdout.starts_with("These figures decide nothing: "), !valid, "{}", ended.stdout);
     let pairs = results["pairs"].as_array().unwrap();
     let named: BTreeSet<&str> = pairs.iter().map(|pair| pair["figure"].as_str().unwrap()).collect();
     assert_eq!(named, BTreeSet::from(["iops", "cpu_ns_per_io", "lat_p50"]));

@@ -243,8 +243,8 @@ fn the_standard_input_can_be_the_job_file() {
 
 #[test]
 fn options_of_fio_that_are_missing_are_named_once() {
-    let ended = place(&format!("{SHORT}zonemode=none\n[b]\nzonemode=none\nruntime=10ms\n")).reap(&format!("run job.fio {SMALL}")).ok();
-    assert_eq!(ended.stderr.matches("zonemode").count(), 1, "{}", ended.stderr);
+    let ended = place(&format!("{SHORT}prio=3\n[b]\nprio=4\nruntime=10ms\n")).reap(&format!("run job.fio {SMALL}")).ok();
+    assert_eq!(ended.stderr.matches("'prio'").count(), 1, "{}", ended.stderr);
 }
 
 /// Flushes at depth, to two devices, with verified data; and buffers are not lost over it.
@@ -283,4 +283,34 @@ fn paths_have_lines_of_their_own() {
     assert_eq!(paths.len(), 2);
     assert!(paths.iter().all(|path| path["state"] == "optimized" && path["ios"].as_u64().unwrap() > 0), "{paths:?}");
     assert_eq!(json["jobs"][0]["error"], 0);
+}
+
+/// As fio has them; with a word or an equals sign between option and value.
+#[test]
+fn jobs_may_stand_on_the_command_line() {
+    let place = Place::new();
+    let line = "run --bs=8k --name=a --rw randwrite --size=64k --name=b --rw=read --size=32k";
+    let json = place.reap(&format!("{line} {SMALL} --output-format json")).ok().json();
+    let jobs = json["jobs"].as_array().unwrap();
+    let counts: Vec<_> = jobs
+        .iter()
+        .map(|job| (job["jobname"].as_str().unwrap(), job["read"]["total_ios"].as_u64(), job["write"]["total_ios"].as_u64()))
+        .collect();
+    assert_eq!(counts, [("a", Some(0), Some(8)), ("b", Some(4), Some(0))]);
+    // The line says the same again, and nothing is run.
+    let shown = place.reap(&format!("{line} --showcmd")).ok();
+    assert_eq!(shown.stdout, "reap run --bs=8k --name=a --rw=randwrite --size=64k --name=b --rw=read --size=32k\n");
+    let parsed = place.reap(&format!("{line} --parse-only")).ok();
+    assert_eq!((parsed.stdout.as_str(), parsed.stderr.as_str()), ("", "2 jobs with 2 threads; nothing was run\n"));
+}
+
+#[test]
+fn slips_on_the_command_line_are_told() {
+    let place = Place::new();
+    place.reap("run").fails_with(&["there is no job", "--name=mine"]);
+    place.reap("run --name=a --rw=randred").fails_with(&["(command line):2:4", "'randread'"]);
+    place.reap("run --name=a --iodepht=4").fails_with(&["--iodepht", "--iodepth"]);
+    place.reap("run --name=a --thinktime=5").fails_with(&["(command line):2:1", "changes which I/O runs"]);
+    place.reap("run --runtime").fails_with(&["--runtime needs a value"]);
+    place.reap("run --bs=4k").fails_with(&["there is no job"]);
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [Moderation; 3] = [Moderation::Fixed, Moderation::Dim, Moderation::Vic];
+const ALL: [Moderation; 4] = [Moderation::Fixed, Moderation::Dim, Moderation::Vic, Moderation::Asked];
 
 /// A device at a queue depth: what a stretch of 10 ms brings under a setting. Each command takes 10 µs, and the host posts
 /// the next when it hears of it.
@@ -11,7 +11,7 @@ fn stretch(setting: Coalesce, depth: u32) -> Rates {
     // A batch that cannot fill waits its time out.
     let held = if batch < u64::from(setting.entries()) { u64::from(setting.time()) * 100_000 } else { 0 };
     let completions = u64::from(depth) * PACE.0 / (10_000 + held);
-    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth }
+    Rates { elapsed: PACE, completions, messages: completions / batch, in_flight: depth, asked: 0 }
 }
 
 /// Ticks for so long at a depth; the last setting.
@@ -41,8 +41,9 @@ fn paced(mut tick: impl FnMut(Nanos, &Rates) -> Option<Coalesce>, ticks: &[(u64,
 }
 
 fn any_ticks() -> impl Strategy<Value = Vec<(u64, Rates)>> {
-    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000)
-        .prop_map(|(elapsed, completions, messages, in_flight)| Rates { elapsed: Nanos(elapsed), completions, messages, in_flight });
+    let rates = (0u64..20_000_000, 0u64..100_000, 0u64..100_000, 0u32..2_000).prop_map(|(elapsed, completions, messages, in_flight)| {
+        Rates { elapsed: Nanos(elapsed), completions, messages, in_flight, asked: in_flight as u16 }
+    });
     proptest::collection::vec((0u64..15_000_000, rates), 1..60)
 }
 
@@ -104,7 +105,7 @@ fn a_fixed_setting_is_set_once_and_again_after_a_reset() {
 
 #[test]
 fn vic_holds_back_only_with_enough_in_flight_and_enough_to_come() {
-    let setting = |in_flight, completions| vic::setting(&Rates { elapsed: PACE, completions, messages: completions, in_flight });
+    let setting = |in_flight, completions| vic::setting(&Rates { elapsed: PACE, completions, messages: completions, in_flight, asked: 0 });
     assert_eq!(setting(3, 10_000), Coalesce::OFF);
     assert_eq!(setting(64, 10), Coalesce::OFF);
     assert_eq!(setting(32, 10_000), Coalesce::new(4, 1));

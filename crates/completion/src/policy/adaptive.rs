@@ -85,6 +85,8 @@ pub(super) struct Adaptive {
     checks: (bool, bool),
     /// A message was lost once: from then on every sleep has a deadline.
     distrusts: bool,
+    /// The last sleep is one under hold: the device tells of several at once.
+    under_hold: bool,
 }
 
 impl Adaptive {
@@ -93,7 +95,7 @@ impl Adaptive {
             price: Price::new(tuning),
             forecast: Forecast::new(),
             caller: Caller::default(),
-            flow: Flow::default(),
+            flow: Flow::new(),
             ledger: Ledger::default(),
             decisions: Decisions::default(),
             wait: None,
@@ -102,11 +104,23 @@ impl Adaptive {
             awake: 0,
             checks: (false, false),
             distrusts: false,
+            under_hold: false,
         }
     }
 
     pub(super) fn decisions(&self) -> &Decisions {
         &self.decisions
+    }
+
+    /// What the device is to hold back.
+    pub(super) fn holds(&self) -> u16 {
+        if self.price.is_bounded() { self.flow.holds() } else { 0 }
+    }
+
+    /// Whether the thread sleeps on a device that holds messages back: it stays armed, and entries that are there are no reason to look.
+    #[inline]
+    pub(super) fn sleeps_under_hold(&self) -> bool {
+        self.under_hold
     }
 
     /// A thread that stays awake finds what it sends without being told.
@@ -139,7 +153,12 @@ impl Adaptive {
             return 0.0;
         }
         // The device may be quicker than it was: half of them keep it busy for a while.
-        (self.forecast.queued() * self.flow.full()).min(self.forecast.commands() as f32 / 2.0)
+        (self.forecast.queued() * self.flow.full()).min(self.forecast.commands() as f32 / 2.0) * self.flow.used()
+    }
+
+    /// Whether to see what the device can do: where some seem to wait within it.
+    fn compares(&self) -> bool {
+        self.flow.compares() && self.caller.is_closed() && self.forecast.commands() > 1 && self.forecast.queued() > 0.0
     }
 
     fn gathers(&self) -> bool {
@@ -191,6 +210,7 @@ impl Adaptive {
             return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
         }
         self.caller.waits(now, seen, self.flow.typical());
+        self.under_hold = false;
         (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
         if self.awake >= MEMORY && self.wait.is_none() && !busy && seen.wants < 2 && !self.gathers() {
             // Most of its waits are over within half of what a sleep costs; the others are weighed then.
@@ -218,6 +238,7 @@ impl Adaptive {
         let wait = self.begin(now, seen);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
+        self.flow.spares(spare);
         if spare > 1.0 {
             self.flow.is_full();
         }
@@ -239,12 +260,19 @@ impl Adaptive {
             let rents = left > Nanos::ZERO && !seen.cpu_wanted && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
+        if spare > seen.held as f32 && seen.held > 1 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {
+            // It has been weighed, and nothing has changed.
+            self.under_hold = true;
+            return self.sleep(now);
+        }
         if !self.forecast.is_known() {
             // After a sleep something is.
             return self.sleep(now);
         }
         let points = if spare > 1.0 { self.forecast.full(self.flow.full(), spare) } else { self.forecast.look(now, self.flow.cap()) };
-        self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now))
+        let plan = self.cheapest(now, seen, &points, spare, wait.spun).unwrap_or_else(|| self.sleep(now));
+        self.under_hold = seen.held > 1 && matches!(plan, Plan::Sleep { .. });
+        plan
     }
 
     fn sleep(&self, now: Nanos) -> Plan {
@@ -260,7 +288,8 @@ impl Adaptive {
         self.decisions.waits += 1;
         // A command that is alone is told of, which says as much.
         let turn = self.decisions.waits.is_multiple_of(MEMORY.into()) || self.decisions.waits <= MARGIN;
-        let learns = turn && seen.in_flight > 1 && !self.gathers() && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
+        let turn = turn && !self.gathers() || self.compares();
+        let learns = turn && seen.in_flight > 1 && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
         self.decisions.explored += u64::from(learns);
         let explores = if learns { Nanos(self.price.cpu.0 * MARGIN) } else { Nanos::ZERO };
         *self.wait.insert(Wait { since: now, explores, ..Wait::default() })
@@ -285,6 +314,14 @@ impl Adaptive {
             wait.explores = wait.explores - spent;
         }
         self.ledger.spend(spent);
+        if self.step.told && seen.found > 0 {
+            self.step.told = false;
+            // Those that came after the one that was told of came while the thread woke up.
+            let (more, rate) = (seen.found - 1, self.flow.full());
+            if self.caller.is_closed() && seen.in_flight >= STRETCH && seen.held <= 1 && rate > 0.0 {
+                self.price.woke(more as f32 / rate);
+            }
+        }
         if (seen.found > 0 || met && doing == Doing::Glance)
             && let Some(wait) = self.wait.take()
         {
@@ -303,11 +340,17 @@ impl Adaptive {
         let woke = seen.woke.map(|woke| woke.cause);
         let told = doing == Doing::Sleep && woke == Some(Cause::Notification);
         (self.step.told, self.step.slept_through) = (told, doing == Doing::Sleep && woke.is_some() && !told);
+        if doing == Doing::Sleep {
+            self.price.armed(seen.woke.is_none().then_some(now - asked));
+        } else {
+            self.price.forgets();
+        }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun) = (true, Nanos::ZERO);
-            if told {
+            // Under hold the first came before, nobody knows when.
+            if told && seen.held <= 1 {
                 wait.came = Some(wait.since.max(now - self.price.delay()));
             }
         }

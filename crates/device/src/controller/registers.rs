@@ -9,7 +9,7 @@ use super::Controller;
 use super::life::Life;
 use crate::logs::{Event, Events};
 use crate::queues::{Commands, Cq, Sq};
-use crate::{BusError, Port};
+use crate::{BusError, Config, Port};
 
 /// Doorbells are 64 bytes apart: a cache line each.
 pub(super) const DSTRD: u8 = 4;
@@ -20,7 +20,7 @@ impl<P: Port> Controller<P> {
     /// Writes the registers that never change, and CSTS.
     pub(super) fn power_on(&mut self) {
         let registers = self.port.registers();
-        let to = self.config.ready_delay.0.div_ceil(500_000_000).clamp(1, 254) as u8 + 1;
+        let to = self.config.ready_timeout.0.div_ceil(Config::READY_STEP.0) as u8;
         let cap = Cap::new()
             .with_mqes((self.config.queue_entries - 1) as u16)
             .with_cqr(true)

@@ -22,10 +22,23 @@ fn registers_say_what_the_controller_is() {
     let host = Host::new(config, vec![mem(1 << 20, 512)]);
     let cap = Cap::from_bits(host.port.bar.read64(regs::CAP));
     assert_eq!((cap.max_entries(), cap.dstrd(), cap.css(), cap.cqr()), (4096, 4, Cap::CSS_NVM, true));
-    assert!(cap.timeout_ms() > 1_700);
+    assert_eq!(cap.timeout_ms(), 10_000);
     assert_eq!((cap.min_page_size(), cap.max_page_size()), (4096, 65_536));
     assert_eq!(Version::from_bits(host.port.bar.read32(regs::VS)), Version::V2_1);
     assert_eq!(host.csts(), Csts::new());
+}
+
+#[test]
+fn a_host_waits_longer_than_the_controller_takes() {
+    let told = |delay: u64, timeout: u64| {
+        let (ready_delay, ready_timeout) = (Nanos::from_millis(delay), Nanos::from_millis(timeout));
+        let config = Config { ready_delay, ready_timeout, ..Config::new(Profile::optane()) };
+        Cap::from_bits(Host::new(config, vec![mem(1 << 20, 512)]).port.bar.read64(regs::CAP)).timeout_ms()
+    };
+    // Delay, time-out asked for, CAP.TO: in whole steps, longer than the delay, and as much as eight bits say.
+    for (delay, timeout, cap) in [(0, 0, 500), (0, 1_000, 1_000), (0, 1_001, 1_500), (1_700, 1_000, 2_500), (300_000, 0, 127_500)] {
+        assert_eq!(told(delay, timeout), cap, "{delay} ms, {timeout} ms");
+    }
 }
 
 #[test]

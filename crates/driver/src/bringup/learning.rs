@@ -52,6 +52,10 @@ impl Bringup {
     /// A command was refused: some of them are not needed.
     pub(super) fn refused(&mut self, command: Command, status: Status) -> Result<State, BringupCause> {
         match command {
+            // What it cannot say at this moment it may well know, and a namespace without its identifiers looks like another one.
+            Command::NvmController | Command::NvmNamespace { .. } | Command::Descriptors(_) if !is_unknown_to_it(status) => {
+                Err(BringupCause::Rejected { status })
+            }
             Command::NvmController => Ok(to_post(Command::ActiveNamespaces { after: Nsid(0) })),
             // Then its formats are not extended.
             Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
@@ -188,4 +192,11 @@ impl Bringup {
 
 fn page<T: Page>(reply: &AdminReply) -> Result<T, BringupCause> {
     T::from_page(reply.page).map_err(BringupCause::ShortPage)
+}
+
+/// Whether a controller that answers so to an Identify does not have the structure, as those of before the version that brought it.
+/// A refusal without Do Not Retry may pass (Base 4.2.3).
+fn is_unknown_to_it(status: Status) -> bool {
+    let unknown = [Status::INVALID_FIELD, Status::INVALID_OPCODE, Status::INVALID_NAMESPACE_OR_FORMAT];
+    status.do_not_retry() || unknown.contains(&status.kind())
 }

@@ -142,8 +142,26 @@ fn each_refusal_names_its_step_and_status() {
     }
     // Not needed: an older controller refuses them.
     for key in [(admin::IDENTIFY, 6), (admin::IDENTIFY, 5), (admin::IDENTIFY, 3), (admin::SET_FEATURES, 0x0b)] {
-        let refuse = Script { refuse: [(key, Status::INVALID_FIELD)].into(), ..Script::default() };
-        assert!(attempt(refuse).1.is_ok());
+        for status in [Status::INVALID_FIELD, Status::INTERNAL_ERROR.with_dnr()] {
+            let refuse = Script { refuse: [(key, status)].into(), ..Script::default() };
+            assert!(attempt(refuse).1.is_ok());
+        }
+    }
+}
+
+/// A controller that is in trouble at this moment has not said that it lacks something: after a reset its namespaces would look like
+/// others, without the identifiers that they had.
+#[test]
+fn a_refusal_that_may_pass_does_not_say_that_something_is_lacking() {
+    let steps = [
+        (6, BringupPhase::IdentifyCommandSet),
+        (5, BringupPhase::IdentifyNamespaceCommandSet(Nsid(1))),
+        (3, BringupPhase::NamespaceDescriptors(Nsid(1))),
+    ];
+    for (cns, phase) in steps {
+        let status = Status::INTERNAL_ERROR;
+        let refuse = Script { refuse: [((admin::IDENTIFY, cns), status)].into(), ..Script::default() };
+        assert_eq!(fails(refuse), (phase, BringupCause::Rejected { status }));
     }
 }
 

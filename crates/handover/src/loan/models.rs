@@ -75,6 +75,34 @@ fn what_is_taken_back_is_the_owners_alone() {
     memory_is_the_owners(Omit::Nothing);
 }
 
+/// An owner that takes a piece back while it is used, by `take_back`, finds what its user wrote.
+fn an_owner_waits(take_back: fn(&AtomicU8)) {
+    model(move || {
+        let (mark, memory) = (Arc::new(AtomicU8::new(PRIVATE)), Arc::new(AtomicU32::new(100)));
+        lend(&mark, KIND);
+        let user = {
+            let (mark, memory) = (mark.clone(), memory.clone());
+            thread::spawn(move || uses(&mark, &memory, 1, Omit::Nothing))
+        };
+        take_back(&mark);
+        let found = memory.load(Relaxed);
+        let wrote = u32::from(user.join().unwrap());
+        assert_eq!((found, memory.load(Relaxed)), (100 + wrote, 100 + wrote), "it was written to after it was taken back");
+    });
+}
+
+/// [`end`] itself: loom bounds its loop, which yields.
+#[test]
+fn an_owner_that_waits_has_what_the_last_user_wrote() {
+    an_owner_waits(end);
+}
+
+#[test]
+#[should_panic(expected = "after it was taken back")]
+fn taking_back_without_the_wait_is_caught() {
+    an_owner_waits(|mark| _ = begin_end(mark));
+}
+
 #[test]
 #[should_panic]
 fn looking_before_use_without_a_claim_is_caught() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,6 +22,8 @@ pub struct PoolOptions {
     pub backing: Backing,
     /// Bits of a bus address that the device has: 48, unless it says otherwise. There are some with 39.
     pub address_bits: u32,
+    /// Bus addresses that the way to the device lets through, as an IOMMU says; empty: all that the device has.
+    pub windows: Vec<Range<u64>>,
     /// What the device wants the address of a buffer to be a multiple of, in bytes: a power of two, 512 or more. Buffers of the pool
     /// are, and a region gives out no others.
     pub alignment: u32,
@@ -31,7 +34,13 @@ pub struct PoolOptions {
 
 impl Default for PoolOptions {
     fn default() -> PoolOptions {
-        PoolOptions { backing: Backing::default(), address_bits: USUAL_BITS, alignment: MIN_BLOCK as u32, pinner: None }
+        PoolOptions {
+            backing: Backing::default(),
+            address_bits: USUAL_BITS,
+            windows: Vec::new(),
+            alignment: MIN_BLOCK as u32,
+            pinner: None,
+        }
     }
 }
 
@@ -42,7 +51,9 @@ pub enum PoolError {
     #[error("a DMA pool holds 1 byte to 1 TiB, not {0} bytes")]
     Size(u64),
     /// The device has too few bus addresses.
-    #[error("a DMA pool of {bytes} bytes does not fit the {room} bytes that bus addresses of {bits} bits leave for it")]
+    #[error(
+        "a DMA pool of {bytes} bytes does not fit the {room} bytes in one piece that bus addresses of {bits} bits, less what an IOMMU keeps back, leave for it"
+    )]
     TooWide {
         /// Bytes of the pool.
         bytes: u64,
@@ -122,7 +133,7 @@ impl PoolOptions {
         }
         let bytes = bytes.next_multiple_of(CHUNK);
         let bits = self.address_bits;
-        let space = Space::new(bytes, bits).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
+        let space = Space::new(bytes, bits, &self.windows).map_err(|room| PoolError::TooWide { bytes, room, bits })?;
         let (mapping, backing) = Mapping::new(bytes as usize, self.backing)?;
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         mapping.keep_from_children()?;

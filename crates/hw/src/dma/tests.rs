@@ -128,7 +128,7 @@ fn bus_addresses_fit_the_device() {
     }
     assert_eq!(
         narrow.open(1 << 39).unwrap_err().to_string(),
-        "a DMA pool of 549755813888 bytes does not fit the 545460846592 bytes that bus addresses of 39 bits leave for it"
+        "a DMA pool of 549755813888 bytes does not fit the 545460846592 bytes in one piece that bus addresses of 39 bits, less what an IOMMU keeps back, leave for it"
     );
     let tiny = PoolOptions { address_bits: 33, ..PoolOptions::default() }.open(4 << 20).unwrap();
     let (why, _) = tiny.register(Pages::new(4 << 30).unwrap()).unwrap_err();

@@ -15,6 +15,7 @@ use units::Nanos;
 
 use crate::link::RingLink;
 use crate::shared::hw_queue::HwQueue;
+use crate::shared::soft::Soft;
 
 /// Ticks without a completion after which nobody ticks, until somebody has been woken by a moderated queue.
 const IDLE_TICKS: u32 = 3;
@@ -116,6 +117,7 @@ impl Moderation {
             completions: completions.saturating_sub(self.completions),
             messages: messages.saturating_sub(self.messages),
             in_flight: moderated().map(|queue| queue.lane.in_flight()).sum(),
+            asked: moderated().filter(|queue| queue.lane.in_flight() > 0).map(|queue| asked(queue)).min().unwrap_or(0),
         };
         (self.ticked, self.completions, self.messages) = (now, completions, messages);
         self.idle = if rates.completions == 0 { self.idle.saturating_add(1) } else { 0 };
@@ -134,6 +136,14 @@ impl Moderation {
             fall_back(queues);
             return;
         }
+        self.took(out);
+        let held = self.in_force.map_or(0, |setting| u32::from(setting.entries()));
+        for queue in queues {
+            queue.holds_back(if self.exempt.contains(&queue.lane.vector()) { 0 } else { held });
+        }
+    }
+
+    fn took(&mut self, out: Out) {
         match out {
             Out::Coalesce(setting) => {
                 self.in_force = Some(setting);
@@ -152,7 +162,8 @@ impl Moderation {
     }
 
     /// The controller was reset: nothing is held back, nothing is exempt, and nothing is out.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, queues: &[Arc<HwQueue>]) {
+        queues.iter().for_each(|queue| queue.holds_back(0));
         (self.in_force, self.out) = (None, None);
         self.exempt.clear();
         if let Some((_, moderator)) = &mut self.moderator {
@@ -181,16 +192,25 @@ impl Moderation {
     }
 }
 
-/// Which moderator the modes of a hardware queue ask for.
+/// Which moderator the modes of a hardware queue ask for; where its policies would ask, only while they do.
 fn moderation(queue: &HwQueue) -> Option<completion::Moderation> {
-    queue.softs.iter().find_map(|soft| soft.mode.asked().and_then(Mode::moderation))
+    let wanted = |soft: &Arc<Soft>| {
+        let moderation = soft.mode.asked().and_then(Mode::moderation)?;
+        (moderation.is_all_there_is() || soft.holds() > 1).then_some(moderation)
+    };
+    queue.softs.iter().find_map(wanted)
+}
+
+/// For how many entries all policies of a hardware queue that have something in flight would have messages held back.
+fn asked(queue: &HwQueue) -> u16 {
+    queue.softs.iter().filter(|soft| soft.open() > 0).map(|soft| soft.holds() as u16).min().unwrap_or(0)
 }
 
 /// Queues that ask for moderation where there is none get what there is. Whether any did.
 pub(super) fn fall_back(queues: &[Arc<HwQueue>]) -> bool {
     let mut any = false;
     for soft in queues.iter().flat_map(|queue| &queue.softs) {
-        if soft.mode.asked().and_then(Mode::moderation).is_some() {
+        if soft.mode.asked().and_then(Mode::moderation).is_some_and(completion::Moderation::is_all_there_is) {
             soft.mode.ask(Mode::INTERRUPT);
             soft.tell();
             any = true;

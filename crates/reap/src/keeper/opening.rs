@@ -29,9 +29,9 @@ impl Keeper {
                             bringup.rings(sq, cq);
                         }
                     }
-                    Err(_) => {
+                    Err(error) => {
                         let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
-                        return self.close_down(OpenError::PoolTooSmall { bytes, queues }, now);
+                        return self.close_down(OpenError::no_memory(error, bytes, queues), now);
                     }
                 },
                 BringupAsk::Ready(inventory) => return self.open(*inventory, now),
@@ -117,6 +117,7 @@ impl Keeper {
             queues.push(Arc::new(queue.map_err(|source| OpenError::System { what: "hardware queues", source })?));
         }
         self.queues = queues;
+        self.link.notes().iter().for_each(|note| self.note(note.clone()));
         let without = self.queues.iter().filter(|queue| queue.polled.is_none()).count();
         if self.link.has_two_lanes() && without > 0 {
             self.note(format!(

@@ -151,7 +151,7 @@ impl Keeper {
         self.admin.pair.abandon();
         self.events.forget();
         self.returning = false;
-        self.moderation.forget();
+        self.moderation.forget(&self.queues);
         self.asks.health().held_back = None;
         if buffers == Buffers::Returned {
             self.admin.take_page_back();

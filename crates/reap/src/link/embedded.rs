@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | what does the controller see of its host? | `port.rs` |
 //! | how is it told of doorbells and registers? | `bells.rs` |
-//! | when do answers to its properties come? | `properties.rs` |
 //! | which thread steps it? | `runner.rs` |
 //! | where do commands come from that were sent as bytes? | `relay.rs` |
 //! | how long do its commands take, and where is its data? | `profile.rs`, `media.rs` |
@@ -16,7 +15,6 @@ mod media;
 mod options;
 mod port;
 mod profile;
-mod properties;
 mod relay;
 mod runner;
 mod stamps;
@@ -39,7 +37,6 @@ use runner::{Runner, Stepper};
 pub(super) use bells::Bells;
 pub use faults::Faults;
 pub use options::EmbeddedOptions;
-pub(crate) use properties::HostProperties;
 pub(crate) use relay::Relay;
 pub use relay::{HeldWire, WireCounters};
 pub(in crate::link) use relay::{Line, LineHeld, words};
@@ -148,6 +145,7 @@ pub(super) fn attach(
     config.queue_pairs = uri.queues;
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
+    config.ready_timeout = options.ready_timeout.unwrap_or(config.ready_timeout);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));

@@ -5,20 +5,25 @@
 //! | where are commands posted and completions found? | `lane.rs`, over `pair.rs` |
 //! | how is a lane watched, closed and emptied? | `tended.rs` |
 //! | where are the lists of long transfers? | `prp_table.rs` |
+//! | when do answers to its properties come? | `properties.rs` |
 //!
-//! The controller is the embedded one so far. The driver above cannot tell it from a PCIe device.
+//! The controller is the embedded one (`embedded.rs`), or one on the bus (`pcie.rs`). The driver above cannot tell them apart.
 
 mod lane;
 mod pair;
+mod properties;
 mod prp_table;
 mod tended;
 
 use std::sync::Arc;
 
-use hw::{DmaPool, EventFd, Memory, Region, RegisterError, Vectors};
+use completion::{Delivery, Mode};
+use hw::vfio::{PciDevice, PciRegisters};
+use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
 
-use super::embedded::{self, Bells, EmbeddedOptions, End, Host, HostProperties, Member};
+use super::bells::Bells;
+use super::embedded::{self, EmbeddedOptions, End, Host, Member};
 use super::facts::{Facts, Mask, Messages, Reaper};
 use super::number::next_number;
 use crate::error::OpenError;
@@ -28,6 +33,7 @@ pub(crate) use prp_table::PrpTable;
 pub(crate) use lane::{RingLane, RingPosting};
 pub(super) use lane::{command, dataless};
 pub(crate) use pair::{Pair, Rings};
+use properties::HostProperties;
 pub(super) use tended::Between;
 pub(crate) use tended::{Held, Tended};
 
@@ -47,21 +53,50 @@ impl Reach {
     /// # Errors
     /// The system has no such range of addresses.
     pub(crate) fn new(bytes: u64) -> Result<Reach, OpenError> {
-        let pool = DmaPool::new(bytes).map_err(|source| OpenError::System { what: "buffer pool", source })?;
-        let lists = PrpTable::new(&pool).map_err(|_| OpenError::PoolTooSmall { bytes, queues: 0 })?;
+        Reach::of(&PoolOptions::default(), bytes)
+    }
+
+    /// The same of memory that is of some kind.
+    ///
+    /// # Errors
+    /// The system has no such range of addresses, or does not pin what the lists take.
+    pub(crate) fn of(options: &PoolOptions, bytes: u64) -> Result<Reach, OpenError> {
+        let pool = options.open(bytes).map_err(|error| OpenError::System { what: "buffer pool", source: error.into() })?;
+        let lists = PrpTable::new(&pool).map_err(|error| OpenError::no_memory(error, bytes, 0))?;
         Ok(Reach { pool, lists: Arc::new(lists) })
     }
 }
 
-/// A controller within reach: its memory, its registers and doorbells, its vectors.
+/// A controller within reach: its memory, its registers and doorbells, its vectors. Fields are dropped in this order: nothing of it
+/// reaches memory when that goes.
 pub(crate) struct RingLink {
-    reach: Reach,
-    vectors: Arc<Vectors>,
-    facts: Facts,
     bells: Bells,
     properties: HostProperties,
-    end: End,
+    far: Far,
+    vectors: Arc<Vectors>,
+    facts: Facts,
+    reach: Reach,
     number: u32,
+    notes: Vec<String>,
+}
+
+/// The controller's end.
+enum Far {
+    /// In this process.
+    Here(Box<End>),
+    /// On the bus. It is reset when it is closed.
+    Bus { _device: PciDevice },
+}
+
+/// A controller on the bus, and what its host has for it.
+pub(super) struct OnBus {
+    pub device: PciDevice,
+    pub registers: PciRegisters,
+    /// Its vectors, whose messages signal already.
+    pub vectors: Vectors,
+    pub reach: Reach,
+    /// What is otherwise than was asked for.
+    pub notes: Vec<String>,
 }
 
 impl RingLink {
@@ -91,8 +126,34 @@ impl RingLink {
         };
         let facts = Facts { mask, reaper, messages };
         let (bells, end) = embedded::attach(uri, options, Host { pool: &reach.pool, vectors: &vectors }, member)?;
+        let bells = Bells::Here(bells);
         let properties = HostProperties::new(bells.clone(), uri.late_properties.then_some(uri.seed));
-        Ok(RingLink { reach, vectors, facts, bells, properties, end, number: next_number() })
+        let (far, number, notes) = (Far::Here(Box::new(end)), next_number(), Vec::new());
+        Ok(RingLink { bells, properties, far, vectors, facts, reach, number, notes })
+    }
+
+    /// A controller on the bus. VFIO leaves its vectors' masks to the kernel, so that nothing holds messages back.
+    pub(super) fn on_bus(bus: OnBus) -> RingLink {
+        let OnBus { device, registers, vectors, reach, notes } = bus;
+        let messages = if vectors.are_counted() { Messages::Exact } else { Messages::Unknown };
+        let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
+        let bells = Bells::Bus(Arc::new(registers));
+        let properties = HostProperties::new(bells.clone(), None);
+        let (far, vectors, number) = (Far::Bus { _device: device }, Arc::new(vectors), next_number());
+        RingLink { bells, properties, far, vectors, facts, reach, number, notes }
+    }
+
+    /// What a mode comes to on it, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+        let on_bus = self.end().is_none() && mode.delivery() == Delivery::Posted;
+        on_bus.then(|| {
+            "`posted` notifies as `interrupt` does: the vectors of a drive on the bus have no masks that VFIO leaves to Reap".to_owned()
+        })
+    }
+
+    /// What was found when it was opened.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The PRP lists of every buffer of the pool.
@@ -110,12 +171,12 @@ impl RingLink {
 
     /// The controller does not answer: from now on it cannot reach the host's memory. False: nothing can keep it from that.
     pub(crate) fn cut_off(&self) -> bool {
-        self.end.cut_off()
+        self.end().is_some_and(End::cut_off)
     }
 
     /// The controller has stopped, and forgotten what it was to do.
     pub(crate) fn let_in(&self) {
-        self.end.let_in();
+        self.end().into_iter().for_each(End::let_in);
     }
 
     /// A number that no other link of the process has.
@@ -132,7 +193,10 @@ impl RingLink {
 
     /// The controller's end, where it is in this process.
     pub(crate) fn end(&self) -> Option<&End> {
-        Some(&self.end)
+        match &self.far {
+            Far::Here(end) => Some(end),
+            Far::Bus { .. } => None,
+        }
     }
 
     /// What it can do, and what not.
@@ -189,6 +253,6 @@ impl RingLink {
 
 impl Drop for RingLink {
     fn drop(&mut self) {
-        self.end.detach();
+        self.end().into_iter().for_each(End::detach);
     }
 }

@@ -8,8 +8,8 @@ mod debts;
 mod entering;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use completion::{Batch, Mode, Route, WEIGHT};
 use driver::{Completed, Reaped};
@@ -44,6 +44,8 @@ pub(crate) struct HwQueue {
     pub drain: Drain,
     /// Armed while the housekeeping thread has stopped moderating because nothing completes.
     pub idle: Bell,
+    /// So many entries the controller holds back before a message on its vector, as it has confirmed.
+    held: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
     /// Another thread wants what only the owner may do: announce, look, serve the line.
@@ -92,7 +94,19 @@ impl HwQueue {
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
-        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, dead, errand, line })
+        let held = AtomicU32::new(0);
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, errand, line })
+    }
+
+    /// The controller has confirmed that it holds so many entries back.
+    pub(crate) fn holds_back(&self, entries: u32) {
+        self.held.store(entries, Relaxed);
+    }
+
+    /// So many entries are held back before a message.
+    #[inline]
+    pub(crate) fn held_back(&self) -> u32 {
+        self.held.load(Relaxed)
     }
 
     /// What is in force of a mode that is asked for: a ring that was made for a mode of the kernel's own has that mode and no other, and

@@ -22,6 +22,8 @@ pub(crate) struct Soft {
     open: AtomicU32,
     urgent: AtomicU32,
     done: AtomicU32,
+    /// For how many entries its policy would have messages held back.
+    holds: AtomicU32,
     /// Nothing is posted again from now on.
     impatient: AtomicBool,
     /// Entries of this queue that another thread took off the CQ.
@@ -43,6 +45,7 @@ impl Soft {
             open: AtomicU32::new(0),
             urgent: AtomicU32::new(0),
             done: AtomicU32::new(0),
+            holds: AtomicU32::new(0),
             impatient: AtomicBool::new(false),
             inbox: Inbox::new(parts as usize),
             mode: ModeCell::new(mode),
@@ -61,6 +64,17 @@ impl Soft {
     #[inline]
     pub(crate) fn try_requests(&self) -> Option<Book<'_>> {
         Some(Book { soft: self, requests: try_lock(&self.requests)? })
+    }
+
+    /// For how many entries its policy would have messages held back; 0: for none.
+    #[inline]
+    pub(crate) fn holds(&self) -> u32 {
+        self.holds.load(Relaxed)
+    }
+
+    /// Its policy asks for something else. Whether it was the first to ask for anything.
+    pub(crate) fn asks_to_hold(&self, entries: u32) -> bool {
+        self.holds.swap(entries, Relaxed) == 0
     }
 
     /// Requests that are not finished.

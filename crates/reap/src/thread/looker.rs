@@ -93,10 +93,16 @@ impl Looker {
         seen.goes_on_at = (goes_on_at != Nanos::MAX).then_some(goes_on_at);
         seen.in_flight = soft.open();
         seen.urgent_waiting = soft.urgent();
+        seen.held = vector.queue.held_back();
         if let Some(polled) = &vector.queue.polled {
             self.waiter.set_silent(polled.in_flight());
         }
-        self.waiter.next(now, vector)
+        let plan = self.waiter.next(now, vector);
+        let holds = self.waiter.policy.holds().into();
+        if holds != soft.holds() && soft.asks_to_hold(holds) {
+            vector.queue.reporter.stirred();
+        }
+        plan
     }
 
     /// A batch has been committed, and the policy says that its thread may look. Whether it did.
@@ -129,10 +135,10 @@ impl Looker {
         self.counters.entries += u64::from(self.waiter.seen.found);
         self.counters.drains += 1;
         self.counters.drain_max = self.counters.drain_max.max(self.waiter.seen.found);
-        if let Some(wakeups) = &mut self.wakeups {
-            wakeups.took(self.waiter.seen.found);
-        }
         let now = hw::now();
+        if let Some(wakeups) = &mut self.wakeups {
+            wakeups.took(self.waiter.seen.found, now);
+        }
         self.finish(queue, soft, now, slept);
         // What somebody else took for this queue is found as well, as far as its policy is concerned.
         self.waiter.seen.found += from_inbox as u32;

@@ -417,7 +417,7 @@ impl SoftQueue {
 
     /// From now on counts what wake-ups bring ([`SoftQueue::wakeups`]).
     pub(crate) fn count_wakeups(&self) {
-        self.looker.borrow_mut().wakeups.get_or_insert_default();
+        self.looker.borrow_mut().wakeups = Some(Box::new(Wakeups::begun(hw::now())));
     }
 
     /// What wake-ups have brought since [`SoftQueue::count_wakeups`].

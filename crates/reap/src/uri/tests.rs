@@ -21,7 +21,7 @@ fn every_mistake_is_told_with_its_column() {
         ("", 1, "expected `mem:SIZE`"),
         ("disk:1G", 1, "no link `disk:`"),
         ("/dev/nvme0n1", 1, "is `kernel:PATH`"),
-        ("0000:01:00.0", 1, "nor any to a drive"),
+        ("0000:01:00.0", 1, "a drive at that address is `pcie:0000:01:00.0`"),
         ("mem:", 5, "is no size"),
         ("mem:12X", 5, "no unit of size"),
         ("mem:1G&lba=4096", 5, "`1G&lba=4096` is no size"),

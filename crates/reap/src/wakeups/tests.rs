@@ -3,12 +3,12 @@ use super::*;
 #[test]
 fn a_wake_up_ends_where_the_next_begins() {
     let mut wakeups = Wakeups::default();
-    wakeups.took(9); // before any notification: nobody's
-    wakeups.woken(Nanos(900));
-    wakeups.took(2);
-    wakeups.took(1);
-    wakeups.woken(Nanos::from_micros(17));
-    wakeups.woken(Nanos::from_micros(3));
+    wakeups.took(9, Nanos(5)); // before any notification: nobody's
+    wakeups.woken(Some(Nanos(100)), Nanos(1_000));
+    wakeups.took(2, Nanos(1_100));
+    wakeups.took(1, Nanos(1_200));
+    wakeups.woken(Some(Nanos(2_000)), Nanos(19_000));
+    wakeups.woken(Some(Nanos(20_000)), Nanos(23_000));
     assert_eq!((wakeups.completions.counts[3], wakeups.completions.counts[0], wakeups.completions.sum), (1, 1, 3));
     assert_eq!((wakeups.delay.counts[0], wakeups.delay.counts[1], wakeups.delay.counts[4], wakeups.delay.max), (1, 1, 1, 17));
 }
@@ -16,11 +16,22 @@ fn a_wake_up_ends_where_the_next_begins() {
 #[test]
 fn more_than_the_last_bucket_is_counted_there() {
     let mut wakeups = Wakeups::default();
-    wakeups.woken(Nanos::MAX);
-    wakeups.took(1000);
-    wakeups.woken(Nanos::ZERO);
+    wakeups.woken(Some(Nanos::ZERO), Nanos::MAX);
+    wakeups.took(1000, Nanos::MAX);
+    wakeups.woken(None, Nanos::MAX);
     assert_eq!((wakeups.completions.counts[LINEAR - 1], wakeups.delay.counts[LOG2 - 1]), (1, 1));
     let mut both = wakeups;
     both.merge(&wakeups);
     assert_eq!((both.completions.max, both.completions.counts[LINEAR - 1]), (1000, 2));
+}
+
+/// A message of the writes before the run, and one that was seen by a look of a thread that did not sleep.
+#[test]
+fn a_message_that_was_left_over_is_not_waited_for() {
+    let mut wakeups = Wakeups::begun(Nanos::from_millis(9_000));
+    wakeups.woken(Some(Nanos::from_millis(1)), Nanos::from_millis(9_002));
+    assert_eq!(wakeups.delay.max, 2_000);
+    wakeups.took(3, Nanos::from_millis(9_500));
+    wakeups.woken(Some(Nanos::from_millis(9_100)), Nanos::from_millis(9_501));
+    assert_eq!((wakeups.delay.max, wakeups.delay.sum), (2_000, 3_000));
 }

@@ -258,7 +258,8 @@ impl Thread {
                 let (leaving, cpu_wanted) = (self.leaving, g.cpu_wanted);
                 let urgent_waiting = if tells { in_flight } else { 0 };
                 let (waiter, mut bound) = lane.bind(queue);
-                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, ..waiter.seen };
+                let held = queue.held_back;
+                waiter.seen = Seen { in_flight, urgent_waiting, leaving, cpu_wanted, goes_on_at, wants_room_at, held, ..waiter.seen };
                 waiter.set_silent(if in_flight > 0 { queue.silent() } else { 0 });
                 waiter.next(g.now, &mut bound);
                 asked += 1;

@@ -1,6 +1,8 @@
 //! What the housekeeping thread does for a controller, carried out in virtual time. It runs elsewhere and costs these CPUs nothing; the
 //! admin queue is its own.
 
+use std::ops::Range;
+
 use completion::{Coalesce, Moderator, PACE, Rates};
 use driver::{AdminCommand, Buffers, Purpose, RecoveryAsk};
 use nvme::admin::SetFeatures;
@@ -8,6 +10,7 @@ use nvme::features::{InterruptCoalescing, fid};
 
 use super::task::Task;
 use super::*;
+use crate::host::lane::Lane;
 use crate::hw_queue::Pair;
 
 /// How long the thread has to take entries that a time-out found.
@@ -80,8 +83,11 @@ impl<P: Bus> World<'_, P> {
         if let (Some((recovery, _)), Some(violation)) = (&mut recovery, violation) {
             recovery.violated(violation);
         }
+        let held_back = moderator.as_ref().map_or(0, |moderator| moderator.in_force().entries().into());
         let stands = seat.as_ref().map(|seat| seat.standing);
         (keeper.recovery, keeper.moderator, keeper.seat) = (recovery, moderator, seat);
+        let queues = self.devices[n].queues.clone();
+        self.queues[queues].iter_mut().for_each(|queue| queue.held_back = held_back);
         stands != stood
     }
 
@@ -219,17 +225,25 @@ impl<P: Bus> World<'_, P> {
     pub(super) fn moderate(&mut self, n: usize) {
         let queues = self.devices[n].queues.clone();
         let finished: u64 = self.queues[queues.clone()].iter().flat_map(HwQueue::pairs).map(|pair| pair.counters().finished).sum();
-        let in_flight = self.queues[queues].iter().map(HwQueue::in_flight).sum();
+        let in_flight = self.queues[queues.clone()].iter().map(HwQueue::in_flight).sum();
+        let asked = self.asked(queues);
         let (now, messages) = (self.now, self.devices[n].vectors.messages());
         let keeper = &mut self.devices[n].keeper;
         let (since, completions, sent) = std::mem::replace(&mut keeper.rates_since, (now, finished, messages));
         let (elapsed, completions, messages) = (now - since, finished - completions, messages - sent);
-        let rates = Rates { elapsed, completions, messages, in_flight };
+        let rates = Rates { elapsed, completions, messages, in_flight, asked };
         let keeper = &mut self.devices[n].keeper;
         if let Some(setting) = keeper.moderator.as_mut().and_then(|moderator| moderator.tick(now, &rates)) {
             self.propose(n, setting);
         }
         self.set_moderator(n);
+    }
+
+    /// For how many entries all the policies of these queues that have something in flight would have messages held back.
+    fn asked(&self, queues: Range<usize>) -> u16 {
+        let busy = |lane: &&Lane| queues.contains(&lane.queue) && lane.in_flight(&self.queues[lane.queue]) > 0;
+        let lanes = self.tasks.iter().filter_map(Task::thread).flat_map(|thread| &thread.lanes).filter(busy);
+        lanes.map(|lane| lane.waiter.policy.holds()).min().unwrap_or(0)
     }
 
     fn propose(&mut self, n: usize, setting: Coalesce) {

@@ -23,6 +23,10 @@ pub(super) struct Draft {
     pub verify_given: bool,
     /// The options beside `verify`.
     pub checks: Verify,
+    /// `directory`: where names of files are looked for.
+    pub directory: Option<String>,
+    /// `filesize`: how far I/Os reach, where `size` is how much of it there is.
+    pub filesize: Option<Amount>,
 }
 
 /// What is wrong, or odd, about the options taken together.
@@ -55,6 +59,23 @@ impl Draft {
         job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
+        }
+        match &self.directory {
+            Some(_) if job.filenames.is_empty() => {
+                remarks.warnings.push("directory without filename: the job names no file, and has the device of the command line".into());
+            }
+            Some(place) => job.filenames.iter_mut().for_each(|name| {
+                if !name.starts_with('/') {
+                    *name = format!("{}/{name}", place.trim_end_matches('/'));
+                }
+            }),
+            None => {}
+        }
+        if let Some(extent) = self.filesize {
+            // fio's size is the I/O of a job, over all its files; alone it is their extent as well.
+            if let Some(Amount::Bytes(all)) = job.size.replace(extent) {
+                job.io_size = job.io_size.or(Some(Amount::Bytes(all)));
+            }
         }
         let foreign = job.engine.foreign_options();
         if !foreign.is_empty() {

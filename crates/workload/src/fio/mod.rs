@@ -36,10 +36,44 @@ pub struct Parsed {
     pub jobs: Vec<Job>,
     /// The options of all `[global]` sections, for the results.
     pub global_options: Vec<(String, String)>,
+    /// All sections as they were written, in order.
+    pub sections: Vec<Given>,
     /// What the user should know: options that Reap does not have yet (one for each), and what contradicts itself.
     pub warnings: Vec<Diagnostic>,
     /// What the user may want to know: that the device decides, not `ioengine`.
     pub notes: Vec<Diagnostic>,
+}
+
+/// A section as it was written, with what its files include and with its variables replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The job's name; `None`: a `[global]` section.
+    pub name: Option<String>,
+    /// Names, and values where there is an equals sign.
+    pub options: Vec<(String, Option<String>)>,
+}
+
+/// What may follow the name of a job's option on a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// A value.
+    Value,
+    /// Nothing: alone it says yes.
+    Nothing,
+}
+
+/// Whether fio has an option of this name, and what follows it; `None`: it has none.
+pub fn option(name: &str) -> Option<Follows> {
+    match options::find(name) {
+        Some(option) if option.takes == Takes::Flag => Some(Follows::Nothing),
+        Some(_) => Some(Follows::Value),
+        None => options::names().any(|known| known == name).then_some(Follows::Value),
+    }
+}
+
+/// The name of an option of fio's that is nearest to `name`, if one is near.
+pub fn nearest_option(name: &str) -> Option<&'static str> {
+    units::nearest(name, options::names())
 }
 
 /// Reads job files as given on one command line: each starts without `[global]` options, and its first job waits for the
@@ -86,6 +120,8 @@ impl Parser<'_> {
         let assignments: Vec<Assignment> = section.lines.into_iter().filter_map(|line| self.take_apart(line)).collect();
         let mut draft = self.globals.clone();
         let mut own = Vec::new();
+        let given = assignments.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        self.parsed.sections.push(Given { name: (!global).then(|| section.name.clone()), options: given });
         let (first, rest): (Vec<_>, Vec<_>) = assignments.iter().partition(|a| options::goes_first(&a.name));
         for assignment in first.into_iter().chain(rest) {
             self.apply(assignment, &mut draft);
@@ -164,8 +200,12 @@ impl Parser<'_> {
 
     fn unknown(&mut self, assignment: &Assignment) {
         let name = &assignment.name;
+        if let Some((_, harmless)) = known::CHANGES.iter().find(|(other, _)| other == name) {
+            return self.missed(assignment, harmless);
+        }
         if known::OPTIONS.contains(&name.as_str()) {
-            if self.told.insert(name.clone()) {
+            // What is off is not missed.
+            if assignment.value.as_deref().is_none_or(|value| value != "0" && value != "none") && self.told.insert(name.clone()) {
                 let warning = Diagnostic::at(&assignment.location, format!("fio's option '{name}' is not supported yet; it is ignored"));
                 self.parsed.warnings.push(warning);
             }
@@ -178,6 +218,20 @@ impl Parser<'_> {
             Some(near) => error.help(format!("did you mean '{near}'?")),
             None => error,
         });
+    }
+
+    /// An option without which other I/O would run than the user asked for, unless it has a value that changes nothing.
+    fn missed(&mut self, assignment: &Assignment, harmless: &[&str]) {
+        let value = assignment.value.as_deref().unwrap_or("1");
+        if harmless.contains(&value) {
+            return;
+        }
+        let message = format!("fio's option '{}' changes which I/O runs, and Reap does not have it", assignment.name);
+        let help = match harmless {
+            [] => "take it out to run the job without it".to_owned(),
+            [first, ..] => format!("take it out, or set it to {first}, to run the job without it"),
+        };
+        self.errors.push(Diagnostic::at(&assignment.location, message).help(help));
     }
 
     fn finish(mut self) -> Result<Parsed, ParseErrors> {

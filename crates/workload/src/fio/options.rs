@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::fill;
 use super::known;
 use super::values::{self, Bad};
-use crate::job::{CpuPolicy, Direction, Distribution, Engine, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
+use crate::job::{Amount, CpuPolicy, Direction, Distribution, Engine, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
 use units::Nanos;
 
 /// What may follow the name.
@@ -39,7 +39,12 @@ pub(super) fn find(name: &str) -> Option<&'static Opt> {
 
 /// Everything that fio itself knows, for the nearest name.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().flat_map(|option| option.names).copied().chain(known::OPTIONS.iter().copied())
+    OPTIONS
+        .iter()
+        .flat_map(|option| option.names)
+        .copied()
+        .chain(known::OPTIONS.iter().copied())
+        .chain(known::CHANGES.iter().map(|(name, _)| *name))
 }
 
 const fn value(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
@@ -100,6 +105,8 @@ static OPTIONS: &[Opt] = &[
     }),
     // Where.
     value(&["filename"], set!(job.filenames = |_, v| values::filenames(v))),
+    value(&["directory"], set!(directory = |_, v| directory(v).map(Some))),
+    value(&["filesize"], set!(filesize = |d, v| filesize(v, d.job.kb_base).map(Some))),
     value(&["size"], set!(job.size = |d, v| values::amount(v, d.job.kb_base).map(Some))),
     value(&["offset", "fileoffset"], set!(job.offset = |d, v| values::amount(v, d.job.kb_base))),
     value(&["offset_increment"], set!(job.offset_increment = |d, v| values::amount(v, d.job.kb_base))),
@@ -108,7 +115,8 @@ static OPTIONS: &[Opt] = &[
     value(&["loops"], set!(job.loops = |d, v| Ok(values::number(v, d.job.kb_base)?.max(1)))),
     boolean(&["direct"], set!(job.direct = |_, v| values::flag(v))),
     boolean(&["buffered"], set!(job.direct = |_, v| values::flag(v).map(|buffered| !buffered))),
-    flag(&["thread"], set!(job.thread = |_, v| values::flag(v))),
+    // fio takes both.
+    flag(&["thread", "threads"], set!(job.thread = |_, v| values::flag(v))),
     // How many at once.
     value(&["iodepth"], set!(job.iodepth = |d, v| Ok(values::within(v, d.job.kb_base, 1, MOST_DEPTH)? as u32))),
     value(&["iodepth_low"], set!(job.iodepth_low = depth)),
@@ -165,10 +173,6 @@ static OPTIONS: &[Opt] = &[
     flag(&["verify_only"], set!(checks.only = |_, v| values::flag(v))),
     boolean(&["verify_header_seed"], set!(checks.header_seed = |_, v| values::flag(v).map(Some))),
     boolean(&["verify_write_sequence"], set!(checks.sequence = |_, v| values::flag(v))),
-    boolean(&["verify_dump"], |_, v| match values::flag(v)? {
-        true => Err("Reap writes no dumps: it names the first wrong byte of each bad block; leave the option out".into()),
-        false => Ok(()),
-    }),
     // Measurement.
     boolean(&["gtod_reduce"], |d, v| {
         let reduce = values::flag(v)?;
@@ -218,6 +222,19 @@ fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         format!("'{text}' is none of {}", names.join(", "))
     })
+}
+
+/// `directory`: one. fio deals several out to the threads of a job.
+fn directory(text: &str) -> Result<String, Bad> {
+    if text.contains(':') { Err(format!("'{text}': several directories; give each job its own filename")) } else { Ok(text.to_owned()) }
+}
+
+/// `filesize`: how large each file is. fio gives each a random size of a range.
+fn filesize(text: &str, kb_base: u64) -> Result<Amount, Bad> {
+    match text.contains(['-', ':']) {
+        true => Err(format!("'{text}': a range is a random size for each file, and devices have the size that they have; give one size")),
+        false => values::amount(text, kb_base),
+    }
 }
 
 fn depth(draft: &Draft, text: &str) -> Result<u32, Bad> {

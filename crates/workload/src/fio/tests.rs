@@ -349,9 +349,21 @@ fn errors_say_where_and_what_to_do() {
         ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify=: without it nothing would be done"),
         ("rw=write\nverify=md5\nverify_only\ndo_verify=0", "t.fio:1:1: job 'a': verify_only and do_verify=0 exclude each other"),
         (
-            "verify_dump=1",
-            "t.fio:2:13: verify_dump: Reap writes no dumps: it names the first wrong byte of each bad block; leave the option out",
+            "filesize=4k-8k",
+            "t.fio:2:10: filesize: '4k-8k': a range is a random size for each file, and devices have the size that they have; give one size",
         ),
+        ("directory=/a:/b", "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename"),
+        ("ioengine=cpp_null", "t.fio:2:10: ioengine: ioengine=cpp_null does no block I/O, and Reap does nothing else"),
+        (
+            "thinktime=5",
+            "t.fio:2:1: fio's option 'thinktime' changes which I/O runs, and Reap does not have it (take it out, or set it to 0, to run the job without it)",
+        ),
+        (
+            "read_iolog=x",
+            "t.fio:2:1: fio's option 'read_iolog' changes which I/O runs, and Reap does not have it (take it out to run the job without it)",
+        ),
+        ("size=4*(2+1", "t.fio:2:6: size: '4*(2+1': a ) is missing"),
+        ("size=4/0", "t.fio:2:6: size: '4/0' divides by 0"),
         (
             "verify_pattern=abc",
             "t.fio:2:16: verify_pattern: 'abc' begins with no string (\"…\"), no number (0x…, or decimal, of 32 bits), and no %o",
@@ -409,12 +421,12 @@ fn one_pass_finds_all_errors() {
 
 #[test]
 fn what_fio_has_and_reap_has_not_is_one_warning() {
-    let parsed = read("[a]\nthinktime=5\nioengine=libaio\nuserspace_reap\n[b]\nthinktime=7\nioengine=io_uring\nhipri=1\n").unwrap();
+    let parsed = read("[a]\nprio=5\nioengine=libaio\nuserspace_reap\n[b]\nprio=7\nioengine=io_uring\nhipri=1\n").unwrap();
     let warnings: Vec<String> = parsed.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
         [
-            "t.fio:2:1: fio's option 'thinktime' is not supported yet; it is ignored",
+            "t.fio:2:1: fio's option 'prio' is not supported yet; it is ignored",
             "t.fio:4:1: fio's option 'userspace_reap' is not supported yet; it is ignored",
         ]
     );
@@ -422,6 +434,57 @@ fn what_fio_has_and_reap_has_not_is_one_warning() {
     assert_eq!(notes, ["t.fio:3:1: ioengine=libaio is noted for the results only: the device URI decides"]);
     assert!(read("[a]\nioengine=psync\n").unwrap().notes[0].to_string().contains("one I/O in flight"));
     assert_eq!(read("[a]\ntime_based\n").unwrap().warnings.len(), 1);
+}
+
+/// What is off is not missed, whether it would change the I/O or not.
+#[test]
+fn options_that_change_nothing_are_taken() {
+    let parsed = read("[a]\nthinktime=0\nzonemode=none\nnrfiles=1\nverify_dump=0\nrw_sequencer=sequential\nsync=none\nprio=0\n").unwrap();
+    assert_eq!(parsed.warnings, []);
+    for (option, harmless) in known::CHANGES {
+        assert!(read(&format!("[a]\n{option}=7\n")).unwrap_err().to_string().contains("changes which I/O runs"), "{option}");
+        for value in *harmless {
+            assert_eq!(read(&format!("[a]\n{option}={value}\n")).unwrap().warnings, [], "{option}={value}");
+        }
+    }
+}
+
+#[test]
+fn files_have_a_directory_and_a_size() {
+    let job = |text: &str| read(&format!("[a]\n{text}\n")).unwrap().jobs.remove(0);
+    let placed = job("directory=/data/\nfilename=x:/dev/y");
+    assert_eq!(placed.filenames, ["/data/x", "/dev/y"]);
+    assert_eq!(read("[a]\ndirectory=/data\n").unwrap().warnings.len(), 1);
+    // Extent and amount: alone each is both.
+    let both = job("size=64k\nfilesize=16k");
+    assert_eq!((both.size, both.io_size), (Some(Amount::Bytes(16_384)), Some(Amount::Bytes(65_536))));
+    let alone = job("filesize=16k");
+    assert_eq!((alone.size, alone.io_size), (Some(Amount::Bytes(16_384)), None));
+}
+
+#[test]
+fn numbers_may_be_worked_out() {
+    let size = |text: &str| read(&format!("[a]\nsize={text}\n")).unwrap().jobs[0].size;
+    for (text, value) in [("5*1024*1024", 5 << 20), ("2*2k", 4096), ("1k+2*3k", 7 << 10), ("(1k+2k)*3", 9 << 10), ("64k/2-4k", 28 << 10)] {
+        assert_eq!(size(text), Some(Amount::Bytes(value)), "{text}");
+    }
+    for text in ["4*", "*4", "()", "4k*x", "(4k))", "4k 4k*2", "1p*1p*1p", "2k*(1k-2k)", &"(".repeat(5_000)] {
+        assert!(read(&format!("[a]\nsize={text}\n")).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn sections_are_told_as_they_were_written() {
+    let parsed = read("[global]\nbs=4k\n[a]\ntime_based\nruntime=5\n").unwrap();
+    let given = |name: Option<&str>, options: &[(&str, Option<&str>)]| Given {
+        name: name.map(str::to_owned),
+        options: options.iter().map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned))).collect(),
+    };
+    assert_eq!(parsed.sections, [given(None, &[("bs", Some("4k"))]), given(Some("a"), &[("time_based", None), ("runtime", Some("5"))])]);
+    assert_eq!(
+        (option("time_based"), option("rw"), option("prio"), option("nonsense")),
+        (Some(Follows::Nothing), Some(Follows::Value), Some(Follows::Value), None)
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Numbers with units, times, ranges, lists: the values of options.
 
+mod arithmetic;
+
 use crate::job::Amount;
 use units::Nanos;
 
@@ -11,6 +13,9 @@ pub(super) type Bad = String;
 pub(super) fn number(text: &str, kb_base: u64) -> Result<u64, Bad> {
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return u64::from_str_radix(hex, 16).map_err(|_| format!("'{text}' is not a hexadecimal number"));
+    }
+    if text.contains(['*', '/', '+', '(']) {
+        return arithmetic::value(text, &|text| number(text, kb_base));
     }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);

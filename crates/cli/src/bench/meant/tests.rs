@@ -162,3 +162,20 @@ fn two_names_do_not_become_one_file() {
         assert_eq!(super::uris(&names, "mem:1G").unwrap().len(), 3, "memory is each one's own");
     }
 }
+
+#[test]
+fn a_drive_is_written_only_by_leave() {
+    let drive = |rw, allowed| devices(Some("pcie:01:00.0"), &format!("[a]\nrw={rw}\n"), allowed).map(|mut named| named.remove(0).words);
+    assert_eq!(drive("randread", Allowed::Own), Ok("pcie:01:00.0 (the drive itself, only read)".to_owned()));
+    assert_eq!(drive("randwrite", Allowed::All), Ok("pcie:01:00.0 (the drive itself, read and written)".to_owned()));
+    let refused = drive("randwrite", Allowed::Own).unwrap_err();
+    assert!(refused.starts_with("job 'a': it would write over the drive pcie:01:00.0"), "{refused}");
+}
+
+#[test]
+fn a_drive_is_one_device() {
+    let refused = devices(Some("pcie:01:00.0"), "[a]\nfilename=x:y\n", Allowed::All).unwrap_err();
+    assert!(refused.starts_with("--device pcie:01:00.0 is one drive, and the jobs use 2 devices (x, y)"), "{refused}");
+    let meant = Meant::of(Some("pcie:01:00.0"), &jobs("[a]\n").0).unwrap();
+    assert_eq!((meant.profile().unwrap().as_str(), meant.is_embedded(), meant.is_kernel()), ("pcie", false, false));
+}

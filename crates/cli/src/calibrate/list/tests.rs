@@ -72,5 +72,29 @@ fn nothing_measured_is_the_list_that_ships() {
     let prices = prices(&Found::default()).unwrap();
     assert_eq!(read_costs("here.toml", &toml(&prices, "two\nlines"[..3].into())).unwrap(), Costs::VIRTUAL);
     assert!(prices.iter().all(|price| price.how.is_none()));
-    assert!(table(&Found::default(), &prices, "machine").contains("not measured"));
+    assert!(table(&Found::default(), &prices, "machine", 120).contains("not measured"));
+}
+
+#[test]
+fn the_tables_fit_their_line() {
+    let prices = prices(&found()).unwrap();
+    for width in [60, 80, 120] {
+        let text = table(&found(), &prices, "a machine whose name is of some length, with CPUs and a kernel", width);
+        assert!(fit::fits(&text, width), "{width}: {text}");
+        assert!(text.contains("thread.from_idle") && text.contains("idle_exit"), "{text}");
+    }
+}
+
+/// A nap costs no less than a sleep, and a CPU leaves its idle state in no time at all nowhere.
+#[test]
+fn what_came_out_as_nothing_is_refused() {
+    let good = found();
+    assert_eq!(free(&costs(&prices(&good).unwrap()).unwrap()), None);
+    let busy = Found { nap: e(9_000.0).zip(e(30_000.0)), ..good.clone() };
+    let wrong = free(&costs(&prices(&busy).unwrap()).unwrap()).unwrap();
+    assert!(wrong.starts_with("thread.timer came out as 0"), "{wrong}");
+    let sleep = good.sleep.map(|sleep| Sleep { delay: e(9_000.0).unwrap(), ..sleep });
+    let wrong = free(&costs(&prices(&Found { sleep, ..busy }).unwrap()).unwrap()).unwrap();
+    assert!(wrong.starts_with("thread.idle_exit and thread.timer came out as 0"), "{wrong}");
+    assert!([Costs::VIRTUAL, Costs::BARE_METAL].iter().all(|shipped| free(shipped).is_none()));
 }

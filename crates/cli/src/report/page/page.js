@@ -11,6 +11,9 @@ function colours() {
 
 function head() {
   document.getElementById("title").textContent = data.title;
+  const banner = document.getElementById("banner");
+  banner.textContent = data.banner ?? "";
+  banner.hidden = !data.banner;
   document.getElementById("command").textContent = data.command;
   document.getElementById("version").textContent = `reap ${data.version}; ${data.results.device}`;
   const notes = data.notes.some((note) => note.includes(data.machine)) ? data.notes : [`Machine: ${data.machine}.`, ...data.notes];

@@ -15,9 +15,17 @@ fn the_table_has_every_row_and_says_how_the_predictions_did() {
         row("bad", Use::Predict, Some(score(0.3))),
         row("vague", Use::Shape, None),
     ];
-    let text = show(&rows);
+    let text = show(&rows, 120);
     for words in ["base", "vague", "-25.0", "0.050", "0.700", "calibrate", "shape", "2, median score 0.175, worst 0.300 (bad)"] {
         assert!(text.contains(words), "{words}: {text}");
+    }
+    // What the words mean is said, and which posts these are; nothing is wider than its line but an address.
+    for width in [80, 120] {
+        let text = show(&rows, width);
+        for words in ["shape: ", "predict: ", "calibrate: ", "Jeff Garzik", "linux-nvme/2017-January/", "score"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{text}");
     }
     let json = serde_json::to_value(JsonRow::new(&rows[1])).unwrap();
     for (key, value) in [("id", "good"), ("unit", "1/s"), ("use", "predict"), ("baseline", "base")] {

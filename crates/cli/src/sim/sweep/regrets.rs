@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::rows::fit;
+use crate::rows::table::width;
 use ::sim::sweep::{self, Cell, GOAL, Halves, PHASED};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
 use completion::Mode;
@@ -56,7 +58,8 @@ pub fn regrets(cells: &[Cell], tasks: &[Task], ran: &[Option<Ran>], asked: usize
 
 /// By mode: the median, how many cells are beyond 5 %, and the worst with its place.
 pub fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
-    let mut text = format!("{runs} runs of {ios} I/Os with each seed (of devices with phases: {PHASED} times as many), in virtual time.\n");
+    let text = format!("{runs} runs of {ios} I/Os with each seed (of devices with phases: {PHASED} times as many), in virtual time.");
+    let mut text = fit::wrap(&text, width().into());
     if regrets.is_empty() {
         return text + "No cell has `adaptive` with all settings of its knob and another mode to compare it with.\n";
     }
@@ -92,11 +95,14 @@ pub fn show(regrets: &[Regret], runs: usize, ios: u64) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
     }
-    text += &format!("{table}\n{}", show_seeds(regrets));
-    text + "In each open cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-price at which that is at\n\
-            most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least to within 0.5 %, judged on the other.\n\
-            1.00: as good in both; the worst cell's place and setting stand beside it.\n"
+    text += &format!("{}\n{}", fit::first(width(), [table]), show_seeds(regrets));
+    text + &fit::wrap(HOW, width().into()) + "1.00: as good in both; the worst cell's place and setting stand beside it.\n"
 }
+
+/// How a regret is made.
+const HOW: &str = "In each open cell and against each mode: max(p99 ÷ its p99, CPU ÷ its CPU) of the tightest setting of --latency-price \
+                   at which that is at most 1/1.05 on one half of the seeds, by the worse of its own halves, or else the least to within \
+                   0.5 %, judged on the other.";
 
 /// How many cells had how many seeds, and in how many of them the halves disagreed to the end.
 fn show_seeds(regrets: &[Regret]) -> String {

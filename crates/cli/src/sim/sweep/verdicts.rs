@@ -1,5 +1,7 @@
 //! What a user would say of the default setting: where it is dominated, where it dominates, and whether the knob gives what it asks for.
 
+use crate::rows::fit;
+use crate::rows::table::width;
 use ::sim::sweep::Cell;
 use ::sim::sweep::judge::{self, Fare, Verdict};
 use comfy_table::{Cell as Text, CellAlignment, Table, presets};
@@ -252,7 +254,7 @@ fn worst(dominated: &[(&Judged, &Rival)]) -> String {
     }
     let more = dominated.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("… and {more} more, which --json has.\n") } else { String::new() };
-    format!("{table}\n{more}Parts of what the default takes.\n\n")
+    format!("{}\n{more}Parts of what the default takes.\n\n", fit::first(width(), [table]))
 }
 
 fn right(text: String) -> Text {

@@ -49,7 +49,7 @@ impl Adaptive {
             let end = at(points, from.at + horizon);
             end.awake - from.awake + end.none * sleep
         };
-        let mut best = (self.sleeping(points, seen.wants, spare, lambda), None, false);
+        let mut best = (self.sleeping(points, seen.wants.max(seen.held), spare, lambda), None, false);
         let mut consider = |cost: f32, plan: Plan, gathers: bool| {
             if cost < best.0 {
                 best = (cost, Some(plan), gathers);
@@ -98,6 +98,6 @@ impl Adaptive {
         let late = first + (awake.late - told.late - (told.found - spare).max(0.0) * delay).max(0.0);
         // A sleep that lasts beyond the caller's instants spares the thread a waking for them, at most one.
         let spared = if self.caller.is_closed() { 0.0 } else { self.price.nap.0 as f32 * self.caller.commands_in(delay).min(1.0) };
-        (self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late) / (several + more)
+        self.price.if_met(self.price.cpu.0 as f32 - spared + more * self.price.message.0 as f32 + lambda * late, several + more)
     }
 }

@@ -2,30 +2,40 @@
 
 use units::Nanos;
 
-use super::forecast::MEMORY;
-
-/// A device that does so much less than it can has nothing to spare.
-const SHORT: f32 = 0.9;
+use super::forecast::{MEMORY, STRETCH};
 
 /// What a command takes by itself is seen anew this often.
 const DRAINS: Nanos = Nanos::from_millis(1_000);
+
+/// A device that does so much of what it does without gathering is as quick.
+const AS_QUICK: f32 = 0.98;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
-    /// Completions in a nanosecond, and the most of late.
-    rate: f32,
-    most: f32,
+    /// Completions in a nanosecond in the last stretches in which the thread stayed awake.
+    awake: [f32; 3],
     /// The most while commands waited within the device.
     cap: f32,
+    /// How much of what seems to be spare is used, as trial has shown.
+    used: f32,
+    /// The stretch under way.
     sent: u32,
-    gathers: bool,
     since: Nanos,
+    gathers: bool,
+    stretches: u32,
     drained: Nanos,
+    /// So many may be held back within the device, and so many it is asked to hold back.
+    late: f32,
+    holds: u16,
 }
 
 impl Flow {
+    pub(super) fn new() -> Flow {
+        Flow { used: 1.0, ..Flow::default() }
+    }
+
     /// A command was found at this age.
     pub(super) fn took(&mut self, age: Nanos) {
         self.typical += (age.0 as f32 - self.typical) / MEMORY as f32;
@@ -39,25 +49,59 @@ impl Flow {
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32) {
         self.sent += commands;
-        if self.sent < in_flight.max(MEMORY) {
+        if self.sent < in_flight.max(MEMORY) * STRETCH {
             return;
         }
-        let span = (now - self.since).0 as f32;
         // Nobody knows when the first began.
         if self.since > Nanos::ZERO {
-            self.rate = self.sent as f32 / span.max(1.0);
-            self.cap -= self.cap / (MEMORY * MEMORY) as f32;
-            // What was gathered may be what made it slower; without, the device is as slow as that.
-            let part = if std::mem::take(&mut self.gathers) { MEMORY } else { 4 };
-            self.most = (self.most - self.most / part as f32).max(self.rate);
+            self.judge(self.sent as f32 / ((now - self.since).0 as f32).max(1.0));
         }
-        (self.sent, self.since) = (0, now);
+        (self.sent, self.since, self.gathers) = (0, now, false);
+        self.stretches += 1;
+    }
+
+    /// A stretch is over: whether gathering costs the device anything.
+    fn judge(&mut self, rate: f32) {
+        if self.compares() {
+            let [a, b, _] = self.awake;
+            self.awake = if b > 0.0 { [rate, a, b] } else { [rate; 3] };
+        }
+        // Soon less, slowly more: so that what was too much is seldom tried.
+        let quick = !self.gathers || rate >= self.full() * AS_QUICK;
+        let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
+        self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
+    }
+
+    /// How much of what seems to be spare is gathered.
+    pub(super) fn used(&self) -> f32 {
+        self.used
+    }
+
+    /// One stretch in so many is spent awake, to see what the device can do.
+    pub(super) fn compares(&self) -> bool {
+        self.stretches % MEMORY == 1
     }
 
     /// What waited within the device did so at this rate: the device can do no more, as far as is known.
     pub(super) fn is_full(&mut self) {
-        self.cap = self.cap.max(self.rate);
+        self.cap = self.cap.max(self.full());
         self.gathers = true;
+    }
+
+    /// So many may be found late. Half of them are asked for: some complete while the thread wakes up, and the device may be quicker
+    /// than it was.
+    pub(super) fn spares(&mut self, spare: f32) {
+        self.late += (spare - self.late) / MEMORY as f32;
+        let half = self.late as u16 / 2;
+        // Within a factor of two nothing is changed: a change is a command to the controller.
+        if half < self.holds / 2 || half >= self.holds * 2 {
+            self.holds = if half < 2 { 0 } else { half };
+        }
+    }
+
+    /// How many entries the device is to hold back.
+    pub(super) fn holds(&self) -> u16 {
+        self.holds
     }
 
     /// The most that complete in a nanosecond, as far as is known.
@@ -77,8 +121,9 @@ impl Flow {
         due
     }
 
-    /// Completions in a nanosecond while the device does what it can; 0 while it does not.
+    /// Completions in a nanosecond: of three stretches the middle one, because others may have had the machine in one of them.
     pub(super) fn full(&self) -> f32 {
-        if self.rate > 0.0 && self.rate >= self.most * SHORT { self.rate } else { 0.0 }
+        let [a, b, c] = self.awake;
+        a.max(b).min(a.min(b).max(c))
     }
 }

@@ -12,11 +12,12 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
         1 => (prop_oneof![Just(Cause::Notification), Just(Cause::Timer), Just(Cause::Other)], 0u64..1_000_000)
             .prop_map(|(cause, late)| Some(Woke { cause, late: Nanos(late) })),
     ];
-    let counts = (0u32..200, prop_oneof![Just(0u32), 1u32..5, 0u32..2000], 0u32..3, prop_oneof![Just(0u32), 1u32..40]);
+    let several = || prop_oneof![Just(0u32), 1u32..40];
+    let counts = (0u32..200, prop_oneof![Just(0u32), 1u32..5, 0u32..2000], 0u32..3, several(), several());
     let instant = || proptest::option::of(0u64..1_000_000_000);
     let spans = (instant(), instant(), instant(), proptest::option::of(0u64..1_000_000));
     (counts, woke, any::<[bool; 5]>(), spans).prop_map(
-        |((found, in_flight, urgent_waiting, wants), woke, b, (goes_on_at, wants_room_at, met_at, cycle))| Seen {
+        |((found, in_flight, urgent_waiting, wants, held), woke, b, (goes_on_at, wants_room_at, met_at, cycle))| Seen {
             found,
             budget_used_up: b[0],
             pending: b[1],
@@ -29,6 +30,7 @@ pub(super) fn any_seen() -> impl Strategy<Value = Seen> {
             goes_on_at: goes_on_at.map(Nanos),
             wants_room_at: wants_room_at.map(Nanos),
             wants,
+            held,
             met_at: met_at.map(Nanos),
             cycle: cycle.map(Nanos),
         },

@@ -1,3 +1,5 @@
+#![allow(clippy::single_range_in_vec_init)] // a list of ranges may have one
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,20 +10,20 @@ const GIB: u64 = 1 << 30;
 fn a_pool_fits_the_width_or_is_told_how_much_does() {
     for _ in 0..2 * TURNS {
         for (bytes, bits) in [(GIB, 34), (GIB, 39), (400 * GIB, 39), (508 * GIB, 39), (1024 * GIB, 48), (1024 * GIB, 64)] {
-            let space = Space::new(bytes, bits).unwrap();
+            let space = Space::new(bytes, bits, &[]).unwrap();
             let (base, limit) = (space.pool(), space.limit());
             assert!(base >= FIRST && base % 4096 == 0 && base + bytes <= limit, "{bytes} at {base:#x} below {limit:#x}");
             assert_eq!(limit, 1 << bits.min(63));
         }
     }
-    assert_eq!(Space::new(508 * GIB + 1, 39).unwrap_err(), 508 * GIB);
-    assert_eq!(Space::new(1, 32).unwrap_err(), 0);
-    assert_eq!(Space::new(1, 0).unwrap_err(), 0);
+    assert_eq!(Space::new(508 * GIB + 1, 39, &[]).unwrap_err(), 508 * GIB);
+    assert_eq!(Space::new(1, 32, &[]).unwrap_err(), 0);
+    assert_eq!(Space::new(1, 0, &[]).unwrap_err(), 0);
 }
 
 #[test]
 fn two_pools_rarely_share_an_address() {
-    let spaces: Vec<Space> = (0..8).map(|_| Space::new(GIB, 39).unwrap()).collect();
+    let spaces: Vec<Space> = (0..8).map(|_| Space::new(GIB, 39, &[]).unwrap()).collect();
     for (n, one) in spaces.iter().enumerate() {
         assert!(spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool())), "{spaces:#x?}");
     }
@@ -35,7 +37,7 @@ fn regions_are_disjoint(
     forget: impl Fn(&Space, u64),
 ) -> Result<(), String> {
     const UNIT: u64 = GIB / 4;
-    let space = Space { pool: FIRST + GIB..FIRST + 2 * GIB, limit: FIRST + 4 * GIB, regions: Mutex::default() };
+    let space = Space { pool: FIRST + GIB..FIRST + 2 * GIB, windows: vec![FIRST..FIRST + 4 * GIB], regions: Mutex::default() };
     let mut taken: Vec<Range<u64>> = Vec::new();
     for &(take, n) in steps {
         if !take {
@@ -46,10 +48,10 @@ fn regions_are_disjoint(
         }
         let bytes = (1 + n % 8) * UNIT;
         let hits = |range: &Range<u64>| taken.iter().chain([&space.pool]).any(|t| range.start < t.end && t.start < range.end);
-        let room = (FIRST..=space.limit - bytes).step_by(UNIT as usize).any(|at| !hits(&(at..at + bytes)));
+        let room = (FIRST..=space.limit() - bytes).step_by(UNIT as usize).any(|at| !hits(&(at..at + bytes)));
         match reserve(&space, bytes) {
             Some(base) if hits(&(base..base + bytes)) => return Err(format!("{bytes:#x} at {base:#x} among {taken:x?}")),
-            Some(base) if base < FIRST || base + bytes > space.limit => return Err(format!("{base:#x} is outside")),
+            Some(base) if base < FIRST || base + bytes > space.limit() => return Err(format!("{base:#x} is outside")),
             Some(base) => taken.push(base..base + bytes),
             None if room => return Err(format!("no {bytes:#x} among {taken:x?}")),
             None => {}
@@ -75,4 +77,50 @@ fn addresses_that_are_given_twice_are_caught() {
 fn addresses_that_are_never_free_again_are_caught() {
     let steps: Vec<_> = [(true, 7), (false, 0)].repeat(3);
     assert!(regions_are_disjoint(&steps, Space::reserve, |_, _| {}).is_err());
+}
+
+#[test]
+fn the_windows_of_intels_iommu_are_kept_to() {
+    // As Linux lists them: the local APIC's messages are left out, and addresses end at 39 bits.
+    let windows = [0..0xfee0_0000, 0xfef0_0000..1 << 39];
+    for _ in 0..2 * TURNS {
+        let space = Space::new(GIB, 48, &windows).unwrap();
+        assert!(space.pool() >= FIRST && space.pool() + GIB <= 1 << 39, "{space:#x?}");
+        assert_eq!(space.limit(), 1 << 39);
+    }
+    assert_eq!(Space::new(GIB, 48, &[0..0xfee0_0000]).unwrap_err(), 0, "nothing above 4 GiB");
+    assert_eq!(Space::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000]).unwrap().pool(), 4 * FIRST);
+    assert_eq!(Space::new(9 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..4 * FIRST + 2 * GIB]).unwrap_err(), 2 * GIB);
+}
+
+fn windows() -> impl Strategy<Value = Vec<Range<u64>>> {
+    prop::collection::vec((0..40 * GIB, 0..10 * GIB), 1..6)
+        .prop_map(|windows| windows.into_iter().map(|(start, bytes)| start..start + bytes).collect())
+}
+
+proptest! {
+    /// What an IOMMU lists may be in any order, overlap, and begin within a page: what is given out lies in one of its windows.
+    #[test]
+    fn pools_and_regions_lie_in_windows(windows in windows(), bytes in 1u64..64, regions in prop::collection::vec(1u64..3 << 20, 0..20)) {
+        let bytes = bytes * CHUNK;
+        let Ok(space) = Space::new(bytes, 48, &windows) else { return Ok(()) };
+        let mut taken = vec![space.pool.clone()];
+        for pages in regions {
+            let bytes = pages * PAGE;
+            if let Some(base) = space.reserve(bytes) {
+                prop_assert!(taken.iter().all(|other| base >= other.end || base + bytes <= other.start), "{:x?} and {:x}", taken, base);
+                taken.push(base..base + bytes);
+            }
+        }
+        prop_assert!(space.pool().is_multiple_of(CHUNK));
+        for Range { start, end } in taken {
+            prop_assert!(start >= FIRST && start % PAGE == 0);
+            // One window, or several that overlap, hold all of it.
+            let mut at = start;
+            while let Some(next) = windows.iter().filter(|window| window.contains(&at)).map(|window| window.end).max() {
+                at = next;
+            }
+            prop_assert!(at >= end, "{start:x}..{end:x} is not in {windows:x?}");
+        }
+    }
 }

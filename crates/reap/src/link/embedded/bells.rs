@@ -18,6 +18,12 @@ impl Bells {
     pub(super) fn new(bar: Arc<Bar>, runner: Arc<Runner>) -> Bells {
         Bells { bar, runner }
     }
+
+    /// Registers that no controller looks after, for tests.
+    #[cfg(test)]
+    pub(in crate::link) fn of(bar: Arc<Bar>) -> Bells {
+        Bells::new(bar, Runner::shared(None).unwrap_or_else(|error| panic!("{error}")))
+    }
 }
 
 impl Doorbells for Bells {

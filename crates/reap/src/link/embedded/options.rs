@@ -1,5 +1,7 @@
 //! What counts for controllers in this process alone, when a device is opened.
 
+use units::Nanos;
+
 use super::faults::Faults;
 use super::stamps::Stamps;
 use crate::link::stream::DebtHabits;
@@ -18,6 +20,9 @@ pub struct EmbeddedOptions {
     pub stamps: Option<Stamps>,
     /// Of a device with `wire=stream`: how its threads see to what is unsent. For tests.
     pub debts: DebtHabits,
+    /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
+    /// drives say, because the device thread may be late. For tests of controllers that do neither.
+    pub ready_timeout: Option<Nanos>,
     /// The controller has no Write Zeroes.
     pub no_write_zeroes: bool,
     /// The controller has no Dataset Management, and so no Deallocate.

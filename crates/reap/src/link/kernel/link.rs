@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use blkmq::Splitter;
-use completion::{Delivery, Mode, Placement};
+use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
@@ -162,7 +162,7 @@ impl KernelLink {
 
     /// What a mode comes to here, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        if mode.moderation().is_some() {
+        if mode.moderation().is_some_and(Moderation::is_all_there_is) {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
         if mode.delivery() == Delivery::Posted {

@@ -10,8 +10,8 @@ fn a_sleep_costs_something_and_a_timer_is_late_rather_than_early() {
 }
 
 #[test]
-fn half_of_the_sleeps_cost_less_than_the_median() {
-    let sleeps = [9, 1, 5, 7, 3].map(|n| Sleep { cpu: Nanos(n), late: Nanos(10 * n) });
-    assert_eq!(medians(sleeps.to_vec()), (Nanos(5), Nanos(50)));
-    assert_eq!(medians(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
+fn rounds_in_which_somebody_else_had_the_cpu_do_not_count() {
+    let sleeps: Vec<Sleep> = (1..=20).map(|n| Sleep { cpu: Nanos(n), late: Nanos(if n < 5 { 10 * n } else { 1_000_000 }) }).collect();
+    assert_eq!(tenths(sleeps), (Nanos(3), Nanos(30)));
+    assert_eq!(tenths(Vec::new()), (Nanos::ZERO, Nanos::ZERO));
 }

@@ -154,7 +154,7 @@ impl Driven for SoftQueue {
         if let Some(wakeups) = &mut looker.wakeups
             && notified
         {
-            wakeups.woken(woke_at - self.queue.lane.take_message_time().unwrap_or(woke_at));
+            wakeups.woken(self.queue.lane.take_message_time(), woke_at);
         }
         looker.waiter.woken(engine::cause(notified, woke_at, until));
     }

@@ -61,6 +61,32 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
     read(&queue, 1);
 }
 
+/// What a queue's thread counts fits together, and fits what it did.
+#[test]
+fn what_a_thread_counts_is_what_it_does() {
+    const IOS: u64 = 40;
+    for mode in [Mode::INTERRUPT, Mode::HYBRID_MEAN, Mode::POLL] {
+        let options = OpenOptions { mode, ..OpenOptions::default() };
+        let device = Device::open_with("mem:1M?profile=tlc", &options).unwrap();
+        let queue = device.queue().unwrap();
+        _ = queue.take_counters();
+        read(&queue, IOS);
+        let counted = queue.counters();
+        assert_eq!((counted.entries, counted.submit_checks), (IOS * 8, 0), "{mode}: {counted:?}");
+        assert_eq!(counted.looks, counted.drains + counted.empty_looks, "{mode}: {counted:?}");
+        // 8 requests at a time.
+        assert!((IOS..=IOS * 8).contains(&counted.drains) && (1..=8).contains(&counted.drain_max), "{mode}: {counted:?}");
+        assert!(counted.entries <= counted.drains * u64::from(counted.drain_max), "{mode}: {counted:?}");
+        assert!(counted.wakeups <= counted.sleeps + counted.naps, "{mode}: {counted:?}");
+        // Where others want the CPU, a thread that spins naps as well.
+        match mode {
+            Mode::INTERRUPT => assert!(counted.sleeps > 0 && counted.naps == 0 && counted.spins == 0, "{counted:?}"),
+            Mode::POLL => assert!(counted.sleeps == 0 && counted.spins > 0, "{counted:?}"),
+            _ => assert!(counted.naps > 0, "{counted:?}"),
+        }
+    }
+}
+
 /// Queues of a group have one notification where they are posted, whatever mode they were in when they were joined or since.
 #[test]
 fn a_drain_thread_leaves_a_groups_notification_as_it_was() {

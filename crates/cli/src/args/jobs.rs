@@ -1,0 +1,82 @@
+//! Jobs on the command line, as fio has them: `--name=x --rw=randread --bs=4k`.
+
+use std::ffi::OsString;
+
+use workload::fio::{self, Follows};
+
+/// Takes the options of jobs out of the words behind `reap run`, for which clap has no names. What is left, and the job file that the
+/// others make: those before the first `--name` hold for all jobs. `own` says which options are the command's.
+pub fn take(words: Vec<OsString>, own: impl Fn(&str) -> bool) -> Result<(Vec<OsString>, Option<String>), String> {
+    let (mut left, mut file) = (Vec::new(), String::new());
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let Some((name, value, follows)) = option(&word, &own) else {
+            // What follows `--` are files.
+            let end = word == "--";
+            left.push(word);
+            if end {
+                left.extend(words.by_ref());
+            }
+            continue;
+        };
+        let value = match (value, follows) {
+            (None, Follows::Value) => {
+                let next = words.next_if(|next| !next.to_string_lossy().starts_with("--"));
+                let next = next.ok_or_else(|| format!("--{name} needs a value, as --{name}=VALUE"))?;
+                Some(next.into_string().map_err(|next| format!("--{name}: {} is not UTF-8 text", next.display()))?)
+            }
+            (value, _) => value,
+        };
+        if let Some(odd) = value.as_deref().and_then(|value| value.chars().find(|c| matches!(c, '#' | ';' | '\n' | '\r'))) {
+            return Err(format!("--{name}: {odd:?} begins a comment or a line in job files; give such a value in a file"));
+        }
+        if name == "name" {
+            file += &format!("[{}]\n", value.unwrap_or_default());
+            continue;
+        }
+        if file.is_empty() {
+            file += "[global]\n";
+        }
+        file += &value.map_or_else(|| format!("{name}\n"), |value| format!("{name}={value}\n"));
+    }
+    Ok((left, Some(file).filter(|file| !file.is_empty())))
+}
+
+/// A word as an option of a job: its name, what stands behind its equals sign, and what may follow it.
+fn option(word: &OsString, own: &impl Fn(&str) -> bool) -> Option<(String, Option<String>, Follows)> {
+    let text = word.to_str()?.strip_prefix("--")?;
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let follows = fio::option(name).filter(|_| !own(name))?;
+    Some((name.to_owned(), value, follows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(line: &str) -> Result<(Vec<String>, Option<String>), String> {
+        let words = line.split_whitespace().map(OsString::from).collect();
+        let (left, file) = take(words, |name| name == "device")?;
+        Ok((left.into_iter().map(|word| word.into_string().unwrap()).collect(), file))
+    }
+
+    #[test]
+    fn jobs_are_taken_and_the_rest_is_left() {
+        let (left, file) =
+            taken("--bs=4k --device mem:1G --name=a --rw randread --time_based --runtime 5 f.fio --name b --direct=1").unwrap();
+        assert_eq!(left, ["--device", "mem:1G", "f.fio"]);
+        assert_eq!(file.unwrap(), "[global]\nbs=4k\n[a]\nrw=randread\ntime_based\nruntime=5\n[b]\ndirect=1\n");
+        let (left, file) = taken("job.fio --explain -- --name").unwrap();
+        assert_eq!((left.as_slice(), file), (["job.fio", "--explain", "--", "--name"].map(String::from).as_slice(), None));
+    }
+
+    #[test]
+    fn what_no_file_can_hold_is_refused() {
+        assert!(taken("--name=a --rw").unwrap_err().contains("--rw needs a value"));
+        assert!(taken("--name=a --rw --bs=4k").unwrap_err().contains("--rw needs a value"));
+        assert!(taken("--name=a --description=x#y").unwrap_err().contains("comment"));
+    }
+}

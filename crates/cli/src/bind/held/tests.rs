@@ -1,0 +1,47 @@
+use super::*;
+
+fn made(paths: &[&str]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    paths.iter().for_each(|path| fs::create_dir_all(root.path().join(path)).unwrap());
+    root
+}
+
+fn found(root: &tempfile::TempDir) -> Vec<String> {
+    disks(&root.path().join("function"), &root.path().join("subsystems")).unwrap()
+}
+
+#[test]
+fn namespaces_of_a_controller_without_multipath_are_its_own() {
+    let root =
+        made(&["function/nvme/nvme1/nvme1n1", "function/nvme/nvme1/nvme1n2", "function/nvme/nvme1/ng1n1", "function/nvme/nvme1/power"]);
+    assert_eq!(found(&root), ["nvme1n1", "nvme1n2"]);
+}
+
+#[test]
+fn with_multipath_they_are_the_subsystems() {
+    // Controllers 3 and 4 lead to the namespaces of subsystem 0; controller 5 is another's.
+    let root = made(&[
+        "function/nvme/nvme3/nvme0c3n1",
+        "function/nvme/nvme3/ng0n1",
+        "subsystems/nvme-subsys0/nvme3",
+        "subsystems/nvme-subsys0/nvme4",
+        "subsystems/nvme-subsys0/nvme0n1",
+        "subsystems/nvme-subsys0/nvme0n7",
+        "subsystems/nvme-subsys0/ng0n1",
+        "subsystems/nvme-subsys5/nvme5",
+        "subsystems/nvme-subsys5/nvme5n1",
+    ]);
+    assert_eq!(found(&root), ["nvme0n1", "nvme0n7"]);
+}
+
+#[test]
+fn a_function_of_another_driver_has_none() {
+    assert!(found(&made(&["function/net/eth0"])).is_empty());
+}
+
+#[test]
+fn a_file_that_is_open_is_told_with_its_process() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let users = users_of(file.path().to_str().unwrap());
+    assert!(users.iter().any(|user| user.ends_with(&format!("(process {})", std::process::id()))), "{users:?}");
+}

@@ -1,0 +1,105 @@
+//! VFIO's ioctls (`linux/vfio.h`): numbers, and arguments that say how long they are.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::ioctl::opcode;
+use vfio_bindings::bindings::vfio as bind;
+
+/// More than any answer takes: the longest lists the ranges of an IOMMU.
+const MOST_BYTES: usize = 1 << 20;
+
+/// A call by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Call {
+    ApiVersion = 0,
+    CheckExtension = 1,
+    SetIommu = 2,
+    GroupStatus = 3,
+    SetContainer = 4,
+    DeviceFd = 6,
+    RegionInfo = 8,
+    IrqInfo = 9,
+    SetIrqs = 10,
+    IommuInfo = 12,
+    MapDma = 13,
+    UnmapDma = 14,
+}
+
+impl Call {
+    fn opcode(self) -> libc::Ioctl {
+        opcode::none(bind::VFIO_TYPE, bind::VFIO_BASE as u8 + self as u8) as libc::Ioctl
+    }
+
+    /// Whether its argument is a structure that begins with the bytes that it has (`argsz`).
+    fn is_sized(self) -> bool {
+        !matches!(self, Call::ApiVersion | Call::CheckExtension | Call::SetIommu | Call::SetContainer | Call::DeviceFd)
+    }
+}
+
+/// A call whose argument is a number. What it returns.
+pub(super) fn plain(fd: BorrowedFd<'_>, call: Call, value: u32) -> io::Result<u32> {
+    assert!(matches!(call, Call::ApiVersion | Call::CheckExtension | Call::SetIommu), "{call:?} takes an address");
+    // SAFETY: the kernel takes the argument of these three for a number, not for an address.
+    returned(unsafe { libc::ioctl(fd.as_raw_fd(), call.opcode(), libc::c_ulong::from(value)) })
+}
+
+/// `VFIO_GROUP_SET_CONTAINER`.
+pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
+    let fd: RawFd = container.as_raw_fd();
+    // SAFETY: the kernel reads an `int` behind the address, and keeps nothing of it.
+    returned(unsafe { libc::ioctl(group.as_raw_fd(), Call::SetContainer.opcode(), &raw const fd) }).map(drop)
+}
+
+/// `VFIO_GROUP_GET_DEVICE_FD` of the device with this name.
+pub(super) fn device_fd(group: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads a string behind the address up to its NUL.
+    let fd = returned(unsafe { libc::ioctl(group.as_raw_fd(), Call::DeviceFd.opcode(), name.as_ptr()) })?;
+    // SAFETY: the kernel has made this descriptor for this call, so that nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// A call whose argument is a structure, here as words: `argsz` in the first is filled in. What the call returns; what the kernel has to
+/// say is in the words afterwards, with the bytes that it has for it in the first.
+pub(super) fn sized(fd: impl AsFd, call: Call, words: &mut [u64]) -> io::Result<u32> {
+    assert!(call.is_sized() && !words.is_empty() && size_of_val(words) <= MOST_BYTES, "{call:?} with {} words", words.len());
+    let bytes = (size_of_val(words) as u32).to_ne_bytes();
+    let mut first = words[0].to_ne_bytes();
+    first[..4].copy_from_slice(&bytes);
+    words[0] = u64::from_ne_bytes(first);
+    // SAFETY: the structure of each such call begins with `argsz`, and the kernel reads and writes that many bytes of it at most, which are
+    // the words', aligned as its widest field. What it names beside itself is checked by the kernel: descriptors, and addresses of memory
+    // that it pins (`Container`, which vouches for them).
+    returned(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), call.opcode(), words.as_mut_ptr().cast::<c_void>()) })
+}
+
+/// The answer to a call that only asks: all of it, however long. `question` stands behind `argsz` and `flags`.
+pub(super) fn ask(fd: impl AsFd, call: Call, question: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = 256;
+    loop {
+        let mut words = vec![0; bytes / 8];
+        words[1] = u64::from_ne_bytes([question.to_ne_bytes(), [0; 4]].concat().try_into().unwrap_or_default());
+        sized(&fd, call, &mut words)?;
+        let answer: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        // What the kernel would have said, had there been room.
+        let wanted = answer.first_chunk().map_or(0, |size| u32::from_ne_bytes(*size)) as usize;
+        match wanted {
+            _ if wanted <= bytes => return Ok(answer),
+            _ if wanted > MOST_BYTES => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {wanted} bytes to {call:?}")));
+            }
+            _ => bytes = wanted.next_multiple_of(8),
+        }
+    }
+}
+
+/// Two fields of 32 bits as the word that holds them.
+pub(super) fn word(low: u32, high: u32) -> u64 {
+    u64::from_ne_bytes([low.to_ne_bytes(), high.to_ne_bytes()].concat().try_into().unwrap_or_default())
+}
+
+fn returned(value: libc::c_int) -> io::Result<u32> {
+    u32::try_from(value).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,53 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A bus with one function at 01:00.0.
+fn bus(class: &str, driver: Option<&str>, grouped: bool) -> (tempfile::TempDir, Bus) {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("devices/0000:01:00.0");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("class"), class).unwrap();
+    if let Some(driver) = driver {
+        symlink(root.path().join(driver), path.join("driver")).unwrap();
+    }
+    if grouped {
+        symlink(root.path().join("groups/12"), path.join("iommu_group")).unwrap();
+    }
+    let bus = Bus::at(root.path());
+    (root, bus)
+}
+
+fn refused(class: &str, driver: Option<&str>, grouped: bool, bdf: &str) -> String {
+    let (_root, bus) = bus(class, driver, grouped);
+    find(&bus, bdf.parse().unwrap()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_missing_is_named_with_what_mends_it() {
+    let nothing = refused("0x010802", None, true, "01:00.1");
+    assert_eq!(nothing, "there is no such PCI function here; NVMe controllers are at 0000:01:00.0");
+    let card = refused("0x020000", Some("e1000e"), true, "01:00.0");
+    assert_eq!(card, "it is no NVMe controller: its class is 020000h, and those have 010802h; this machine has no NVMe controller on PCI");
+    let bound = refused("0x010802", Some("nvme"), true, "01:00.0");
+    assert_eq!(bound, "it is bound to the driver `nvme`; `reap bind 0000:01:00.0` gives it to vfio-pci");
+    let free = refused("0x010802", None, true, "01:00.0");
+    assert_eq!(free, "no driver has it; `reap bind 0000:01:00.0` gives it to vfio-pci");
+    assert!(refused("0x010802", Some("nvme"), false, "01:00.0").contains("no IOMMU"));
+}
+
+#[test]
+fn a_function_that_vfio_has_is_found_with_its_group() {
+    let (_root, bus) = bus("0x010802\n", Some("vfio-pci"), true);
+    let (function, group) = find(&bus, "01:00.0".parse().unwrap()).unwrap();
+    assert_eq!((function.bdf.to_string().as_str(), group), ("0000:01:00.0", 12));
+}
+
+#[test]
+fn files_that_do_not_open_are_told_apart() {
+    let said = |errno| refusal(io::Error::from_raw_os_error(errno), "01:00.0".parse().unwrap(), Path::new("/dev/vfio/12"), 12).to_string();
+    assert!(said(libc::EACCES).contains("may not open /dev/vfio/12; `reap bind 0000:01:00.0 --user NAME`"));
+    assert!(said(libc::EBUSY).contains("another process"));
+    assert!(said(libc::ENOENT).contains("cannot open /dev/vfio/12"));
+}

@@ -1,0 +1,209 @@
+//! A controller's registers and doorbells on the bus: BAR0, mapped as far as the kernel lets it, and by the device's file elsewhere.
+//!
+//! Registers are reached by volatile accesses of 32 bits, little-endian. A doorbell is written behind a barrier: whatever was stored before
+//! is in memory when the controller learns of it. A device that is gone reads as all ones.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use nvme::regs::{self, Cap};
+use nvme::{Doorbells, QueueId, Registers};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::error::VfioError;
+use super::reply::RegionInfo;
+
+/// A part of BAR0 in this process's addresses.
+#[derive(Debug)]
+struct Area {
+    memory: NonNull<u8>,
+    /// Where it begins in BAR0, and its bytes.
+    start: u64,
+    bytes: u64,
+}
+
+/// Registers and doorbells of a controller on the bus.
+#[derive(Debug)]
+pub struct PciRegisters {
+    areas: Vec<Area>,
+    file: Arc<File>,
+    offset: u64,
+    bytes: u64,
+    /// CAP.DSTRD.
+    dstrd: u8,
+}
+
+// SAFETY: the mappings are this process's until it drops, and are reached by single volatile accesses, which any thread may do.
+unsafe impl Send for PciRegisters {}
+// SAFETY: as above; nothing of them is ever behind a reference.
+unsafe impl Sync for PciRegisters {}
+
+impl PciRegisters {
+    pub(super) fn new(file: Arc<File>, region: &RegionInfo) -> Result<PciRegisters, VfioError> {
+        let least = u64::from(regs::DOORBELLS) + 16;
+        if region.bytes < least {
+            let what = format!("its BAR0 has {} bytes, and registers and doorbells of one queue take {least}", region.bytes);
+            return Err(VfioError::Lacks(what));
+        }
+        let mut registers = PciRegisters { areas: Vec::new(), file, offset: region.offset, bytes: region.bytes, dstrd: 0 };
+        for area in &region.mappable {
+            let area = registers.map(area.start, area.end - area.start).map_err(VfioError::system("map its registers"))?;
+            registers.areas.push(area);
+        }
+        registers.dstrd = Cap::from_bits(registers.read64(regs::CAP)).dstrd();
+        Ok(registers)
+    }
+
+    /// Maps whole pages of BAR0.
+    fn map(&self, start: u64, bytes: u64) -> std::io::Result<Area> {
+        let at = self.offset + start;
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing. It is the device's, and reached as such alone.
+        let memory =
+            unsafe { mmap(ptr::null_mut(), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &*self.file, at) }?;
+        let memory = NonNull::new(memory.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let area = Area { memory, start, bytes };
+        // A forked child has no business there.
+        // SAFETY: the range is the mapping just made, and the advice does not change what it holds.
+        _ = unsafe { rustix::mm::madvise(area.memory.as_ptr().cast(), bytes as usize, rustix::mm::Advice::LinuxDontFork) };
+        Ok(area)
+    }
+
+    /// Where the 32 bits at `offset` are, if they are mapped.
+    #[inline]
+    fn mapped(&self, offset: u32) -> Option<NonNull<u32>> {
+        let offset = u64::from(offset);
+        if !offset.is_multiple_of(4) {
+            return None;
+        }
+        let area = self.areas.iter().find(|area| offset.checked_sub(area.start).is_some_and(|at| at + 4 <= area.bytes))?;
+        // SAFETY: the four bytes lie in the mapping, as was just found.
+        Some(unsafe { area.memory.add((offset - area.start) as usize) }.cast())
+    }
+
+    fn is_inside(&self, offset: u32) -> bool {
+        u64::from(offset) + 4 <= self.bytes
+    }
+
+    /// Writes 32 bits, after everything that was stored before.
+    #[inline]
+    fn store(&self, offset: u32, value: u32) {
+        match self.mapped(offset) {
+            Some(at) => {
+                stores_before_device();
+                // SAFETY: `at` is in a mapping of the device's, aligned, and reached by nothing but such accesses.
+                unsafe { at.as_ptr().write_volatile(value.to_le()) };
+            }
+            None => self.store_by_file(offset, value),
+        }
+    }
+
+    #[cold]
+    fn store_by_file(&self, offset: u32, value: u32) {
+        stores_before_device();
+        if self.is_inside(offset) {
+            // One that fails is as lost as a write to a device that is gone.
+            _ = self.file.write_all_at(&value.to_le_bytes(), self.offset + u64::from(offset));
+        }
+    }
+
+    #[cold]
+    fn load_by_file(&self, offset: u32) -> u32 {
+        let mut value = [0xff; 4];
+        match self.is_inside(offset).then(|| self.file.read_exact_at(&mut value, self.offset + u64::from(offset))) {
+            Some(Ok(())) => u32::from_le_bytes(value),
+            _ => u32::MAX,
+        }
+    }
+}
+
+impl Drop for PciRegisters {
+    fn drop(&mut self) {
+        for area in &self.areas {
+            // SAFETY: the mapping was made with this size, and whoever reaches it does so by `self`.
+            let unmapped = unsafe { munmap(area.memory.as_ptr().cast(), area.bytes as usize) };
+            debug_assert!(unmapped.is_ok());
+        }
+    }
+}
+
+/// Normal stores before this are visible to a device before a store to its registers that follows.
+#[inline]
+fn stores_before_device() {
+    // x86 keeps stores to memory and to uncached registers in order: the compiler has to as well.
+    #[cfg(target_arch = "x86_64")]
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Release);
+    // SAFETY: a barrier, which touches nothing.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("dmb oshst", options(nostack, preserves_flags))
+    };
+    // SAFETY: as above.
+    #[cfg(target_arch = "riscv64")]
+    unsafe {
+        std::arch::asm!("fence w, o", options(nostack, preserves_flags))
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+/// What the device has written before it changed the register that was read is seen by loads that follow.
+#[inline]
+fn device_before_loads() {
+    #[cfg(target_arch = "x86_64")]
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Acquire);
+    // SAFETY: a barrier, which touches nothing.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("dmb oshld", options(nostack, preserves_flags))
+    };
+    // SAFETY: as above.
+    #[cfg(target_arch = "riscv64")]
+    unsafe {
+        std::arch::asm!("fence i, r", options(nostack, preserves_flags))
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+impl Registers for PciRegisters {
+    /// All ones where nothing is, and of a device that is gone.
+    fn read32(&self, offset: u32) -> u32 {
+        let value = match self.mapped(offset) {
+            // SAFETY: it is in a mapping of the device's, aligned, and reached by nothing but such accesses.
+            Some(at) => u32::from_le(unsafe { at.as_ptr().read_volatile() }),
+            None => self.load_by_file(offset),
+        };
+        device_before_loads();
+        value
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.store(offset, value);
+    }
+}
+
+/// Doorbells beyond BAR0 ring nothing. Doorbells are written only (PCIe Transport 3.1.2): reading one says 0.
+impl Doorbells for PciRegisters {
+    #[inline]
+    fn ring_sq(&self, queue: QueueId, tail: u32) {
+        self.store(regs::sq_tail_doorbell(queue, self.dstrd), tail);
+    }
+
+    #[inline]
+    fn ring_cq(&self, queue: QueueId, head: u32) {
+        self.store(regs::cq_head_doorbell(queue, self.dstrd), head);
+    }
+
+    fn sq_tail(&self, _: QueueId) -> u32 {
+        0
+    }
+
+    fn cq_head(&self, _: QueueId) -> u32 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests;

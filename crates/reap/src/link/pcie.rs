@@ -1,0 +1,115 @@
+//! `pcie:BDF[?…]`: an NVMe drive on the bus, which VFIO hands to this process.
+//!
+//! Its rings are in memory that the IOMMU maps for it, its registers and doorbells in BAR0, its messages on eventfds. Above that it is a
+//! controller like the embedded one: `ring.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hw::pci::Bdf;
+use hw::vfio::{self, PciDevice, VfioError};
+use hw::{EventFd, PoolOptions, Vectors};
+use nvme::Vector;
+
+use super::ring::{OnBus, Reach, RingLink};
+use crate::error::OpenError;
+use crate::options::OpenOptions;
+use crate::uri::UriError;
+use crate::uri::values::{each_parameter, no_parameter, within};
+
+/// The scheme, with its colon.
+pub(crate) const SCHEME: &str = "pcie:";
+
+const KEYS: [&str; 1] = ["vectors"];
+
+/// MSI-X has no more (PCI Express Base 7.7.2.2).
+const MOST_VECTORS: u64 = 2048;
+
+/// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcieUri {
+    /// Where the drive is, as `lspci -D` prints it.
+    pub bdf: Bdf,
+    /// `vectors=`: the most interrupt vectors to use, the admin one included; fewer than queues + 1 are shared. `None`: what there are.
+    pub vectors: Option<u16>,
+}
+
+impl FromStr for PcieUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<PcieUri, UriError> {
+        let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(|| fail(0, "expected `pcie:BDF`, such as `pcie:0000:01:00.0`".into()))?;
+        let (body, query) = rest.split_once('?').map_or((rest, None), |(body, query)| (body, Some(query)));
+        let bdf = body.parse().map_err(|error: hw::pci::BdfError| fail(SCHEME.len(), error.to_string()))?;
+        let mut parsed = PcieUri { bdf, vectors: None };
+        let query_at = SCHEME.len() + body.len() + 1;
+        each_parameter(query, query_at, "vectors=2", |key, value| match key {
+            "vectors" => within(key, value, 1, MOST_VECTORS).map(|vectors| parsed.vectors = Some(vectors as u16)),
+            _ => Err(no_parameter(key, &KEYS)),
+        })
+        .map_err(|(at, what)| fail(at, what))?;
+        Ok(parsed)
+    }
+}
+
+impl fmt::Display for PcieUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}", self.bdf)?;
+        self.vectors.map_or(Ok(()), |vectors| write!(f, "?vectors={vectors}"))
+    }
+}
+
+/// The drive of `uri`, within reach.
+///
+/// # Errors
+/// See [`OpenError`].
+pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, OpenError> {
+    let bdf = uri.bdf;
+    let fault = |fault| OpenError::Pcie { bdf, fault };
+    let system = |what: &str| {
+        let what = what.to_owned();
+        move |source| OpenError::Pcie { bdf, fault: VfioError::System { what, source } }
+    };
+    let device = vfio::open(bdf).map_err(fault)?;
+    device.become_master().map_err(system("let the drive reach memory"))?;
+    let registers = device.registers().map_err(fault)?;
+    let queues = options.hardware_queues.clamp(1, options.software_queues.max(1));
+    let (vectors, note) = vectors(&device, uri, queues)?;
+    let windows = device.container().windows().to_vec();
+    let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };
+    let reach = Reach::of(&pool, options.pool_bytes)?;
+    Ok(RingLink::on_bus(OnBus { device, registers, vectors, reach, notes: note.into_iter().collect() }))
+}
+
+/// Vectors for `queues` queues and the admin queue, as far as there are so many: a word where there are not.
+fn vectors(device: &PciDevice, uri: &PcieUri, queues: usize) -> Result<(Vectors, Option<String>), OpenError> {
+    let fault = |fault| OpenError::Pcie { bdf: uri.bdf, fault };
+    let wanted = queues + 1;
+    let most = uri.vectors.map_or(usize::MAX, usize::from).min(device.vectors() as usize);
+    if most == 0 {
+        return Err(fault(VfioError::Lacks("the drive has no MSI-X vectors, and Reap uses no other interrupts".into())));
+    }
+    let mut count = wanted.min(most);
+    loop {
+        // MSI-X has 2048 at most.
+        let vectors = Vectors::new(count as u16, false).map_err(|source| OpenError::System { what: "vectors", source })?;
+        let signals: Vec<&EventFd> = (0..count as u16).filter_map(|n| vectors.eventfd(Vector(n))).collect();
+        let set = device
+            .signal(&signals)
+            .map_err(|source| fault(VfioError::System { what: "have its messages sent to eventfds".into(), source }))?;
+        match set {
+            0 => return Err(fault(VfioError::Lacks("this machine has no interrupt vector left for the drive".into()))),
+            _ if set < count => count = set,
+            _ => {
+                let short = (count < wanted).then(|| {
+                    format!("{wanted} interrupt vectors are wanted for {queues} queues and the admin queue, and {count} can be had: queues share them")
+                });
+                return Ok((vectors, short));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What becomes of fio's own example jobs: `cargo run -p reap-workload --example fio_jobs -- CHECKOUT`
+//!
+//! Reads each `examples/*.fio` and `t/jobs/*.fio` of a checkout of fio, which the user has, and prints a table in Markdown: does Reap run
+//! the same I/O, which options does it leave out, and why are jobs refused? Where `fio` is installed it is asked (`--parse-only`)
+//! which files it takes itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use workload::fio::{self, Input, Outside};
+
+/// What becomes of a file.
+enum Verdict {
+    /// All of it is understood.
+    Same,
+    /// The same I/O; these warnings.
+    Warned(Vec<String>),
+    /// Nothing runs; these errors.
+    Refused(Vec<String>),
+}
+
+/// The world of a file: its neighbours, and the environment.
+struct Beside;
+
+impl Outside for Beside {
+    fn include(&self, from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        let beside = Path::new(from).parent().map(|dir| dir.join(path)).unwrap_or_default();
+        let text = std::fs::read(&beside).map_err(|error| error.to_string())?;
+        Ok((beside.display().to_string(), text))
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn keyword(&self, name: &str) -> Option<u64> {
+        match name {
+            "pagesize" => Some(4096),
+            "ncpus" => std::thread::available_parallelism().ok().map(|cpus| cpus.get() as u64),
+            "mb_memory" => Some(1024),
+            _ => None,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(checkout) = std::env::args_os().nth(1).map(PathBuf::from) else {
+        eprintln!("usage: fio_jobs CHECKOUT: a directory with fio's sources");
+        return ExitCode::FAILURE;
+    };
+    let mut files: Vec<PathBuf> = ["examples", "t/jobs"].iter().flat_map(|part| job_files(&checkout.join(part))).collect();
+    files.sort();
+    if files.is_empty() {
+        eprintln!("{}: there is no examples/*.fio and no t/jobs/*.fio in it; is it a checkout of fio?", checkout.display());
+        return ExitCode::FAILURE;
+    }
+    println!("| file | fio takes it | Reap | why |\n| --- | --- | --- | --- |");
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for file in &files {
+        let (taken, verdict) = (asked(file), read(file));
+        let (word, why) = match &verdict {
+            Verdict::Same => ("the same I/O", String::new()),
+            Verdict::Warned(why) => ("the same I/O, with warnings", why.join("; ")),
+            Verdict::Refused(why) if why.iter().any(|why| why.contains("no block I/O")) => ("no block I/O: refused", first(why)),
+            Verdict::Refused(why) if taken == Some(false) => ("refused, as by fio", first(why)),
+            Verdict::Refused(why) => ("refused", first(why)),
+        };
+        *counts.entry(word).or_default() += 1;
+        let taken = taken.map_or("–", |taken| if taken { "yes" } else { "no" });
+        let name = file.strip_prefix(&checkout).unwrap_or(file).display();
+        println!("| `{name}` | {taken} | {word} | {} |", why.replace('|', "\\|"));
+    }
+    let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{word}: {count}")).collect();
+    println!("\n{} files. {}.", files.len(), counts.join("; "));
+    ExitCode::SUCCESS
+}
+
+fn job_files(place: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "fio")).collect()
+}
+
+/// The distinct reasons, without their places.
+fn first(why: &[String]) -> String {
+    let mut seen: Vec<&String> = Vec::new();
+    why.iter().for_each(|why| {
+        if !seen.contains(&why) {
+            seen.push(why);
+        }
+    });
+    seen.into_iter().take(3).cloned().collect::<Vec<_>>().join("; ")
+}
+
+fn read(file: &Path) -> Verdict {
+    let (name, text) = (file.display().to_string(), std::fs::read(file).unwrap_or_default());
+    match fio::parse(&[Input { name: &name, text: &text }], &Beside) {
+        Ok(parsed) if parsed.warnings.is_empty() => Verdict::Same,
+        Ok(parsed) => Verdict::Warned(parsed.warnings.into_iter().map(|warning| warning.message).collect()),
+        Err(errors) => Verdict::Refused(errors.0.into_iter().map(|error| error.message).collect()),
+    }
+}
+
+/// Whether fio itself reads the file; `None`: there is no fio here, or it says nothing.
+fn asked(file: &Path) -> Option<bool> {
+    let status = Command::new("fio").arg("--parse-only").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.ok().map(|status| status.success())
+}

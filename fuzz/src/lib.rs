@@ -1,0 +1,18 @@
+//! What each fuzz target does with its bytes. A target panics if a law of what it drives is broken: that is a crash, and its input is kept.
+#![forbid(unsafe_code)]
+
+mod bus;
+mod source;
+
+pub mod failover;
+pub mod hostile_device;
+pub mod hostile_host;
+pub mod jobs;
+pub mod pages;
+pub mod profiles;
+pub mod prp;
+pub mod recordings;
+pub mod scenarios;
+pub mod scripts;
+pub mod uris;
+pub mod verify;

@@ -1,0 +1,123 @@
+#!/bin/sh
+# In the guest: drives given to vfio-pci and back, driven by Reap, and read by the kernel's driver.
+set -u
+failures=0
+failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
+part() { echo "== $* ($(cut -d. -f1 /proc/uptime) s)"; }
+done_by() { # done_by WHAT COMMAND…: it has to succeed
+    what=$1
+    shift
+    "$@" >/tmp/out 2>&1 || { failed "$what"; cat /tmp/out; }
+}
+says() { # says WORDS COMMAND…: it has to fail, with these words
+    words=$1
+    shift
+    if "$@" >/tmp/out 2>&1; then failed "no error: $*"; fi
+    grep -qF -- "$words" /tmp/out || { failed "the error of $* does not say: $words"; cat /tmp/out; }
+}
+# The kernel probes controllers at the same time and numbers them as they come.
+by_serial() { # by_serial SERIAL: its controller, once its namespace is there
+    for tenth in $(seq 300); do
+        found=$(grep -lx "$1 *" /sys/class/nvme/nvme*/serial 2>/dev/null | grep -oE 'nvme[0-9]+' | tail -1)
+        [ -n "$found" ] && [ -b "/dev/${found}n1" ] && break
+        sleep 0.1
+    done
+    echo "$found"
+}
+function_of() { basename "$(readlink -f "/sys/class/nvme/$(by_serial "$1")/device")"; }
+job() { # job NAME LINES…: a job file of so much
+    name=$1
+    shift
+    printf '[global]\nbs=4k\niodepth=16\nverify=crc32c\nrandseed=7\n[%s]\n' "$name" >/tmp/$name.fio
+    printf '%s\n' "$@" >>/tmp/$name.fio
+}
+job both rw=randwrite size=512k numjobs=2 offset_increment=1m
+job kernels rw=write size=2m offset=16m do_verify=0
+job kernels_again rw=write size=2m offset=16m verify_only=1
+job ours rw=randwrite size=2m offset=24m do_verify=0
+job ours_again rw=randwrite size=2m offset=24m verify_only=1
+job endless rw=randwrite size=16m offset=64m time_based runtime=100 do_verify=0
+first=$(function_of LAB0) few=$(function_of FEW) slow=$(function_of SLOW) twin=$(function_of TWIN0) other=$(function_of TWIN1) mark=$(by_serial LAB1)n1
+
+part "what stands in the way"
+says "is bound to the driver \`nvme\`; \`reap bind $first\` gives it to vfio-pci" reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+says "there is no such PCI function here; NVMe controllers are at $first" reap run /tmp/both.fio --allow-writes --device pcie:00:1f.7
+says "it is no NVMe controller" reap run /tmp/both.fio --allow-writes --device pcie:00:00.0
+says "it would write over the drive" reap run /tmp/both.fio --device "pcie:$first"
+says "it is no NVMe controller" reap bind 00:00.0
+says "not vfio-pci; there is nothing to give back" reap unbind "$first"
+disk=$(by_serial LAB0)n1
+mkswap "/dev/$disk" >/dev/null && swapon "/dev/$disk"
+says "/dev/$disk is swap space" reap bind "$first"
+swapoff "/dev/$disk"
+[ "$(basename "$(readlink "/sys/bus/pci/devices/$first/driver")")" = nvme ] || failed "a drive in use was taken"
+
+part "to vfio-pci, and what each driver wrote is read by the other"
+done_by "writing by the kernel's driver" reap run /tmp/kernels.fio --allow-writes --device "kernel:/dev/$disk"
+done_by "reap bind" reap bind "$first"
+done_by "reading what the kernel's driver wrote" reap run /tmp/kernels_again.fio --device "pcie:$first" --completion interrupt
+done_by "writing" reap run /tmp/ours.fio --allow-writes --device "pcie:$first"
+done_by "reap unbind" reap unbind "$first"
+done_by "reading by the kernel's driver what Reap wrote" reap run /tmp/ours_again.fio --device "kernel:/dev/$(by_serial LAB0)n1"
+done_by "reap bind again" reap bind "$first"
+
+part "every mode, two queues, each block verified"
+for mode in interrupt interrupt+submit-check threaded irq-poll posted hybrid-mean hybrid-min suspend coalesce dim vic poll adaptive; do
+    done_by "$mode" reap run /tmp/both.fio --allow-writes --device "pcie:$first" --completion $mode
+done
+
+part "the conformance suite"
+REAP_TEST_DEVICE=pcie:$first links --test-threads=1 --skip faults:: --skip witnesses:: --skip kernel:: >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
+grep -E '^test result' /tmp/out
+
+part "a user without privileges"
+done_by "reap bind --user" reap bind "$first" --user 1000
+# The shell's own setpriv has fewer options.
+as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups --inh-caps=-all sh -c "ulimit -l $1; shift; exec \"\$@\"" sh "$@"; }
+done_by "4 MiB of locked memory" as_user 4096 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+says "RLIMIT_MEMLOCK is 4096000 bytes; raise it to 4194304 or more" as_user 4000 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+done_by "reap bind --user 0" reap bind "$first" --user 0
+says "this user may not open /dev/vfio/" as_user 8192 reap run /tmp/both.fio --allow-writes --device "pcie:$first"
+
+part "groups, and drives that lack something"
+done_by "one function of two" reap bind "$twin"
+grep -q "$other" /tmp/out || { failed "reap bind names the group"; cat /tmp/out; }
+says "the kernel drives other functions of it: $other (nvme)" reap run /tmp/both.fio --allow-writes --device "pcie:$twin"
+done_by "back" reap unbind "$twin"
+done_by "a drive of few queues" reap bind "$few"
+done_by "a slow drive" reap bind "$slow"
+export REAP_TEST_DRIVE=$first REAP_TEST_FEW=$few REAP_TEST_SLOW=$slow REAP_TEST_MARK=$mark
+given() { # given TEST: one of those that need a drive
+    links --test-threads=1 --nocapture --ignored --exact "faults::pcie::$1" >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
+    grep -oE '(test result|counted): .*' /tmp/out
+}
+given what_a_drive_has_too_few_of_is_said_and_shared
+given resets_under_load_lose_nothing
+given a_drive_that_is_too_slow_is_aborted_or_reset
+given doorbells_and_messages_are_as_many_as_qemu_counts
+
+part "ended in the middle"
+for signal in KILL INT; do
+    reap run /tmp/endless.fio --allow-writes --device "pcie:$first" >/tmp/endless 2>&1 &
+    running=$!
+    sleep 4
+    says "is in use by VFIO: reap (process $running)" reap unbind "$first"
+    kill -$signal $running
+    wait $running
+    done_by "the drive after SIG$signal" reap run /tmp/ours_again.fio --device "pcie:$first"
+done
+reap run /tmp/endless.fio --allow-writes --device "pcie:$first" >/tmp/endless 2>&1 &
+running=$!
+sleep 4
+kill -KILL $running
+wait $running
+done_by "back after SIGKILL" reap unbind "$first"
+done_by "the kernel's driver after SIGKILL" reap run /tmp/ours_again.fio --device "kernel:/dev/$(by_serial LAB0)n1"
+done_by "and Reap again" reap bind "$first"
+# A fault of a device's is a line of the IOMMU's: what it reached that it was not given.
+dmesg | grep -iE 'DMAR:.*(fault|DRHD: handling)' && failed "the IOMMU has kept the drive from something"
+
+part "pulled out"
+given a_drive_that_is_pulled_out_fails_what_is_in_flight
+part "$failures failures"
+[ $failures = 0 ]

@@ -1,0 +1,166 @@
+//! Drives on the bus that go wrong, or have less than was asked for; and what QEMU counts of one. In a guest, by `tests/pcie.sh`.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use reap::{Device, IoError, Mode, Nanos, OpenOptions, Request};
+
+use super::{Written, eventually};
+use crate::place::options;
+use crate::table::watched;
+use crate::witnesses::mark;
+use crate::work::{Job, drain, submit};
+
+fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is to be set: tests/pcie.sh does that"))
+}
+
+/// The PCI address of a drive that vfio-pci has.
+fn drive() -> String {
+    told("REAP_TEST_DRIVE")
+}
+
+/// Switches a function's memory and bus master off behind everybody's back, as if it were pulled out: it neither answers nor reaches memory.
+/// Its registers read as zeroes then, which is QEMU's way, where hardware has all ones.
+fn pull(bdf: &str) {
+    let config = fs::OpenOptions::new().write(true).open(format!("/sys/bus/pci/devices/{bdf}/config")).unwrap();
+    config.write_all_at(&[0, 0], 4).unwrap();
+}
+
+#[test]
+#[ignore = "takes a drive away: tests/pcie.sh runs it in a guest"]
+fn a_drive_that_is_pulled_out_fails_what_is_in_flight() {
+    for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
+        let (bdf, mut written) = (drive(), Written::default());
+        let device = Device::open_with(&format!("pcie:{bdf}"), &OpenOptions { mode, ..options(1) }).unwrap();
+        let queue = device.queue().unwrap();
+        let (tell, told) = mpsc::channel();
+        let puller = thread::spawn(move || {
+            told.recv().unwrap();
+            pull(&bdf);
+        });
+        watched("a drive that was pulled out", || {
+            for generation in 1.. {
+                written.write(&queue, (0..40).map(|n| 8 * n), generation);
+                if generation == 5 {
+                    tell.send(()).unwrap();
+                }
+                if !written.errors.is_empty() {
+                    break;
+                }
+            }
+        });
+        puller.join().unwrap();
+        assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
+        // Nothing hangs afterwards either, and the device is let go of.
+        written.errors.clear();
+        written.write(&queue, [0].into_iter(), 0);
+        assert!(!written.errors.is_empty() && written.errors.iter().all(|why| *why == IoError::DeviceLost), "{:?}", written.errors);
+        assert!(device.health().dead.is_some() && device.in_flight() == 0, "{mode}: {:?}", device.health());
+        drop((queue, device));
+        // VFIO resets it when it is let go of: it is as if it had been put in again.
+        let device = Device::open_with(&format!("pcie:{}", drive()), &options(1)).unwrap();
+        Job::of(1).run(&device.local_queue().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
+fn resets_under_load_lose_nothing() {
+    let device = Device::open_with(&format!("pcie:{}", drive()), &options(2)).unwrap();
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    watched("resets under load", || {
+        thread::scope(|scope| {
+            let (device, stop, rounds) = (&device, &stop, &rounds);
+            let work = |owner| {
+                move || {
+                    let queue = device.local_queue().unwrap();
+                    let job = |generation| Job { generation, ..Job::of(owner) };
+                    for generation in (1..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                        job(generation).run(&queue);
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            };
+            scope.spawn(work(0));
+            scope.spawn(work(1));
+            for resets in 1..=5 {
+                device.reset();
+                eventually("there is no reset", || device.health().resets >= resets);
+                // One that is asked for while another is under way is that one.
+                let before = rounds.load(Ordering::Relaxed);
+                eventually("nothing goes on after it", || rounds.load(Ordering::Relaxed) >= before + 4);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    let health = device.health();
+    assert_eq!((health.dead, health.aborts, device.counters().leaked_bytes), (None, 0, 0));
+}
+
+/// A drive that takes longer for each request than the host waits: aborted, or reset, and never a hang.
+#[test]
+#[ignore = "needs a slow drive on the bus: tests/pcie.sh runs it in a guest"]
+fn a_drive_that_is_too_slow_is_aborted_or_reset() {
+    let timeout = Nanos::from_millis(500);
+    let device = Device::open_with(&format!("pcie:{}", told("REAP_TEST_SLOW")), &OpenOptions { timeout, ..options(1) }).unwrap();
+    let queue = device.local_queue().unwrap();
+    let ended = watched("a slow drive", || {
+        submit(&queue, (0..4).map(|n| Request::read(&queue.namespaces()[0], 8 * n, queue.buffer(4096).unwrap())));
+        drain(&queue)
+    });
+    let health = device.health();
+    println!("{:?}, {health:?}", ended.iter().map(|done| done.result).collect::<Vec<_>>());
+    // What QEMU makes of a request that it is to cancel is its affair; each ends once, and nothing of them is left.
+    assert_eq!((ended.len(), device.in_flight(), device.counters().leaked_bytes), (4, 0, 0));
+    assert!(health.aborts > 0 && health.dead.is_none(), "{health:?}");
+}
+
+/// Two queue pairs and three vectors, where three queues of two lanes are asked for.
+#[test]
+#[ignore = "needs a drive of few queues: tests/pcie.sh runs it in a guest"]
+fn what_a_drive_has_too_few_of_is_said_and_shared() {
+    let few = format!("pcie:{}", told("REAP_TEST_FEW"));
+    for (uri, queues, notes) in [
+        (few.clone(), 1, vec![]),
+        (few.clone(), 3, vec!["have no second lane", "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 can be had"]),
+        (format!("{few}?vectors=1"), 1, vec!["2 interrupt vectors are wanted for 1 queues and the admin queue, and 1 can be had"]),
+    ] {
+        let device = Device::open_with(&uri, &OpenOptions { mode: Mode::POLL, ..options(queues) }).unwrap();
+        let said = device.health().events;
+        for note in &notes {
+            assert!(said.iter().any(|event| event.contains(note)), "{uri}: {said:?} does not say: {note}");
+        }
+        assert_eq!(said.len(), notes.len(), "{uri}: {said:?}");
+        thread::scope(|scope| {
+            for owner in 0..queues as u64 {
+                let device = &device;
+                scope.spawn(move || watched("shared queues", || Job::of(owner).run(&device.local_queue().unwrap())));
+            }
+        });
+    }
+}
+
+/// What is counted here, for `tests/pcie.sh` to hold against QEMU's trace: it shows the marks, which another controller is asked for.
+#[test]
+#[ignore = "counts on a drive that nobody else uses: tests/pcie.sh runs it in a guest"]
+fn doorbells_and_messages_are_as_many_as_qemu_counts() {
+    let disk = told("REAP_TEST_MARK");
+    for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000), (Mode::IRQ_POLL, 3000), (Mode::ADAPTIVE, 4000)] {
+        let device = Device::open_with(&format!("pcie:{}", drive()), &OpenOptions { mode, ..options(1) }).unwrap();
+        let queue = device.local_queue().unwrap();
+        let before = queue.hardware_counters();
+        mark(&disk, number);
+        watched("counted requests", || Job { requests: 500, ..Job::of(1) }.run(&queue));
+        // The last message is on its way until then.
+        thread::sleep(std::time::Duration::from_millis(50));
+        mark(&disk, number + 1);
+        let after = queue.hardware_counters();
+        assert_eq!(after.finished - before.finished, 1000, "{mode}");
+        let of = |count: fn(&reap::HardwareCounters) -> u64| count(&after) - count(&before);
+        println!("counted: {number} {} {} {} by {mode}", of(|it| it.sq_doorbells), of(|it| it.cq_doorbells), of(|it| it.messages));
+    }
+}

@@ -70,37 +70,28 @@ impl Lanes {
         self.all().iter().map(AsRef::as_ref)
     }
 
-    /// Posts `requests` on the queue of `target` and rings its doorbell. What is refused is left out, and told to
-    /// `refused`.
+    /// Submits `requests` on the queue of `target`.
+    ///
+    /// # Errors
+    /// The first that is refused: those after it stay in the iterator.
     #[inline(never)]
-    pub fn submit(
-        &self,
-        target: usize,
-        now: Nanos,
-        mut requests: impl Iterator<Item = Request>,
-        mut refused: impl FnMut(Refused, Request),
-    ) {
-        let Some(queue) = self.all().get(target).map(AsRef::<Queue>::as_ref) else { return };
-        while let Err((why, request)) = queue.submit(now, requests.by_ref()) {
-            refused(why, request);
+    pub fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        match self.all().get(target) {
+            Some(queue) => queue.as_ref().submit(now, requests),
+            None => Ok(()),
         }
     }
 
-    /// The same on the queue of the only target, then waits until `min` requests are finished, or nothing is in flight: in one system
-    /// call, where the link can.
+    /// The same before a wait, which announces them where that can be one system call.
+    ///
+    /// # Errors
+    /// As of [`Lanes::submit`].
     #[inline(never)]
-    pub fn submit_and_wait(
-        &self,
-        now: Nanos,
-        mut requests: impl Iterator<Item = Request>,
-        min: usize,
-        mut refused: impl FnMut(Refused, Request),
-    ) -> Result<(), WouldDeadlock> {
-        let Some(queue) = self.queues().next() else { return Ok(()) };
-        while let Err((why, request)) = queue.post(now, requests.by_ref()) {
-            refused(why, request);
+    pub fn post(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        match self.all().get(target) {
+            Some(queue) => queue.as_ref().post(now, requests),
+            None => Ok(()),
         }
-        self.wait(min, Nanos::MAX)
     }
 
     /// Whether completions may be found during a commit.

@@ -40,9 +40,6 @@ pub struct Worker {
     found: Vec<Completion>,
     /// Latencies to or from the doorbell are measured, so that commits need a clock read.
     timed: bool,
-    /// Completions may be found during a commit: their latencies count from before it. As the policies answer after each wait:
-    /// until the next it may become false, but not true.
-    looks_on_commit: bool,
     /// Submitting and waiting can be one system call: a commit is put off until it is known whether a wait follows.
     fuses: bool,
     /// Each I/O is marked urgent.
@@ -146,7 +143,6 @@ impl Worker {
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
         Ok(Worker {
-            looks_on_commit: lanes.looks_on_commit(),
             lanes,
             made_for,
             beside: Vec::new(),
@@ -209,7 +205,6 @@ impl Worker {
             self.made_for = made_for;
         }
         self.lanes.set_mode(mode);
-        self.looks_on_commit = self.lanes.looks_on_commit();
         Ok(())
     }
 
@@ -339,7 +334,7 @@ impl Worker {
     }
 
     /// What the notebook and the policies are told before a wait for `min` completions.
-    #[inline]
+    #[inline(always)] // Two questions, before each wait.
     fn will_wait(&mut self, generator: &Generator, min: u32) {
         if let Some(tap) = &mut self.tap {
             tap.waits(min);
@@ -372,7 +367,6 @@ impl Worker {
             return self.reap(generator, min, Nanos::MAX, now);
         }
         let refused = self.submit(generator, now, Some(min))?;
-        self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
         // Those that were refused have ended, and nothing else may have.
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
@@ -382,10 +376,12 @@ impl Worker {
     /// be found before the commit returns.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, now: Nanos) -> Nanos {
-        let mut now = if self.timed && self.looks_on_commit { hw::now() } else { now };
+        // Completions may be found during a commit: their latencies count from before it.
+        let before = self.timed && self.lanes.looks_on_commit();
+        let mut now = if before { hw::now() } else { now };
         // Only waiting fails.
         _ = self.submit(generator, now, None);
-        if self.timed && !self.looks_on_commit {
+        if self.timed && !before {
             now = hw::now();
         }
         generator.committed(now);
@@ -406,30 +402,32 @@ impl Worker {
                 let batch = way.batch.iter().filter_map(|&number| Some((number, places.get(number as usize)?.io)));
                 tap.commits(batch, generator);
             }
-            let mut refused = Vec::new();
-            let requests = way.batch.drain(..).filter_map(|number| {
-                let place = places.get_mut(number as usize)?;
-                let (io, buf) = (&place.io, place.buf.take()?);
-                let lba = io.offset >> block_shift;
-                let request = Request::of(io.op, &namespace, lba, buf);
-                let request = if *urgent { request.urgent() } else { request };
-                Some(request.bytes(io.len).tag(number.into()))
-            });
-            let refuse = |why, request| refused.push((why, request));
-            match min {
-                Some(min) => lanes.submit_and_wait(now, requests, min as usize, refuse)?,
-                None => lanes.submit(target, now, requests, refuse),
-            }
-            if let Some(tap) = tap {
-                tap.returned();
-            }
-            for (why, request) in refused {
+            let mut left = way.batch.iter();
+            loop {
+                let requests = left.by_ref().filter_map(|&number| {
+                    let place = places.get_mut(number as usize)?;
+                    let (io, buf) = (&place.io, place.buf.take()?);
+                    let lba = io.offset >> block_shift;
+                    let request = Request::of(io.op, &namespace, lba, buf);
+                    let request = if *urgent { request.urgent() } else { request };
+                    Some(request.bytes(io.len).tag(number.into()))
+                });
+                let submitted = if min.is_some() { lanes.post(target, now, requests) } else { lanes.submit(target, now, requests) };
+                // Those after one that is refused are submitted all the same.
+                let Err((why, request)) = submitted else { break };
                 any = true;
                 first_error.get_or_insert(why.into());
                 if let Some(place) = places.get_mut(request.number() as usize) {
                     place.buf = request.into_buffer();
                     generator.completed(place.io, now, Err(REFUSED), &[]);
                 }
+            }
+            way.batch.clear();
+            if let Some(min) = min {
+                lanes.wait(min as usize, Nanos::MAX)?;
+            }
+            if let Some(tap) = tap {
+                tap.returned();
             }
         }
         Ok(any)
@@ -439,7 +437,6 @@ impl Worker {
     #[inline]
     fn reap(&mut self, generator: &mut Generator, min: u32, until: Nanos, now: Nanos) -> Result<Nanos> {
         self.lanes.wait(min as usize, until)?;
-        self.looks_on_commit = self.lanes.looks_on_commit();
         self.lanes.reap(&mut self.found);
         self.take(generator, until, now)
     }

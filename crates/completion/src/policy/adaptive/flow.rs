@@ -127,3 +127,6 @@ impl Flow {
         a.max(b).min(a.min(b).max(c))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,7 @@ use scenes::{Effort, Setting};
 use validity::{Doubt, Yardstick};
 
 /// What is compared without a job file.
-const DEFAULT_JOB: &str = include_str!("../../../jobs/randread-4k-qd32.fio");
+const DEFAULT_JOB: &str = include_str!("../jobs/randread-4k-qd32.fio");
 
 /// Compares, and prints the table.
 ///

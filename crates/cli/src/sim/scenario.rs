@@ -24,7 +24,7 @@ use crate::rows::table::width;
 use crate::{jobs, stop};
 
 /// What is simulated without a scenario file.
-const DEFAULT: &str = include_str!("../../../../scenarios/small.toml");
+const DEFAULT: &str = include_str!("../../scenarios/small.toml");
 
 /// The modes unless some are named: one of each family.
 const USUAL: [Mode; 6] = [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];

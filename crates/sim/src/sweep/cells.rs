@@ -66,10 +66,10 @@ pub struct ShippedJob {
 
 /// The jobs of every grid.
 pub const JOBS: [ShippedJob; 4] = [
-    ShippedJob { name: "mixed-sizes", text: include_str!("../../../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "sequential-128k", text: include_str!("../../../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
-    ShippedJob { name: "four-threads", text: include_str!("../../../../jobs/four-threads.fio"), depth: 8, threads: 4 },
-    ShippedJob { name: "log", text: include_str!("../../../../jobs/log.fio"), depth: 1, threads: 1 },
+    ShippedJob { name: "mixed-sizes", text: include_str!("../../jobs/mixed-sizes.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "sequential-128k", text: include_str!("../../jobs/sequential-128k.fio"), depth: 16, threads: 1 },
+    ShippedJob { name: "four-threads", text: include_str!("../../jobs/four-threads.fio"), depth: 8, threads: 4 },
+    ShippedJob { name: "log", text: include_str!("../../jobs/log.fio"), depth: 1, threads: 1 },
 ];
 
 impl Kind {

@@ -179,7 +179,8 @@ fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
     assert_eq!(queue.decisions(), None);
 }
 
-/// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends none.
+/// What no mask holds back costs all its messages, and is counted; a lane that is only polled sends none. Modes that have the device hold
+/// messages back are others.
 #[test]
 fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
     for mode in Mode::ALL.into_iter().filter(|mode| mode.moderation().is_none()) {

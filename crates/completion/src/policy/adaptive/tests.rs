@@ -8,6 +8,7 @@ use crate::{Cycle, LatencyPrice, Woke};
 mod bound;
 mod choices;
 mod closed;
+mod holding;
 
 const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) };
 

@@ -4,26 +4,32 @@ use super::*;
 
 /// What a command takes by itself, and how far apart the device completes at its limit.
 const TAKES: u64 = 8_000;
-const APART: u64 = 1_000;
+pub(super) const APART: u64 = 1_000;
+
+/// How long a device holds its messages back at most.
+pub(super) const HELD: u64 = 100_000;
 
 /// Commands in flight, in the order of their completion: when each was sent, and when it completes.
-struct Loop {
-    policy: Adaptive,
+pub(super) struct Loop {
+    pub(super) policy: Adaptive,
     now: u64,
     flight: Vec<(u64, u64)>,
     limited: bool,
+    /// The device tells of so many at once, or of the first 100 µs late.
+    pub(super) held: u32,
+    pub(super) urgent: bool,
 }
 
 /// Completions, the looks that found them, and the time that they took.
-struct Ran {
-    found: u64,
-    looks: u64,
-    took: u64,
+pub(super) struct Ran {
+    pub(super) found: u64,
+    pub(super) looks: u64,
+    pub(super) took: u64,
 }
 
 impl Loop {
-    fn new(price: LatencyPrice, depth: u32, limited: bool) -> Loop {
-        let mut closed = Loop { policy: policy(price), now: 1_000_000, flight: Vec::new(), limited };
+    pub(super) fn new(price: LatencyPrice, depth: u32, limited: bool) -> Loop {
+        let mut closed = Loop { policy: policy(price), now: 1_000_000, flight: Vec::new(), limited, held: 0, urgent: false };
         closed.send(depth);
         closed
     }
@@ -41,12 +47,13 @@ impl Loop {
     }
 
     /// Until so many have completed. Looks cost nothing.
-    fn run(&mut self, wanted: u64) -> Ran {
+    pub(super) fn run(&mut self, wanted: u64) -> Ran {
         let mut ran = Ran { found: 0, looks: 0, took: self.now };
         let (mut found, mut woke) = (0, None);
         while ran.found < wanted {
             let in_flight = self.flight.len() as u32;
-            let seen = Seen { found, in_flight, pending: false, woke: woke.take(), ..Seen::default() };
+            let urgent_waiting = if self.urgent { in_flight } else { 0 };
+            let seen = Seen { found, in_flight, held: self.held, urgent_waiting, woke: woke.take(), ..Seen::default() };
             found = 0;
             let plan = self.policy.next(Nanos(self.now), &seen);
             let first = self.flight[0].1.max(self.now);
@@ -61,7 +68,9 @@ impl Loop {
                     true
                 }
                 Plan::Sleep { .. } => {
-                    self.now = first + MACHINE.delay.0;
+                    let held = self.flight.get(self.held.saturating_sub(1) as usize).map_or(u64::MAX, |&(_, done)| done);
+                    let told = if self.held > 1 { held.min(first + HELD) } else { first };
+                    self.now = told.max(self.now) + MACHINE.delay.0;
                     woke = Some(Woke::NOTIFIED);
                     true
                 }

@@ -238,7 +238,7 @@ impl Adaptive {
         let wait = self.begin(now, seen);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        self.flow.spares(spare);
+        self.flow.spares(spare, self.price.delay());
         if spare > 1.0 {
             self.flow.is_full();
         }

@@ -27,11 +27,15 @@ impl Caller {
         self.sent = now;
     }
 
+    /// When a clock drives the caller next. An instant far beyond what is in flight is none: a time-out, a status line, a look for Ctrl-C.
+    pub(super) fn clock(now: Nanos, seen: &Seen, typical: f32) -> Option<Nanos> {
+        let soon = now + Nanos((typical * STRETCH as f32) as u64);
+        seen.goes_on_at.filter(|&at| at > now && at < soon)
+    }
+
     #[inline]
     pub(super) fn waits(&mut self, now: Nanos, seen: &Seen, typical: f32) {
-        // An instant far beyond what is in flight is no clock that drives it: a status line, a look for Ctrl-C.
-        let soon = now + Nanos((typical * STRETCH as f32) as u64);
-        let open = seen.leaving || seen.goes_on_at.is_some_and(|at| at < soon) || seen.wants_room_at.is_some();
+        let open = seen.leaving || Caller::clock(now, seen, typical).is_some() || seen.wants_room_at.is_some();
         self.closed = if open { 0 } else { self.closed.saturating_add(1) };
         if let Some(due) = seen.wants_room_at {
             self.behind = self.behind.max((now - due).0 as f32 / typical.max(1.0));

@@ -2,6 +2,7 @@
 
 use units::Nanos;
 
+use super::caller::Caller;
 use super::forecast::{INSTANTS, Point, at};
 use super::{Adaptive, MARGIN, SLICE};
 use crate::{Plan, Seen};
@@ -58,7 +59,7 @@ impl Adaptive {
         if horizon > 0.0 {
             consider(awake_from(&Point::NOW), Plan::Spin { until: now + span(horizon) }, false);
         }
-        let goes_on = seen.goes_on_at.filter(|&at| at > now).map(|at| (at - now).0 as f32);
+        let goes_on = Caller::clock(now, seen, self.flow.typical()).map(|at| (at - now).0 as f32);
         let (soonest, last) = (self.price.soonest().0 as f32, goes_on.unwrap_or(f32::INFINITY));
         // An urgent command is not kept waiting for others.
         let most = if seen.urgent_waiting > 0 { 1.0 } else { seen.in_flight as f32 * NEARLY };

@@ -8,7 +8,7 @@ use super::forecast::{MEMORY, STRETCH};
 const DRAINS: Nanos = Nanos::from_millis(1_000);
 
 /// A device that does so much of what it does without gathering is as quick.
-const AS_QUICK: f32 = 0.98;
+const AS_QUICK: f32 = 0.99;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
@@ -33,7 +33,7 @@ pub(super) struct Flow {
 
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 1.0, ..Flow::default() }
+        Flow { used: 0.25, ..Flow::default() }
     }
 
     /// A command was found at this age.
@@ -88,14 +88,14 @@ impl Flow {
         self.gathers = true;
     }
 
-    /// So many may be found late. Half of them are asked for: some complete while the thread wakes up, and the device may be quicker
-    /// than it was.
-    pub(super) fn spares(&mut self, spare: f32) {
-        self.late += (spare - self.late) / MEMORY as f32;
-        let half = self.late as u16 / 2;
+    /// So many may be found late. Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
+    pub(super) fn spares(&mut self, spare: f32, delay: Nanos) {
+        let asked = (spare - self.full() * delay.0 as f32).clamp(0.0, spare / 2.0);
+        self.late += (asked - self.late) / MEMORY as f32;
+        let asked = self.late as u16;
         // Within a factor of two nothing is changed: a change is a command to the controller.
-        if half < self.holds / 2 || half >= self.holds * 2 {
-            self.holds = if half < 2 { 0 } else { half };
+        if asked < self.holds / 2 || asked >= self.holds * 2 {
+            self.holds = if asked < 2 { 0 } else { asked };
         }
     }
 

@@ -281,6 +281,8 @@ pub(super) fn at(points: &[Point; INSTANTS], at: f32) -> Point {
     let next = points.iter().position(|point| point.at >= at).unwrap_or(INSTANTS - 1);
     let (a, b) = (if next == 0 { Point::NOW } else { points[next - 1] }, points[next]);
     let part = ((at - a.at) / (b.at - a.at).max(1.0)).clamp(0.0, 1.0);
+    // Beyond the last they go on waiting.
+    let beyond = (at - b.at).max(0.0) * b.found;
     let mix = |a: f32, b: f32| a + (b - a) * part;
-    Point { at, found: mix(a.found, b.found), late: mix(a.late, b.late), none: mix(a.none, b.none), awake: mix(a.awake, b.awake) }
+    Point { at, found: mix(a.found, b.found), late: mix(a.late, b.late) + beyond, none: mix(a.none, b.none), awake: mix(a.awake, b.awake) }
 }

@@ -193,7 +193,7 @@ mod models {
     /// The device publishes an entry and tells of it, while the host unmasks and then does nothing but wait. A device that is told of
     /// the unmasking has been at rest. Whether a message came.
     fn unmask(tells: Tells) -> bool {
-        let fds = EventFds::new(1, 1);
+        let fds = EventFds::new(1, 2);
         let vectors = Arc::new(Vectors::new([Fd(fds.clone(), 0)], true));
         let device = {
             let (fds, vectors) = (fds.clone(), vectors.clone());

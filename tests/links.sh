@@ -39,7 +39,7 @@ tests/guest/run.sh --timeout 480 --nvme 2 --append nvme_core.multipath=N --modul
     --qemu -drive --qemu if=none,id=bad,format=raw,file=blkdebug:target/links/bad.conf:target/links/bad.img --qemu -device --qemu nvme,serial=BAD,drive=bad \
     --qemu -drive --qemu if=none,id=slow,driver=null-co,size=64M,latency-ns=5000000,read-zeroes=on --qemu -device --qemu nvme,serial=SLOW,drive=slow \
     --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns --qemu -D --qemu target/links/qemu.trace \
-    --file tests/guest/links.sh:/links.sh -- "sh /links.sh" || exit
+    --file tests/guest/drives.sh:/drives.sh --file tests/guest/links.sh:/links.sh -- "sh /links.sh" || exit
 
 # Interrupts of I/O queues between two Identify with numbers that no namespace has: 1000 and 1001 about what is polled, 2000 and 2001 about
 # the same with interrupts. Vector 0 is the admin queue's.

@@ -11,15 +11,7 @@ suite() { # suite WHAT DEVICE ARGUMENTS: all that does not make its own files an
     grep -oE 'SKIPPED: .*|^test result.*' /tmp/out
     echo "$what: $(($(cut -d. -f1 /proc/uptime) - began)) s"
 }
-# The kernel probes controllers at the same time and numbers them as they come.
-by_serial() { # by_serial SERIAL: its controller, once its namespace is there
-    for tenth in $(seq 100); do
-        found=$(grep -lx "$1 *" /sys/class/nvme/nvme*/serial 2>/dev/null | grep -oE 'nvme[0-9]+' | tail -1)
-        [ -n "$found" ] && [ -b "/dev/${found}n1" ] && break
-        sleep 0.1
-    done
-    echo "$found"
-}
+. /drives.sh
 polled() { # polled N: the first controller is probed again, with so many poll queues
     echo "$1" >/sys/module/nvme/parameters/poll_queues
     function=$(basename "$(readlink -f "/sys/class/nvme/$first/device")")

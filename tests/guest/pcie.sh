@@ -15,15 +15,7 @@ says() { # says WORDS COMMAND…: it has to fail, with these words
     if "$@" >/tmp/out 2>&1; then failed "no error: $*"; fi
     grep -qF -- "$words" /tmp/out || { failed "the error of $* does not say: $words"; cat /tmp/out; }
 }
-# The kernel probes controllers at the same time and numbers them as they come.
-by_serial() { # by_serial SERIAL: its controller, once its namespace is there
-    for tenth in $(seq 300); do
-        found=$(grep -lx "$1 *" /sys/class/nvme/nvme*/serial 2>/dev/null | grep -oE 'nvme[0-9]+' | tail -1)
-        [ -n "$found" ] && [ -b "/dev/${found}n1" ] && break
-        sleep 0.1
-    done
-    echo "$found"
-}
+. /drives.sh
 function_of() { basename "$(readlink -f "/sys/class/nvme/$(by_serial "$1")/device")"; }
 job() { # job NAME LINES…: a job file of so much
     name=$1

@@ -11,11 +11,14 @@ mod zeroes;
 use std::collections::BTreeMap;
 use std::env;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use reap::{Device, IoError, OpenError, Queue, Request, TargetError, TargetFault};
 
 use super::place::options;
+use super::table::watched;
 use super::work::{differs, drain, fill, submit};
 
 /// Set in a process that a test has started: its limits, its user and its death are its own.
@@ -75,6 +78,27 @@ struct Written {
 }
 
 impl Written {
+    /// Writes until that fails, which it does some time after `goes` was called on another thread: what is written to is taken away.
+    fn write_until(&mut self, queue: &Queue, what: &str, goes: impl FnOnce() + Send + 'static) {
+        let (tell, told) = mpsc::channel();
+        let taker = thread::spawn(move || {
+            told.recv().unwrap();
+            goes();
+        });
+        watched(what, || {
+            for generation in 1.. {
+                self.write(queue, (0..40).map(|n| 8 * n), generation);
+                if generation == 5 {
+                    tell.send(()).unwrap();
+                }
+                if !self.errors.is_empty() {
+                    break;
+                }
+            }
+        });
+        taker.join().unwrap();
+    }
+
     /// Writes all these blocks at once, and then a Flush.
     fn write(&mut self, queue: &Queue, lbas: impl Iterator<Item = u64>, generation: u64) {
         let ns = queue.namespaces()[0];

@@ -183,7 +183,7 @@ fn in_the_way(function: &Function, group: u32) -> Result<Vec<String>> {
         let (bdf, class) = (member.bdf, member.class);
         match member.driver().as_deref() {
             None | Some(VFIO_PCI) => {
-                format!("IOMMU group {group} has {bdf} (class {class:06x}h) as well, which goes with it to whoever uses the group")
+                format!("IOMMU group {group} has {bdf} (class {class:06x}h) as well, which goes with it to the group's user")
             }
             Some(driver) => format!(
                 "IOMMU group {group} has {bdf} (class {class:06x}h, driver `{driver}`) as well: nothing of the group can be used before that is vfio-pci's, too"

@@ -173,7 +173,7 @@ impl<P: Port> Controller<P> {
     /// Answers the Abort now; the command's own entry follows.
     fn abort_later(&mut self, now: Nanos, command: Abort) -> u32 {
         let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else { return Abort::NOT_ABORTED };
-        // What it was due by before finds its slot empty.
+        // Its old due time finds its slot empty.
         self.schedule.push(Due { at: now + AbortOrder::LATER, order, slot });
         Abort::ABORTED
     }

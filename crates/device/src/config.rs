@@ -39,7 +39,7 @@ pub struct Config {
     /// How long the controller takes to become ready, and to become disabled.
     pub ready_delay: Nanos,
     /// How long a host waits for that before it gives the controller up (CAP.TO), in steps of half a second: longer than
-    /// `ready_delay`, and 127.5 s at most. Whoever steps the controller may be late, so that drives say seconds as well.
+    /// `ready_delay`, and 127.5 s at most. The thread that steps the controller may be late; drives say seconds as well.
     pub ready_timeout: Nanos,
     /// How long a shutdown takes.
     pub shutdown_delay: Nanos,

@@ -35,7 +35,7 @@ impl EventFd {
     }
 
     /// The count, which stays as it is: as many signals as there were, if nobody calls [`EventFd::drain`]. The system keeps it for the
-    /// reader, whoever signals. Looking takes nobody's wake-up; it takes three system calls (proc_pid_fdinfo(5), `eventfd-count`).
+    /// reader, however many threads signal. Looking takes nobody's wake-up; it takes three system calls (proc_pid_fdinfo(5), `eventfd-count`).
     ///
     /// # Errors
     /// There is no `/proc`, or it does not show the count.

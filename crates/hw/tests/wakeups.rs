@@ -116,7 +116,7 @@ fn no_wake_up_is_lost_between_two_threads() {
         machine.stop.store(true, Ordering::Relaxed);
         let (sent, counts) = (device.join().unwrap(), counts.join().unwrap());
         assert!(counts.is_sorted(), "{counts:?}");
-        assert_eq!(machine.vectors.messages(VECTOR), sent, "and no wake-up was lost to whoever counts");
+        assert_eq!(machine.vectors.messages(VECTOR), sent, "and counting took no wake-up");
     });
 }
 

@@ -1,4 +1,4 @@
-//! The subcommand as a program of its own, for whoever wants only this: `cargo run --release -p reap-trace --features ebpf --example trace`.
+//! The subcommand as a program of its own, without the rest of `reap`: `cargo run --release -p reap-trace --features ebpf --example trace`.
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -4,7 +4,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread;
 
 use nvme::Status;
@@ -43,23 +42,7 @@ fn an_nvme_controller_that_is_removed_fails_what_is_in_flight() {
         let function = function.ancestors().find(|dir| dir.join("remove").exists()).unwrap().to_owned();
         let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
         let (queue, mut written) = (device.queue().unwrap(), Written::default());
-        let (tell, told) = mpsc::channel();
-        let remover = thread::spawn(move || {
-            told.recv().unwrap();
-            write(function.join("remove"), "1");
-        });
-        watched("a removed controller", || {
-            for generation in 1.. {
-                written.write(&queue, (0..40).map(|n| 8 * n), generation);
-                if generation == 5 {
-                    tell.send(()).unwrap();
-                }
-                if !written.errors.is_empty() {
-                    break;
-                }
-            }
-        });
-        remover.join().unwrap();
+        written.write_until(&queue, "a removed controller", move || write(function.join("remove"), "1"));
         println!("{node}, {mode}: {:?}", written.errors);
         // EIO, ENXIO and ENODEV (errno(3)), never that a device which has gone were full.
         let of_one_that_goes = |why: &IoError| matches!(why, IoError::System(5 | 6 | 19) | IoError::Status(_));

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
 use reap::{Device, IoError, Mode, Nanos, OpenOptions, Request};
@@ -37,23 +36,7 @@ fn a_drive_that_is_pulled_out_fails_what_is_in_flight() {
         let (bdf, mut written) = (drive(), Written::default());
         let device = Device::open_with(&format!("pcie:{bdf}"), &OpenOptions { mode, ..options(1) }).unwrap();
         let queue = device.queue().unwrap();
-        let (tell, told) = mpsc::channel();
-        let puller = thread::spawn(move || {
-            told.recv().unwrap();
-            pull(&bdf);
-        });
-        watched("a drive that was pulled out", || {
-            for generation in 1.. {
-                written.write(&queue, (0..40).map(|n| 8 * n), generation);
-                if generation == 5 {
-                    tell.send(()).unwrap();
-                }
-                if !written.errors.is_empty() {
-                    break;
-                }
-            }
-        });
-        puller.join().unwrap();
+        written.write_until(&queue, "a drive that was pulled out", move || pull(&bdf));
         assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
         // Nothing hangs afterwards either, and the device is let go of.
         written.errors.clear();

@@ -54,29 +54,4 @@ fn option(word: &OsString, own: &impl Fn(&str) -> bool) -> Option<(String, Optio
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn taken(line: &str) -> Result<(Vec<String>, Option<String>), String> {
-        let words = line.split_whitespace().map(OsString::from).collect();
-        let (left, file) = take(words, |name| name == "device")?;
-        Ok((left.into_iter().map(|word| word.into_string().unwrap()).collect(), file))
-    }
-
-    #[test]
-    fn jobs_are_taken_and_the_rest_is_left() {
-        let (left, file) =
-            taken("--bs=4k --device mem:1G --name=a --rw randread --time_based --runtime 5 f.fio --name b --direct=1").unwrap();
-        assert_eq!(left, ["--device", "mem:1G", "f.fio"]);
-        assert_eq!(file.unwrap(), "[global]\nbs=4k\n[a]\nrw=randread\ntime_based\nruntime=5\n[b]\ndirect=1\n");
-        let (left, file) = taken("job.fio --explain -- --name").unwrap();
-        assert_eq!((left.as_slice(), file), (["job.fio", "--explain", "--", "--name"].map(String::from).as_slice(), None));
-    }
-
-    #[test]
-    fn what_no_file_can_hold_is_refused() {
-        assert!(taken("--name=a --rw").unwrap_err().contains("--rw needs a value"));
-        assert!(taken("--name=a --rw --bs=4k").unwrap_err().contains("--rw needs a value"));
-        assert!(taken("--name=a --description=x#y").unwrap_err().contains("comment"));
-    }
-}
+mod tests;

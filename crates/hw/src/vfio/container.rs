@@ -12,7 +12,7 @@ use super::reply::{self, IommuInfo};
 use crate::dma::{Chunk, Pinner};
 
 /// A container with a type 1 IOMMU. Memory is pinned and mapped through it for as long as its group is open, which the device keeps: once
-/// that is closed the kernel has unmapped everything, whoever still has a container.
+/// that is closed the kernel has unmapped everything, also where another thread still has a container.
 #[derive(Debug)]
 pub struct Container {
     fd: OwnedFd,

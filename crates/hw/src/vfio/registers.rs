@@ -121,7 +121,7 @@ impl PciRegisters {
 impl Drop for PciRegisters {
     fn drop(&mut self) {
         for area in &self.areas {
-            // SAFETY: the mapping was made with this size, and whoever reaches it does so by `self`.
+            // SAFETY: the mapping was made with this size, and is reached by `self` alone.
             let unmapped = unsafe { munmap(area.memory.as_ptr().cast(), area.bytes as usize) };
             debug_assert!(unmapped.is_ok());
         }

@@ -31,7 +31,7 @@ struct Times {
     low: usize,
     /// The longest of late.
     longest: f32,
-    /// The shortest since it was last asked for, at most; and of this stretch and the one before, at least.
+    /// The shortest since the last drain; and the shortest of this stretch and of the last one.
     quickest: f32,
     lately: [f32; 2],
     seen: u32,

@@ -119,20 +119,20 @@ fn a_message_that_was_lost_is_not_lost_again() {
 #[test]
 fn a_far_deadline_is_nothing_to_nap_for() {
     for price in [LatencyPrice::NONE, LatencyPrice::default()] {
-        let dear = Cycle { delay: Nanos::from_millis(4), cpu: Nanos(20_000), ..MACHINE };
+        let dear = Cycle { delay: Nanos::from_millis(4), cpu: Nanos(200_000), ..MACHINE };
         let mut policy = Adaptive::new(&Tuning { price, machine: dear });
         let far = Nanos::from_secs(20);
         for n in 1..200 {
             let sent = Nanos(n * 1_000_000);
             policy.submitted(sent, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
             let seen = Seen { in_flight: 1, goes_on_at: Some(sent + far), ..Seen::default() };
-            if let Plan::Nap { until } = policy.next(sent, &seen) {
+            let (plan, age) = (policy.next(sent, &seen), Nanos(20_000));
+            if let Plan::Nap { until } = plan {
                 assert!(until < sent + Nanos::from_millis(100), "{price}: until {until}, from {sent}");
             }
-            let age = Nanos(20_000);
-            let woke = Some(Woke::NOTIFIED);
-            policy.next(sent + age, &Seen { in_flight: 1, woke, ..Seen::default() });
-            policy.completed(&[Done { class: read(), age, found: Found::AfterSleep { at_most: age } }]);
+            let woke = matches!(plan, Plan::Nap { .. } | Plan::Sleep { .. }).then_some(Woke { cause: Cause::Timer, late: MACHINE.late });
+            policy.next(sent + age, &Seen { in_flight: 1, woke, pending: true, ..Seen::default() });
+            policy.completed(&[Done { class: read(), age, found: Found::Looking }]);
             policy.next(sent + age, &Seen { found: 1, ..Seen::default() });
         }
     }

@@ -40,7 +40,7 @@ says "it is no NVMe controller" reap bind 00:00.0
 says "not vfio-pci; there is nothing to give back" reap unbind "$first"
 disk=$(by_serial LAB0)n1
 mkswap "/dev/$disk" >/dev/null && swapon "/dev/$disk"
-says "/dev/$disk is swap space" reap bind "$first"
+says "/dev/$disk is in use: used as swap" reap bind "$first"
 swapoff "/dev/$disk"
 [ "$(basename "$(readlink "/sys/bus/pci/devices/$first/driver")")" = nvme ] || failed "a drive in use was taken"
 
@@ -93,7 +93,7 @@ for signal in KILL INT; do
     reap run /tmp/endless.fio --allow-writes --device "pcie:$first" >/tmp/endless 2>&1 &
     running=$!
     sleep 4
-    says "is in use by VFIO: reap (process $running)" reap unbind "$first"
+    says "is in use by VFIO: process $running (reap)" reap unbind "$first"
     kill -$signal $running
     wait $running
     done_by "the drive after SIG$signal" reap run /tmp/ours_again.fio --device "pcie:$first"

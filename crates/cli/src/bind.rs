@@ -3,7 +3,7 @@
 //! A drive that is in use is never taken: each of its namespaces is opened so that nobody else can mount it or write to it, and held
 //! until the kernel's driver has let go.
 
-mod held;
+pub mod held;
 
 use std::fs;
 use std::io;

@@ -43,13 +43,7 @@ fn disks(function: &Path, subsystems: &Path) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     for controller in names(&function.join("nvme"))? {
         let at = function.join("nvme").join(&controller);
-        for name in names(&at)?.into_iter().filter(|name| name.starts_with("nvme")) {
-            // nvme0c1n2 is a path to a namespace of subsystem 0: nvme0n2.
-            match name.strip_prefix("nvme").and_then(|rest| rest.split_once('c')).zip(name.rsplit_once('n')) {
-                Some(((subsystem, _), (_, namespace))) => found.push(format!("nvme{subsystem}n{namespace}")),
-                None => found.push(name),
-            }
-        }
+        found.extend(names(&at)?.iter().filter_map(|name| namespace_of(name)));
         // The heads of its subsystem, should a path not be shown.
         for subsystem in names(subsystems)? {
             let at = subsystems.join(&subsystem);
@@ -61,6 +55,14 @@ fn disks(function: &Path, subsystems: &Path) -> std::io::Result<Vec<String>> {
     found.sort_unstable();
     found.dedup();
     Ok(found)
+}
+
+/// The namespace that an entry of a controller's directory is, or is a path to: `nvme0n2` for `nvme0n2`, and for `nvme0c1n2`, a path to a
+/// namespace of subsystem 0. `None`: the entry is something else.
+pub fn namespace_of(entry: &str) -> Option<String> {
+    let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
+    let name = format!("nvme{}n{namespace}", first.split_once('c').map_or(first, |(subsystem, _)| subsystem));
+    is_head(&name).then_some(name)
 }
 
 /// `nvme0n1`, not `nvme0` nor `nvme0c1n1`.

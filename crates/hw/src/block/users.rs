@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dev, makedev};
 
-use super::Disk;
+use super::disk::Disk;
 
 /// One mounted file system (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]

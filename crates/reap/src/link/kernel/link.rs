@@ -173,6 +173,11 @@ impl KernelLink {
                 "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
             ));
         }
+        if !self.features.min_wait && (mode == Mode::SUSPEND || mode == Mode::ADAPTIVE) {
+            return Some(format!(
+                "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{mode}` is a system call of its own"
+            ));
+        }
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;
         (polls && !self.may_poll())
             .then(|| format!("the device has no poll queues: `{mode}` spins on the ring, and interrupts are still taken"))

@@ -147,6 +147,9 @@ impl KernelLink {
             Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
                 return Some(format!("`{mode}`: the kernel has no hybrid polling, which Linux 6.13 and newer have"));
             }
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => {
+                return Some(format!("`{mode}`: no ring for commands that pass through can be made so; the block device has it"));
+            }
             Mode::KERNEL_HYBRID_IOPOLL => true,
             _ => return None,
         };

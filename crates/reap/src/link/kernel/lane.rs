@@ -7,7 +7,7 @@ mod kinds;
 mod state;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
@@ -56,6 +56,7 @@ pub(crate) struct UringLane {
     plain: Option<Box<UringLane>>,
     /// What tells a thread that sleeps elsewhere than in the ring.
     event: OnceLock<EventFd>,
+    /// Commands posted, and taken: written under the lock of the ring, as all of these are but the last.
     announced: AtomicU64,
     finished: AtomicU64,
     /// Enters that submitted, takes that found something, takes that found nothing, and waits that ended with something.
@@ -223,6 +224,7 @@ impl UringLane {
         reaped
     }
 
+    #[inline(always)] // Once on the data path: its answer stays in registers.
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
         // Only a look brings what is polled for. Any thread may look, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
@@ -247,10 +249,10 @@ impl UringLane {
             }
         }
         if found > 0 {
-            self.finished.fetch_add(found as u64, Release);
-            self.takes.fetch_add(1, Relaxed);
+            add(&self.finished, found as u64);
+            add(&self.takes, 1);
         } else {
-            self.empty_looks.fetch_add(1, Relaxed);
+            add(&self.empty_looks, 1);
         }
         if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
             self.settle(state);
@@ -297,7 +299,7 @@ impl UringLane {
         }
         let submit = state.sq.publish();
         if submit > 0 {
-            self.submits.fetch_add(1, Relaxed);
+            add(&self.submits, 1);
         }
         submit
     }
@@ -470,6 +472,12 @@ impl UringLane {
     }
 }
 
+/// Counts: plain addition, because the holder of the ring's lock is the only writer.
+#[inline]
+fn add(count: &AtomicU64, n: u64) {
+    count.store(count.load(Relaxed) + n, Release);
+}
+
 impl Drop for UringLane {
     fn drop(&mut self) {
         // The kernel closes a ring some time after its descriptor; the file is to be free at once.
@@ -493,7 +501,7 @@ impl UringPosting<'_> {
     }
 
     /// So many bytes of the part's buffer.
-    #[inline]
+    #[inline(always)] // Once for each request, from one place that matters.
     fn data(&mut self, part: &Part<'_>, bytes: usize) -> Rest {
         let (state, lane) = (&mut *self.state, self.lane);
         part.buf.as_ref().map_or(Rest::Sync, |lent| {
@@ -503,7 +511,7 @@ impl UringPosting<'_> {
     }
 
     /// Pushes what asks for the rest of a part, as command `at`.
-    #[inline]
+    #[inline(always)] // As `data`.
     fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
         let (state, lane) = (&mut *self.state, self.lane);
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
@@ -512,7 +520,7 @@ impl UringPosting<'_> {
         if !state.push(at) {
             state.left.push(u64::from(at));
         }
-        lane.announced.fetch_add(1, AcqRel);
+        add(&lane.announced, 1);
     }
 }
 

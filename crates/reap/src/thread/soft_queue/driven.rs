@@ -33,7 +33,10 @@ impl Driven for SoftQueue {
             looker = self.looker.borrow_mut();
         }
         // What a look submits, and that it holds nothing back, is known: it need not be asked below.
+        let woke_at = looker.woke_at.take();
         if let Some(plan) = looker.looks_first(&self.queue) {
+            // A sleep in the ring ends with what it found, and the look follows at once: one clock read is both's.
+            looker.read = woke_at.filter(|&at| at == now && self.alone.get());
             return plan;
         }
         let plan = looker.next(&self.soft, now, (goes_on_at, self.wants()), &mut self.vector());
@@ -141,6 +144,7 @@ impl Driven for SoftQueue {
             self.queue.reporter.stirred();
         }
         looker.waiter.seen.cycle = cycle;
+        looker.woke_at = Some(woke_at);
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
         if nap || looker.waiter.seen.cpu_wanted {

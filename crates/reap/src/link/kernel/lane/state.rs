@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Pushes the command at `at`, by what its target takes. False: there is no room.
-    #[inline]
+    #[inline(always)] // Once for each request.
     pub fn push(&mut self, at: u16) -> bool {
         let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
         match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {

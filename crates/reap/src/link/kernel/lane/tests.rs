@@ -23,7 +23,7 @@ fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::Named
 
 /// So many are out that never complete: only the bell, or a time, ends a sleep for several.
 fn never_completes(lane: &UringLane, requests: u64) {
-    lane.announced.fetch_add(requests, AcqRel);
+    add(&lane.announced, requests);
 }
 
 /// What a bell rings for is not there before.

@@ -64,7 +64,8 @@ fn sentences(page: &str) -> Vec<Sentence> {
         let aside = fence || fenced || comment || text.is_empty() || text.starts_with(['|', '#']);
         comment &= !text.contains("-->");
         let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
-        let item = ["- ", "* ", "> "].iter().find_map(|mark| text.strip_prefix(mark)).or(digits.strip_prefix(". ").filter(|_| digits != text));
+        let item =
+            ["- ", "* ", "> "].iter().find_map(|mark| text.strip_prefix(mark)).or(digits.strip_prefix(". ").filter(|_| digits != text));
         if aside || item.is_some() {
             out.extend(open.take());
         }
@@ -99,8 +100,10 @@ fn too_long(name: &str, page: &str) -> Option<String> {
     let (median, long) = lengths(&sentences);
     sentences.sort_by_key(|sentence| std::cmp::Reverse(sentence.words().len()));
     let worst = sentences.iter().take(8).filter(|sentence| sentence.words().len() > LONG);
-    let worst: String = worst.map(|s| format!("\n  {name}:{}: {} words: {}", s.line, s.words().len(), s.text.replace(CODE, "`…`"))).collect();
-    (median > MEDIAN || long > LONG).then(|| format!("{name}: half of the sentences have {median} words or more, a tenth {long} or more{worst}"))
+    let worst: String =
+        worst.map(|s| format!("\n  {name}:{}: {} words: {}", s.line, s.words().len(), s.text.replace(CODE, "`…`"))).collect();
+    (median > MEDIAN || long > LONG)
+        .then(|| format!("{name}: half of the sentences have {median} words or more, a tenth {long} or more{worst}"))
 }
 
 /// Where a page names nobody.
@@ -109,7 +112,9 @@ fn nobodies(name: &str, page: &str) -> Vec<String> {
         let words = format!(" {} ", sentence.words().join(" "));
         NOBODY.into_iter().filter(|nobody| words.contains(&format!(" {nobody} "))).collect::<Vec<_>>()
     };
-    let told = |sentence: Sentence| found(&sentence).into_iter().map(|word| format!("{name}:{}: \"{word}\": who is that?", sentence.line)).collect::<Vec<_>>();
+    let told = |sentence: Sentence| {
+        found(&sentence).into_iter().map(|word| format!("{name}:{}: \"{word}\": who is that?", sentence.line)).collect::<Vec<_>>()
+    };
     sentences(page).into_iter().flat_map(told).collect()
 }
 
@@ -138,7 +143,9 @@ fn dead_links(name: &str, page: &str, read: &dyn Fn(&Path) -> Option<String>) ->
         let there = if file.is_empty() { Some(page.to_owned()) } else { read(&here) };
         match (there, heading) {
             (None, _) => dead.push(format!("{name}: no such file: {target}")),
-            (Some(there), Some(heading)) if !headings(&there).any(|known| known == heading) => dead.push(format!("{name}: no such heading: {target}")),
+            (Some(there), Some(heading)) if !headings(&there).any(|known| known == heading) => {
+                dead.push(format!("{name}: no such heading: {target}"))
+            }
             _ => {}
         }
     }

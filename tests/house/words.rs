@@ -1,5 +1,5 @@
 //! How README and the pages of docs/ are written: short sentences, an actor with a name, links that lead somewhere, and snippets
-//! that are parts of programs which are built.
+//! that are parts of examples and scenarios.
 //!
 //! It stands on std alone, so that it can be tried while one writes:
 //! `CARGO_MANIFEST_DIR=$PWD/crates/reap rustc --edition 2024 --test tests/house/words.rs -o /tmp/words && /tmp/words`.
@@ -152,19 +152,20 @@ fn dead_links(name: &str, page: &str, read: &dyn Fn(&Path) -> Option<String>) ->
     dead
 }
 
-/// Snippets of Rust that stand in no example. A line is compared without its indentation and without its comment.
-fn strangers(name: &str, page: &str, examples: &[String]) -> Vec<String> {
+/// Snippets of a language that stand in none of these programs. A line is compared without its indentation and without its comment.
+fn strangers(name: &str, page: &str, (language, comment): (&str, &str), programs: &[String]) -> Vec<String> {
     let code = |text: &str| -> Vec<String> {
-        let bare = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
+        let bare = |line: &str| line.split(comment).next().unwrap_or_default().trim().to_owned();
         text.lines().map(bare).filter(|line| !line.is_empty()).collect()
     };
-    let known: Vec<Vec<String>> = examples.iter().map(|example| code(example)).collect();
-    let snippets = page.split("```rust\n").skip(1).filter_map(|behind| behind.split_once("```")).map(|(snippet, _)| snippet);
+    let known: Vec<Vec<String>> = programs.iter().map(|program| code(program)).collect();
+    let fence = format!("```{language}\n");
+    let snippets = page.split(&fence).skip(1).filter_map(|behind| behind.split_once("```")).map(|(snippet, _)| snippet);
     let stranger = |snippet: &&str| {
         let lines = code(snippet);
-        !known.iter().any(|example| example.windows(lines.len().max(1)).any(|part| part == lines))
+        !known.iter().any(|program| program.windows(lines.len().max(1)).any(|part| part == lines))
     };
-    snippets.filter(stranger).map(|snippet| format!("{name}: this snippet stands in no program below examples/:\n{snippet}")).collect()
+    snippets.filter(stranger).map(|snippet| format!("{name}: no program and no scenario has this snippet:\n{snippet}")).collect()
 }
 
 fn root() -> PathBuf {
@@ -221,10 +222,12 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn snippets_are_parts_of_programs_that_are_built() {
-    let examples: Vec<String> = files("examples", ".rs").into_iter().map(|(_, text)| text).collect();
-    let found: Vec<String> = pages().iter().flat_map(|(name, page)| strangers(name, page, &examples)).collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
+fn snippets_are_parts_of_what_is_built_and_run() {
+    for (language, dir, ending) in [(("rust", "//"), "examples", ".rs"), (("toml", "#"), "scenarios", ".toml")] {
+        let programs: Vec<String> = files(dir, ending).into_iter().map(|(_, text)| text).collect();
+        let found: Vec<String> = pages().iter().flat_map(|(name, page)| strangers(name, page, language, &programs)).collect();
+        assert!(found.is_empty(), "{dir}/ has no such lines: {}", found.join("\n"));
+    }
 }
 
 #[test]
@@ -254,8 +257,7 @@ fn dead_links_and_strange_snippets_are_told() {
     let page = "[a](there.md) [b](there.md#what-it-is-here) [c](gone.md) [d](there.md#gone) [e](https://gone) [f](#g)\n## G\n";
     assert_eq!(dead_links("docs/x.md", page, &there), ["docs/x.md: no such file: gone.md", "docs/x.md: no such heading: there.md#gone"]);
 
-    let examples = ["fn main() {\n    one(); // first\n    two();\n}\n".to_owned()];
-    let snippet = |code: &str| format!("Text.\n\n```rust\n{code}```\n");
-    assert!(strangers("x.md", &snippet("one();\n// second\ntwo();\n"), &examples).is_empty());
-    assert_eq!(strangers("x.md", &snippet("two();\none();\n"), &examples).len(), 1);
+    let programs = ["fn main() {\n    one(); // first\n    two();\n}\n".to_owned()];
+    let strange = |code: &str| strangers("x.md", &format!("Text.\n\n```rust\n{code}```\n"), ("rust", "//"), &programs).len();
+    assert_eq!((strange("one();\n// second\ntwo();\n"), strange("two();\none();\n")), (0, 1));
 }

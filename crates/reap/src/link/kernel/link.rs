@@ -159,6 +159,9 @@ impl KernelLink {
             Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
                 return Some(format!("`{mode}`: the kernel has no hybrid polling, which Linux 6.13 and newer have"));
             }
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => {
+                return Some(format!("`{mode}`: no ring for commands that pass through can be made so; the block device has it"));
+            }
             Mode::KERNEL_HYBRID_IOPOLL => true,
             _ => return None,
         };
@@ -183,6 +186,11 @@ impl KernelLink {
         if mode.placement() == Placement::DrainThread {
             return Some(format!(
                 "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
+            ));
+        }
+        if !self.features.min_wait && (mode == Mode::SUSPEND || mode == Mode::ADAPTIVE) {
+            return Some(format!(
+                "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{mode}` is a system call of its own"
             ));
         }
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;

@@ -1,5 +1,6 @@
 //! *Where* a request goes: by which path, to which hardware queue, under which tag, in how many parts. Pure, and named
 //! after the block layer that the words come from (blk-mq).
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod map;
@@ -9,4 +10,4 @@ mod tags;
 
 pub use map::{MapError, QueueMap};
 pub use split::{Part, Parts, Split, SplitError, Splitter};
-pub use tags::{Returner, Tag, Tags, Taker};
+pub use tags::{ReturnBatch, Returner, Tag, Tags, Taker};

@@ -2,6 +2,7 @@
 
 mod embedded;
 
+use std::fmt;
 use std::sync::Arc;
 
 use blkmq::paths::Policy;
@@ -32,6 +33,12 @@ pub struct Device {
     controllers: Arc<[Controller]>,
     /// What makes several controllers one device.
     paths: Option<Arc<Multipath>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("uri", &self.description().uri).field("namespaces", &self.namespaces()).finish_non_exhaustive()
+    }
 }
 
 impl Device {

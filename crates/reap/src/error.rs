@@ -15,6 +15,7 @@ pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The URI does not parse.
     #[error(transparent)]
@@ -95,6 +96,7 @@ impl OpenError {
 
 /// Why a software queue could not be had.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum QueueError {
     /// Every software queue is in use.
     #[error("all {queues} software queues of the device are in use; open it with more (`software_queues`)")]
@@ -124,6 +126,7 @@ pub enum QueueError {
 
 /// Why a request was not accepted. Nothing was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// The range does not lie in the namespace.
     #[error("blocks {lba}..{end} do not lie in the namespace of {blocks} blocks")]
@@ -218,6 +221,7 @@ fn words(op: units::Op) -> &'static str {
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum IoError {
     /// The controller said so.
     #[error("the controller answered: {0}")]

@@ -1,5 +1,6 @@
 //! Several queues of one thread, taking turns.
 
+use std::fmt;
 use std::io;
 
 use units::Nanos;
@@ -17,6 +18,12 @@ use crate::thread::soft_queue::SoftQueue;
 pub struct Group<Q = Queue> {
     place: Place,
     queues: Vec<Q>,
+}
+
+impl<Q: fmt::Debug> fmt::Debug for Group<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("queues", &self.queues).finish_non_exhaustive()
+    }
 }
 
 impl<Q: AsRef<Queue>> Group<Q> {

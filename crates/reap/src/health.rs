@@ -7,6 +7,7 @@ const KEPT: usize = 64;
 
 /// Whether the controller works, and what has happened to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Health {
     /// Resets so far.
     pub resets: u32,

@@ -17,6 +17,7 @@
 //! assert_eq!(buf.len(), 4096);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 // The floors of the house, from the ground up: a module knows of those before it, and of none after it.
@@ -48,21 +49,31 @@ mod queue;
 mod reactor;
 
 pub use ::blkmq::paths;
-pub use ::device::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service};
-pub use completion::{Mode, ModeError};
+pub use ::device::{
+    AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, ProfileFile, Script, ScriptError,
+    Service, Timed, UnknownProfile,
+};
+pub use completion::{Decisions, Delivery, LatencyPrice, Mode, ModeError, Moderation, Placement, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};
-pub use driver::multipath::{Counters as FailoverCounters, Failure as PathFailure, Link as PathLink, PathStatus};
+pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
+pub use driver::{
+    Access, BringupCause, BringupError, BringupPhase, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues, Unusable,
+};
 pub use error::{IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::Health;
-pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};
+pub use hw::pci::{Bdf, BdfError};
+pub use hw::vfio::VfioError;
+pub use hw::vfio::reply::Malformed;
+pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError, now};
 pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;
-pub use nvme::AnaState;
+pub use nvme::identify::ExtendedFormat;
+pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
 pub use options::OpenOptions;
 pub use queue::{LocalQueue, Queue};
 pub use reactor::{Reactor, Submitted};
@@ -70,6 +81,6 @@ pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::future::{FlushFuture, IoFuture, Pending};
 pub use thread::soft_queue::Turned;
-pub use units::{Nanos, Op};
+pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError, Wire};
 pub use wakeups::{Tally, Wakeups};

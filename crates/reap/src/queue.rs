@@ -2,6 +2,7 @@
 
 mod local;
 
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -33,6 +34,13 @@ pub struct Queue {
     lanes: Vec<SoftQueue>,
     /// What is above several; which of the two it is costs one branch for each batch.
     fan: Option<Box<Fan>>,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_flight = self.in_flight();
+        f.debug_struct("Queue").field("paths", &self.lanes.len()).field("in_flight", &in_flight).finish_non_exhaustive()
+    }
 }
 
 impl Queue {

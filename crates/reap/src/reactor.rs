@@ -1,5 +1,6 @@
 //! A reactor: a thread of Reap's that drives a queue for futures on other threads.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
@@ -40,6 +41,12 @@ enum Cell {
     Arriving(Option<Waker>),
     Submitted(Pending),
     Dropped,
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").finish_non_exhaustive()
+    }
 }
 
 impl Reactor {
@@ -143,6 +150,12 @@ impl Drop for Handle {
 /// A request that a reactor drives.
 #[must_use = "the request is on its way, but its result and its buffer come back through the future"]
 pub struct Submitted(Arc<Mutex<Cell>>);
+
+impl fmt::Debug for Submitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitted").finish_non_exhaustive()
+    }
+}
 
 impl Future for Submitted {
     type Output = Completion;

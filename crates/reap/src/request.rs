@@ -182,6 +182,7 @@ fn wrong_length(bytes: u64, block_log2: u8, buffer: usize) -> Refused {
 
 /// A request that is finished.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Completion {
     /// The request's [`Request::tag`].
     pub tag: u64,

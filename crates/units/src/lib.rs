@@ -3,6 +3,7 @@
 //!
 //! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
 //! simulator's virtual time, and the code cannot tell which.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod names;

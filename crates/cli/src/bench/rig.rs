@@ -40,6 +40,7 @@ pub struct Setup<'a> {
 }
 
 /// Open devices, in the order of the plan's targets.
+#[derive(Debug)]
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
@@ -172,6 +173,7 @@ impl Rig {
 }
 
 /// A worker to be, on its way to its thread.
+#[derive(Debug)]
 pub struct Hired {
     job: Job,
     devices: Vec<Device>,

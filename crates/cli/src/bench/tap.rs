@@ -17,6 +17,7 @@ const BLOCK: usize = 4096;
 pub type Noted = (usize, Vec<Event>);
 
 /// One job thread's notebook.
+#[derive(Debug)]
 pub struct Tap {
     thread: usize,
     block: Vec<Event>,

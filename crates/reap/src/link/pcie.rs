@@ -27,6 +27,7 @@ const MOST_VECTORS: u64 = 2048;
 
 /// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PcieUri {
     /// Where the drive is, as `lspci -D` prints it.
     pub bdf: Bdf,

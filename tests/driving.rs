@@ -6,7 +6,7 @@ mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use reap::{Device, Mode, Nanos, OpenOptions, Queue};
+use reap::{Device, Mode, OpenOptions, Queue};
 use work::Job;
 
 /// `n` blocks of its own, `depth` at a time.
@@ -19,7 +19,7 @@ fn open(options: OpenOptions) -> Device {
 }
 
 fn open_without(what: &str, options: OpenOptions) -> Device {
-    Device::open_with(&format!("mem:64M?profile=optane{what}"), &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap()
+    Device::open_with(&format!("mem:64M?profile=optane{what}"), &options.pool_bytes(64 << 20)).unwrap()
 }
 
 /// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for second lanes; a vector for each queue;
@@ -35,7 +35,7 @@ fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
 fn threads_share_one_hardware_queue_in_every_mode() {
     everywhere(|open| {
         for mode in Mode::ALL {
-            let device = open(OpenOptions { software_queues: 4, hardware_queues: 1, depth: 16, mode, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().software_queues(4).hardware_queues(1).depth(16).mode(mode));
             std::thread::scope(|scope| {
                 for owner in 0..4 {
                     let queue = device.queue().unwrap();
@@ -51,7 +51,7 @@ fn threads_share_one_hardware_queue_in_every_mode() {
 #[test]
 fn modes_switch_every_5_ms_with_requests_in_flight() {
     everywhere(|open| {
-        let device = open(OpenOptions { software_queues: 3, hardware_queues: 2, ..OpenOptions::default() });
+        let device = open(OpenOptions::new().software_queues(3).hardware_queues(2));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (1..=3)
@@ -80,12 +80,12 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
 
 #[test]
 fn blocking_inside_block_on_is_an_error() {
-    let device = open(OpenOptions { software_queues: 2, ..OpenOptions::default() });
+    let device = open(OpenOptions::new().software_queues(2).hardware_queues(1));
     let (queue, other) = (device.queue().unwrap(), device.queue().unwrap());
     queue
         .block_on(async {
             assert!(other.block_on(async {}).is_err());
-            assert!(other.wait(1, Nanos::MAX).is_err());
+            assert!(other.wait(1, None).is_err());
         })
         .unwrap();
     assert!(other.block_on(async {}).is_ok());
@@ -95,7 +95,7 @@ fn blocking_inside_block_on_is_an_error() {
 fn a_reset_in_the_middle_loses_nothing() {
     everywhere(|open| {
         for mode in [Mode::INTERRUPT, Mode::POLL] {
-            let device = open(OpenOptions { software_queues: 2, hardware_queues: 1, mode, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().software_queues(2).hardware_queues(1).mode(mode));
             std::thread::scope(|scope| {
                 for owner in 1..=2 {
                     let queue = device.queue().unwrap();
@@ -116,7 +116,7 @@ fn a_reset_in_the_middle_loses_nothing() {
 fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
     everywhere(|open| {
         for (opened, asked) in [(Mode::POLL, Mode::INTERRUPT), (Mode::INTERRUPT, Mode::IRQ_POLL)] {
-            let device = open(OpenOptions { mode: opened, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().mode(opened));
             device.set_mode(asked);
             let queue = device.queue().unwrap();
             assert_eq!(queue.mode(), asked);

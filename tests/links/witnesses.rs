@@ -68,7 +68,7 @@ fn agree(what: &str, ours: u64, theirs: u64) {
 fn polled_requests_take_no_interrupt() {
     let (uri, disk) = device();
     for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000)] {
-        let device = Device::open_with(&uri, &reap::OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let queue = device.local_queue().unwrap();
         let before = (interrupts(&disk), queue.hardware_counters().finished);
         mark(&disk, number);
@@ -87,7 +87,7 @@ fn requests_are_as_many_as_the_kernel_counts() {
     let (uri, disk) = device();
     let mut all = 0;
     for (mode, depth) in [(Mode::INTERRUPT, 1), (Mode::INTERRUPT, 16), (Mode::POLL, 16)] {
-        let device = Device::open_with(&uri, &reap::OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let queue = device.local_queue().unwrap();
         let before = completed(&disk);
         watched("counted requests", || reads(&queue, depth));

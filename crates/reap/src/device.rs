@@ -12,7 +12,7 @@ use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
 
 use crate::counters::DeviceCounters;
 use crate::error::{OpenError, QueueError};
-use crate::health::Health;
+use crate::health::{GivenUp, Health};
 use crate::home::is_home;
 use crate::keeper::open as keeper;
 use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie};
@@ -218,7 +218,7 @@ impl Device {
     pub fn health(&self) -> Health {
         let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
         let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
-        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(|why| why.join("; ")), ..health }).unwrap_or_default()
+        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(GivenUp::of_all), ..health }).unwrap_or_default()
     }
 
     /// What has been counted since it was opened, over all queues and paths.

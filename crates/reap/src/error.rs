@@ -99,7 +99,9 @@ impl OpenError {
 #[non_exhaustive]
 pub enum QueueError {
     /// Every software queue is in use.
-    #[error("all {queues} software queues of the device are in use; open it with more (`software_queues`)")]
+    #[error(
+        "all {queues} queues of the device are in use, as many as it grants or was opened for; give one back, or have threads share: open it with more (`OpenOptions::software_queues`)"
+    )]
     AllTaken {
         /// How many there are.
         queues: usize,

@@ -6,6 +6,7 @@ use std::io;
 use units::Nanos;
 
 use crate::error::WouldDeadlock;
+use crate::instant::{Instant, deadline};
 use crate::queue::Queue;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
@@ -54,7 +55,8 @@ impl<Q: AsRef<Queue>> Group<Q> {
     ///
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`.
-    pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+    pub fn wait(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
+        let until = deadline(until);
         if self.each().any(Queue::is_submitting) {
             return Err(WouldDeadlock);
         }

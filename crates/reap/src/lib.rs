@@ -27,6 +27,7 @@ mod counters;
 mod error;
 mod health;
 mod home;
+mod instant;
 mod namespace;
 mod options;
 mod request;
@@ -58,15 +59,17 @@ pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};
 pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
 pub use driver::{
-    Access, BringupCause, BringupError, BringupPhase, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues, Unusable,
+    Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
+    ResetCause, Unusable,
 };
 pub use error::{IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
-pub use health::Health;
+pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
 pub use hw::vfio::VfioError;
 pub use hw::vfio::reply::Malformed;
-pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError, now};
+pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
+pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
@@ -76,7 +79,7 @@ pub use nvme::identify::ExtendedFormat;
 pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
 pub use options::OpenOptions;
 pub use queue::{LocalQueue, Queue};
-pub use reactor::{Reactor, Submitted};
+pub use reactor::{Reactor, Submitted, SubmittedFlush, SubmittedIo};
 pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::future::{FlushFuture, IoFuture, Pending};

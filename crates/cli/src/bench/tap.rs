@@ -61,7 +61,7 @@ impl Tap {
     /// The library has given these completions to the application.
     pub fn found(&mut self, completions: &[Completion]) {
         for completion in completions {
-            self.note(Event::Completed { place: completion.tag as u32, at: completion.completed_at });
+            self.note(Event::Completed { place: completion.tag as u32, at: Nanos(completion.completed_at.as_nanos()) });
         }
         self.returned();
     }

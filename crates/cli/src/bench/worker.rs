@@ -476,6 +476,7 @@ impl Worker {
             };
             // Taken apart: copied as a whole, what is between its fields would be copied byte by byte.
             let Io { slot, op, target, offset, len } = place.io;
+            let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
             std::mem::forget(std::mem::replace(&mut place.buf, buf));

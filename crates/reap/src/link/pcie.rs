@@ -75,7 +75,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let device = vfio::open(bdf).map_err(fault)?;
     device.become_master().map_err(system("let the drive reach memory"))?;
     let registers = device.registers().map_err(fault)?;
-    let queues = options.hardware_queues.clamp(1, options.software_queues.max(1));
+    let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
     let windows = device.container().windows().to_vec();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };

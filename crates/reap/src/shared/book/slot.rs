@@ -7,6 +7,7 @@ use nvme::{Nsid, Status};
 use units::{Class, Nanos, Op};
 
 use crate::error::{IoError, Refused};
+use crate::instant::Instant;
 use crate::link::Part;
 use crate::request::{Completion, Modifiers, Request};
 
@@ -165,7 +166,7 @@ impl Slot {
         // A lost buffer is dropped as lent: that leaks its memory, and counts it.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
         let result = failure.map_or(Ok(()), |failure| Err(self.told(failure)));
-        Completion { tag: self.tag, result, buf, submitted_at: self.submitted_at, completed_at: now }
+        Completion { tag: self.tag, result, buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
     /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
@@ -182,7 +183,7 @@ impl Slot {
     #[inline(always)]
     pub(super) fn complete_well(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
-        Completion { tag: self.tag, result: Ok(()), buf, submitted_at: self.submitted_at, completed_at: now }
+        Completion { tag: self.tag, result: Ok(()), buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
     /// How often each part was posted again, on average: one reset takes every part of a large request back at once.

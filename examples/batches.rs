@@ -8,7 +8,7 @@ use reap::{Device, Instant, Mode, OpenOptions, Request};
 const DEPTH: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mode: Mode = std::env::args().nth(1).as_deref().unwrap_or("interrupt").parse()?;
+    let mode = Mode::ADAPTIVE;
     let device = Device::open_with("mem:1G?profile=optane", &OpenOptions::new().mode(mode))?;
     let queue = device.queue()?;
     let ns = device.namespaces()[0];

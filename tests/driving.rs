@@ -5,8 +5,9 @@
 mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use reap::{Device, Mode, OpenOptions, Queue};
+use reap::{Device, Instant, Mode, OpenOptions, Queue, QueueError};
 use work::Job;
 
 /// `n` blocks of its own, `depth` at a time.
@@ -164,4 +165,50 @@ fn a_foreign_loop_misses_no_mode_that_another_thread_asks_for() {
         device.set_mode(Mode::POLL);
         assert_eq!(missed, None, "the mode of this round was adopted by nobody");
     });
+}
+
+/// A device that was opened with nothing said of queues grants one to each thread that asks, as far as its controller has them.
+#[test]
+fn queues_are_granted_to_threads_that_ask() {
+    for (uri, least) in [("mem:64M?profile=optane", 8), ("mem:64M?profile=optane&queues=3", 3), ("mem:64M?profile=optane&queues=1", 1)] {
+        let device = Device::open(uri).unwrap();
+        let granted = device.description().hardware_queues;
+        assert!(granted >= least, "{uri}: {granted}");
+        let queues: Vec<_> = (0..granted).map(|_| device.queue().unwrap()).collect();
+        let why = device.queue().err().expect("all are taken");
+        assert!(matches!(why, QueueError::AllTaken { queues } if queues == granted), "{uri}: {why}");
+        assert!(why.to_string().contains(&granted.to_string()) && why.to_string().contains("software_queues"), "{why}");
+        std::thread::scope(|scope| {
+            for (queue, owner) in queues.into_iter().zip(1..) {
+                scope.spawn(move || work(&queue, owner, 40, 8));
+            }
+        });
+        // What threads have given back others have.
+        work(&device.queue().unwrap(), 1, 40, 8);
+    }
+}
+
+/// More threads than the controller has queues share them, where they are asked for.
+#[test]
+fn more_threads_than_hardware_queues_share_them() {
+    let options = OpenOptions::new().software_queues(5);
+    let device = Device::open_with("mem:64M?profile=optane&queues=2", &options).unwrap();
+    let queues: Vec<_> = (0..5).map(|_| device.queue().unwrap()).collect();
+    assert_eq!(device.description().hardware_queues, 2);
+    std::thread::scope(|scope| {
+        for (queue, owner) in queues.into_iter().zip(1..) {
+            scope.spawn(move || work(&queue, owner, 40, 8));
+        }
+    });
+}
+
+/// Without a limit a wait returns once nothing is in flight; with one it stays, and says by its name when it does not.
+#[test]
+fn a_wait_stays_until_its_limit_and_one_that_ends_idle_says_so() {
+    let device = Device::open("mem:64M?profile=optane").unwrap();
+    let queue = device.queue().unwrap();
+    let limit = Instant::now() + Duration::from_millis(20);
+    assert_eq!((queue.wait(1, None), queue.wait_or_idle(1, Some(limit + Duration::from_secs(3600)))), (Ok(0), Ok(0)));
+    assert_eq!(queue.wait(1, Some(limit)), Ok(0));
+    assert!(Instant::now() >= limit);
 }

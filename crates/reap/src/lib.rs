@@ -4,6 +4,14 @@
 //! batches without async. How completions are found (by spinning, by interrupts, by something in between) is the
 //! queue's [`Mode`], which may be changed at any time.
 //!
+//! | who waits | by |
+//! | --- | --- |
+//! | this thread, for a future | [`Queue::block_on`] with [`Queue::read`], [`Queue::write`] |
+//! | this thread, for batches | [`Queue::submit`], [`Queue::wait`], [`Queue::reap`] |
+//! | tasks of tokio or another executor, on any thread | a [`Reactor`] with [`Reactor::read`], [`Reactor::write`] |
+//! | an event loop of the application's own | [`Queue::turn`], and the queue's file descriptor |
+//! | one thread, for several queues | a [`Group`] |
+//!
 //! ```
 //! let device = reap::Device::open("mem:64M?profile=null")?;
 //! let queue = device.queue()?;
@@ -17,6 +25,35 @@
 //! assert_eq!(buf.len(), 4096);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Threads
+//!
+//! A queue belongs to one thread at a time, and a device grants one to each thread that asks ([`OpenOptions::software_queues`]):
+//!
+//! ```
+//! let device = reap::Device::open("mem:64M?profile=null")?;
+//! std::thread::scope(|scope| {
+//!     for n in 0..4 {
+//!         let device = &device;
+//!         scope.spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!             let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+//!             let (result, _) = queue.block_on(queue.read(&ns, n * 8, device.buffer(4096)?))?;
+//!             Ok(result?)
+//!         });
+//!     }
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Tokio
+//!
+//! A [`Reactor`] drives a queue on a thread of its own. It is `Clone` and `Send`, and so are its futures, so that they work in
+//! `#[tokio::main]` and `tokio::spawn` as any others do. Its documentation has an example.
+//!
+//! # Instants and spans
+//!
+//! A span that a caller gives is a [`std::time::Duration`]; an [`Instant`] is a reading of the clock. [`Nanos`] is a span that has been
+//! counted or that the embedded controller is described by.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

@@ -99,7 +99,7 @@ pub use driver::{
     Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
     ResetCause, Unusable,
 };
-pub use error::{IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use error::{IdentifyError, IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::{GivenUp, Health};
 pub use hw::pci::{Bdf, BdfError};
@@ -112,6 +112,7 @@ pub use link::pcie::PcieUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;
+pub use nvme::admin::Identify;
 pub use nvme::identify::ExtendedFormat;
 pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
 pub use options::OpenOptions;

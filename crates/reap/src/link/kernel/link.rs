@@ -8,6 +8,7 @@ use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
+use nvme::admin::Identify;
 use units::Op;
 
 use super::namespace::Passthrough;
@@ -15,7 +16,7 @@ use super::target::{Kind, Target};
 use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
-use crate::error::{OpenError, TargetError, TargetFault};
+use crate::error::{IdentifyError, OpenError, TargetError, TargetFault};
 use crate::link::number::next_number;
 use crate::namespace::Namespace;
 
@@ -74,6 +75,17 @@ impl KernelLink {
     /// What is open.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Asks the controller of an NVMe namespace that commands pass through to.
+    ///
+    /// # Errors
+    /// See [`IdentifyError`].
+    pub(crate) fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
+        match self.target.passthrough() {
+            Some(_) => Ok(hw::passthrough::identify(self.target.file(), what)?),
+            None => Err(IdentifyError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
+        }
     }
 
     /// What the running kernel's io_uring has.

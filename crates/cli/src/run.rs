@@ -21,7 +21,7 @@ use anyhow::Result;
 use completion::Mode;
 use workload::plan::{self, Plan};
 use workload::report::Report;
-use workload::{Amount, Generator, Job, report};
+use workload::{Amount, Flows, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
@@ -163,7 +163,13 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
 /// # Errors
 /// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
-    let generator = |thread: &plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(entropy), &rig.targets(thread)?)?);
+    let mut flows = Flows::default();
+    let generator = |thread: &plan::Thread| {
+        let job = &jobs[thread.job];
+        let mut generator = Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?;
+        generator.join(job, &mut flows);
+        Ok(generator)
+    };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
         let job = &jobs[thread.job];

@@ -28,27 +28,28 @@ pub fn json(report: &Report) -> Value {
 
 fn job(entry: &Entry, groups: &Groups) -> Value {
     let stats = &entry.stats;
-    let (read_bps, write_bps) = groups.bytes_per_second(entry.group);
+    let group = groups.bytes_per_second(entry.group);
     let (user, system) = entry.cpu_percent();
     let latencies = distribution::latencies(stats);
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
     if let Value::Object(reap) = &mut reap {
-        for (name, op) in [("read", &stats.read), ("write", &stats.write)] {
+        for (name, op) in [("read", &stats.read), ("write", &stats.write), ("trim", &stats.trim)] {
             if op.intended.moments.n > 0 {
                 reap.insert(format!("{name}_lat_from_intended_start_ns"), latency(entry, &op.intended, true));
             }
         }
     }
-    json!({
+    let target = entry.latency_target;
+    let mut value = json!({
         "jobname": entry.name,
         "groupid": entry.group,
         "error": entry.error,
         "eta": 0,
         "elapsed": entry.elapsed.0.div_ceil(1_000_000_000),
         "job options": options(&entry.options),
-        "read": operation(entry, &stats.read, read_bps),
-        "write": operation(entry, &stats.write, write_bps),
-        "trim": operation(entry, &OpStats::default(), 0),
+        "read": operation(entry, &stats.read, group.read),
+        "write": operation(entry, &stats.write, group.write),
+        "trim": operation(entry, &stats.trim, group.trim),
         "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, measured(&stats.sync.clat, stats.measure.clat), true) },
         "job_runtime": entry.thread_time.0 / 1_000_000,
         "usr_cpu": rounded(user),
@@ -63,11 +64,16 @@ fn job(entry: &Entry, groups: &Groups) -> Value {
         "latency_us": latency_shares(&latencies.us),
         "latency_ms": latency_shares(&latencies.ms),
         "latency_depth": entry.iodepth,
-        "latency_target": 0,
-        "latency_percentile": 100.0,
-        "latency_window": 0,
+        "latency_target": target.map_or(0, |target| target.target.0 / 1000),
+        "latency_percentile": target.map_or(100.0, |target| target.percentile),
+        "latency_window": target.map_or(0, |target| target.window.0 / 1000),
         "reap": reap,
-    })
+    });
+    if let (Value::Object(object), true) = (&mut value, stats.errors > 0) {
+        object.insert("total_err".into(), stats.errors.into());
+        object.insert("first_error".into(), stats.first_error.into());
+    }
+    value
 }
 
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];

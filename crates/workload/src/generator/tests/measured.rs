@@ -61,7 +61,7 @@ fn whoever_waits_for_room_can_be_told_since_when() {
 #[test]
 fn rates_keep_their_mean_whatever_the_process() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
-        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)) };
+        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)), trim: None };
         let job = Job {
             rate,
             rate_process: process,
@@ -81,7 +81,7 @@ fn rates_keep_their_mean_whatever_the_process() {
 
 /// Reads and writes at two rates that are not as 84 to 16.
 fn two_rates(process: RateProcess) -> Job {
-    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)) };
+    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)), trim: None };
     let pattern = pattern(Direction::Mixed, true);
     let job = Job { rate, rate_process: process, pattern, read_percent: 84, iodepth: 64, ..Job::default() };
     Job { number_ios: Some(20_000), io_size: Some(Amount::Bytes(u64::MAX)), ..job }

@@ -5,6 +5,7 @@ mod ended;
 mod engines;
 mod explain;
 mod histograms;
+mod logs;
 mod progress;
 mod record;
 mod results;
@@ -118,6 +119,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let written = output::all([
         output.write(&text).and_then(|()| output.finish()),
         recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
+        logs::write(&parsed.jobs, &plan, &ended),
     ]);
     let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));

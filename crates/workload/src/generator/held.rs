@@ -32,6 +32,16 @@ impl Generator {
         self.manners.as_ref()?.steady.as_ref().map(|steady| steady.attained)
     }
 
+    /// A Flush of `target`.
+    pub(super) fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
+        // One slot at least is free: for what was granted, or because nothing is in flight.
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
+        let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
+        self.note_issued(flush, now);
+        io(slot, flush)
+    }
+
     /// What to do while I/Os are held back.
     #[cold]
     pub(super) fn held(&mut self, hold: Hold) -> Next {

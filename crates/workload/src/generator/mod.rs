@@ -510,14 +510,6 @@ impl Generator {
         io(slot, place)
     }
 
-    /// A Flush of `target`.
-    fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
-        // One slot at least is free: for what was granted, or because nothing is in flight.
-        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
-        io(slot, Place { op: Op::Flush, target, offset: 0, len: 0 })
-    }
-
     /// `io` was posted at `now`; nothing was announced yet.
     #[inline]
     pub fn issued(&mut self, io: &Io, now: Nanos) {

@@ -11,6 +11,8 @@ const MOST: usize = 16 << 20;
 pub struct LogLine {
     /// When it completed, or the stretch ended, from the start of the job.
     pub at: Nanos,
+    /// How long the stretch was; of one I/O, how long the device took.
+    pub span: Nanos,
     /// Reads, writes or trims, as fio numbers them: 0, 1, 2.
     pub direction: u8,
     /// I/Os.
@@ -116,7 +118,17 @@ impl Trail {
         if self.average == Nanos::ZERO {
             let (at, issued) = (found - self.began, posted - self.began);
             let bytes = u64::from(bytes);
-            return self.keep(LogLine { at, direction: direction as u8, ios: 1, bytes, offset, issued, mean: spans, most: spans });
+            return self.keep(LogLine {
+                at,
+                span: spans[1],
+                direction: direction as u8,
+                ios: 1,
+                bytes,
+                offset,
+                issued,
+                mean: spans,
+                most: spans,
+            });
         }
         self.until(found);
         let sum = &mut self.sums[direction];
@@ -150,8 +162,17 @@ impl Trail {
         for (direction, sum) in std::mem::take(&mut self.sums).into_iter().enumerate().filter(|(_, sum)| sum.ios > 0) {
             let mean = sum.sum.map(|span| Nanos(span / sum.ios));
             let at = now - self.began;
-            let line =
-                LogLine { at, direction: direction as u8, ios: sum.ios, bytes: sum.bytes, mean, most: sum.most, ..LogLine::default() };
+            let span = self.average - (self.window_end - now);
+            let line = LogLine {
+                at,
+                span,
+                direction: direction as u8,
+                ios: sum.ios,
+                bytes: sum.bytes,
+                mean,
+                most: sum.most,
+                ..LogLine::default()
+            };
             self.keep(line);
         }
     }

@@ -2,12 +2,14 @@
 
 mod distribution;
 mod json;
+mod logs;
 mod normal;
 mod numbers;
 mod paths;
 mod time;
 
 pub use json::json;
+pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
 pub use time::ctime;
 

@@ -61,7 +61,7 @@ pub(super) static CHANGES: &[(&str, &[&str])] = &[
 /// Its I/O engines.
 #[rustfmt::skip]
 pub(super) static ENGINES: &[&str] = &[
-    "cpuio", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "net", "netsplice", "ftruncate", "filecreate", "filestat",
+    "cpuio", "cpp_null", "mmap", "sync", "psync", "vsync", "pvsync", "pvsync2", "null", "net", "netsplice", "ftruncate", "filecreate", "filestat",
     "filedelete", "dircreate", "dirstat", "dirdelete", "exec", "posixaio", "falloc", "e4defrag", "splice", "gfapi", "gfapi_async", "mtd",
     "sg", "io_uring", "io_uring_cmd", "nbd", "libaio", "rdma", "rados", "rbd", "http", "pmemblk", "dev-dax", "libpmem", "libiscsi",
     "libzbc", "libhdfs", "libcufile", "libhipfile", "libblkio", "libnfs", "nfs", "dfs", "ime_psync", "ime_psyncv", "ime_aio",

@@ -196,7 +196,7 @@ impl Parser<'_> {
             out.push_str("0x");
             out.push_str(&hex);
         }
-        if text.matches('\'').count() % 2 == 0 { Ok(Cow::Owned(out)) } else { Err(format!("{text}: the second ' is missing")) }
+        if text.matches('\'').count().is_multiple_of(2) { Ok(Cow::Owned(out)) } else { Err(format!("{text}: the second ' is missing")) }
     }
 
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {

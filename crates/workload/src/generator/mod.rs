@@ -306,19 +306,6 @@ impl Generator {
         Ok(generator)
     }
 
-    fn prepare_stats(&mut self, job: &Job) {
-        let on = |wanted: bool| wanted.then(Histogram::default);
-        let measure = &job.measure;
-        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim, &mut self.stats.sync] {
-            stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
-            // Also for the lines that say how the latencies are distributed.
-            stats.clat.histogram = on(measure.clat);
-            stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
-            stats.intended.histogram = on(self.timed && self.pacing.is_some());
-        }
-        self.stats.measure = job.measure;
-    }
-
     /// What to do next, at `now`.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Next {

@@ -48,7 +48,7 @@ impl Watch {
 
     pub fn completed(&mut self, latency: Nanos) {
         self.completed += 1;
-        self.waited = self.waited + latency;
+        self.waited += latency;
     }
 
     /// Takes a figure at `now` of a job that has done `ios` and `bytes` so far. Whether all has been steady for long enough.

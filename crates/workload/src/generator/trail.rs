@@ -148,7 +148,7 @@ impl Trail {
         self.close(self.window_end);
         // Stretches without any I/O have no line.
         let over = (now - self.window_end).0 / self.average.0.max(1) + 1;
-        self.window_end = self.window_end + Nanos(self.average.0.saturating_mul(over));
+        self.window_end += Nanos(self.average.0.saturating_mul(over));
     }
 
     /// The job has ended: so has the last stretch.

@@ -67,3 +67,22 @@ fn what_is_written_and_noted_down() {
     let backlog = job("rw=write\nverify=md5\nverify_backlog=32").verify.unwrap().backlog;
     assert_eq!(backlog, Some(Backlog { writes: 32, batch: 32 }));
 }
+
+#[test]
+fn files_have_a_directory_and_a_size() {
+    let job = |text: &str| read(&format!("[a]\n{text}\n")).unwrap().jobs.remove(0);
+    let placed = job("directory=/data/\nfilename=x:/dev/y");
+    assert_eq!(placed.filenames, ["/data/x", "/dev/y"]);
+    // Without a name, each thread has files of its own.
+    let own = read("[a]\ndirectory=/data\nnumjobs=2\nnrfiles=2\n[b]\nfilename_format=x.$filenum\n").unwrap();
+    let names = crate::plan::plan(&own.jobs, &[0]).targets;
+    let names: Vec<&str> = names.iter().flatten().map(String::as_str).collect();
+    assert_eq!(names, ["/data/a.0.0", "/data/a.0.1", "/data/a.1.0", "/data/a.1.1", "x.0"]);
+    let each = job("size=64k\nfilesize=16k\nnrfiles=4");
+    assert_eq!((each.size, each.io_size, each.files), (Some(Amount::Bytes(65_536)), Some(Amount::Bytes(65_536)), 4));
+    // Extent and amount: alone each is both.
+    let both = job("size=64k\nfilesize=16k");
+    assert_eq!((both.size, both.io_size), (Some(Amount::Bytes(16_384)), Some(Amount::Bytes(65_536))));
+    let alone = job("filesize=16k");
+    assert_eq!((alone.size, alone.io_size), (Some(Amount::Bytes(16_384)), None));
+}

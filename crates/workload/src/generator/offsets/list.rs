@@ -45,7 +45,7 @@ impl List {
                     let due = at.or(Some(self.waited).filter(|waited| *waited > Nanos::ZERO));
                     return (Place { op, target, offset, len: len.min(u64::from(u32::MAX)) as u32 }, due);
                 }
-                Some(IologStep::Wait(span)) => self.waited = self.waited + span,
+                Some(IologStep::Wait(span)) => self.waited += span,
                 None => self.start_pass(),
             }
         }

@@ -8,7 +8,7 @@ mod numbers;
 mod paths;
 mod time;
 
-pub use json::json;
+pub use json::{json, json_plus};
 pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
 pub use time::ctime;

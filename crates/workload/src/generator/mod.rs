@@ -174,6 +174,8 @@ pub struct Generator {
 /// The job's instants.
 #[derive(Debug)]
 struct Clock {
+    /// When it was asked first.
+    asked: Nanos,
     delay: Nanos,
     ramp: Nanos,
     runtime: Option<Nanos>,

@@ -12,6 +12,7 @@ impl Clock {
             delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
             ramp: job.ramp_time,
             runtime: job.runtime,
+            asked: Nanos::ZERO,
             began: Nanos::ZERO,
             epoch: None,
             ramp_end: Nanos::ZERO,
@@ -106,8 +107,10 @@ impl Generator {
     /// What of the job's work or time is done, from 0 to 1, for a progress line.
     pub fn progress(&self, now: Nanos) -> f64 {
         let ratio = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-        let by_time = match (self.clock.runtime, self.clock.epoch) {
-            (Some(runtime), Some(epoch)) => ratio((now - epoch).0, runtime.0),
+        // Delay and ramp take their time as well.
+        let Clock { asked, delay, ramp, runtime, .. } = self.clock;
+        let by_time = match runtime {
+            Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
             _ => 0.0,
         };
         let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
@@ -130,7 +133,7 @@ impl Generator {
             self.drain();
         }
         if self.phase == Phase::New {
-            self.clock.delay = now + self.clock.delay;
+            (self.clock.asked, self.clock.delay) = (now, now + self.clock.delay);
             self.phase = Phase::Delay;
         }
         match self.phase {

@@ -6,6 +6,7 @@ mod calibrate;
 mod compare;
 mod fiojobs;
 mod kernel;
+mod machine;
 mod paths_bench;
 mod record;
 mod replay;

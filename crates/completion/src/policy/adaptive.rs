@@ -161,7 +161,8 @@ impl Adaptive {
         self.flow.compares() && self.caller.is_closed() && self.forecast.commands() > 1 && self.forecast.queued() > 0.0
     }
 
-    fn gathers(&self) -> bool {
+    /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
+    pub(super) fn gathers(&self) -> bool {
         self.spare() > 1.0
     }
 

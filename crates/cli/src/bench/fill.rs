@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use reap::{Backing, Device, DeviceUri, Request};
 use workload::Region;
 
-use super::worker::{first_namespace, scribble};
+use super::contents::scribble;
+use super::worker::first_namespace;
 
 /// Bytes of each write.
 const BLOCK: u64 = 256 << 10;

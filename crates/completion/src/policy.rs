@@ -23,6 +23,8 @@ pub struct Policy {
     mode: Mode,
     check: Check,
     rule: Rule,
+    /// What `adaptive` has learnt of device and machine, while another mode is in force.
+    learnt: Option<Box<Adaptive>>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
@@ -55,7 +57,17 @@ impl Policy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
         };
-        Policy { mode, check: submit_check::after_commit(mode), rule }
+        Policy { mode, check: submit_check::after_commit(mode), rule, learnt: None }
+    }
+
+    /// Takes over what `adaptive` has learnt of device and machine from an earlier policy of the same queue, whatever their modes are: it
+    /// is kept until it is of use again.
+    pub fn inherit(&mut self, earlier: Policy) {
+        let learnt = if let Rule::Adaptive(rule) = earlier.rule { Some(rule) } else { earlier.learnt };
+        match (&mut self.rule, learnt) {
+            (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
+            (_, learnt) => self.learnt = learnt,
+        }
     }
 
     /// The mode that it carries out.

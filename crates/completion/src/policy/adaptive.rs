@@ -108,6 +108,15 @@ impl Adaptive {
         }
     }
 
+    /// Goes on with what was learnt before another mode or price. Of what is in flight it knows nothing.
+    pub(super) fn inherit(&mut self, earlier: Adaptive) {
+        let lambda = std::mem::replace(&mut self.price, earlier.price).lambda;
+        self.price.lambda = lambda;
+        self.forecast = earlier.forecast.resumes();
+        self.flow = earlier.flow.resumes();
+        (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
+    }
+
     pub(super) fn decisions(&self) -> &Decisions {
         &self.decisions
     }
@@ -346,6 +355,7 @@ impl Adaptive {
             self.price.forgets();
         }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
+        self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun) = (true, Nanos::ZERO);

@@ -20,20 +20,35 @@ pub(super) struct Flow {
     cap: f32,
     /// How much of what seems to be spare is used, as trial has shown.
     used: f32,
-    /// The stretch under way.
-    sent: u32,
-    since: Nanos,
-    gathers: bool,
-    stretches: u32,
+    stretch: Stretch,
+    /// Stretches until one is spent awake.
+    left: u32,
     drained: Nanos,
-    /// So many may be held back within the device, and so many it is asked to hold back.
-    late: f32,
+    /// How many entries the device is asked to hold back.
     holds: u16,
+}
+
+/// The stretch under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    since: Nanos,
+    sent: u32,
+    gathers: bool,
+    /// The thread has napped or slept in it.
+    slept: bool,
+    /// In so many waits so many entries might have been held back, together.
+    waits: u32,
+    late: f32,
 }
 
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 0.25, ..Flow::default() }
+        Flow { used: 1.0, left: 1, ..Flow::default() }
+    }
+
+    /// Others have had the device meanwhile: the stretch under way tells nothing.
+    pub(super) fn resumes(self) -> Flow {
+        Flow { stretch: Stretch::default(), ..self }
     }
 
     /// A command was found at this age.
@@ -48,28 +63,37 @@ impl Flow {
 
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32) {
-        self.sent += commands;
-        if self.sent < in_flight.max(MEMORY) * STRETCH {
+        self.stretch.sent += commands;
+        if self.stretch.sent < in_flight.max(MEMORY) * STRETCH {
             return;
         }
+        let over = std::mem::replace(&mut self.stretch, Stretch { since: now, ..Stretch::default() });
         // Nobody knows when the first began.
-        if self.since > Nanos::ZERO {
-            self.judge(self.sent as f32 / ((now - self.since).0 as f32).max(1.0));
+        if over.since > Nanos::ZERO {
+            self.judge(&over, over.sent as f32 / ((now - over.since).0 as f32).max(1.0));
         }
-        (self.sent, self.since, self.gathers) = (0, now, false);
-        self.stretches += 1;
+        self.left = self.left.saturating_sub(1);
     }
 
-    /// A stretch is over: whether gathering costs the device anything.
-    fn judge(&mut self, rate: f32) {
+    /// A stretch is over: whether gathering costs the device anything, and what it may hold back.
+    fn judge(&mut self, over: &Stretch, rate: f32) {
         if self.compares() {
-            let [a, b, _] = self.awake;
-            self.awake = if b > 0.0 { [rate, a, b] } else { [rate; 3] };
+            // One that was slept in does not say what the device can do, and another is tried soon.
+            self.left = if over.slept { STRETCH } else { MEMORY };
+            if !over.slept {
+                let [a, b, _] = self.awake;
+                self.awake = if b > 0.0 { [rate, a, b] } else { [rate; 3] };
+            }
         }
         // Soon less, slowly more: so that what was too much is seldom tried.
-        let quick = !self.gathers || rate >= self.full() * AS_QUICK;
+        let quick = !over.gathers || rate >= self.full() * AS_QUICK;
         let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
         self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
+        let asked = (over.late / over.waits.max(1) as f32) as u16;
+        // Within a factor of two nothing is changed: a change is a command to the controller.
+        if asked < self.holds / 2 || asked >= self.holds * 2 {
+            self.holds = if asked < 2 { 0 } else { asked };
+        }
     }
 
     /// How much of what seems to be spare is gathered.
@@ -77,26 +101,26 @@ impl Flow {
         self.used
     }
 
-    /// One stretch in so many is spent awake, to see what the device can do.
+    /// Whether this stretch is spent awake, to see what the device can do.
     pub(super) fn compares(&self) -> bool {
-        self.stretches % MEMORY == 1
+        self.left == 0
+    }
+
+    /// The thread has napped or slept.
+    pub(super) fn slept(&mut self) {
+        self.stretch.slept = true;
     }
 
     /// What waited within the device did so at this rate: the device can do no more, as far as is known.
     pub(super) fn is_full(&mut self) {
         self.cap = self.cap.max(self.full());
-        self.gathers = true;
+        self.stretch.gathers = true;
     }
 
     /// So many may be found late. Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
     pub(super) fn spares(&mut self, spare: f32, delay: Nanos) {
-        let asked = (spare - self.full() * delay.0 as f32).clamp(0.0, spare / 2.0);
-        self.late += (asked - self.late) / MEMORY as f32;
-        let asked = self.late as u16;
-        // Within a factor of two nothing is changed: a change is a command to the controller.
-        if asked < self.holds / 2 || asked >= self.holds * 2 {
-            self.holds = if asked < 2 { 0 } else { asked };
-        }
+        self.stretch.late += (spare - self.full() * delay.0 as f32).clamp(0.0, spare / 2.0);
+        self.stretch.waits += 1;
     }
 
     /// How many entries the device is to hold back.

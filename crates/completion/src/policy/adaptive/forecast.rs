@@ -133,6 +133,11 @@ impl Forecast {
         }
     }
 
+    /// What is in flight has been forgotten.
+    pub(super) fn resumes(self) -> Forecast {
+        Forecast { len: 0, commands: 0, ..self }
+    }
+
     pub(super) fn sent(&mut self, at: Nanos, batch: &Batch) {
         let Some(class) = batch.class else { return };
         if self.len == BATCHES {

@@ -191,6 +191,11 @@ impl Forecast {
         self.ring[..self.len].iter().map(waiting).sum::<f32>() / self.commands.max(1) as f32
     }
 
+    /// The least that one of those in flight takes that does not wait within the device.
+    pub(super) fn alone(&self) -> f32 {
+        self.ring[..self.len].iter().map(|sent| self.times[sent.class.index()].quickest).fold(f32::INFINITY, f32::min)
+    }
+
     /// The device was idle: how long a command takes by itself is seen anew.
     pub(super) fn was_idle(&mut self) {
         self.times.iter_mut().for_each(|times| times.quickest = f32::INFINITY);
@@ -253,7 +258,7 @@ impl Forecast {
         }
         self.waits(&mut points, spare);
         // Until the first of those that are sent then complete it goes on.
-        let first = self.ring[..self.len].iter().map(|sent| self.times[sent.class.index()].quickest).fold(f32::INFINITY, f32::min);
+        let first = self.alone();
         for point in &mut points {
             point.late += self.missed(point.found, spare) * first;
         }

@@ -49,7 +49,7 @@ fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
     assert_eq!(sleep(0, 0.3), sleep(1, 0.3));
     assert!(sleep(8, 0.0) < sleep(1, 0.0) / 2.0, "{} {}", sleep(8, 0.0), sleep(1, 0.0));
     // Each of them is found late by D.
-    let (delay, more) = (policy.price.delay().0 as f32, sleep(8, 0.3) - sleep(8, 0.0));
+    let (delay, more) = (policy.price.delay.0 as f32, sleep(8, 0.3) - sleep(8, 0.0));
     assert!((0.3 * delay * 0.9..=0.3 * delay * 1.1).contains(&more), "{more}");
 }
 

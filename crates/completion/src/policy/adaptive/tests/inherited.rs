@@ -30,10 +30,13 @@ fn what_was_learnt_outlives_other_modes() {
 #[test]
 fn another_price_goes_with_the_same_machine() {
     let mut earlier = policy(LatencyPrice::default());
-    (0..1_000).for_each(|_| earlier.price.woke(20_000.0));
-    let delay = earlier.price.delay();
+    let woke = Woke { cause: Cause::Timer, late: Nanos(50_000) };
+    (0..1_000).for_each(|_| {
+        earlier.price.took(true, Some(Nanos(20_000)), woke, Nanos(100_000));
+    });
+    let late = earlier.price.late;
     let mut later = policy(LatencyPrice::per_mille(1_000));
     later.inherit(earlier);
-    assert_eq!((later.price.lambda, later.price.delay()), (1.0, delay));
-    assert!(delay > MACHINE.delay);
+    assert_eq!((later.price.lambda, later.price.late), (1.0, late));
+    assert!(late > MACHINE.late);
 }

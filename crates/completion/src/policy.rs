@@ -112,10 +112,14 @@ impl Policy {
         }
     }
 
-    /// Whether it looks or spins whenever something is in flight: then a look that costs nothing need not be planned.
+    /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.
     #[inline]
     pub fn looks_first(&self) -> bool {
-        matches!(self.rule, Rule::Poll)
+        match &self.rule {
+            Rule::Poll => true,
+            Rule::Adaptive(rule) => rule.looks_first(),
+            _ => false,
+        }
     }
 
     /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.

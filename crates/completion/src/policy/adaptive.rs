@@ -178,11 +178,18 @@ impl Adaptive {
         self.spare() > 1.0
     }
 
-    /// Whether what the next look takes says anything new: of a thread that stays awake its waits are all alike.
+    /// Between two waits a look that finds something is free, and there is nothing to account for.
+    #[inline]
+    pub(super) fn looks_first(&self) -> bool {
+        self.wait.is_none() && self.step.doing == Doing::Nothing
+    }
+
+    /// Whether what the next look takes says anything new. What is there before anybody waits has been there for nobody knows how long,
+    /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let alike = self.awake >= MEMORY && !self.checks.0 && self.wait.is_none_or(|wait| !wait.slept);
-        !alike || self.decisions.waits.is_multiple_of(STRETCH.into())
+        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
     #[inline]

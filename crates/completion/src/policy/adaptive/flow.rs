@@ -136,14 +136,17 @@ impl Flow {
         let rate = sent / span;
         // By Little's law each has taken so long.
         let cost = around.spent.saturating_sub(over.spent) as f32 / sent + around.lambda * in_flight / rate;
-        let (awake, mut again) = (self.is_awake(), MEMORY);
+        let awake = self.is_awake();
+        // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
+        let other = if awake { self.planned.cost() } else { self.awake.cost() };
+        let mut again = if cost < other { STRETCH } else { MEMORY };
         if !awake {
             self.planned.add(rate, cost);
             // Soon less, slowly more: so that what was too much is seldom tried.
             let quick = self.spare <= 1.0 || rate >= self.full() * AS_QUICK;
             let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
-            again = if quick { MEMORY } else { STRETCH };
+            again = if quick { again } else { STRETCH };
         } else if over.slept * MEMORY <= over.sent {
             self.awake.add(rate, cost);
         } else {
@@ -186,10 +189,10 @@ impl Flow {
         if self.is_awake() { 0.0 } else { self.spare }
     }
 
-    /// How many entries the device is to hold back.
+    /// How many entries the device is to hold back. A thread that stays awake does not notice, and the other way is tried as it would be.
     #[inline]
     pub(super) fn holds(&self) -> u16 {
-        if self.stays { 0 } else { self.holds }
+        self.holds
     }
 
     /// The most that complete in a nanosecond, as far as is known.

@@ -11,8 +11,11 @@ mod callgrind;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// I/Os of the short and of the long run.
-const IOS: [u64; 2] = [4_000, 24_000];
+/// Bytes of the file.
+const BYTES: u64 = 64 << 20;
+/// I/Os of the short and of the long run. A job ends when it has done its file's bytes, however many I/Os it was to do.
+const IOS: [u64; 2] = [4_000, 16_000];
+const _: () = assert!(IOS[1] * 4096 <= BYTES);
 /// Depth; I/Os that are submitted, and waited for, at once, or as each program does by itself.
 const CASES: [(u32, Option<u32>); 4] = [(1, None), (32, None), (32, Some(8)), (128, Some(32))];
 const MODES: [&str; 2] = ["interrupt", "adaptive"];
@@ -35,7 +38,7 @@ fn count() -> Result<(), String> {
     // Not below /tmp, which may be memory: direct I/O is meant.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let dir = tempfile::tempdir_in(target).map_err(|e| format!("no temporary directory: {e}"))?;
-    std::fs::write(dir.path().join("disk"), vec![7; 64 << 20]).map_err(|e| format!("cannot write the file: {e}"))?;
+    std::fs::write(dir.path().join("disk"), vec![7; BYTES as usize]).map_err(|e| format!("cannot write the file: {e}"))?;
     println!("{:>5} {:>12} {:>10} {:>14} {:>14} {:>14}", "depth", "batches", "", "Reap, all", "its library", "fio, all");
     for (depth, batch) in CASES {
         let theirs = more(|ios| counted(&fio(dir.path(), (depth, batch, ios))?, None))?;
@@ -65,7 +68,7 @@ fn job(dir: &Path, (depth, batch, ios): (u32, Option<u32>, u64)) -> Result<std::
         format!("iodepth_batch_submit={n}\niodepth_batch_complete_min={n}\niodepth_batch_complete_max={depth}\n")
     });
     let text = format!(
-        "[job]\nioengine=io_uring\ndirect=1\nregisterfiles=1\nfixedbufs=1\nthread=1\nfilename={}\nsize=64m\nbs=4k\nrw=randread\n\
+        "[job]\nioengine=io_uring\ndirect=1\nregisterfiles=1\nfixedbufs=1\nthread=1\nfilename={}\nsize={BYTES}\nbs=4k\nrw=randread\n\
          iodepth={depth}\nnorandommap=1\nrandrepeat=0\ngtod_reduce=1\nnumber_ios={ios}\n{batches}",
         dir.join("disk").display()
     );

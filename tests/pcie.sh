@@ -11,6 +11,10 @@ timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "drives on the bus: no kern
 
 program=$(cargo test -q -p reap-nvme --test links --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*links-[^"]*\)".*/\1/p' | tail -1)
 [ -n "$program" ] && cargo build -q -p reap-nvme-cli || { echo "cannot build the suite and the command"; exit 1; }
+# One more witness, where it can be had.
+command -v nvme >/dev/null || { [ "$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends nvme-cli; } >/dev/null 2>&1
+witness=()
+command -v nvme >/dev/null && witness=(--bin "$(command -v nvme)")
 out=target/pcie
 mkdir -p $out
 strip -o $out/links "$program"
@@ -22,7 +26,7 @@ null() { # null SERIAL OPTIONS DRIVE-OPTIONS
     echo "--qemu -drive --qemu if=none,id=${1,,},driver=null-co,size=64M,read-zeroes=on$3 --qemu -device --qemu nvme,serial=$1,drive=${1,,}$2"
 }
 truncate -s 64M $out/few.img
-tests/guest/run.sh --iommu --tcg single --timeout "${REAP_GUEST_TIMEOUT:-900}" --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" \
+tests/guest/run.sh --iommu --tcg single --timeout "${REAP_GUEST_TIMEOUT:-900}" --nvme 2 --append nvme_core.multipath=N --bin $out/links --bin $out/reap --bin "$(command -v setpriv)" ${witness[@]+"${witness[@]}"} \
     --qemu -drive --qemu if=none,id=few,format=raw,file=$out/few.img --qemu -device --qemu nvme,serial=FEW,drive=few,max_ioqpairs=2,msix_qsize=3 \
     $(null SLOW "" ,latency-ns=2000000000) $(null TWIN0 ,addr=1d.0,multifunction=on "") $(null TWIN1 ,addr=1d.1 "") \
     --qemu -trace --qemu "enable=pci_nvme_mmio_doorbell_*" --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns \

@@ -40,9 +40,45 @@ says "it is no NVMe controller" reap bind 00:00.0
 says "not vfio-pci; there is nothing to give back" reap unbind "$first"
 disk=$(by_serial LAB0)n1
 mkswap "/dev/$disk" >/dev/null && swapon "/dev/$disk"
-says "/dev/$disk is swap space" reap bind "$first"
+says "/dev/$disk is in use: used as swap" reap bind "$first"
 swapoff "/dev/$disk"
 [ "$(basename "$(readlink "/sys/bus/pci/devices/$first/driver")")" = nvme ] || failed "a drive in use was taken"
+
+part "what there is, as nvme-cli tells it"
+# Every line of nvme-cli's has to be one of Reap's: newer versions of it have more keys, and pad and quote in other ways.
+plain() { sed 's/^ *//; s/[ ,]*$//; s/" *: */":/; s/ *"$/"/; s/"\([0-9][0-9]*\)"$/\1/' "$1" | grep -v '^[][{}]*$'; }
+as_nvme_cli() { # as_nvme_cli WHAT FILE-OF-NVME-CLI FILE-OF-REAP
+    plain "$2" >/tmp/theirs
+    plain "$3" >/tmp/ours
+    [ "$(wc -l </tmp/theirs)" -gt 8 ] || { failed "$1: nvme-cli says little"; cat "$2"; }
+    grep -vxF -f /tmp/ours /tmp/theirs >/tmp/lacking && { failed "$1: of nvme-cli's lines these are lacking"; cat /tmp/lacking; }
+    echo "$1: $(wc -l </tmp/theirs) lines as nvme-cli's"
+}
+if command -v nvme >/dev/null; then
+    control=/dev/$(by_serial LAB0) generic=/dev/ng$(by_serial LAB0 | tr -d nvme)n1
+    nvme id-ctrl "$control" -o json >/tmp/theirs.ctrl 2>&1
+    nvme id-ns "${control}n1" -o json >/tmp/theirs.ns 2>&1
+    nvme list -o json >/tmp/theirs.list 2>&1
+    nvme id-ctrl "$control" >/tmp/theirs.ctrl.text 2>&1
+    nvme id-ns "${control}n1" >/tmp/theirs.ns.text 2>&1
+    nvme list | grep '^/dev/' >/tmp/theirs.list.text 2>&1
+    done_by "reap list --json" reap list --json && cp /tmp/out /tmp/ours.list
+    as_nvme_cli "nvme list -o json" /tmp/theirs.list /tmp/ours.list
+    done_by "reap list" reap list && sed 's/ *$//' /tmp/out >/tmp/ours.list.text
+    sed 's/ *$//' /tmp/theirs.list.text | grep -vxF -f /tmp/ours.list.text && failed "nvme list"
+    for uri in "$control" "kernel:$generic" "kernel:${control}n1"; do
+        done_by "reap id $uri" reap id "$uri" -o json
+        as_nvme_cli "id-ctrl of $uri" /tmp/theirs.ctrl /tmp/out
+        as_nvme_cli "id-ns of $uri" /tmp/theirs.ns /tmp/out
+        done_by "reap id $uri" reap id "$uri"
+        as_nvme_cli "the text of id-ctrl of $uri" /tmp/theirs.ctrl.text /tmp/out
+        as_nvme_cli "the text of id-ns of $uri" /tmp/theirs.ns.text /tmp/out
+    done
+else
+    echo "SKIPPED: nvme-cli as a witness: it is not there"
+fi
+done_by "reap doctor" reap doctor --for kernel,figures
+grep -E '^  (limited|ok) +poll queues' /tmp/out || failed "reap doctor says nothing of poll queues"
 
 part "to vfio-pci, and what each driver wrote is read by the other"
 done_by "writing by the kernel's driver" reap run /tmp/kernels.fio --allow-writes --device "kernel:/dev/$disk"
@@ -52,6 +88,15 @@ done_by "writing" reap run /tmp/ours.fio --allow-writes --device "pcie:$first"
 done_by "reap unbind" reap unbind "$first"
 done_by "reading by the kernel's driver what Reap wrote" reap run /tmp/ours_again.fio --device "kernel:/dev/$(by_serial LAB0)n1"
 done_by "reap bind again" reap bind "$first"
+
+done_by "reap id of the drive" reap id "pcie:$first" --json
+if [ -e /tmp/theirs.ctrl ]; then
+    as_nvme_cli "id-ctrl over pcie:" /tmp/theirs.ctrl /tmp/out
+    as_nvme_cli "id-ns over pcie:" /tmp/theirs.ns /tmp/out
+fi
+done_by "reap list" reap list --json
+grep -q '"Driver": "vfio-pci"' /tmp/out || { failed "reap list shows who has the drive"; cat /tmp/out; }
+done_by "reap doctor, for pcie:" reap doctor --for pcie
 
 part "every mode, two queues, each block verified"
 for mode in interrupt interrupt+submit-check threaded irq-poll posted hybrid-mean hybrid-min suspend coalesce dim vic poll adaptive; do
@@ -93,7 +138,7 @@ for signal in KILL INT; do
     reap run /tmp/endless.fio --allow-writes --device "pcie:$first" >/tmp/endless 2>&1 &
     running=$!
     sleep 4
-    says "is in use by VFIO: reap (process $running)" reap unbind "$first"
+    says "is in use by VFIO: process $running (reap)" reap unbind "$first"
     kill -$signal $running
     wait $running
     done_by "the drive after SIG$signal" reap run /tmp/ours_again.fio --device "pcie:$first"

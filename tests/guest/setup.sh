@@ -2,7 +2,7 @@
 # setup.sh DIR [SUITE]: a stock Debian kernel and a QEMU to run it in, unpacked into DIR from the machine's own Debian mirror.
 #
 # Nothing of it is installed; only the tools that unpack and pack (and the libraries that QEMU needs) are, when they are missing.
-# SUITE is where the kernel comes from: bookworm-backports (6.12), or bookworm (6.1). QEMU 10 is from bookworm-backports, because the 7.2 of bookworm crashes 6.12 kernels under emulation. Run again, it does nothing.
+# SUITE is where the kernel comes from: bookworm-backports (6.12), bookworm (6.1), or sid (what Debian has newest). QEMU 10 is from bookworm-backports, because the 7.2 of bookworm crashes 6.12 kernels under emulation. Run again, it does nothing.
 set -euo pipefail
 
 lab=$(mkdir -p "${1:?where to}" && cd "$1" && pwd)
@@ -21,7 +21,7 @@ fi
 mkdir -p "$lab"/apt/{lists/partial,cache/archives/partial} "$lab"/{deb,kernel,qemu}
 mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -1)
 [ -n "$mirror" ] || mirror=$(sed -n 's/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' /etc/apt/sources.list 2>/dev/null | head -1)
-for part in bookworm bookworm-backports; do
+for part in $(printf '%s\n' bookworm bookworm-backports "$suite" | sort -u); do
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $part main"
 done >"$lab/apt/sources.list"
 private=(-qq -o "Dir::Etc::sourcelist=$lab/apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$lab/apt/lists"
@@ -30,8 +30,10 @@ apt-get "${private[@]}" update
 
 kernel=$(apt-cache "${private[@]}" -t "$suite" depends linux-image-cloud-amd64 |
     sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -1)
-(cd "$lab/deb" && apt-get "${private[@]}" download "$kernel" {qemu-system-x86,qemu-system-common,qemu-system-data,seabios}/bookworm-backports)
-for deb in "$lab"/deb/linux-image-*.deb; do dpkg -x "$deb" "$lab/kernel"; done
+# Newer kernels are four packages.
+parts=$(apt-cache "${private[@]}" -t "$suite" depends "$kernel" | sed -n 's/.*Depends: \(linux-\(base\|binary\|modules\)-[0-9][^ ]*\)$/\1/p')
+(cd "$lab/deb" && apt-get "${private[@]}" download "$kernel" $parts {qemu-system-x86,qemu-system-common,qemu-system-data,seabios}/bookworm-backports)
+for deb in "$lab"/deb/linux-*.deb; do dpkg -x "$deb" "$lab/kernel"; done
 for deb in "$lab"/deb/{qemu,seabios}*.deb; do dpkg -x "$deb" "$lab/qemu"; done
 
 # One layout for both: modules below lib/modules, with their dependencies.
@@ -41,6 +43,7 @@ depmod -b "$lab/kernel" "$version"
 
 # The kernel proper out of the bzImage, by its boot protocol header: QEMU starts an ELF at once, without firmware and decompression.
 image=$lab/kernel/boot/vmlinuz-$version
+[ -e "$image" ] || image=$lab/kernel/lib/modules/$version/vmlinuz
 field() { od -An -t "u$2" -j "$1" -N "$2" "$image" | tr -d ' '; }
 start=$((($(field 497 1) + 1) * 512 + $(field 584 4)))
 payload() { tail -c +$((start + 1)) "$image" | head -c "$(field 588 4)"; }

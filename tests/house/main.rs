@@ -5,6 +5,7 @@ mod circles;
 mod modules;
 mod tests;
 mod uses;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -235,7 +235,7 @@ impl Iterator for Split {
     }
 }
 
-/// Gathers the results of a request's parts into one. It belongs to whoever owns the request, so it is no atomic.
+/// Gathers the results of a request's parts into one. It belongs to the request's owner, so it is no atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<E> {
     left: u32,

@@ -1,6 +1,6 @@
 //! Tags: which of a queue's command slots are free.
 //!
-//! One thread at a time takes (whoever holds the SQ lock, with the [`Taker`]), one returns (whoever holds the CQ lock,
+//! One thread at a time takes (the holder of the SQ lock, with the [`Taker`]), one returns (the holder of the CQ lock,
 //! with the [`Returner`]), and the two never share a lock. So the free tags travel through a ring with one producer and
 //! one consumer: a reaper stores each tag of a batch and then publishes all of them with one store, the taker loads
 //! until it comes to the end that it knows of, and only then looks how far the other is. No locked instruction anywhere.
@@ -141,7 +141,7 @@ impl Returner {
         self.stored = batch.stored;
     }
 
-    /// Notes a tag to be returned by the next [`Returner::flush`]; whoever held it no longer uses it.
+    /// Notes a tag to be returned by the next [`Returner::flush`]; its holder no longer uses it.
     #[inline]
     pub fn add(&mut self, tags: &Tags, tag: Tag) {
         tags.place(self.stored).store(tag.0, Relaxed);

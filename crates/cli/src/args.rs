@@ -1,6 +1,7 @@
 //! The command line.
 
 mod jobs;
+mod machine;
 mod values;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use workload::fio;
 
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
+pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
 pub use values::{Seeds, once};
 use values::{any_mode, load, mode, percent, whole};
 
@@ -100,6 +102,12 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Measure what choosing a path costs, by policy, paths, queues and threads
     PathsBench(PathsBenchArgs),
+    /// List NVMe controllers, namespaces and block devices, and who uses them
+    List(ListArgs),
+    /// Show what a controller and its namespaces say of themselves (Identify)
+    Id(IdArgs),
+    /// Say what this machine can do for Reap, what is missing, and which command mends it
+    Doctor(DoctorArgs),
     /// Give an NVMe drive from the kernel's driver to vfio-pci, so that pcie:BDF can be used
     Bind(BindArgs),
     /// Give a drive back from vfio-pci to the kernel's driver

@@ -3,7 +3,7 @@
 //! A drive that is in use is never taken: each of its namespaces is opened so that nobody else can mount it or write to it, and held
 //! until the kernel's driver has let go.
 
-mod held;
+pub mod held;
 
 use std::fs;
 use std::io;
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
+use hw::block::openers;
 use hw::pci::{Bdf, Bus, CLASS_NVME, Function};
 use rustix::io::Errno;
 
@@ -167,7 +168,7 @@ fn is_free(function: &Function) -> Result<()> {
     let path = format!("/dev/vfio/{group}");
     match fs::OpenOptions::new().read(true).write(true).open(&path) {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            let who = held::users_of(&path);
+            let who: Vec<String> = openers(&[path.clone().into()]).into_iter().map(|(_, process)| process).collect();
             let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
             bail!("{}: IOMMU group {group} is in use by VFIO{who}; end that first", function.bdf)
         }

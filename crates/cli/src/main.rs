@@ -7,8 +7,12 @@ mod args;
 mod bind;
 mod calibrate;
 mod compare;
+mod doctor;
+mod harmless;
+mod id;
 mod install;
 mod jobs;
+mod list;
 mod output;
 mod paths_bench;
 mod program;
@@ -43,6 +47,9 @@ fn main() -> ExitCode {
         Command::PathsBench(args) => paths_bench::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::List(args) => list::list(&args),
+        Command::Id(args) => id::id(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),

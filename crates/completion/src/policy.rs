@@ -122,6 +122,12 @@ impl Policy {
         }
     }
 
+    /// Whether it looks, and does nothing else, whenever its thread is back from a sleep: then that need not be planned either.
+    #[inline]
+    pub fn looks_when_woken(&self) -> bool {
+        matches!(self.rule, Rule::Interrupt)
+    }
+
     /// Whether [`Policy::completed`] does anything with the records of the look that comes; if not, they need not be made.
     #[inline]
     pub fn wants_done(&self) -> bool {
@@ -158,6 +164,17 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
+        }
+    }
+
+    /// Whether a nap that is over and has brought nothing would be followed by another nap, or by a sleep. Where the kernel can
+    /// do so, it may then go on until the first completion.
+    #[inline]
+    pub fn dozes(&self) -> bool {
+        match &self.rule {
+            Rule::Suspend(_) => true,
+            Rule::Adaptive(rule) => rule.gathers(),
+            _ => false,
         }
     }
 

@@ -29,7 +29,7 @@ const STEP_BYTES: u64 = 4 << 20;
 /// Commands fetched at one look at a doorbell, at most; an arbitration burst beyond it takes several.
 const BATCH: usize = 16;
 
-/// A controller as a state machine. Whoever owns it calls [`Controller::step`] with the time.
+/// A controller as a state machine. Its owner calls [`Controller::step`] with the time.
 pub struct Controller<P: Port> {
     pub(crate) port: P,
     pub(crate) config: Config,

@@ -1,6 +1,6 @@
 //! A port that lies: the fault injector.
 //!
-//! [`FaultyPort`] wraps any [`Port`]; the controller behind it is sound, what reaches the host is not. Whoever steps the
+//! [`FaultyPort`] wraps any [`Port`]; the controller behind it is sound, what reaches the host is not. The thread that steps the
 //! controller also calls [`FaultyPort::advance`], which sends the messages that are late.
 
 mod bells;

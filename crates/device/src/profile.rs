@@ -166,7 +166,7 @@ impl Profile {
         }
     }
 
-    /// Phases of 900 commands of 10 µs and 100 of 500 µs: whoever predicts from a mean is always wrong.
+    /// Phases of 900 commands of 10 µs and 100 of 500 µs: a prediction from a mean is always wrong.
     pub fn bimodal() -> Profile {
         let both = Service { tail_ppm: 100_000, tail: Nanos::from_micros(490), tail_run: 100, ..Service::fixed(Nanos::from_micros(10)) };
         Profile {
@@ -188,7 +188,7 @@ impl Profile {
     /// - *8 entries or 100 µs*: 110K / 8 = 13.75K messages a second, whether commands come singly or in batches.
     /// - *131K entries announced per second and vector*. With 64 commands outstanding 130K IOPS mean 490 µs each, of which
     ///   the drive, which also did 424K, needs 151 µs at most; so the rest is waiting to be told. Fewer messages alone
-    ///   do not bring it about: whoever is woken finds all that has been posted, and a delay of 490 µs per message
+    ///   do not bring it about: a thread that is woken finds all that has been posted, and a delay of 490 µs per message
     ///   would leave 2K of them at 110K. It takes a delay that grows with what a message announces: 8 entries cost
     ///   61 µs, which 110K does not notice, 64 cost 489 µs. The burst of 32 lets two batches pass undelayed.
     /// - What the host takes before it is announced is not paid for. That is why a look after submission helps at all:

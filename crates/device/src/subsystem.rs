@@ -1,6 +1,6 @@
 //! Subsystems: several controllers, each on a port of its own, with namespaces that they share and such that they do not.
 //!
-//! Controllers of a subsystem are stepped one by one, by whoever steps controllers, and know of each other only what they
+//! Controllers of a subsystem are stepped one by one, by the thread that steps controllers, and know of each other only what they
 //! share: the media of shared namespaces. [`PathControl`] reaches each of them while they run; a [`Script`] does so
 //! by the clock.
 

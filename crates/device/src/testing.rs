@@ -531,7 +531,7 @@ fn any_command(roll: &mut impl FnMut(u64) -> u64, buffer: u64) -> Sqe {
 }
 
 /// A host that sends commands of every kind over two submission queues that share a completion queue, at its own pace,
-/// and judges what comes back: each command completes exactly once, no entry is overrun. An error says what did not.
+/// and judges the completions: each command completes exactly once, no entry is overrun. An error says what did not.
 pub(crate) fn exercise<P: Port>(
     profile: crate::Profile,
     seed: u64,

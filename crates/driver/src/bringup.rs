@@ -34,7 +34,7 @@ pub struct BringupConfig {
     pub queues: WantedQueues,
     /// How long an admin command may take.
     pub admin_timeout: Nanos,
-    /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. Whoever asks for one sends Keep
+    /// The keep-alive time-out (KATO) to set, rounded up to what the controller can do; zero: none. A host that asks for one sends Keep
     /// Alive, at least twice in [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
 }

@@ -1,7 +1,7 @@
 //! The command table: turns the CID of a completion back into the token that the command was posted with, exactly once.
 //!
 //! A CID is a generation above a tag: the slot's next command has another CID, so a late or repeated completion of the
-//! last one is recognised. Who may write a slot: the thread that took its tag (under the SQ lock) fills it; whoever has
+//! last one is recognised. Who may write a slot: the thread that took its tag (under the SQ lock) fills it; the thread that has
 //! the [`Finisher`] (under the CQ lock) ends it and returns the tag. No slot ever needs a locked instruction. Anybody
 //! may read: [`Ledger::expired`] does, without a lock.
 

@@ -167,6 +167,11 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         look & STOPPED == 0 && self.cq.is_new(look as u32, look >> 32 & 1 == 1)
     }
 
+    /// Whether it takes nothing more: after a violation of the protocol, and while it is closed.
+    pub fn is_stopped(&self) -> bool {
+        self.look.load(Relaxed) & STOPPED != 0
+    }
+
     /// Takes as many entries as `out` has places, its budget, into the first [`Reaped::found`] of them. `None`: another thread is
     /// reaping, and looks once more after it has released the lock.
     #[inline(never)] // One call for all of a look under the lock, and little to carry back.

@@ -230,7 +230,7 @@ impl Recovery {
         self.due(ResetCause::Asked);
     }
 
-    /// Waits no longer for a controller that does not answer, now or later: whoever closes it has no use for its return.
+    /// Waits no longer for a controller that does not answer, now or later: a host that closes it has no use for its return.
     pub fn lose_patience(&mut self) {
         self.config.lost_patience = Nanos::ZERO;
     }

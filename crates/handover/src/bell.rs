@@ -54,7 +54,7 @@ impl Bell {
         self.is_armed()
     }
 
-    /// Teller, after publishing: whether to signal, masking the bell if so. One signal per sleep, whoever tells.
+    /// Teller, after publishing: whether to signal, masking the bell if so. One signal per sleep, however many tellers there are.
     #[inline]
     pub fn ring_once(&self) -> bool {
         // Not a swap: of several tellers only the one who signals writes, so that the mask is never written by somebody who

@@ -5,17 +5,17 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A lane that sends bytes, or gives entries to a ring that may refuse them, may take only a part of what is committed.
 /// Nothing more is sent until somebody tries again, and a thread that waits for completions alone waits for ever: the
-/// controller answers nothing that it has not got. **Law 7**: whoever stops with something unsent arms for writability, or
+/// controller answers nothing that it has not got. **Law 7**: a thread that stops with something unsent arms for writability, or
 /// hands the debt on.
 ///
-/// Several threads may commit on the lane, and one may sleep on it. So the debt is the lane's, not a thread's: whoever stops
-/// asks for all, and whoever sleeps waits for all. Debtor and sleeper are [`Bell`]'s two sides: each writes its own word,
+/// Several threads may commit on the lane, and one may sleep on it. So the debt is the lane's, not a thread's: a thread that stops
+/// asks for all, and a thread that sleeps waits for all. Debtor and sleeper are [`Bell`]'s two sides: each writes its own word,
 /// fences, and reads the other's, so that at least one of them sees the other.
 ///
 /// ```text
 ///   sender:   under the lane's send lock: send; note what is left
 ///   to stop:  role: release(me), if it is registered; wake the heir
-///             leave(the bell of whoever sleeps on the lane)
+///             leave(the bell of the thread that sleeps on the lane)
 ///               Free    stop
 ///               Signal  signal that sleeper, and stop
 ///               Stay    send, or sleep as below, until it is free

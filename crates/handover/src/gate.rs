@@ -29,13 +29,13 @@ impl Gate {
     #[inline]
     pub fn enter(&self) -> Option<Pass<'_>> {
         self.inside.store(true, Relaxed);
-        // Either this sees that the gate is shut, or whoever shuts it sees that somebody is inside.
+        // Either this sees that the gate is shut, or the thread that shuts it sees that another is inside.
         fence(SeqCst);
         let pass = Pass(self);
         (!self.shut.load(Relaxed)).then_some(pass)
     }
 
-    /// Shuts the gate, and waits for whoever is inside.
+    /// Shuts the gate, and waits for the threads that are inside.
     pub fn shut(&self) {
         self.shut.store(true, Relaxed);
         fence(SeqCst);

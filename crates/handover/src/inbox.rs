@@ -1,4 +1,4 @@
-//! Completions on their way from whoever reaped them to the software queue whose commands they complete.
+//! Completions on their way from the thread that reaped them to the software queue whose commands they complete.
 
 use std::collections::VecDeque;
 

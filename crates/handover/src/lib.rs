@@ -4,9 +4,9 @@
 //! | unit | hand-over |
 //! | --- | --- |
 //! | [`Bell`] | one side goes to sleep, the other has something to tell |
-//! | [`Debt`] | what a lane has not sent yet, from whoever stops to whoever sleeps on it |
+//! | [`Debt`] | what a lane has not sent yet, from a thread that stops to the one that sleeps on it |
 //! | [`Gate`] | memory, from a device that may no longer reach it back to the host |
-//! | [`Inbox`] | completions, from whoever reaped them to the software queue they belong to |
+//! | [`Inbox`] | completions, from the thread that reaped them to the software queue they belong to |
 //! | [`Line`] | tags, from the thread that returns them to the queue that has waited longest |
 //! | [`loan`] | memory, lent and taken back, from a device that copies while it may |
 //! | [`LookLock`] | the right to look at a completion queue |
@@ -15,7 +15,7 @@
 //! | [`Vectors`] | a device's messages, to the thread that sleeps where they go |
 //! | [`Posted`] | messages of many vectors, to the one notification that stands for them |
 //! | [`orphan`] | what a thread left in flight, to the sweeper or to the thread that takes the queue |
-//! | [`ModeCell`] | a mode, from whoever asks for it to the thread that runs it |
+//! | [`ModeCell`] | a mode, from the thread that asks for it to the one that runs it |
 //!
 //! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
 //! in `docs/testing.md`). Each model has broken twins, the same code less one step, that it must catch.

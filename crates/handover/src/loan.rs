@@ -22,7 +22,7 @@ pub fn lend(mark: &AtomicU8, kind: u8) {
     mark.store(kind, Release);
 }
 
-/// The owner takes back a piece that it has lent, and waits for whoever uses it. What users wrote is there then.
+/// The owner takes back a piece that it has lent, and waits for the thread that uses it. The users' writes are there then.
 #[inline]
 pub fn end(mark: &AtomicU8) {
     if !begin_end(mark) {
@@ -46,7 +46,7 @@ fn is_left(mark: &AtomicU8) -> bool {
     left
 }
 
-/// Waits for whoever uses a piece that is being taken back.
+/// Waits for the thread that uses a piece that is being taken back.
 #[cold]
 pub fn wait(mark: &AtomicU8) {
     while !is_left(mark) {
@@ -80,7 +80,7 @@ enum Refused {
     Used,
 }
 
-/// Uses a piece that is lent as `kind`, after whoever uses it now; `None`: it is not.
+/// Uses a piece that is lent as `kind`, after the thread that uses it now; `None`: it is not.
 #[inline]
 pub fn enter(mark: &AtomicU8, kind: u8) -> Option<Use<'_>> {
     loop {

@@ -3,7 +3,7 @@
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Mutex, MutexGuard, lock, try_lock};
 
-/// Whoever holds it looks at the queue, so whoever finds it held need not look. But an entry that arrives between the
+/// The thread that holds it looks at the queue, so one that finds it held need not look. But an entry that arrives between the
 /// holder's last look and the release is then seen by neither:
 ///
 /// ```text

@@ -7,7 +7,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// The mode asked for, and the mode in force. The owner adopts a change between batches, where no plan of the old mode
 /// is under way; that costs it one relaxed load per batch.
 ///
-/// The owner may be asleep under the old mode. So whoever asks rings the owner's [`Bell`](crate::Bell) afterwards, and
+/// The owner may be asleep under the old mode. So the asker rings the owner's [`Bell`](crate::Bell) afterwards, and
 /// the owner, having armed it, calls [`adopt`](ModeCell::adopt) as part of its look before it sleeps.
 #[derive(Debug)]
 pub struct ModeCell<T> {

@@ -38,7 +38,7 @@ impl EventFds {
         Arc::new(EventFds { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Ends the sleep of whoever blocks on this one, or its next.
+    /// Ends the sleep of the thread that blocks on this one, or its next.
     pub fn signal(&self, fd: usize) {
         lock(&self.state).signalled[fd] = true;
         self.changed.notify_all();

@@ -2,7 +2,7 @@
 //!
 //! After the posted-interrupt descriptor of Intel VT-d (section 9.10: a pending bit per vector and one outstanding bit),
 //! as Linux uses it for device interrupts on bare metal since 6.10 (`posted_msi`). Each message sets its vector's bit; a
-//! notification is sent only by the one that finds none outstanding. Whoever is notified takes bits for a bounded number
+//! notification is sent only by the one that finds none outstanding. The thread that is notified takes bits for a bounded number
 //! of rounds, lets the next notification come, and looks once more.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -33,7 +33,7 @@ pub struct SleeperId(pub u32);
 ///   awake, to leave      role: release(me); if that names an heir: ring its bell (ring_once, signal)
 /// ```
 ///
-/// The own bell is armed *before* `try_take`, so that whoever names this thread its heir finds the bell armed. A thread
+/// The own bell is armed *before* `try_take`, so that the thread that names this one its heir finds the bell armed. A thread
 /// that is registered and awake must come to one of the two calls before it does anything unbounded. The heir wakes,
 /// looks, and comes to `try_take`, which is now true; messages sent meanwhile are not lost, because it arms and looks.
 ///
@@ -41,7 +41,7 @@ pub struct SleeperId(pub u32);
 /// [`owner`](LookRole::owner)'s bell: the owner may have tried the lock in vain and gone back to sleep. So an owner
 /// whose own bell was rung looks at the queue, whatever its inbox says.
 ///
-/// Spinning is looking, and needs no role. A nap is neither: whoever naps while it owns the role keeps the others waiting
+/// Spinning is looking, and needs no role. A nap is neither: a thread that naps while it owns the role keeps the others waiting
 /// until it wakes, so it releases first.
 #[derive(Debug)]
 pub struct LookRole(Mutex<Registered>);

@@ -50,7 +50,7 @@ pub trait LightSleeper {
     fn mask(&mut self);
 }
 
-/// The arming half: from now on whoever has something for the thread tells it. [`look`] follows.
+/// The arming half: from now on a thread or device that has something for this one tells it. [`look`] follows.
 #[inline]
 pub fn arm(me: &mut impl LightSleeper) {
     me.bell().arm();

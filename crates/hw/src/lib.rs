@@ -16,6 +16,7 @@ compile_error!("Reap runs on 64-bit Linux");
 
 mod bar;
 mod birth;
+pub mod block;
 mod clock;
 mod cpu;
 mod dma;

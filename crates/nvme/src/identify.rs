@@ -3,10 +3,12 @@
 mod controller;
 mod lists;
 mod namespace;
+mod parts;
 
 pub use controller::{Controller, MultiPath, VolatileCache};
 pub use lists::{Descriptor, DescriptorList, NamespaceList, descriptor};
 pub use namespace::{ExtendedFormat, LbaFormat, Namespace, NvmController, NvmNamespace};
+pub use parts::{Fabrics, PowerState};
 
 #[cfg(test)]
 mod tests;

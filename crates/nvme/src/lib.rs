@@ -2,7 +2,7 @@
 //!
 //! Sections are those of the *NVM Express Base Specification* 2.1 ("Base") and of the *NVM Command Set Specification*
 //! 1.1 ("NVM"). Values that come from the other side are newtypes over integers, never Rust `enum`s: an unknown value
-//! is data. Decoding never panics and never refuses; whoever decodes judges the values.
+//! is data. Decoding never panics and never refuses; the code that decodes judges the values.
 //!
 //! - [`Sqe`], [`Cqe`] and [`Status`]: the entries of the rings; [`Producer`] and [`Consumer`]: the arithmetic of both
 //!   sides; [`SqSlots`], [`CqSlots`], [`Doorbells`], [`Registers`]: the seams behind which the memory lies.

@@ -8,9 +8,10 @@ use blkmq::paths::Policy;
 use completion::Mode;
 use driver::multipath::Counters as FailoverCounters;
 use hw::{AllocError, DmaBuf, Memory, Region, RegisterError};
+use nvme::admin::Identify;
 
 use crate::counters::DeviceCounters;
-use crate::error::{OpenError, QueueError};
+use crate::error::{IdentifyError, OpenError, QueueError};
 use crate::health::Health;
 use crate::home::is_home;
 use crate::keeper::open as keeper;
@@ -204,6 +205,26 @@ impl Device {
     /// Which controller it is; of several, the first path's.
     pub fn description(&self) -> &Description {
         self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)
+    }
+
+    /// What the controller says of itself, or of a namespace, now: the 4096 bytes of an Identify structure (Base 5.1.13), which the types of
+    /// [`nvme::identify`] read. The data pointer of `what` means nothing. Of several controllers the first path's answers. Waits for the
+    /// answer, so that no thread calls it that must not wait.
+    ///
+    /// ```
+    /// use nvme::Page as _;
+    /// use nvme::admin::{Identify, cns};
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let page = device.identify(&Identify::new(cns::CONTROLLER, nvme::Nsid(0), nvme::prp::Dptr::NONE))?;
+    /// let controller = nvme::identify::Controller::from_page(&*page)?;
+    /// assert_eq!(controller.mn.to_string(), device.description().model);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`IdentifyError`].
+    pub fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
+        self.first().identify(what)
     }
 
     /// Whether the controller works, and what has happened to it. Of several: what has happened to any; given up only if

@@ -122,6 +122,38 @@ pub enum QueueError {
     },
 }
 
+/// Why there is no answer to an Identify command.
+#[derive(Debug, Error)]
+pub enum IdentifyError {
+    /// The controller has refused it.
+    #[error("the controller answered: {0}")]
+    Status(Status),
+    /// A reset took it back.
+    #[error("the controller was reset before it answered; ask again")]
+    Reset,
+    /// The controller has been given up, or is being closed.
+    #[error("the controller answers no more: it failed, or its device is being closed; open the device again")]
+    Gone,
+    /// Neither an answer nor the end of the controller has come.
+    #[error("the controller has not answered within {0:?}")]
+    NoAnswer(std::time::Duration),
+    /// What the kernel shows as a file or a block device takes no NVMe command.
+    #[error("{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`")]
+    NoController(String),
+    /// The kernel does not pass it on.
+    #[error("the kernel does not pass Identify on: {0}")]
+    System(#[from] io::Error),
+}
+
+impl From<hw::passthrough::CommandError> for IdentifyError {
+    fn from(error: hw::passthrough::CommandError) -> IdentifyError {
+        match error {
+            hw::passthrough::CommandError::Status(status) => IdentifyError::Status(status),
+            hw::passthrough::CommandError::System(error) => IdentifyError::System(error),
+        }
+    }
+}
+
 /// Why a request was not accepted. Nothing was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {

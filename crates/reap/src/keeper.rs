@@ -12,6 +12,7 @@ mod opening;
 mod orphans;
 mod path;
 mod power;
+mod questions;
 mod recovering;
 mod seeing;
 
@@ -32,7 +33,7 @@ use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::request::How;
 use crate::shared::board::Seat;
-use crate::shared::control::{Asks, Control};
+use crate::shared::control::{Asks, Control, Question};
 use crate::shared::controller::{Opened, Sizes};
 use crate::shared::hw_queue::HwQueue;
 use admin::Admin;
@@ -40,6 +41,7 @@ use debts::Debts;
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
 use power::Power;
+use questions::QUESTION;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -128,6 +130,8 @@ pub(crate) struct Keeper {
     debts: Option<Debts>,
     /// When the next Keep Alive is due.
     keep_alive_at: Nanos,
+    /// What a caller has asked, and the controller has not answered.
+    question: Option<Question>,
     /// For whoever asks how large the namespaces are now.
     sizes: Sizes,
     /// Commands past their time-out have been announced, and are given time until then.
@@ -220,6 +224,7 @@ impl Keeper {
             orphans: Orphans::new(),
             taken: Vec::with_capacity(WEIGHT as usize),
             keep_alive_at: Nanos::MAX,
+            question: None,
             sizes: Sizes::default(),
             reminded_until: Nanos::ZERO,
             power: None,
@@ -245,6 +250,7 @@ impl Keeper {
                 Purpose::Abort { queue, cid } => self.abort_ended(queue, cid),
                 Purpose::AsyncEvent => self.event_came(completed.status, completed.result),
                 Purpose::Own(MODERATION) => self.moderated(completed.status),
+                Purpose::Own(QUESTION) => self.was_asked(completed.status),
                 Purpose::Own(number) => self.was_read(Reading::from_number(number), completed.status),
                 Purpose::KeepAlive => {}
             }
@@ -360,6 +366,7 @@ impl Keeper {
                     let watching = recovery.is_watching();
                     until = until.min(next);
                     if watching {
+                        self.ask(now);
                         until = until.min(self.look_after_events(now)).min(self.moderate(now));
                         if self.may_shut_down() {
                             let shutdown = Box::new(Shutdown::new(&self.inventory, self.admin_timeout()));
@@ -371,6 +378,7 @@ impl Keeper {
                 }
                 RecoveryAsk::Dead(dead) => {
                     self.give_up(&dead.to_string());
+                    self.refuse_questions();
                     return until;
                 }
                 ask => {
@@ -459,6 +467,7 @@ impl Drop for Keeper {
             self.return_abandoned(How::Lost);
             self.leak_rings();
         }
+        self.refuse_questions();
         for queue in &self.queues {
             queue.fail();
         }

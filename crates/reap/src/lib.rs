@@ -53,7 +53,7 @@ pub use completion::{Mode, ModeError};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};
 pub use driver::multipath::{Counters as FailoverCounters, Failure as PathFailure, Link as PathLink, PathStatus};
-pub use error::{IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
+pub use error::{IdentifyError, IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
 pub use health::Health;
 pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};

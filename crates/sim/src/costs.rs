@@ -233,7 +233,7 @@ pub struct LibraryCosts {
     /// Each entry of a reap.
     #[serde(with = "nanos")]
     pub entry: Nanos,
-    /// Each completion handed to whoever waits for it. User host only.
+    /// Each completion handed to the thread that waits for it. User host only.
     #[serde(with = "nanos")]
     pub deliver: Nanos,
     /// Each command built and stored. User host only.

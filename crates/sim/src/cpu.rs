@@ -67,11 +67,11 @@ pub(crate) struct Cpu {
     pub(crate) ran: Nanos,
     /// A thread that is ready is to have the CPU instead of the current one.
     pub(crate) resched: bool,
-    /// The current one asks for that itself: whoever is next, it is another one.
+    /// The current one asks for that itself: another one is next in any case.
     pub(crate) yields: bool,
     /// What interrupt threads have had of the period.
     pub(crate) quota: Quota,
-    /// Whoever ended the sleep of its thread has caught it on its way to idle.
+    /// The party that ended the sleep of its thread has caught it on its way to idle.
     pub(crate) caught: bool,
     /// It has been idle since a thread last had it.
     pub(crate) has_idled: bool,

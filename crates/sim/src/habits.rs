@@ -9,17 +9,17 @@ pub(crate) struct Habits {
     pub(crate) sleep: &'static [SleepStep],
     /// Taking a mask off because of a switch of mode is followed by a look, too.
     pub(crate) looks_after_switch: bool,
-    /// Whoever masks a notification that had stayed armed arms it before the next sleep.
+    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
     pub(crate) knows_its_mask: bool,
     /// The handler of posted interrupts looks once more after it has cleared the outstanding bit.
     pub(crate) posted_looks_again: bool,
-    /// Whoever releases a completion queue's lock looks after those who found it busy.
+    /// A party that releases a completion queue's lock looks after those who found it busy.
     pub(crate) releases_look: bool,
     /// A notification is followed although the look before it found the lock held.
     pub(crate) hears_anew: bool,
-    /// Whoever stops waiting on a shared queue hands its notification on.
+    /// A thread that stops waiting on a shared queue hands its notification on.
     pub(crate) hands_on: bool,
-    /// Whoever has commands out on a lane that cannot notify does not sleep.
+    /// A thread that has commands out on a lane that cannot notify does not sleep.
     pub(crate) naps_in_silence: bool,
     /// Policies hear that somebody waits for a command.
     pub(crate) tells_urgent: bool,

@@ -45,7 +45,7 @@ pub(crate) struct HwQueue {
     signals: Cell<u32>,
     /// Its vector's messages are posted by a controller in process: the bit, and whether a notification is outstanding.
     posted: Cell<(bool, bool)>,
-    /// Whoever sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
+    /// A thread that sleeps reads the eventfd. Where the vector cannot be masked this is its mask: messages come all the same.
     read: Cell<bool>,
     /// So many entries its device holds back before a message, as it has confirmed.
     pub(crate) held_back: u32,
@@ -185,7 +185,7 @@ impl HwQueue {
         self.posted.set((self.posted.get().0, false));
     }
 
-    /// Signals that wait for whoever reads them.
+    /// Signals that no thread has read yet.
     pub(crate) fn signals(&self) -> u32 {
         // A bit that was set while a notification was outstanding is found before its reader sleeps.
         if self.read.get() { self.signals.get().max(self.posted.get().0.into()) } else { 0 }
@@ -197,7 +197,7 @@ impl HwQueue {
         self.signals.set(0);
     }
 
-    /// How long whoever wants the submission queue's lock now has to wait.
+    /// How long a thread that wants the submission queue's lock now has to wait.
     pub(crate) fn sq_wait(&self, now: Nanos) -> Nanos {
         self.sq_free_at - now
     }
@@ -209,7 +209,7 @@ impl HwQueue {
         cost
     }
 
-    /// Tries the completion queue's lock and takes entries under it. Whoever gets it has to [`HwQueue::release`] it before
+    /// Tries the completion queue's lock and takes entries under it. A party that gets it has to [`HwQueue::release`] it before
     /// it does anything else. `None`: somebody else has it.
     pub(crate) fn try_look(
         &mut self,
@@ -247,7 +247,7 @@ impl HwQueue {
         Some(Looked { reaped, cost: costs.library.reap + line + doorbell + entries })
     }
 
-    /// The look after arming. Whoever holds the lock looks once more when it releases it, so it is let be.
+    /// The look after arming. The lock's holder looks once more when it releases it, so it is let be.
     pub(crate) fn look_once_more(&self) -> bool {
         let pending = self.pending();
         if pending && self.held {

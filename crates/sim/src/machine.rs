@@ -27,7 +27,7 @@ pub struct Machine {
     pub hogs: Vec<usize>,
 }
 
-/// A fair scheduler: whoever has had the least CPU time runs. Threads of interrupts come first, within a quota.
+/// A fair scheduler: the thread that has had the least CPU time runs. Threads of interrupts come first, within a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduler {
     /// How long a thread runs before others of its CPU that are ready get their turn.

@@ -180,7 +180,7 @@ impl Multipath {
         Multipath { paths: devices, queues: 1, policy, apart: true, failover, keep_alive }
     }
 
-    /// How controllers that are paths are watched: as the engine does. Whoever is lost is waited for, as there are others.
+    /// How controllers that are paths are watched: as the engine does. A lost controller is waited for, as there are others.
     pub fn recovery(keep_alive: Nanos) -> RecoveryConfig {
         let (least, most) = (Nanos::from_millis(500), Nanos::from_secs(10));
         RecoveryConfig {

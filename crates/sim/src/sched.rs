@@ -1,5 +1,5 @@
 //! The scheduler of one CPU: of the threads that are ready, those of interrupts come first, in the order in which they became ready, and of
-//! the others whoever has had the least CPU time is next.
+//! the others the one that has had the least CPU time is next.
 
 use units::Nanos;
 

@@ -136,9 +136,9 @@ pub fn halves_agree(modes: &[&Halves], settings: &[&Halves]) -> bool {
 /// without any setting.
 ///
 /// Which of several good ones is the best is often decided by whether the mode collapsed on the seeds at hand, or by how far a caller
-/// who is far behind fell behind on them. Whoever sets the knob has no reason to go on to such a setting: what he allows he gets.
-/// And where a good one is too tight it costs too much CPU time, which differs less from seed to seed than the tail does. Nor does he
-/// go on for a gain that he cannot tell from none, to the edge of a step in the curve.
+/// who is far behind fell behind on them. A user has no reason to go on to such a setting: the allowed lateness is had already.
+/// And where a good one is too tight it costs too much CPU time, which differs less from seed to seed than the tail does. Nor does a user
+/// go on for a gain that cannot be told from none, to the edge of a step in the curve.
 pub fn regret(settings: &[Halves], other: &Halves) -> Option<(usize, f64)> {
     let least = settings[best(settings, other)?].worst(other);
     let enough = GOOD.max(least * TIE);

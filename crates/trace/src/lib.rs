@@ -16,7 +16,9 @@ mod ebpf;
 mod error;
 pub mod histogram;
 mod machine;
+mod preflight;
 mod report;
 mod settings;
 
 pub use error::Error;
+pub use preflight::lacks;

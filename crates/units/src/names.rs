@@ -1,7 +1,7 @@
 //! What somebody who mistyped a name will have meant.
 
 /// The name most like what was given, whatever its case, if one is like it: at most half of it, and at most four letters,
-/// inserted, left out, replaced or swapped. None for more than 64 bytes: whoever writes that did not mistype a name.
+/// inserted, left out, replaced or swapped. None for more than 64 bytes: nobody mistypes a name at that length.
 pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > 64 {
         return None;

@@ -242,7 +242,7 @@ impl Paths {
     #[inline]
     pub fn commit(&self, batch: &mut Batch, place: &Place, now: Nanos, lines: &mut impl Lines) {
         if let Some(next) = batch.turns.get(batch.next) {
-            // Nothing is counted. Whoever else chooses for the hardware queue goes on from here.
+            // Nothing is counted. Another thread that chooses for the hardware queue goes on from here.
             if batch.policy == Policy::RoundRobin {
                 self.cursors.set_next(place.queue, next.token.path(), lines);
             }

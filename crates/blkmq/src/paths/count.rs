@@ -1,12 +1,12 @@
-//! Counts of what is in flight, exact whoever writes them, and without a locked instruction for whoever owns them.
+//! Counts of what is in flight, exact for any number of writers, and without a locked instruction for their owner.
 //!
 //! Two locked instructions for each request, one to count it and one to take it back, are most of what a choice of path
 //! costs. Most counts have one writer nearly always: the thread of the hardware queue, the thread on the CPU, the only
-//! thread that submits. So each row of counts (one for each path) has at most one *owner*, who writes a part of his own
-//! with plain loads and stores; everybody else adds to another part, atomically. A count is the sum of both.
+//! thread that submits. So each row of counts (one for each path) has at most one *owner*, which writes a part of its own
+//! with plain loads and stores; every other thread adds to another part, atomically. A count is the sum of both.
 //!
 //! Ownership is claimed by a compare-exchange (acquire) and given up by a store (release), so that an owner sees what the
-//! one before him has written. A request that is taken back by somebody who did not count it, or no longer owns the row,
+//! one before it has written. A request that is taken back by a thread that did not count it, or no longer owns the row,
 //! is taken out of the others' part, which wraps below zero: the sum is exact.
 
 use crossbeam_utils::CachePadded;
@@ -72,7 +72,7 @@ impl Rows {
         owned.is_some_and(|owned| owned.compare_exchange(false, true, Acquire, Relaxed).is_ok())
     }
 
-    /// Whoever claims it next may. By its owner.
+    /// From now on another thread may claim it. By its owner.
     pub(super) fn give_up(&self, row: u32) {
         if let Some(owned) = self.owned.get(row as usize) {
             owned.store(false, Release);
@@ -84,7 +84,7 @@ impl Rows {
         row as usize * self.paths + path.index()
     }
 
-    /// What a path's count in a row is, for whoever chooses.
+    /// What a path's count in a row is, for the thread that chooses.
     #[inline]
     pub(super) fn read(&self, row: u32, path: PathId, lines: &mut impl Lines) -> u32 {
         let at = self.at(row, path);

@@ -9,15 +9,15 @@ use super::shape::Shape;
 /// Where requests in flight are counted. Each count has a cache line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Counting {
-    /// By hardware queue, and whoever chooses adds all of a path's up: right, and as slow as there are queues.
+    /// By hardware queue, and the thread that chooses adds all of a path's up: right, and as slow as there are queues.
     Sum,
     /// One count for each path, which every CPU writes to: right, and as slow as the CPUs that share it.
     Controller,
     /// One for each path and namespace: shared by fewer.
     Namespace,
-    /// By hardware queue; whoever chooses sees his own queue's only. Shared by the threads of that queue.
+    /// By hardware queue; the thread that chooses sees its own queue's only. Shared by the threads of that queue.
     Queue,
-    /// By CPU; whoever chooses sees his own CPU's only. Shared with whoever reaps.
+    /// By CPU; the thread that chooses sees its own CPU's only. Shared with the thread that reaps.
     Cpu,
 }
 

@@ -148,7 +148,7 @@ fn round_robin_goes_on_from_batch_to_batch() {
     let order = |tokens: Vec<Token>| tokens.iter().map(|token| token.path().0).collect::<Vec<_>>();
     assert_eq!(order(send(&paths, &mut batch, &place, 4, Nanos::ZERO)), [0, 1, 2, 0]);
     assert_eq!(order(send(&paths, &mut batch, &place, 4, Nanos::ZERO)), [1, 2, 0, 1]);
-    assert_eq!(order(start(&paths, &place, 2)), [2, 0], "and so does whoever chooses without one");
+    assert_eq!(order(start(&paths, &place, 2)), [2, 0], "and so does a queue that chooses without one");
 }
 
 /// What a batch has sent is counted although it was never committed, and the next one is sent by the new policy.

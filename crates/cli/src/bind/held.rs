@@ -1,10 +1,11 @@
-//! Namespaces of a controller, held so that nobody can use them meanwhile; and who uses a file.
+//! Namespaces of a controller, held so that nobody can use them meanwhile.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hw::block::{Disk, Users};
 use hw::pci::Function;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -42,13 +43,7 @@ fn disks(function: &Path, subsystems: &Path) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     for controller in names(&function.join("nvme"))? {
         let at = function.join("nvme").join(&controller);
-        for name in names(&at)?.into_iter().filter(|name| name.starts_with("nvme")) {
-            // nvme0c1n2 is a path to a namespace of subsystem 0: nvme0n2.
-            match name.strip_prefix("nvme").and_then(|rest| rest.split_once('c')).zip(name.rsplit_once('n')) {
-                Some(((subsystem, _), (_, namespace))) => found.push(format!("nvme{subsystem}n{namespace}")),
-                None => found.push(name),
-            }
-        }
+        found.extend(names(&at)?.iter().filter_map(|name| namespace_of(name)));
         // The heads of its subsystem, should a path not be shown.
         for subsystem in names(subsystems)? {
             let at = subsystems.join(&subsystem);
@@ -60,6 +55,14 @@ fn disks(function: &Path, subsystems: &Path) -> std::io::Result<Vec<String>> {
     found.sort_unstable();
     found.dedup();
     Ok(found)
+}
+
+/// The namespace that an entry of a controller's directory is, or is a path to: `nvme0n2` for `nvme0n2`, and for `nvme0c1n2`, a path to a
+/// namespace of subsystem 0. `None`: the entry is something else.
+pub fn namespace_of(entry: &str) -> Option<String> {
+    let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
+    let name = format!("nvme{}n{namespace}", first.split_once('c').map_or(first, |(subsystem, _)| subsystem));
+    is_head(&name).then_some(name)
 }
 
 /// `nvme0n1`, not `nvme0` nor `nvme0c1n1`.
@@ -77,44 +80,8 @@ fn names(directory: &Path) -> std::io::Result<Vec<String>> {
 
 /// Who has a disk or a partition of it, as far as the system tells.
 fn users(disk: &str) -> String {
-    let mut all = Vec::new();
-    let sys = Path::new("/sys/class/block").join(disk);
-    let parts = names(&sys).unwrap_or_default().into_iter().filter(|name| sys.join(name).join("partition").exists());
-    for part in std::iter::once(disk.to_owned()).chain(parts) {
-        let node = format!("/dev/{part}");
-        all.extend(first_fields("/proc/self/mounts", &node).map(|place| format!("{node} is mounted at {place}")));
-        all.extend(first_fields("/proc/swaps", &node).map(|_| format!("{node} is swap space")));
-        let holders = names(&Path::new("/sys/class/block").join(&part).join("holders")).unwrap_or_default();
-        all.extend(holders.iter().map(|holder| format!("{node} is held by {holder}")));
-        all.extend(users_of(&node).into_iter().map(|process| format!("{node} is open in {process}")));
-    }
-    if all.is_empty() { "the system does not say by whom".into() } else { all.join(", ") }
-}
-
-/// Of the lines of a table that begin with `first`, the second field.
-fn first_fields(table: &str, first: &str) -> impl Iterator<Item = String> {
-    let text = fs::read_to_string(table).unwrap_or_default();
-    let second = |line: &str| {
-        let mut fields = line.split_whitespace();
-        (fields.next() == Some(first)).then(|| fields.next().unwrap_or_default().to_owned())
-    };
-    text.lines().filter_map(second).collect::<Vec<_>>().into_iter()
-}
-
-/// The processes that have a file open, by name and number; of others' processes only root is told.
-pub fn users_of(path: &str) -> Vec<String> {
-    let Ok(processes) = names(Path::new("/proc")) else { return Vec::new() };
-    let has = |process: &&String| {
-        let directory = Path::new("/proc").join(process).join("fd");
-        let files = names(&directory).unwrap_or_default();
-        files.iter().any(|file| fs::read_link(directory.join(file)).is_ok_and(|to| to == Path::new(path)))
-    };
-    let numbered = processes.iter().filter(|name| name.bytes().all(|digit| digit.is_ascii_digit())).filter(has);
-    let named = |process: &String| {
-        let name = fs::read_to_string(Path::new("/proc").join(process).join("comm")).unwrap_or_default();
-        format!("{} (process {process})", name.trim())
-    };
-    numbered.map(named).collect()
+    let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
+    found.map_or_else(|| "the system does not say by whom".to_owned(), |disk| Users::here().holders(&disk).join(", "))
 }
 
 #[cfg(test)]

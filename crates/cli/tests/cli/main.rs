@@ -5,6 +5,7 @@ mod beside;
 mod calibrate;
 mod compare;
 mod kernel;
+mod machine;
 mod paths_bench;
 mod record;
 mod replay;

@@ -174,7 +174,8 @@ impl Adaptive {
         if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32 / 2.0) } else { 0.0 }
     }
 
-    fn gathers(&self) -> bool {
+    /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
+    pub(super) fn gathers(&self) -> bool {
         self.spare() > 1.0
     }
 

@@ -141,3 +141,28 @@ fn what_is_kept_armed_is_masked_before_it_may_not_be() {
     assert!(!vector.0.armed, "others may come meanwhile");
     assert!(waiter.arm(&mut vector) && vector.0.armed);
 }
+
+/// A plan that is not asked for is the one that would have been made, whatever was seen and done before.
+#[test]
+fn what_is_looked_for_first_would_have_been_planned() {
+    let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
+        let (mut waiter, mut now) = (Waiter::new(Policy::new(mode), Lawful), Nanos(1));
+        for (n, (pause, silent, seen)) in (0..).zip(script) {
+            now += Nanos(pause);
+            waiter.set_silent(silent);
+            waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
+            let mut asked = waiter.clone();
+            // In `poll` something has to be there, and asking is told so.
+            let first = waiter.looks_first(|| true);
+            asked.seen.pending |= mode == Mode::POLL;
+            asked.seen.lock_busy &= mode != Mode::POLL;
+            let planned = asked.next(now, &mut Bound(&mut Shared::default(), 0));
+            if first.is_some_and(|first| first != planned) {
+                return Err(format!("{first:?}, and {planned:?} was to be planned"));
+            }
+            waiter = asked;
+        }
+        Ok(())
+    };
+    holds(LAWFUL, any_script(), law).unwrap();
+}

@@ -16,7 +16,7 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The ANA state of a group changes; of all groups if `None` (Base 8.1.1). The state Change lasts until the next: ANATT, which
-    /// bounds it, is for whoever writes the script to keep, or not.
+    /// bounds it, is for the script's author to keep, or not.
     Ana {
         /// Which group.
         group: Option<u32>,

@@ -32,7 +32,7 @@ impl Mailbox {
         self.news.load(Acquire)
     }
 
-    /// What has come. What comes while this looks is there, or is news again.
+    /// The changes that have come. One that comes while this looks is among them, or is news again.
     pub(crate) fn take(&self) -> Vec<(Nanos, Change)> {
         self.news.store(false, Release);
         std::mem::take(&mut self.changes())

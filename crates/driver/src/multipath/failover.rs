@@ -282,7 +282,7 @@ impl Failover {
     }
 
     /// The path does not answer any more. Reads are sent again at once; writes are held, as the controller may still carry
-    /// them out. Whoever sends a read again lends its buffer to another controller: the lost one must be unable
+    /// them out. A host that sends a read again lends its buffer to another controller: the lost one must be unable
     /// to reach it, as one is whose link is down.
     pub fn path_lost(&mut self, now: Nanos, path: PathId) {
         let lost = self.paths.change(path, |p| {
@@ -348,7 +348,7 @@ impl Failover {
         self.flush_lost(now, path);
     }
 
-    /// Paths have changed: whoever waited for one has another look.
+    /// Paths have changed: each request that waited for one has another look.
     fn release(&mut self, now: Nanos) {
         if !self.paths.best.is_empty() {
             while let Some(request) = self.waiting.pop_front() {

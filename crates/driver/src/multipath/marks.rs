@@ -41,11 +41,11 @@ const LOSSES: u32 = 48;
 
 /// Completed writes by queue and path. Clones are handles on the same counts.
 ///
-/// The writer counts before it lets the request complete (release); whoever submits a Flush afterwards, on any thread, sees
+/// The writer counts before it lets the request complete (release); a Flush that is submitted afterwards, on any thread, sees
 /// the count (acquire), remembers it with the Flush, and notes it as flushed when that has succeeded. A write that
 /// completes meanwhile is not covered by that Flush, and its count says so.
 ///
-/// A cache that is lost is told of by whoever brings the path up, before any queue is told that it is up. A queue may still
+/// A cache that is lost is told of by the keeper that brings the path up, before any queue is told that it is up. A queue may still
 /// count writes that completed before: it counts them as of the losses that it knew of when it learnt that the path was up.
 #[derive(Clone, Debug)]
 pub struct WriteMarks(Arc<Board>);

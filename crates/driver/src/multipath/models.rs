@@ -72,7 +72,7 @@ fn a_flush_covers_what_was_there_when_it_was_sent() {
 }
 
 /// A controller loses its cache after a write has completed in it, and comes back. The writer's queue counts the write as late as
-/// it likes, though before its caller is told; whoever is told and then flushes may not hear that all is well. `blind`: writes are
+/// it likes, though before its caller is told; a caller that is told and then flushes may not hear that all is well. `blind`: writes are
 /// counted as of the losses that there are, not of those that the writer knew of.
 fn a_write_and_a_lost_cache(blind: bool) {
     model(move || {

@@ -1,6 +1,6 @@
-//! How a path stands in the words of whoever looks after its controller, and how a software queue's failover is told.
+//! How a path stands in the words of its controller's keeper, and how a software queue's failover is told.
 //!
-//! Whoever says that a path is lost, or has stopped, has given back everything that was in flight there before; but it may
+//! A keeper that says that a path is lost, or has stopped, has given back everything that was in flight there before; but it may
 //! still be on its way to the queue that sent it. Until it has arrived the failover is told no more than that nothing is to be
 //! sent there: else a request would be sent again, and its old completion taken for the new one's.
 

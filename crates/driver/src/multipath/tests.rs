@@ -235,7 +235,7 @@ fn without_a_path_requests_wait_up_to_a_limit_and_a_path_that_comes_back_is_used
     assert_eq!(failover.counters().longest_stall, Nanos::from_secs(3));
 }
 
-/// Whoever stops waits for nothing that may never come, neither with what there is nor with what he still sends.
+/// A caller that stops waits for nothing that may never come, neither for requests that are out nor for those that it still sends.
 #[test]
 fn without_patience_nothing_waits_for_a_path_or_is_tried_again() {
     let never = PathTraits { quiesce_after: None, ..traits(false) };

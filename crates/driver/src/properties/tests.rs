@@ -57,7 +57,7 @@ fn silence_and_refusals_name_the_access() {
     assert!(stretch(&mut asking, 10, &silent).is_err());
     let Err(Halt::Failed(error)) = stretch(&mut asking, 110, &silent) else { panic!("the deadline has passed") };
     assert_eq!(error.to_string(), "reading CAP: no answer after 100 ns");
-    // Whoever asks again asks anew, and the old answer is nobody's.
+    // A machine that asks again asks anew, and the old answer belongs to none.
     assert_eq!(stretch(&mut asking, 120, &silent), Err(Halt::Wait(Nanos(220))));
     asking.answered(Ticket(1), Ok(1));
     asking.answered(Ticket(2), Ok(2));
@@ -223,7 +223,7 @@ fn every_access_of_a_bring_up_may_fail() {
     }
 }
 
-/// The same at the end. What comes before the stop is a courtesy.
+/// The same at the end. The access before the stop is a courtesy.
 #[test]
 fn every_access_of_a_shutdown_may_fail() {
     let plan = Plan { late: LATE, ..Plan::default() };

@@ -237,7 +237,7 @@ fn an_abort_holds_the_tag() {
 }
 
 /// Three threads post and reap on one pair, beside a controller that completes out of order: each token comes back once,
-/// whoever finds it.
+/// whichever thread finds it.
 #[test]
 fn threads_share_a_pair() {
     const EACH: u64 = 1_000;

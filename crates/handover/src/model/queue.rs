@@ -378,7 +378,7 @@ impl<'a> Host<'a> {
         if owner { OWN_AND_VECTOR[self.me] } else { OWN[self.me] }
     }
 
-    /// Takes what comes, until it is dismissed. What it was told of it has taken by then.
+    /// Takes entries until it is dismissed. By then it has taken all that it was told of.
     fn drain(mut self) -> Result<(), LostWakeUp> {
         self.drains = true;
         self.waiter.plan = Plan::sleep(Nanos::MAX);

@@ -180,7 +180,7 @@ mod models {
         };
         let answerer = spawn(|queue| {
             assert_eq!(queue.inbox.push(()), Ok(()));
-            // As whoever leaves mail does, whatever the twin.
+            // As a thread that leaves mail does, whatever the twin.
             if queue.bell.ring_once() {
                 queue.fds.signal(0);
             }

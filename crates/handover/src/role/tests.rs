@@ -47,7 +47,7 @@ mod unit {
         Abandons,
     }
 
-    /// While anybody is registered exactly one of them owns the role, and whoever is named owns it.
+    /// While any thread is registered exactly one of them owns the role, and the one that is named owns it.
     fn one_owner(steps: &[(bool, u32)], twin: Twin) -> Result<(), String> {
         let role = LookRole::new(8);
         let mut registered = Vec::new();

@@ -104,6 +104,9 @@ pub struct Entered {
     pub ended: Ended,
 }
 
+/// A time-out that nobody waits for: 30 years.
+const ENDLESS: Nanos = Nanos::from_secs(1_000_000_000);
+
 /// How a wait ended. The kernel says it only if nothing was submitted and there is nothing to take: else it is
 /// [`Ended::Done`], and the ring shows how many completions there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +229,8 @@ impl Inner {
             // SAFETY: there is no argument. What the entries name was made sure of when they were pushed.
             return unsafe { submitter.enter::<libc::sigset_t>(submit, wait_for, flags.bits(), None) };
         }
+        // Without a time-out the kernel would end the wait after the least time, whatever has come (io_cqring_min_timer_wakeup).
+        let timeout = timeout.or(min_wait.map(|_| ENDLESS));
         let time = timeout.map(|timeout| Timespec::from(std::time::Duration::from_nanos(timeout.0)));
         let usec = min_wait.map_or(0, |wait| u32::try_from(wait.0.div_ceil(1_000)).unwrap_or(u32::MAX));
         let args = SubmitArgs::new().min_wait_usec(usec);

@@ -60,6 +60,15 @@ impl Span {
         Span { slot, ..Span::of(lent, range) }
     }
 
+    /// The same; `None`: the buffer does not lie in it.
+    ///
+    /// # Panics
+    /// As [`Span::of`].
+    #[inline]
+    pub fn if_fixed(lent: &Lent, range: Range<usize>, fixed: Fixed) -> Option<Span> {
+        Some(Span::fixed(lent, range, fixed)).filter(|span| span.is_fixed())
+    }
+
     /// Bytes.
     #[allow(clippy::len_without_is_empty)] // emptiness is no question here
     pub fn len(self) -> u32 {

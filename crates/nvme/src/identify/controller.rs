@@ -6,6 +6,7 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::U128;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::parts::{Fabrics, PowerState};
 use crate::page::{Text, page};
 use crate::regs::Cap;
 
@@ -205,10 +206,10 @@ pub struct Controller {
     pub subnqn: Text<256>,
     #[doc(hidden)]
     pub reserved1024: [u8; 768],
-    /// 2047:1792. For fabrics.
-    pub fabrics: [u8; 256],
+    /// 2047:1792. Of use to fabrics alone.
+    pub fabrics: Fabrics,
     /// PSD0 to PSD31, 3071:2048. Power state descriptors.
-    pub psd: [[u8; 32]; 32],
+    pub psd: [PowerState; 32],
     /// VS, 4095:3072. Vendor specific.
     pub vs: [u8; 1024],
 }

@@ -11,6 +11,13 @@ fn identify_controller_fields_are_at_their_offsets() {
 }
 
 #[test]
+fn parts_of_identify_controller_have_their_fields_at_their_offsets() {
+    offsets!(PowerState: flags 3, enlat 4, exlat 8, rrt 12, rwl 15, idlp 16, ips 18, actp 20, apws 22, epfrt 23, fqvt 24, epfvt 25, epfr_fqv_ts 26, epfvts 27);
+    offsets!(Fabrics: iorcsz 4, icdoff 8, fcatt 10, msdbd 11, ofcs 12);
+    assert_eq!([0x3f, 0x40, 0x80, 0xff].map(PowerState::unit), [0, 1, 2, 3]);
+}
+
+#[test]
 fn identify_namespace_fields_are_at_their_offsets() {
     offsets!(Namespace: nuse 16, nlbaf 25, flbas 26, dps 29, nmic 30, dlfeat 33, nawun 34, noiob 46, nvmcap 48, npwg 64, mssrl 74, nulbaf 82, anagrpid 92, nsattr 99, nguid 104, eui64 120, lbaf 128, vs 384);
     offsets!(NvmNamespace: elbaf 12, npdgl 268);

@@ -150,6 +150,7 @@ impl Keeper {
         self.ended_aborts.clear();
         self.admin.pair.abandon();
         self.events.forget();
+        self.forget_question();
         self.returning = false;
         self.moderation.forget(&self.queues);
         self.asks.health().held_back = None;

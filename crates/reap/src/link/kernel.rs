@@ -5,7 +5,7 @@
 //! | what does the URI say? | `uri.rs` |
 //! | what is opened, and what is known of it? | `target.rs`; what does an NVMe controller say? `namespace.rs` |
 //! | may it be opened for writing, and who holds it? | `hold.rs` |
-//! | what does the system say of the disk? | `disk.rs` |
+//! | what does the system say of the disk? | `hw::block` |
 //! | how is I/O aligned, and does it pass the page cache? | `direct.rs` |
 //! | how does a new file come about? | `layout.rs` |
 //! | what do the queues of one share? | `link.rs` |
@@ -20,7 +20,6 @@
 mod buffers;
 mod command;
 mod direct;
-mod disk;
 mod hold;
 mod lane;
 mod layout;

@@ -1,11 +1,16 @@
 //! What others ask of the thread that looks after a controller, from any thread.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvme::admin::Identify;
 
 use super::hw_queue::HwQueue;
 use super::reports::{Kick, Reporter};
+use crate::error::IdentifyError;
 use crate::health::Health;
 
 /// The handle by which others reach the thread that looks after a controller. Dropping it closes the device.
@@ -18,6 +23,7 @@ pub(crate) struct Asks {
     closing: AtomicBool,
     /// Software queues that were dropped with requests in flight, and those that were taken, in order.
     changes: Mutex<Vec<Change>>,
+    questions: Mutex<VecDeque<Question>>,
     pub reporter: Reporter,
 }
 
@@ -25,6 +31,22 @@ pub(crate) struct Asks {
 pub(crate) enum Change {
     Orphaned(Arc<HwQueue>, u8),
     Taken(Arc<HwQueue>, u8),
+}
+
+/// 4096 bytes, or why there are none.
+pub(crate) type Answer = Result<Box<[u8; Identify::LEN]>, IdentifyError>;
+
+/// What a caller asks the controller.
+pub(crate) struct Question {
+    pub what: Identify,
+    tell: SyncSender<Answer>,
+}
+
+impl Question {
+    /// Tells the caller, who may have stopped waiting.
+    pub(crate) fn answer(self, answer: Answer) {
+        _ = self.tell.try_send(answer);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -38,6 +60,7 @@ impl Control {
             reset: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             changes: Mutex::default(),
+            questions: Mutex::default(),
             reporter: Reporter::new(kick),
         }))
     }
@@ -64,6 +87,14 @@ impl Control {
     pub(crate) fn ask_reset(&self) {
         self.0.reset.store(true, Release);
         self.kick();
+    }
+
+    /// Asks the controller. The answer comes to the receiver.
+    pub(crate) fn identify(&self, what: &Identify) -> Receiver<Answer> {
+        let (tell, answer) = sync_channel(1);
+        lock(&self.0.questions).push_back(Question { what: *what, tell });
+        self.kick();
+        answer
     }
 
     /// A software queue without a thread: what it has in flight is reaped until there is nothing left.
@@ -96,6 +127,10 @@ impl Asks {
 
     pub(crate) fn changes(&self) -> MutexGuard<'_, Vec<Change>> {
         lock(&self.changes)
+    }
+
+    pub(crate) fn questions(&self) -> MutexGuard<'_, VecDeque<Question>> {
+        lock(&self.questions)
     }
 
     /// Whether a reset was asked for since this was last asked.

@@ -3,20 +3,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
 use nvme::Nsid;
+use nvme::admin::Identify;
 
-use super::control::Control;
+use super::control::{Answer, Control};
 use super::hw_queue::HwQueue;
 use super::roster::Roster;
 use crate::counters::{DeviceCounters, HardwareCounters};
-use crate::error::{QueueError, Refused};
+use crate::error::{IdentifyError, QueueError, Refused};
 use crate::health::Health;
 use crate::link::{Link, NO_LINK, Reaper};
 use crate::namespace::Namespace;
 use crate::request::Request;
+
+/// A question takes longer than an admin command may where a reset comes between, or several.
+const LONGEST_QUESTION: Duration = Duration::from_secs(60);
 
 /// An open controller. Shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
@@ -227,6 +233,21 @@ impl Controller {
     /// Whether the controller works, and what has happened to it.
     pub(crate) fn health(&self) -> Health {
         self.0.control.health()
+    }
+
+    /// Asks the controller, and waits for its answer.
+    ///
+    /// # Errors
+    /// See [`IdentifyError`].
+    pub(crate) fn identify(&self, what: &Identify) -> Answer {
+        match &self.0.link {
+            Link::Kernel(link) => link.identify(what),
+            Link::Ring(_) => match self.0.control.identify(what).recv_timeout(LONGEST_QUESTION) {
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Timeout) => Err(IdentifyError::NoAnswer(LONGEST_QUESTION)),
+                Err(RecvTimeoutError::Disconnected) => Err(IdentifyError::Gone),
+            },
+        }
     }
 
     /// Resets the controller now. Requests in flight are posted again.

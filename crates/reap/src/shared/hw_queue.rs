@@ -409,19 +409,36 @@ impl HwQueue {
             return self.ask_owner();
         }
         for lane in self.lanes() {
+            let mut left = false;
             for _ in 0..ROUNDS {
                 taken.clear();
-                let Some(reaped) = lane.try_reap_more(WEIGHT, taken) else { break };
+                let reaped = lane.try_reap_more(WEIGHT, taken);
+                left = reaped.is_some_and(|reaped| reaped.more);
+                let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
                     self.reporter.violated(violation);
                 }
                 if !taken.is_empty() {
                     self.hand_out(None, taken);
                 }
-                if !reaped.more {
+                if !left {
                     break;
                 }
             }
+            if left {
+                self.tell_of_entries();
+            }
+        }
+    }
+
+    /// Somebody stops looking while entries are there. The thread that sleeps on the queue may have found the lock held, and has been
+    /// told of them for the last time (law 6).
+    #[cold]
+    fn tell_of_entries(&self) {
+        if !self.is_shared() {
+            self.softs.iter().for_each(|soft| soft.tell());
+        } else if let Some(owner) = self.role.owner() {
+            self.tell_sleeper(owner);
         }
     }
 

@@ -41,6 +41,10 @@ pub(crate) struct Looker {
     inbox: Vec<Outcome>,
     done: Vec<Done>,
     wakers: Vec<Waker>,
+    /// When the thread's last sleep was over, until the next plan is made; and, if the look that follows it is to begin at once, the
+    /// clock read of that look.
+    pub woke_at: Option<Nanos>,
+    pub read: Option<Nanos>,
     delay: Option<RunDelay>,
     delay_seen: Nanos,
     delay_at: Nanos,
@@ -58,6 +62,8 @@ impl Looker {
             inbox: Vec::with_capacity(MOST),
             done: Vec::with_capacity(MOST),
             wakers: Vec::with_capacity(MOST),
+            woke_at: None,
+            read: None,
             delay: None,
             delay_seen: Nanos::ZERO,
             delay_at: Nanos::ZERO,
@@ -121,7 +127,7 @@ impl Looker {
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
-        let Before { slept, met } = self.waiter.begin_look();
+        let (Before { slept, met }, read) = (self.waiter.begin_look(), self.read.take());
         self.counters.looks += 1;
         self.reap(queue, budget);
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
@@ -135,7 +141,7 @@ impl Looker {
         self.counters.entries += u64::from(self.waiter.seen.found);
         self.counters.drains += 1;
         self.counters.drain_max = self.counters.drain_max.max(self.waiter.seen.found);
-        let now = hw::now();
+        let now = read.unwrap_or_else(hw::now);
         if let Some(wakeups) = &mut self.wakeups {
             wakeups.took(self.waiter.seen.found, now);
         }

@@ -66,7 +66,7 @@ at = "10ms"
 mode = "poll"
 "#;
 
-/// A device whose vectors cannot be masked, from the file to what comes of it.
+/// A device whose vectors cannot be masked, from the file to its outcome.
 #[test]
 fn a_device_without_masks_is_two_queue_pairs_for_each_queue() {
     let text = "ios = 500\n[[device]]\nprofile = \"optane\"\nqueues = 2\nmasks = false\n[[job]]\nqueues = 2\noptions = { iodepth = 8, rw = \"randread\" }\n\

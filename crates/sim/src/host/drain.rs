@@ -1,4 +1,4 @@
-//! Whoever takes a queue's entries for others: an interrupt handler, a poller in a softirq, or a vector's thread. The queue's policy says
+//! The party that takes a queue's entries for others: an interrupt handler, a poller in a softirq, or a vector's thread. The queue's policy says
 //! when to look. What they do step by step is in `draining.rs`.
 
 use std::convert::Infallible;
@@ -55,7 +55,7 @@ pub(super) enum At {
 impl Drain {
     pub(crate) fn new(mode: Mode, tuning: Tuning, habits: Habits) -> Drain {
         let mut waiter = Waiter::new(Policy::with(mode, &tuning), habits);
-        // Whoever submits has nothing to do with the notification.
+        // A thread that submits has nothing to do with the notification.
         waiter.owner = true;
         Drain {
             waiter,
@@ -83,7 +83,7 @@ impl Drain {
 pub(crate) fn notified(drain: &mut Drain, queue: &HwQueue, now: Nanos, habits: &Habits, costs: &LibraryCosts) -> Nanos {
     drain.cycles.notified.get_or_insert(now);
     let busy = drain.waiter.seen.lock_busy;
-    // Whoever held the lock at the last look may have released it before this entry came.
+    // The lock's holder at the last look may have released it before this entry came.
     drain.waiter.woken(Woke::NOTIFIED);
     drain.waiter.seen.lock_busy = busy && !habits.hears_anew;
     drain.tally.begin_drain();

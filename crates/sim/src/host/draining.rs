@@ -42,7 +42,7 @@ fn decide(g: &mut Ground, index: usize) -> Drained {
     drain.waiter.seen.in_flight = queue.in_flight();
     drain.waiter.set_silent(queue.silent());
     let plan = drain.waiter.next(g.now, &mut Vector(queue));
-    // Told once: what comes while it goes to sleep is news.
+    // Told once: an entry that comes while it goes to sleep is news.
     drain.waiter.seen = Seen::default();
     match plan {
         Plan::Look { budget } => Drained::Look(budget),

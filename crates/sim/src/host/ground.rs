@@ -25,7 +25,7 @@ pub(crate) enum Context {
 
 impl Context {
     /// Where a mode takes entries. In the user host the waiting thread does, if none of the vector's own; a kernel's
-    /// handler does for whoever is never masked, and its softirq for whoever has a poller scheduled. The other modes look by
+    /// handler does for a queue that is never masked, and its softirq for one that has a poller scheduled. The other modes look by
     /// themselves.
     pub(crate) fn of(mode: Mode, host: Host) -> Context {
         match (mode.placement(), host) {
@@ -61,7 +61,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) owners: &'a [Owner],
     /// Another thread of this CPU is ready.
     pub(crate) cpu_wanted: bool,
-    /// What is to happen outside whoever takes the step.
+    /// Effects of the step on other parties.
     pub(crate) out: &'a mut Vec<Effect>,
 }
 

@@ -1,5 +1,5 @@
 //! The thread of a job: it asks its application what to do, submits, and waits. How it waits is the mode's: it looks at
-//! its queues by itself as their policies say, or it blocks until whoever takes the entries has brought it enough.
+//! its queues by itself as their policies say, or it blocks until the party that takes the entries has brought it enough.
 
 mod wait;
 mod work;
@@ -202,7 +202,7 @@ impl Thread {
         }
     }
 
-    /// Whoever blocks with this would be woken at once.
+    /// A thread that blocks with this would be woken at once.
     fn is_called(&self, g: &Ground) -> bool {
         self.poked || g.context == Context::Waiter && self.lanes.iter().any(|lane| lane.is_signalled(&g.queues[lane.queue]))
     }
@@ -324,7 +324,7 @@ impl Thread {
         }
     }
 
-    /// It goes away from entries that it knows of: as in the library, whoever owns the notification is told, whether it has
+    /// It goes away from entries that it knows of: as in the library, the notification's owner is told, whether it has
     /// found the lock held or not. Nobody remembers that.
     fn tell_owners(&mut self, g: &mut Ground) {
         if g.context == Context::Waiter {

@@ -264,7 +264,7 @@ fn histograms_are_as_far_apart_as_their_shares() {
     assert_eq!(total_variation(&rows, "b"), None);
 }
 
-/// The whole table, as the command prints it: what `docs/simulator.md` says of it.
+/// The whole table, as the command prints it: what `docs/predictions.md` says of it.
 #[test]
 fn the_predictions_are_as_good_as_documented() {
     let outcomes: Vec<(&str, Outcome)> = CASES.iter().map(|case| (case.name, case.scenario().unwrap().run().unwrap())).collect();
@@ -280,7 +280,7 @@ fn the_predictions_are_as_good_as_documented() {
         };
         assert!(row.error().abs() <= most, "{}: {}", row.id, row.simulated);
     }
-    let documented = include_str!("../../../../docs/simulator.md");
+    let documented = include_str!("../../../../docs/predictions.md");
     let mut scores: Vec<f64> = Vec::new();
     for (row, score) in rows.iter().filter_map(|row| Some((row, row.score?))) {
         let matters = score.effect.ln().abs() >= 0.05;
@@ -289,7 +289,7 @@ fn the_predictions_are_as_good_as_documented() {
         scores.push(score.score);
         let line = documented.lines().find(|line| line.starts_with(&format!("| `{}` | ", row.id))).expect(row.id);
         let end = format!(" | {:.2} | {:.2} |", score.score, score.without);
-        assert!(line.ends_with(&end), "docs/simulator.md: {line}\nends with{end} now");
+        assert!(line.ends_with(&end), "docs/predictions.md: {line}\nends with{end} now");
     }
     scores.sort_by(f64::total_cmp);
     assert!(scores[scores.len() / 2] <= 0.10, "{scores:?}");

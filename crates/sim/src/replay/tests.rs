@@ -65,7 +65,7 @@ fn modes_differ_as_they_would_have() {
     let (interrupt, poll) = (run(&trace, "interrupt"), run(&trace, "poll"));
     assert_eq!((interrupt.messages, interrupt.wakeups, poll.messages), (2_000, 2_000, 0));
     assert!(interrupt.read_latency().p50 > poll.read_latency().p50 + 20_000, "the idle exit, at least");
-    assert!(interrupt.elapsed > poll.elapsed, "what comes later is submitted later");
+    assert!(interrupt.elapsed > poll.elapsed, "a later completion lets a later submission go");
 }
 
 /// The dice are replaced; what commands wait for is not.

@@ -52,7 +52,7 @@ impl<P: Bus> World<'_, P> {
         if posted { self.scenario.machine.costs.memory.line_node } else { self.signal_cost() }
     }
 
-    /// Its effect: whoever sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
+    /// Its effect: a thread that sleeps on the vector wakes. What that takes the controller beyond [`World::signal_cost`].
     pub(super) fn tell(&mut self, device: usize, vector: usize) -> Nanos {
         let Some(route) = self.devices[device].routes.get(vector) else { return Nanos::ZERO };
         let (cpu, thread, queues) = (route.cpu, route.thread, route.queues.len());
@@ -83,7 +83,7 @@ impl<P: Bus> World<'_, P> {
         woken
     }
 
-    /// Accepts an interrupt. What comes before its handler's first effect.
+    /// Accepts an interrupt. Answers the time before its handler's first effect.
     pub(super) fn begin_irq(&mut self, cpu: usize, irq: Irq) -> Nanos {
         let costs = &self.scenario.machine.costs.interrupt;
         let outcome = &mut self.cpus[cpu].outcome;
@@ -189,7 +189,7 @@ impl<P: Bus> World<'_, P> {
         if empty { costs.library.look } else { costs.interrupt.demultiplex }
     }
 
-    /// What a vector's n-th queue needs: in the hard interrupt, or handed on to whoever takes entries.
+    /// What a vector's n-th queue needs: in the hard interrupt, or handed on to the party that takes entries.
     fn vector_step(&mut self, cpu: usize, device: usize, vector: usize, n: usize) -> Result<Nanos, SimError> {
         let Some(route) = self.devices[device].routes.get(vector) else {
             self.stage(cpu, Stage::Next);
@@ -262,14 +262,14 @@ impl<P: Bus> World<'_, P> {
         Ok(cost + self.apply(Some(cpu))?)
     }
 
-    /// Signals whoever waits for a queue, and wakes it: the one that owns its notification, if several share it.
+    /// Signals the thread that waits for a queue, and wakes it: the one that owns its notification, if several share it.
     fn signal(&mut self, cpu: usize, queue: usize) -> Nanos {
         let costs = &self.scenario.machine.costs.thread;
         let signal = if self.scenario.host == crate::Host::User { costs.signal } else { Nanos::ZERO };
         signal + self.rouse(Some(cpu), queue)
     }
 
-    /// Its eventfd is signalled: whoever waits on it wakes. What waking costs.
+    /// Its eventfd is signalled: the thread that waits on it wakes. What waking costs.
     fn rouse(&mut self, from: Option<usize>, queue: usize) -> Nanos {
         if !self.queues[queue].signal() {
             return Nanos::ZERO;

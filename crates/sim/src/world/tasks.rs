@@ -170,7 +170,7 @@ impl<P: Bus> World<'_, P> {
         })
     }
 
-    /// A controller may have posted entries: whoever spins on its queues sees them.
+    /// A controller may have posted entries: a thread that spins on its queues sees them.
     pub(super) fn end_spins(&mut self, device: usize) {
         for queue in self.devices[device].queues.clone() {
             if self.queues[queue].spinners.is_empty() || !self.queues[queue].pending() {
@@ -198,7 +198,7 @@ impl<P: Bus> World<'_, P> {
         }
     }
 
-    /// Has happen what steps have asked for. What that costs on the CPU of whoever took them.
+    /// Has happen what steps have asked for. Answers what that costs on the CPU of the party that took them.
     #[inline]
     pub(super) fn apply(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         if self.effects.is_empty() { Ok(Nanos::ZERO) } else { self.apply_all(from) }

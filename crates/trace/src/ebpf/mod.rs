@@ -1,12 +1,12 @@
 //! Runs the tracer and prints, until something ends it.
 
 mod layout;
-mod preflight;
 mod tracer;
 
 use crate::Error;
 use crate::counts::Counts;
 use crate::machine::Machine;
+use crate::preflight;
 use crate::report;
 use crate::settings::{Mode, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -2,11 +2,11 @@
 //! process ends, the kernel takes it all away.
 
 use super::layout::{self, Config, Globals, Hist, LatencyHist, LatencyKey, LineStats, QueueName, QueueStats};
-use super::preflight;
 use crate::Error;
 use crate::counts::{Counts, Latency, Line, LineOnCpu, Lost, Operation, Queue, SizeClass};
 use crate::histogram::{Linear, Log2};
 use crate::machine::Machine;
+use crate::preflight;
 use crate::settings::{Mode, Settings};
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject};
 use std::collections::HashMap;

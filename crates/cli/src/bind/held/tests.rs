@@ -38,10 +38,3 @@ fn with_multipath_they_are_the_subsystems() {
 fn a_function_of_another_driver_has_none() {
     assert!(found(&made(&["function/net/eth0"])).is_empty());
 }
-
-#[test]
-fn a_file_that_is_open_is_told_with_its_process() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let users = users_of(file.path().to_str().unwrap());
-    assert!(users.iter().any(|user| user.ends_with(&format!("(process {})", std::process::id()))), "{users:?}");
-}

@@ -144,7 +144,7 @@ fn take_back(pair: &Pair, how: Reset) -> Vec<Abandoned> {
 
 /// A thread posts a command, announces it, and looks, while the controller may complete it, stops, and is reset. Whether the command,
 /// if it was taken at all, came back once: answered, taken back, or, posted after the reset, carried out by the controller as it
-/// is then. Whoever posts after that has a tag.
+/// is then. A thread that posts after that has a tag.
 fn reset_while_it_is_used(how: Reset) -> bool {
     let (pair, far, bells) = pair(SIZES);
     let pair = Arc::new(pair);

@@ -95,6 +95,16 @@ fn after_the_least_wait_the_first_completion_is_enough() {
         // Nothing at all: the time-out, counted from the beginning.
         let entered = whole.ring.enter(Enter { min_wait, ..wait(2, Nanos(5_000_000)) }).unwrap();
         assert_eq!(entered.ended, Ended::TimedOut, "{options}");
+        // Without a time-out it goes on, however much later than the least time the first comes.
+        let events = polled(&mut whole, 2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                crate::sleep_until(Nanos(now().0 + 6_000_000));
+                events[1].signal();
+            });
+            let entered = whole.ring.enter(Enter { min_wait, ..wait(2, Nanos::MAX) }).unwrap();
+            assert_eq!((entered.ended, whole.take().len()), (Ended::Done, 1), "{options}");
+        });
     }
 }
 

@@ -24,12 +24,13 @@ impl Buffers {
     /// The bytes from `start` to `end` of a buffer, by way of the table where it knows them, or can be told.
     #[inline]
     pub(super) fn span(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent, (start, end): (usize, usize)) -> Span {
-        match self.last {
-            Some(fixed) if lent.piece() == Some(fixed.piece()) => Span::fixed(lent, start..end, fixed),
-            _ => self.look_up(ring, link, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed)),
+        if let Some(span) = self.last.and_then(|fixed| Span::if_fixed(lent, start..end, fixed)) {
+            return span;
         }
+        self.look_up(ring, link, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed))
     }
 
+    #[cold]
     fn look_up(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
         let piece = lent.piece()?;
         let fixed = match self.known.get(&piece) {

@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 use rustix::io::Errno;
 
-use super::disk::Disk;
 use super::uri::Buffered;
 use crate::error::TargetFault;
+use hw::block::Disk;
 
 /// What direct I/O has to be aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

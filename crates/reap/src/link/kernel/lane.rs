@@ -7,19 +7,19 @@ mod kinds;
 mod state;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
 use driver::{Completed, Counters, Reaped};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
-use hw::uring::{Cqe, Ended, Enter, EnterError, Hint, Options, Poll, Ring};
+use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use hw::{Birth, EventFd};
 use nvme::io::Range;
 use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
 
-use self::state::{BELL, CANCEL, MOST_AT_ONCE, State, TARGET};
+use self::state::{BELL, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};
 use super::buffers::{Buffers, PLACES};
 use super::command::{Command, Rest};
 use super::link::KernelLink;
@@ -35,9 +35,6 @@ const EROFS: u32 = 30;
 /// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
-
-/// Entries that are taken off the ring at a time: room for them is made anew in each look.
-const RUN: usize = 16;
 
 /// Entries of the ring beside commands: bells and cancelling.
 const BESIDE: u32 = 16;
@@ -59,6 +56,7 @@ pub(crate) struct UringLane {
     plain: Option<Box<UringLane>>,
     /// What tells a thread that sleeps elsewhere than in the ring.
     event: OnceLock<EventFd>,
+    /// Commands posted, and taken: written under the lock of the ring, as all of these are but the last.
     announced: AtomicU64,
     finished: AtomicU64,
     /// Enters that submitted, takes that found something, takes that found nothing, and waits that ended with something.
@@ -92,8 +90,20 @@ impl UringLane {
         let commands = vec![Command::NONE; tags as usize].into();
         let free = (0..tags as u16).rev().collect();
         let left = if polls { Vec::new() } else { vec![BELL] };
-        let mut state =
-            State { sq, cq, commands, free, buffers: Buffers::default(), bell, signal, peal: None, peals: 0, passthrough, left };
+        let mut state = State {
+            sq,
+            cq,
+            taken: Box::default(),
+            commands,
+            free,
+            buffers: Buffers::default(),
+            bell,
+            signal,
+            peal: None,
+            peals: 0,
+            passthrough,
+            left,
+        };
         state.push_left();
         let lane = UringLane {
             link: link.clone(),
@@ -214,6 +224,7 @@ impl UringLane {
         reaped
     }
 
+    #[inline(always)] // Once on the data path: its answer stays in registers.
     fn reap_locked(&self, state: &mut State, out: &mut [Completed], brings: bool) -> Reaped {
         // Only a look brings what is polled for. Any thread may look, unless the ring has an owner.
         let polls = self.polls && (brings || self.owner.is_none()) && self.in_flight() > 0;
@@ -222,12 +233,13 @@ impl UringLane {
             let submit = self.push(state);
             self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
-        let (mut found, mut cqes) = (0, [Cqe::default(); RUN]);
+        let mut found = 0;
         while found < out.len() {
             let run = RUN.min(out.len() - found);
-            let taken = state.cq.take(&mut cqes[..run]);
-            for cqe in &cqes[..taken] {
-                if let Some(completed) = state.end(cqe, self.link.ways()) {
+            let taken = state.cq.take(&mut state.taken[..run]);
+            for at in 0..taken {
+                let cqe = state.taken[at];
+                if let Some(completed) = state.end(&cqe, self.link.ways()) {
                     out[found] = completed;
                     found += 1;
                 }
@@ -237,10 +249,10 @@ impl UringLane {
             }
         }
         if found > 0 {
-            self.finished.fetch_add(found as u64, Release);
-            self.takes.fetch_add(1, Relaxed);
+            add(&self.finished, found as u64);
+            add(&self.takes, 1);
         } else {
-            self.empty_looks.fetch_add(1, Relaxed);
+            add(&self.empty_looks, 1);
         }
         if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
             self.settle(state);
@@ -287,7 +299,7 @@ impl UringLane {
         }
         let submit = state.sq.publish();
         if submit > 0 {
-            self.submits.fetch_add(1, Relaxed);
+            add(&self.submits, 1);
         }
         submit
     }
@@ -318,7 +330,7 @@ impl UringLane {
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
     /// Whether there is something to take.
     pub(crate) fn wait(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
-        let found = self.sleep(at_least, timeout);
+        let found = self.sleep(at_least, (None, timeout));
         self.wakeups.fetch_add(u64::from(found), Relaxed);
         found
     }
@@ -326,10 +338,24 @@ impl UringLane {
     /// The same for `timeout`, unless the bell rings, nothing is left to come, or the caller can go on, which needs so many
     /// completions (0: it does not say): no notification ends it.
     pub(crate) fn nap(&self, wants: u32, timeout: Option<Nanos>) {
-        self.sleep(if wants > 0 { wants } else { u32::MAX }, timeout);
+        self.sleep(if wants > 0 { wants } else { u32::MAX }, (None, timeout));
     }
 
-    fn sleep(&self, at_least: u32, timeout: Option<Nanos>) -> bool {
+    /// Whether [`UringLane::doze`] can be had: the kernel has `min_wait`, and this ring takes notice of times.
+    #[inline]
+    pub(crate) fn dozes(&self) -> bool {
+        !self.polls && self.link.features().min_wait
+    }
+
+    /// A nap for `nap` that goes on, if it has brought nothing, until the first completion, or for `timeout` in all. Whether there is
+    /// something to take.
+    pub(crate) fn doze(&self, wants: u32, nap: Nanos, timeout: Option<Nanos>) -> bool {
+        let found = self.sleep(if wants > 0 { wants } else { u32::MAX }, (Some(nap), timeout));
+        self.wakeups.fetch_add(u64::from(found), Relaxed);
+        found
+    }
+
+    fn sleep(&self, at_least: u32, (min_wait, timeout): (Option<Nanos>, Option<Nanos>)) -> bool {
         let mut state = self.state();
         let wait_for = match at_least.min(self.in_flight()) {
             0 | 1 => 1,
@@ -349,7 +375,7 @@ impl UringLane {
             // What it would wait for is there.
             return true;
         }
-        let ended = self.enter(Enter { submit, wait_for, timeout, ..Enter::default() });
+        let ended = self.enter(Enter { submit, wait_for, timeout, min_wait, ..Enter::default() });
         if ended.is_none() && timeout.is_none() {
             // It cannot sleep now; what it has to take first is there, or in a moment.
             std::thread::yield_now();
@@ -446,6 +472,12 @@ impl UringLane {
     }
 }
 
+/// Counts: plain addition, because the holder of the ring's lock is the only writer.
+#[inline]
+fn add(count: &AtomicU64, n: u64) {
+    count.store(count.load(Relaxed) + n, Release);
+}
+
 impl Drop for UringLane {
     fn drop(&mut self) {
         // The kernel closes a ring some time after its descriptor; the file is to be free at once.
@@ -469,7 +501,7 @@ impl UringPosting<'_> {
     }
 
     /// So many bytes of the part's buffer.
-    #[inline]
+    #[inline(always)] // Once for each request, from one place that matters.
     fn data(&mut self, part: &Part<'_>, bytes: usize) -> Rest {
         let (state, lane) = (&mut *self.state, self.lane);
         part.buf.as_ref().map_or(Rest::Sync, |lent| {
@@ -479,7 +511,7 @@ impl UringPosting<'_> {
     }
 
     /// Pushes what asks for the rest of a part, as command `at`.
-    #[inline]
+    #[inline(always)] // As `data`.
     fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
         let (state, lane) = (&mut *self.state, self.lane);
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
@@ -488,7 +520,7 @@ impl UringPosting<'_> {
         if !state.push(at) {
             state.left.push(u64::from(at));
         }
-        lane.announced.fetch_add(1, AcqRel);
+        add(&lane.announced, 1);
     }
 }
 

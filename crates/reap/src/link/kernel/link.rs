@@ -8,6 +8,7 @@ use completion::{Delivery, Mode, Moderation, Placement};
 use hw::uring::{Features, Operation};
 use hw::{DmaPool, PoolOptions};
 use nvme::Nsid;
+use nvme::admin::Identify;
 use units::Op;
 
 use super::namespace::Passthrough;
@@ -15,7 +16,7 @@ use super::target::{Kind, Target};
 use super::trial::Trial;
 use super::uri::KernelUri;
 use super::ways::Ways;
-use crate::error::{OpenError, TargetError, TargetFault};
+use crate::error::{IdentifyError, OpenError, TargetError, TargetFault};
 use crate::link::number::next_number;
 use crate::namespace::Namespace;
 
@@ -74,6 +75,17 @@ impl KernelLink {
     /// What is open.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Asks the controller of an NVMe namespace that commands pass through to.
+    ///
+    /// # Errors
+    /// See [`IdentifyError`].
+    pub(crate) fn identify(&self, what: &Identify) -> Result<Box<[u8; Identify::LEN]>, IdentifyError> {
+        match self.target.passthrough() {
+            Some(_) => Ok(hw::passthrough::identify(self.target.file(), what)?),
+            None => Err(IdentifyError::NoController(self.target.facts().identity.model.clone().unwrap_or_else(|| "the file".to_owned()))),
+        }
     }
 
     /// What the running kernel's io_uring has.
@@ -147,6 +159,9 @@ impl KernelLink {
             Mode::KERNEL_HYBRID_IOPOLL if !self.features.hybrid_io_poll => {
                 return Some(format!("`{mode}`: the kernel has no hybrid polling, which Linux 6.13 and newer have"));
             }
+            Mode::KERNEL_HYBRID_IOPOLL if self.target.passthrough().is_some() => {
+                return Some(format!("`{mode}`: no ring for commands that pass through can be made so; the block device has it"));
+            }
             Mode::KERNEL_HYBRID_IOPOLL => true,
             _ => return None,
         };
@@ -171,6 +186,11 @@ impl KernelLink {
         if mode.placement() == Placement::DrainThread {
             return Some(format!(
                 "a completion of `{mode}` passes the submitter's thread first; on a queue of one thread that thread drains"
+            ));
+        }
+        if !self.features.min_wait && (mode == Mode::SUSPEND || mode == Mode::ADAPTIVE) {
+            return Some(format!(
+                "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{mode}` is a system call of its own"
             ));
         }
         let polls = mode == Mode::POLL || mode == Mode::HYBRID_MEAN || mode == Mode::HYBRID_MIN;

@@ -13,8 +13,8 @@ use nvme::regs::{Cap, Version};
 use nvme::{Nsid, Page};
 use rustix::io::Errno;
 
-use super::disk::Disk;
 use crate::error::TargetFault;
+use hw::block::Disk;
 
 /// Most bytes of a command, whatever the device takes.
 const MOST_BYTES: u64 = 1 << 20;

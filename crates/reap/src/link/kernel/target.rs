@@ -11,12 +11,12 @@ use rustix::fs::{OFlags, SeekFrom as Extent, seek};
 use rustix::io::Errno;
 
 use super::direct::{self, Alignment, Way};
-use super::disk::{Disk, Identity};
 use super::hold::{self, FileId};
 use super::layout::{self, NewFile};
 use super::namespace::{self, Passthrough, Said};
 use super::uri::{Buffered, KernelUri};
 use crate::error::{TargetError, TargetFault};
+use hw::block::{Disk, Identity, Users, mount_of, mounts};
 
 /// What addresses of buffers are multiples of, with commands that pass through: dwords (Base 4.1.1).
 const DWORD: u32 = 4;
@@ -305,7 +305,7 @@ impl Opening<'_> {
         let flags = if self.writing { OFlags::EXCL } else { OFlags::empty() };
         let file = once_free(|| self.open_with(path, flags), |e| Errno::from_io_error(e) == Some(Errno::BUSY)).map_err(|e| {
             match Errno::from_io_error(&e) {
-                Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, hold::device_holders) },
+                Some(Errno::BUSY) => TargetFault::Held { by: disk.map_or_else(Vec::new, |disk| Users::here().holders(disk)) },
                 Some(Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => TargetFault::NoDevice(e),
                 Some(_) if self.writing && disk.is_some_and(Disk::read_only) => TargetFault::ReadOnly("the device"),
                 _ => self.refused(e, true),
@@ -377,9 +377,9 @@ impl Opening<'_> {
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
         let meta = file.metadata().map_err(stat_failed)?;
-        let mounts = hold::mounts();
+        let mounts = mounts();
         let whole = fs::canonicalize(&self.uri.path).unwrap_or_default();
-        let mount = hold::mount_of(&mounts, meta.dev(), &whole);
+        let mount = mount_of(&mounts, meta.dev(), &whole);
         let disk = Disk::of(meta.dev()).or_else(|| Disk::of(mount?.device()?));
         let filesystem = mount.map_or_else(|| "unknown file system".to_owned(), |mount| mount.filesystem.clone());
         let identity = Identity { model: Some(format!("{filesystem} file {}", self.uri.path.display())), ..Identity::default() };

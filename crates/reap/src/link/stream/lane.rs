@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use driver::{Completed, Counters, QueueSizes, Reaped, SqGuard};
-use handover::Debt;
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
+use handover::{Debt, LookLock};
 use hw::{Birth, CqRing, SqRing};
 use nvme::{Consumer, CqSlots, Cqe, Doorbells, Producer, QueueId, SqSlots, Sqe, Vector};
 use units::Nanos;
@@ -43,7 +43,7 @@ pub(crate) struct StreamLane {
     birth: Birth,
     vector: Vector,
     sending: Mutex<Sending>,
-    receiving: Mutex<Receiving>,
+    receiving: LookLock<Receiving>,
     debt: Debt,
     /// Nobody sleeps on the lane, and the thread that went left the debt to the housekeeping thread.
     left: AtomicBool,
@@ -134,7 +134,7 @@ impl StreamLane {
             birth: Birth::here(),
             vector,
             sending: Mutex::new(Sending::new(sizes, true)),
-            receiving: Mutex::new(Receiving::new(sizes, true)),
+            receiving: LookLock::new(Receiving::new(sizes, true)),
             debt: Debt::new(),
             left: AtomicBool::new(false),
             habits: relay.habits(),
@@ -231,26 +231,23 @@ impl StreamLane {
     #[cold] // A socket costs more than a call, and memory that both sides share must not pay for it.
     pub(crate) fn pending(&self) -> bool {
         self.settle();
-        self.pair.pending() || {
-            self.pump(RUN);
-            self.pair.pending()
-        }
+        self.pair.pending()
+            || self.receiving.try_look(|receiving| self.receive(receiving, RUN), || self.is_unread()).is_some_and(|looked| looked.more)
     }
 
-    /// Receives at most `budget` completions into the queue. Whether the socket is empty, or somebody else empties it.
-    fn pump(&self, budget: u32) -> bool {
-        let Some(mut receiving) = try_lock(&self.receiving) else { return true };
-        let Receiving { completions, entries, open } = &mut *receiving;
+    /// Receives at most `budget` completions into the queue.
+    fn receive(&self, receiving: &mut Receiving, budget: u32) {
+        let Receiving { completions, entries, open } = receiving;
         if !*open {
-            return true;
+            return;
         }
         let (mut left, mut any, mut bytes) = (budget, false, [0; RECEIVED]);
-        let drained = loop {
+        loop {
             // What is not taken yet must not be overwritten, whatever the other end sends.
             let room = completions.room(self.marks.head.load(Acquire)).min(left) as usize * CQE;
             let Some(places) = bytes.get_mut(..room.saturating_sub(entries.have()).min(RECEIVED)).filter(|places| !places.is_empty())
             else {
-                break false;
+                break;
             };
             let received = self.line.host.recv(places);
             entries.take(&places[..received.bytes], |entry| {
@@ -262,11 +259,10 @@ impl StreamLane {
             });
             any |= received.bytes > 0;
             if received.drained {
-                break true;
+                break;
             }
-        };
+        }
         self.arrivals.fetch_add(u64::from(any), Relaxed);
-        drained
     }
 
     /// Takes as many completions as `out` has places. `None`: another thread does, and looks once more afterwards.
@@ -283,10 +279,20 @@ impl StreamLane {
 
     fn look(&self, budget: u32, reap: impl FnOnce() -> Option<Reaped>) -> Option<Reaped> {
         self.settle();
-        let drained = self.pump(budget.max(1));
-        let reaped = reap()?;
-        // A socket that was not emptied tells nobody of what is still in it. Of a pair that takes nothing any more nobody has to know.
-        Some(Reaped { more: reaped.more || !drained && reaped.found > 0, ..reaped })
+        // One lock around both: a thread that finds it held goes to sleep, and whatever it has left behind is this thread's.
+        let receive_and_reap = |receiving: &mut Receiving| {
+            self.receive(receiving, budget.max(1));
+            reap()
+        };
+        let looked = self.receiving.try_look(receive_and_reap, || self.is_unread())?;
+        let reaped = looked.found?;
+        Some(Reaped { more: reaped.more || looked.more, ..reaped })
+    }
+
+    /// Whether a completion waits that nobody takes, in the queue or in the socket, which tells of it only once. Of a pair that takes
+    /// nothing any more nobody has to know.
+    fn is_unread(&self) -> bool {
+        self.pair.pending() || !self.pair.is_stopped() && self.line.host.is_readable()
     }
 
     /// What a thread that sleeps on it waits for.
@@ -337,7 +343,7 @@ impl Tended for StreamLane {
 
     fn try_exclusive(&self) -> Option<Held<'_>> {
         let sides = self.pair.try_exclusive()?;
-        let (sending, receiving) = (try_lock(&self.sending)?, try_lock(&self.receiving)?);
+        let (sending, receiving) = (try_lock(&self.sending)?, self.receiving.try_lock()?);
         let between = StreamHeld { lane: self, sending, receiving, line: self.line.try_lock()? };
         Some(Held::new(sides, Some(Box::new(between))))
     }

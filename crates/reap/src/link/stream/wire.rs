@@ -82,6 +82,11 @@ impl Socket {
         }
     }
 
+    /// Whether bytes are there to be received.
+    pub(in crate::link) fn is_readable(&self) -> bool {
+        matches!(recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK), Ok((bytes, _)) if bytes > 0)
+    }
+
     /// Receives what is there, for nobody.
     pub(in crate::link) fn discard(&self) {
         while !self.recv(&mut [0; 1024]).drained {}

@@ -33,7 +33,10 @@ impl Driven for SoftQueue {
             looker = self.looker.borrow_mut();
         }
         // What a look submits, and that it holds nothing back, is known: it need not be asked below.
+        let woke_at = looker.woke_at.take();
         if let Some(plan) = looker.looks_first(&self.queue) {
+            // A sleep in the ring ends with what it found, and the look follows at once: one clock read is both's.
+            looker.read = woke_at.filter(|&at| at == now && self.alone.get());
             return plan;
         }
         let plan = looker.next(&self.soft, now, (goes_on_at, self.wants()), &mut self.vector());
@@ -107,8 +110,9 @@ impl Driven for SoftQueue {
             Plan::Nap { .. } => None,
             _ => return None,
         };
-        let wants = looker.waiter.seen.wants;
+        let (wants, goes_on_at) = (looker.waiter.seen.wants, looker.waiter.seen.goes_on_at);
         let elsewhere = looker.waiter.others_look || lane.in_flight() == 0;
+        let dozes = looker.waiter.policy.dozes() && looker.waiter.silent() == 0 && lane.dozes() && !self.queue.is_shared();
         drop(looker);
         if elsewhere {
             // A thread that takes completions does not submit what was held back for a wait in the ring.
@@ -116,9 +120,11 @@ impl Driven for SoftQueue {
             return None;
         }
         self.uncommitted.set(false);
-        match at_least {
-            Some(at_least) => Some(lane.wait(at_least, timeout)),
-            None => {
+        match (at_least, timeout) {
+            (Some(at_least), _) => Some(lane.wait(at_least, timeout)),
+            // Its end may be a completion, and is told of as one: when the nap was over nobody knows.
+            (None, Some(nap)) if dozes => Some(lane.doze(wants, nap, goes_on_at.map(|at| at - hw::now()))),
+            (None, _) => {
                 lane.nap(wants, timeout);
                 Some(false)
             }
@@ -138,6 +144,7 @@ impl Driven for SoftQueue {
             self.queue.reporter.stirred();
         }
         looker.waiter.seen.cycle = cycle;
+        looker.woke_at = Some(woke_at);
         looker.counters.sleeps += u64::from(!nap);
         looker.counters.naps += u64::from(nap);
         if nap || looker.waiter.seen.cpu_wanted {
@@ -256,14 +263,20 @@ const LEAVING: Nanos = Nanos::from_secs(1);
 
 impl SoftQueue {
     /// Does what another thread asked the owner for, if it did. Whether a look follows.
+    #[inline]
     fn runs_errand(&self) -> bool {
         let asked = self.queue.take_errand();
         if asked {
-            self.queue.commit();
-            self.queue.serve_own(hw::now());
-            self.looker.borrow_mut().waiter.woken(Woke::OTHER);
+            self.run_errand();
         }
         asked
+    }
+
+    #[cold]
+    fn run_errand(&self) {
+        self.queue.commit();
+        self.queue.serve_own(hw::now());
+        self.looker.borrow_mut().waiter.woken(Woke::OTHER);
     }
 
     /// Before the owner leaves: nobody else may take its completions. What is still out after that stays out until the queue is

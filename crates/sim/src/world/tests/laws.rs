@@ -113,7 +113,7 @@ fn every_machine_keeps_the_laws() {
     holds(400, LAWFUL, any_machine()).unwrap();
 }
 
-/// Where threads share queues and vectors, whoever leaves sees to it that somebody else looks.
+/// Where threads share queues and vectors, a thread that leaves sees to it that another looks.
 #[test]
 fn machines_with_other_habits_are_caught() {
     let caught = |result: Result<(), String>, habits| {
@@ -279,7 +279,7 @@ fn a_scenario_that_does_not_go_together_is_refused() {
 }
 
 /// Threads that share a queue of few tags look after each commit. The vector's thread finds the lock held by one that has taken
-/// all there was; before it has gone back to sleep the next commands complete. Whoever held the lock is gone, and everybody else
+/// all there was; before it has gone back to sleep the next commands complete. The thread that held the lock is gone, and everybody else
 /// waits for a tag: all there is to follow is the notification.
 #[test]
 fn a_notification_is_followed_although_the_look_before_found_the_lock_held() {

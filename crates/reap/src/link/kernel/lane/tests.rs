@@ -23,7 +23,7 @@ fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::Named
 
 /// So many are out that never complete: only the bell, or a time, ends a sleep for several.
 fn never_completes(lane: &UringLane, requests: u64) {
-    lane.announced.fetch_add(requests, AcqRel);
+    add(&lane.announced, requests);
 }
 
 /// What a bell rings for is not there before.
@@ -85,6 +85,46 @@ fn a_time_ends_a_sleep_for_several() {
     lane.nap(0, Some(Nanos::from_millis(1)));
     lane.nap(8, Some(Nanos::from_millis(1)));
     assert_eq!(lane.messages(), 0, "nothing has notified");
+}
+
+/// A nap that brings something in its time ends with that; one that brings nothing goes on until there is something, a bell, or until
+/// its caller goes on.
+#[test]
+fn a_doze_ends_with_its_time_or_with_the_first_completion_after_it() {
+    for owned in [true, false] {
+        let Some((lane, wake, _file)) = lane(64, owned) else { return };
+        if !lane.dozes() {
+            return eprintln!("NOT TESTED: the kernel has no min_wait (6.12)");
+        }
+        never_completes(&lane, 40);
+        let (mut out, nap) = ([Completed::default(); 64], Nanos::from_millis(2));
+        for several in [1, 2, 8] {
+            let bufs = post_reads(&lane, several);
+            let began = hw::now();
+            let mut found = 0;
+            // Fewer than are out come: it is over with its time. It hangs where a nap for all is not.
+            while found < several {
+                assert!(lane.doze(0, nap, None), "owned: {owned}");
+                found += lane.reap(&mut out).found;
+            }
+            assert!(hw::now() - began >= nap);
+            bufs.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
+        }
+        let began = Instant::now();
+        assert!(!lane.doze(0, nap, Some(Nanos::from_millis(5))));
+        assert!(began.elapsed() >= Duration::from_millis(5), "its caller goes on later");
+        // Nothing in its time, and a bell long after: the nap has gone on.
+        let (began, late) = (Instant::now(), Duration::from_millis(20));
+        let bell = wake.clone();
+        let ringing = thread::spawn(move || {
+            thread::sleep(late);
+            rings(&bell);
+        });
+        lane.doze(0, nap, None);
+        assert!(began.elapsed() >= late, "it ended in vain");
+        ringing.join().unwrap();
+        assert_eq!(lane.reap(&mut out).found, 0);
+    }
 }
 
 /// Posts reads of so many blocks. Their buffers, until they are back.

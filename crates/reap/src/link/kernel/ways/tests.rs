@@ -1,8 +1,8 @@
 use super::super::command::{Answer, Command, Rest};
-use super::super::disk::Identity;
 use super::super::target::DiskFacts;
 use super::*;
 use crate::request::ERRNO;
+use hw::block::Identity;
 use nvme::Status;
 
 fn facts(kind: Kind, disk: Option<DiskFacts>) -> Facts {

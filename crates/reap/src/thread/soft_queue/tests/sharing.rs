@@ -1,6 +1,7 @@
 //! What software queues of one hardware queue do for one another, step by step: the device is stepped by hand.
 
 use completion::{Mode, Plan, Route};
+use handover::SleeperId;
 use units::Nanos;
 
 use super::super::SoftQueue;
@@ -69,6 +70,30 @@ fn entries_are_left_with_their_owners_and_those_that_sleep_are_told() {
     for owner in owners {
         assert_eq!(queues[owner].wait(3, Nanos::MAX).unwrap(), 2 + owner % 2, "queue {owner}");
     }
+}
+
+/// The thread that sleeps on the queue may have found the lock held, and then been told for the last time.
+#[test]
+fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=33", 2, Mode::INTERRUPT);
+    let hand = device.embedded().unwrap().by_hand();
+    let (sleeper, hardware) = (&lane(&queues[0]).soft, &lane(&queues[0]).queue);
+    assert!(hardware.role.try_take(SleeperId(0)));
+    let is_told_of = |entries: u64| {
+        submit(&queues[1], entries);
+        while hand.step() {}
+        sleeper.wake.arm();
+        // Eight at most.
+        hardware.take_for_owners(&mut Vec::with_capacity(2));
+        let told = !sleeper.wake.bell().is_armed();
+        lane(&queues[1]).look(u32::MAX);
+        told
+    };
+    assert!(!is_told_of(4), "all are taken, and the other queue's thread is told");
+    assert!(is_told_of(20));
+    assert_eq!(hardware.role.release(SleeperId(0)), None);
+    assert_eq!(queues[1].wait(24, Nanos::MAX).unwrap(), 24);
 }
 
 #[test]

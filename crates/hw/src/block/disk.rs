@@ -1,4 +1,4 @@
-//! What sysfs says of a block device. No descriptor is needed, and nothing is opened.
+//! What sysfs says of a block device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,32 +12,32 @@ const CHARACTERS: &str = "/sys/dev/char";
 
 /// A block device: a whole disk, or a partition of one.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub struct Disk {
     /// Its directory.
     dir: PathBuf,
     /// The directory of the disk that it is, or is a part of.
     whole: PathBuf,
 }
 
-/// What kind of disk it is, for people.
+/// What a disk is, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Model, with the maker's name where that is a field of its own. Of a virtual disk: what it stands on, or its name.
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// Serial number.
-    pub(crate) serial: Option<String>,
+    pub serial: Option<String>,
     /// Firmware revision.
-    pub(crate) firmware: Option<String>,
+    pub firmware: Option<String>,
 }
 
 impl Disk {
     /// The block device of this number. `None`: sysfs knows none, as with anonymous numbers of btrfs, overlayfs and tmpfs.
-    pub(super) fn of(number: Dev) -> Option<Disk> {
+    pub fn of(number: Dev) -> Option<Disk> {
         Disk::listed(Path::new(BY_NUMBER), number)
     }
 
-    /// The same where `by_number` lists them.
-    pub(super) fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
+    /// The same where the directory `by_number` lists them.
+    pub fn listed(by_number: &Path, number: Dev) -> Option<Disk> {
         let dir = fs::canonicalize(by_number.join(format!("{}:{}", major(number), minor(number)))).ok()?;
         let whole = if dir.join("partition").exists() { dir.parent()?.to_owned() } else { dir.clone() };
         Some(Disk { dir, whole })
@@ -46,7 +46,7 @@ impl Disk {
     /// The block device of the NVMe namespace whose character device has this number (`ng0n1`, Linux 5.13): they stand in one directory,
     /// the head's of a namespace with several paths too. `None`: the number is something else's. `Some(None)`: the kernel has no block
     /// device of that namespace for others to use.
-    pub(super) fn of_character(number: Dev) -> Option<Option<Disk>> {
+    pub fn of_character(number: Dev) -> Option<Option<Disk>> {
         Disk::beside(Path::new(CHARACTERS), number)
     }
 
@@ -60,48 +60,78 @@ impl Disk {
         Some(disk.number().is_some().then_some(disk))
     }
 
+    /// Every whole disk below `root`, which is `/` for the system's, by name: `nvme2n1` before `nvme10n1`. Those that the kernel hides, such
+    /// as each path to a namespace with several, are left out.
+    pub fn all(root: &Path) -> Vec<Disk> {
+        let shown = |dir: PathBuf| fs::canonicalize(dir).ok().filter(|dir| attribute(dir, "hidden").as_deref() != Some("1"));
+        let mut found: Vec<Disk> =
+            children(&root.join("sys/block")).into_iter().filter_map(shown).map(|dir| Disk { whole: dir.clone(), dir }).collect();
+        found.sort_by_cached_key(|disk| by_number(&disk.name()));
+        found
+    }
+
+    /// Bytes (`size` is in units of 512 bytes whatever the blocks are).
+    pub fn bytes(&self) -> u64 {
+        attribute(&self.dir, "size").and_then(|blocks| blocks.parse::<u64>().ok()).unwrap_or(0).saturating_mul(512)
+    }
+
+    /// An attribute of the whole disk, without white space around it: `nuse`, `device/address`.
+    pub fn attribute(&self, name: &str) -> Option<String> {
+        attribute(&self.whole, name).filter(|text| !text.is_empty())
+    }
+
+    /// The driver of the device that it belongs to: `nvme`, `virtio_blk`.
+    pub fn driver(&self) -> Option<String> {
+        driver_of(&self.whole)
+    }
+
+    /// Its directory in sysfs.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
     /// The namespace that it is at its controller (NSID), if it is NVMe's.
-    pub(super) fn nsid(&self) -> Option<u32> {
+    pub fn nsid(&self) -> Option<u32> {
         attribute(&self.whole, "nsid")?.parse().ok()
     }
 
     /// It is a partition.
-    pub(super) fn is_partition(&self) -> bool {
+    pub fn is_partition(&self) -> bool {
         self.dir != self.whole
     }
 
     /// The kernel's name: `nvme0n1p2`.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         name_of(&self.dir)
     }
 
     /// Its node. A slash within a name is an exclamation mark in sysfs.
-    pub(super) fn node(&self) -> PathBuf {
+    pub fn node(&self) -> PathBuf {
         Path::new("/dev").join(self.name().replace('!', "/"))
     }
 
     /// The name of the whole disk: `nvme0n1`.
-    pub(super) fn whole_name(&self) -> String {
+    pub fn whole_name(&self) -> String {
         name_of(&self.whole)
     }
 
     /// The kernel refuses writes (`ro`).
-    pub(super) fn read_only(&self) -> bool {
+    pub fn read_only(&self) -> bool {
         attribute(&self.dir, "ro").as_deref() == Some("1")
     }
 
     /// A number of the disk's queue; `None`: this kernel or this device has no such attribute.
-    pub(super) fn queue(&self, name: &str) -> Option<u64> {
+    pub fn queue(&self, name: &str) -> Option<u64> {
         self.queue_text(name)?.parse().ok()
     }
 
     /// A text of the disk's queue.
-    pub(super) fn queue_text(&self, name: &str) -> Option<String> {
+    pub fn queue_text(&self, name: &str) -> Option<String> {
         attribute(&self.whole, &format!("queue/{name}"))
     }
 
     /// The whole disk and its partitions, this device first. What one of them is held for keeps the others from writers.
-    pub(super) fn family(&self) -> Vec<Disk> {
+    pub fn family(&self) -> Vec<Disk> {
         let part = |dir: PathBuf| Disk { dir, whole: self.whole.clone() };
         // A partition may be written while its siblings are in use: they are not of its family.
         if self.is_partition() {
@@ -113,7 +143,7 @@ impl Disk {
     }
 
     /// What stands on this device: device-mapper targets, RAID sets, caches.
-    pub(super) fn holders(&self) -> Vec<Disk> {
+    pub fn holders(&self) -> Vec<Disk> {
         let of = |dir: PathBuf| fs::canonicalize(dir).ok();
         let mut found: Vec<PathBuf> = children(&self.dir.join("holders")).into_iter().filter_map(of).collect();
         found.sort();
@@ -121,24 +151,24 @@ impl Disk {
     }
 
     /// The device's number.
-    pub(super) fn number(&self) -> Option<Dev> {
+    pub fn number(&self) -> Option<Dev> {
         let text = attribute(&self.dir, "dev")?;
         let (major, minor) = text.split_once(':')?;
         Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
     }
 
     /// The name that device-mapper gave it: `vg-home`, `luks-…`.
-    pub(super) fn mapper_name(&self) -> Option<String> {
+    pub fn mapper_name(&self) -> Option<String> {
         attribute(&self.whole, "dm/name")
     }
 
     /// The file that a loop device stands on.
-    pub(super) fn backing_file(&self) -> Option<PathBuf> {
+    pub fn backing_file(&self) -> Option<PathBuf> {
         attribute(&self.whole, "loop/backing_file").map(PathBuf::from)
     }
 
     /// Who made it, and what it is. Where each driver says so differs: NVMe and SCSI below `device`, virtio beside it.
-    pub(super) fn identity(&self) -> Identity {
+    pub fn identity(&self) -> Identity {
         let said = |name: &str| attribute(&self.whole, name).filter(|text| !text.is_empty());
         // PCI and virtio identifiers (`0x1af4`) are no maker's name.
         let vendor = said("device/vendor").filter(|text| !text.starts_with("0x"));
@@ -159,9 +189,22 @@ impl Disk {
 }
 
 /// Loop devices that have a file, with it.
-pub(super) fn loops() -> Vec<(String, PathBuf)> {
+pub fn loops() -> Vec<(String, PathBuf)> {
     let named = |dir: PathBuf| attribute(&dir, "loop/backing_file").map(|file| (name_of(&dir), PathBuf::from(file)));
     children(Path::new("/sys/block")).into_iter().filter_map(named).collect()
+}
+
+/// A name with each number in it as such, for sorting.
+fn by_number(name: &str) -> Vec<(String, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let (word, tail) = rest.split_at(rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len()));
+        let (digits, tail) = tail.split_at(tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len()));
+        parts.push((word.to_owned(), digits.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    parts
 }
 
 fn driver_of(whole: &Path) -> Option<String> {

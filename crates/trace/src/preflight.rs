@@ -22,12 +22,25 @@ pub fn hooks(mode: Mode) -> &'static [&'static str] {
     }
 }
 
+/// Everything that keeps this `reap` from tracing this kernel, for this user; nothing: each mode can be had.
+pub fn lacks() -> Vec<Error> {
+    let built = (!cfg!(feature = "ebpf")).then_some(Error::NotBuilt);
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = (!may_trace(&status)).then_some(Error::NoPrivilege);
+    let kernel = Mode::ALL.into_iter().find_map(|mode| has_hooks(mode).err());
+    built.into_iter().chain(allowed).chain(kernel).collect()
+}
+
 /// Fails with the first thing that is missing.
 pub fn check(mode: Mode) -> Result<(), Error> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !may_trace(&status) {
         return Err(Error::NoPrivilege);
     }
+    has_hooks(mode)
+}
+
+fn has_hooks(mode: Mode) -> Result<(), Error> {
     let types = fs::read(BTF).map_err(|_| Error::NoBtf(Path::new(BTF).to_owned()))?;
     match hooks(mode).iter().find(|hook| !has_hook(&types, hook)) {
         Some(hook) => Err(Error::NoHook { hook, mode: mode.name() }),

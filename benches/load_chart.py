@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Draws README's picture of the load sweep from the JSON of `reap sim --sweep`: CPU time per I/O as bars, latencies beside them.
+
+    reap sim --sweep --costs bare-metal --profiles optane --qd 32 --cells open --ios 100000 --seeds 8 --json sweep.json
+    benches/load_chart.py sweep.json
+"""
+
+import json
+import sys
+
+LOADS = (1, 10, 90)
+MODES = {"poll": "poll", "interrupt": "interrupt", "adaptive@0.3": "adaptive"}
+WIDTH = 36
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 1
+    with open(sys.argv[1], encoding="utf-8") as file:
+        rows = {(row["load_pct"], row["mode"]): row for row in json.load(file)["rows"]}
+    missing = [f"{mode} at {load} %" for load in LOADS for mode in MODES if (load, mode) not in rows]
+    if missing:
+        print(f"{sys.argv[1]} lacks {', '.join(missing)}; the sweep has to be as above", file=sys.stderr)
+        return 1
+    most = max(rows[load, mode]["cpu_ns_per_io"] for load in LOADS for mode in MODES)
+    print(f"load    mode       CPU per I/O, µs{'':{WIDTH - 8}}p50, µs  p99, µs")
+    for load in LOADS:
+        for mode, name in MODES.items():
+            row = rows[load, mode]
+            cpu, latency = row["cpu_ns_per_io"], row["lat_ns"]
+            bar = "█" * max(1, round(WIDTH * cpu / most))
+            label = f"{load} %" if mode == next(iter(MODES)) else ""
+            print(f"{label:<8}{name:<10} {bar:<{WIDTH}} {cpu / 1000:5.1f} {latency['p50'] / 1000:8.1f} {latency['p99'] / 1000:8.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

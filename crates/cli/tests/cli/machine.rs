@@ -1,0 +1,88 @@
+//! `list`, `id` and `doctor` as a user meets them, on whatever machine this is.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::Place;
+
+#[test]
+fn an_embedded_controller_identifies_itself_with_all_its_namespaces() {
+    let place = Place::new();
+    let shown: Value = serde_json::from_str(&place.reap("id mem:64M?namespaces=2&lba=4096 --json").ok().stdout).unwrap();
+    assert_eq!((&shown["controller"]["nn"], &shown["controller"]["cntrltype"]), (&2.into(), &1.into()));
+    let namespaces = shown["namespaces"].as_array().unwrap();
+    assert_eq!(
+        namespaces.iter().map(|ns| (ns["nsid"].as_u64(), ns["nsze"].as_u64())).collect::<Vec<_>>(),
+        [(Some(1), Some(16384)), (Some(2), Some(16384))]
+    );
+    let one = place.reap("id mem:64M?namespaces=2 -n 2").ok().stdout;
+    assert!(one.contains("NVME Identify Controller:\nvid ") && one.contains("\nNVME Identify Namespace 2:\nnsze "), "{one}");
+    assert!(!one.contains("Namespace 1:"), "{one}");
+}
+
+#[test]
+fn a_namespace_that_is_not_there_is_shown_as_the_controller_answers() {
+    let ended = Place::new().reap("id mem:1M -n 9");
+    // Of one that is not active the page is all zeroes (Base 5.1.13.2.1), or the controller refuses.
+    assert!(ended.stdout.contains("nsze    : 0\n") || ended.stderr.contains("Identify Namespace 9"), "{ended:?}");
+}
+
+#[test]
+fn a_file_is_shown_with_what_is_known_of_it() {
+    let place = Place::new();
+    fs::write(place.path("disk"), vec![0; 8192]).unwrap();
+    let text = place.reap("id kernel:disk -o json").ok().stdout;
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&shown["block"]["bytes"], shown["controller"].is_null()), (&8192.into(), true), "{text}");
+    assert!(place.reap("id kernel:disk -n 1").stderr.contains("no NVMe namespaces"));
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_in_a_sentence() {
+    let place = Place::new();
+    for (words, says) in [
+        ("id nonsense", "expected `mem:SIZE`"),
+        ("id pcie:ff:1f.7", "there is no such PCI function here"),
+        ("id kernel:nothing", "there is no such file or device; `reap list` shows what there is"),
+        ("id /dev/null", "no NVMe device"),
+        ("id mem:1M -n 0", "0 is not in 1..=4294967294"),
+        ("id", "<URI>"),
+        ("doctor --for cake", "possible values: kernel, pcie, trace, figures"),
+        ("list -o xml", "possible values: normal, json"),
+    ] {
+        let ended = place.reap(words);
+        assert!(ended.code != Some(0) && ended.stderr.contains(says), "{words}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_list_is_made_on_any_machine() {
+    let place = Place::new();
+    let shown: Value = serde_json::from_str(&place.reap("list --json").ok().stdout).unwrap();
+    for key in ["Devices", "Controllers", "BlockDevices"] {
+        assert!(shown[key].is_array(), "{shown}");
+    }
+    let text = place.reap("list").ok().stdout;
+    assert_eq!(shown["Controllers"].as_array().unwrap().is_empty(), text.contains("There is no NVMe controller here"), "{text}");
+    for disk in shown["BlockDevices"].as_array().unwrap() {
+        assert!(text.contains(disk["DevicePath"].as_str().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn the_status_of_doctor_is_whether_something_is_missing() {
+    let place = Place::new();
+    for wanted in ["kernel", "pcie,trace", "figures"] {
+        let ended = place.reap(&format!("doctor --for {wanted} --json"));
+        let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let checks = shown["checks"].as_array().unwrap();
+        let counts = |check: &&Value| check["state"] == "missing" && wanted.split(',').any(|name| check["for"] == name);
+        let missing = checks.iter().filter(counts).count();
+        assert_eq!((shown["possible"] == true, ended.code), (missing == 0, Some(i32::from(missing > 0))), "{wanted}: {shown}");
+        assert!(
+            checks.iter().all(|check| check["command"].is_string() == (check["state"] == "missing" || check["state"] == "limited")),
+            "{shown}"
+        );
+    }
+}

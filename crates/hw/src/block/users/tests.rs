@@ -1,0 +1,98 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MOUNTS: &[u8] = b"22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
+42 22 0:38 /home /srv/a\\040b rw,relatime shared:2 master:3 - btrfs /dev/nvme1n1 rw,subvol=/home\n\
+43 22 0:5 / /proc rw - proc proc rw\n\
+broken line\n";
+
+#[test]
+fn mounts_are_read_with_their_optional_fields_and_escapes() {
+    let mounts = parse_mounts(MOUNTS);
+    assert_eq!(mounts.len(), 3);
+    assert_eq!((mounts[0].number, &*mounts[0].filesystem), (makedev(259, 2), "ext4"));
+    assert_eq!((&*mounts[1].at, &*mounts[1].source), (Path::new("/srv/a b"), Path::new("/dev/nvme1n1")));
+}
+
+#[test]
+fn a_file_is_on_the_mount_of_its_number_or_else_of_its_path() {
+    let mounts = parse_mounts(MOUNTS);
+    let found = |number, path: &str| mount_of(&mounts, number, Path::new(path)).map(|mount| &*mount.filesystem);
+    assert_eq!(found(makedev(259, 2), "/anything"), Some("ext4"));
+    // A btrfs file has the number of its subvolume.
+    assert_eq!(found(makedev(0, 77), "/srv/a b/disk"), Some("btrfs"));
+    assert_eq!(found(makedev(0, 77), "/srv/a bc/disk"), Some("ext4"));
+    assert_eq!(found(makedev(0, 77), "disk"), None);
+}
+
+#[test]
+fn swaps_are_read_behind_their_heading() {
+    let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0                              partition\t1\t0\t-2\n/a\\011b file\t1\t0\t-3\n";
+    assert_eq!(parse_swaps(text), [Path::new("/dev/zram0"), Path::new("/a\tb")]);
+    assert!(parse_swaps(b"").is_empty());
+}
+
+#[test]
+fn the_root_file_system_is_found_on_this_machine() {
+    let mounts = mounts();
+    assert!(mounts.iter().any(|mount| mount.at == Path::new("/")), "{mounts:?}");
+}
+
+/// A system of files: a disk whose partition is mounted under a volume's holder, and one that is swap.
+#[test]
+fn users_are_told_of_each_device_apart_and_of_what_stands_on_it() {
+    let root = tempfile::tempdir().unwrap();
+    let file = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let link = |to: &str, path: &str| {
+        fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(root.path().join(to), root.path().join(path)).unwrap();
+    };
+    for (disk, number) in [("sdx10", "199:7"), ("sdx2", "199:8"), ("dm-9", "199:9"), ("hid", "199:10")] {
+        file(&format!("devices/{disk}/dev"), number);
+        link(&format!("devices/{disk}"), &format!("sys/block/{disk}"));
+    }
+    file("devices/hid/hidden", "1\n");
+    file("devices/sdx2/sdx2p1/dev", "199:11");
+    file("devices/sdx2/sdx2p1/partition", "1\n");
+    file("devices/dm-9/dm/name", "vg-home\n");
+    link("devices/dm-9", "devices/sdx2/sdx2p1/holders/dm-9");
+    file("proc/self/mountinfo", "50 1 199:9 / /srv rw - xfs /dev/mapper/vg-home rw\n");
+    file("proc/swaps", "Filename Type Size Used Priority\n/dev/sdx10 partition 1 0 -2\n");
+    let (users, disks) = (Users::at(root.path()), Disk::all(root.path()));
+    assert_eq!(disks.iter().map(Disk::name).collect::<Vec<_>>(), ["dm-9", "sdx2", "sdx10"]);
+    assert_eq!(users.of(&disks[2]), ["used as swap"]);
+    assert!(users.of(&disks[1]).is_empty(), "its partition is another device");
+    let partition = &disks[1].family()[1];
+    assert_eq!(users.of(partition), ["held by dm-9 (vg-home)", "dm-9 (vg-home): mounted on /srv (xfs)"]);
+    assert_eq!(users.holders(&disks[1]), ["sdx2p1: held by dm-9 (vg-home)", "sdx2p1: dm-9 (vg-home): mounted on /srv (xfs)"]);
+}
+
+#[test]
+fn a_file_that_is_open_is_told_with_its_process() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_owned();
+    assert_eq!(openers(std::slice::from_ref(&path)), BTreeSet::from([(path, "this process".to_owned())]));
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_proc_may_say_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        parse_mounts(&bytes);
+        parse_swaps(&bytes);
+    }
+
+    #[test]
+    fn a_path_that_the_kernel_escapes_is_read_back(bytes in prop::collection::vec(1u8.., 0..50)) {
+        // mangle_path() escapes these four.
+        let escaped: Vec<u8> = bytes.iter().flat_map(|&b| match b {
+            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{b:03o}").into_bytes(),
+            b => vec![b],
+        }).collect();
+        prop_assert_eq!(unescape(&escaped), PathBuf::from(OsString::from_vec(bytes)));
+    }
+}

@@ -23,6 +23,8 @@ pub struct Policy {
     mode: Mode,
     check: Check,
     rule: Rule,
+    /// What `adaptive` has learnt of device and machine, while another mode is in force.
+    learnt: Option<Box<Adaptive>>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
@@ -55,7 +57,17 @@ impl Policy {
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
         };
-        Policy { mode, check: submit_check::after_commit(mode), rule }
+        Policy { mode, check: submit_check::after_commit(mode), rule, learnt: None }
+    }
+
+    /// Takes over what `adaptive` has learnt of device and machine from an earlier policy of the same queue, whatever their modes are: it
+    /// is kept until it is of use again.
+    pub fn inherit(&mut self, earlier: Policy) {
+        let learnt = if let Rule::Adaptive(rule) = earlier.rule { Some(rule) } else { earlier.learnt };
+        match (&mut self.rule, learnt) {
+            (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
+            (_, learnt) => self.learnt = learnt,
+        }
     }
 
     /// The mode that it carries out.
@@ -100,10 +112,14 @@ impl Policy {
         }
     }
 
-    /// Whether it looks or spins whenever something is in flight: then a look that costs nothing need not be planned.
+    /// Whether a look that finds something may come before it is asked: it would plan nothing else, and is told of nothing by being asked.
     #[inline]
     pub fn looks_first(&self) -> bool {
-        matches!(self.rule, Rule::Poll)
+        match &self.rule {
+            Rule::Poll => true,
+            Rule::Adaptive(rule) => rule.looks_first(),
+            _ => false,
+        }
     }
 
     /// Whether it looks, and does nothing else, whenever its thread is back from a sleep: then that need not be planned either.

@@ -96,10 +96,11 @@ impl<H: Habits> Waiter<H> {
         }
     }
 
-    /// Between two batches: goes on with another policy, which has never heard of what is in flight. What was posted under a mask
-    /// that it takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
+    /// Between two batches: goes on with another policy, which has never heard of what is in flight, and inherits what the last one has
+    /// learnt. What was posted under a mask that it takes off has sent no message, so it begins with a look. [`Waiter::settle`] follows.
     pub fn adopt(&mut self, policy: Policy) {
-        self.policy = policy;
+        let earlier = std::mem::replace(&mut self.policy, policy);
+        self.policy.inherit(earlier);
         if self.habits.looks_after_switch() {
             self.woken(Woke::OTHER);
         }

@@ -42,7 +42,6 @@ use debts::Debts;
 use moderation::{MODERATION, Moderation};
 use orphans::Orphans;
 use power::Power;
-use questions::QUESTION;
 
 /// Between two looks at CSTS of a controller that does nothing.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
@@ -58,6 +57,9 @@ const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
 /// The keeper never waits for a thread that posts or reaps: it comes again.
 const AGAIN: Nanos = Nanos::from_micros(50);
+
+/// The token of a question's command; log pages have numbers of one byte, and moderators' commands the next bit.
+const QUESTION: u64 = 1 << 9;
 
 /// What a turn ended with.
 pub(crate) enum Turn {

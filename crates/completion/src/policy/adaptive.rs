@@ -19,7 +19,7 @@ use units::Nanos;
 use super::work::{WEIGHT, work_is_known};
 use crate::{Batch, Cause, Check, Decisions, Done, Found, Plan, Route, Seen, Tuning};
 use caller::Caller;
-use flow::Flow;
+use flow::{Around, Flow, Stretch};
 use forecast::{Forecast, MEMORY, STRETCH};
 use ledger::Ledger;
 use price::Price;
@@ -108,6 +108,15 @@ impl Adaptive {
         }
     }
 
+    /// Goes on with what was learnt before another mode or price. Of what is in flight it knows nothing.
+    pub(super) fn inherit(&mut self, earlier: Adaptive) {
+        let lambda = std::mem::replace(&mut self.price, earlier.price).lambda;
+        self.price.lambda = lambda;
+        self.forecast = earlier.forecast.resumes();
+        self.flow = earlier.flow.resumes();
+        (self.ledger, self.distrusts) = (earlier.ledger, earlier.distrusts);
+    }
+
     pub(super) fn decisions(&self) -> &Decisions {
         &self.decisions
     }
@@ -134,7 +143,9 @@ impl Adaptive {
         self.forecast.keep(batch.in_flight.saturating_sub(batch.commands));
         self.forecast.sent(now, batch);
         self.caller.sent(now, batch.commands);
-        self.flow.sent(now, batch.commands, batch.in_flight);
+        if let Some(over) = self.flow.sent(now, batch.commands, batch.in_flight, self.ledger.spent()) {
+            self.judge(now, &over, batch.in_flight);
+        }
         self.clock = now;
         // Nothing else was in flight: nothing can be there yet.
         self.checks.0 = batch.in_flight > batch.commands && self.looks_on_commit();
@@ -147,18 +158,20 @@ impl Adaptive {
         !self.checks.1 && !self.gathers()
     }
 
-    /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
-    fn spare(&self) -> f32 {
+    /// A stretch is over.
+    #[cold]
+    fn judge(&mut self, now: Nanos, over: &Stretch, in_flight: u32) {
         if !self.caller.is_closed() {
-            return 0.0;
+            return self.flow.is_open();
         }
-        // The device may be quicker than it was: half of them keep it busy for a while.
-        (self.forecast.queued() * self.flow.full()).min(self.forecast.commands() as f32 / 2.0) * self.flow.used()
+        let (lambda, delay) = (self.price.lambda, self.price.delay);
+        let (queued, alone) = (self.forecast.queued(), self.forecast.alone());
+        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, queued, alone });
     }
 
-    /// Whether to see what the device can do: where some seem to wait within it.
-    fn compares(&self) -> bool {
-        self.flow.compares() && self.caller.is_closed() && self.forecast.commands() > 1 && self.forecast.queued() > 0.0
+    /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
+    fn spare(&self) -> f32 {
+        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32 / 2.0) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -166,11 +179,18 @@ impl Adaptive {
         self.spare() > 1.0
     }
 
-    /// Whether what the next look takes says anything new: of a thread that stays awake its waits are all alike.
+    /// Between two waits a look that finds something is free, and there is nothing to account for.
+    #[inline]
+    pub(super) fn looks_first(&self) -> bool {
+        self.wait.is_none() && self.step.doing == Doing::Nothing
+    }
+
+    /// Whether what the next look takes says anything new. What is there before anybody waits has been there for nobody knows how long,
+    /// and of a thread that stays awake its waits are all alike.
     #[inline]
     pub(super) fn wants_done(&self) -> bool {
-        let alike = self.awake >= MEMORY && !self.checks.0 && self.wait.is_none_or(|wait| !wait.slept);
-        !alike || self.decisions.waits.is_multiple_of(STRETCH.into())
+        let new = self.wait.map_or(self.checks.0, |wait| wait.slept || self.awake < MEMORY);
+        new || !self.looks_first() && self.decisions.waits.is_multiple_of(STRETCH.into())
     }
 
     #[inline]
@@ -184,7 +204,7 @@ impl Adaptive {
             self.distrusts = true;
         }
         self.flow.took(age);
-        let told = (age - self.price.delay()).max(Nanos(1));
+        let told = (age - self.price.delay).max(Nanos(1));
         let (from, to) = match last.found {
             Found::Looking => (age, age),
             Found::AfterSleep { .. } if self.step.told => (told, told),
@@ -239,10 +259,6 @@ impl Adaptive {
         let wait = self.begin(now, seen);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        self.flow.spares(spare, self.price.delay());
-        if spare > 1.0 {
-            self.flow.is_full();
-        }
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
             return self.sleep(now);
         }
@@ -261,6 +277,9 @@ impl Adaptive {
             let rents = left > Nanos::ZERO && !seen.cpu_wanted && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
+        if self.stays_awake() && !seen.cpu_wanted {
+            return Plan::Spin { until: now + Nanos(self.most() as u64) };
+        }
         if spare > seen.held as f32 && seen.held > 1 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {
             // It has been weighed, and nothing has changed.
             self.under_hold = true;
@@ -276,6 +295,11 @@ impl Adaptive {
         plan
     }
 
+    /// Whether it finds out what staying awake costs, or has found that it is cheaper.
+    fn stays_awake(&self) -> bool {
+        self.flow.is_awake() && self.caller.is_closed()
+    }
+
     fn sleep(&self, now: Nanos) -> Plan {
         let deadline = self.forecast.oldest().map_or(Nanos::MAX, |class| now + self.forecast.deadline(class));
         Plan::sleep(if self.distrusts { deadline } else { Nanos::MAX })
@@ -289,8 +313,7 @@ impl Adaptive {
         self.decisions.waits += 1;
         // A command that is alone is told of, which says as much.
         let turn = self.decisions.waits.is_multiple_of(MEMORY.into()) || self.decisions.waits <= MARGIN;
-        let turn = turn && !self.gathers() || self.compares();
-        let learns = turn && seen.in_flight > 1 && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
+        let learns = turn && !self.gathers() && seen.in_flight > 1 && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
         self.decisions.explored += u64::from(learns);
         let explores = if learns { Nanos(self.price.cpu.0 * MARGIN) } else { Nanos::ZERO };
         *self.wait.insert(Wait { since: now, explores, ..Wait::default() })
@@ -315,14 +338,7 @@ impl Adaptive {
             wait.explores = wait.explores - spent;
         }
         self.ledger.spend(spent);
-        if self.step.told && seen.found > 0 {
-            self.step.told = false;
-            // Those that came after the one that was told of came while the thread woke up.
-            let (more, rate) = (seen.found - 1, self.flow.full());
-            if self.caller.is_closed() && seen.in_flight >= STRETCH && seen.held <= 1 && rate > 0.0 {
-                self.price.woke(more as f32 / rate);
-            }
-        }
+        self.step.told &= seen.found == 0;
         if (seen.found > 0 || met && doing == Doing::Glance)
             && let Some(wait) = self.wait.take()
         {
@@ -347,12 +363,13 @@ impl Adaptive {
             self.price.forgets();
         }
         let Some(woke) = seen.woke else { return Nanos::ZERO };
+        self.flow.slept();
         let spent = self.price.took(doing == Doing::Nap, seen.cycle, woke, now - asked);
         if let Some(wait) = &mut self.wait {
             (wait.slept, wait.spun) = (true, Nanos::ZERO);
             // Under hold the first came before, nobody knows when.
             if told && seen.held <= 1 {
-                wait.came = Some(wait.since.max(now - self.price.delay()));
+                wait.came = Some(wait.since.max(now - self.price.delay));
             }
         }
         // The caller would have woken it whatever it does.

@@ -152,10 +152,12 @@ fn what_is_looked_for_first_would_have_been_planned() {
             waiter.set_silent(silent);
             waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
             let mut asked = waiter.clone();
-            // In `poll` something has to be there, and asking is told so.
-            let first = waiter.looks_first(|| true).or_else(|| waiter.looks_when_woken());
-            asked.seen.pending |= mode == Mode::POLL;
-            asked.seen.lock_busy &= mode != Mode::POLL;
+            // In `poll` and `adaptive` something has to be there, and asking is told so.
+            let found = waiter.looks_first(|| true);
+            let told = mode == Mode::POLL || mode == Mode::ADAPTIVE && found.is_some();
+            let first = found.or_else(|| waiter.looks_when_woken());
+            asked.seen.pending |= told;
+            asked.seen.lock_busy &= !told;
             let planned = asked.next(now, &mut Bound(&mut Shared::default(), 0));
             if first.is_some_and(|first| first != planned) {
                 return Err(format!("{first:?}, and {planned:?} was to be planned"));

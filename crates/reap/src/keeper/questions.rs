@@ -5,12 +5,9 @@ use nvme::Status;
 use nvme::admin::Identify;
 use units::Nanos;
 
-use super::Keeper;
+use super::{Keeper, QUESTION};
 use crate::error::IdentifyError;
 use crate::shared::control::Question;
-
-/// The token of a question's command; log pages have numbers of one byte, and moderators' commands the next bit.
-pub(super) const QUESTION: u64 = 1 << 9;
 
 impl Keeper {
     /// Posts the next question, unless one is out. What keeps it from being posted is another admin command, whose completion brings the

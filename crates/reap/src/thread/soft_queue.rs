@@ -355,7 +355,7 @@ impl SoftQueue {
     }
 
     /// Changes how late [`Mode::ADAPTIVE`] may be on this queue, from what its device was opened with; with requests in flight
-    /// or without. What the mode has learnt it learns again.
+    /// or without.
     pub(crate) fn set_latency_price(&self, price: LatencyPrice) {
         if self.price.replace(price) != price {
             let tuning = self.tuning();

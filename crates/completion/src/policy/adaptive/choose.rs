@@ -26,7 +26,7 @@ fn span(nanos: f32) -> Nanos {
 impl Adaptive {
     /// What a unit of lateness costs here.
     fn lambda(&mut self, seen: &Seen) -> f32 {
-        let (price, delay) = (self.price.lambda, self.price.delay().0 as f32);
+        let (price, delay) = (self.price.lambda, self.price.delay.0 as f32);
         match seen {
             _ if seen.urgent_waiting > 0 => price.max(URGENT),
             // The CPU is what a closed loop waits for while others want it: what is found later delays nobody.
@@ -43,7 +43,7 @@ impl Adaptive {
     pub(super) fn cheapest(&mut self, now: Nanos, seen: &Seen, points: &[Point; INSTANTS], spare: f32, spun: Nanos) -> Option<Plan> {
         let lambda = self.lambda(seen);
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
-        let sleep = cpu + lambda * self.price.delay().0 as f32;
+        let sleep = cpu + lambda * self.price.delay.0 as f32;
         let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
@@ -82,7 +82,7 @@ impl Adaptive {
     }
 
     /// The longest spin: what the ledger's margin leaves, but for a nap or a sleep.
-    fn most(&self) -> f32 {
+    pub(super) fn most(&self) -> f32 {
         let margin = Nanos(self.price.cpu.0 * (MARGIN - 1));
         if self.price.is_bounded() { margin.min(SLICE) } else { SLICE }.0 as f32
     }
@@ -90,7 +90,7 @@ impl Adaptive {
     /// What a sleep costs: the first is found late by D, those that come meanwhile by less, and each of these sends a message. Where it is
     /// for several, the last of them takes the place of the first, and those before it were of no use yet.
     pub(super) fn sleeping(&self, points: &[Point; INSTANTS], wants: u32, spare: f32, lambda: f32) -> f32 {
-        let (delay, several) = (self.price.delay().0 as f32, wants.max(1) as f32);
+        let (delay, several) = (self.price.delay.0 as f32, wants.max(1) as f32);
         let ends = |point: &&Point| if wants < 2 { point.none < 0.5 } else { point.found >= several };
         let told = points.iter().find(ends).unwrap_or(&points[INSTANTS - 1]);
         let awake = at(points, told.at + delay);

@@ -1,4 +1,4 @@
-//! What goes through the device: how many complete in a span of time, lately and at most, and how long each takes until it is found.
+//! What goes through the device: what each stretch has shown, and what follows from that for the next.
 
 use units::Nanos;
 
@@ -14,26 +14,88 @@ const AS_QUICK: f32 = 0.99;
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
-    /// Completions in a nanosecond in the last stretches in which the thread stayed awake.
-    awake: [f32; 3],
-    /// The most while commands waited within the device.
+    /// The last stretches that were spent awake, and the last that followed the forecast.
+    awake: Shown,
+    planned: Shown,
+    stretch: Stretch,
+    /// The most in a nanosecond while commands waited within the device.
     cap: f32,
-    /// How much of what seems to be spare is used, as trial has shown.
+    /// So many may be found late, and how much of what seems to be spare that is, as trial has shown.
+    spare: f32,
     used: f32,
-    /// The stretch under way.
-    sent: u32,
-    since: Nanos,
-    gathers: bool,
-    stretches: u32,
-    drained: Nanos,
-    /// So many may be held back within the device, and so many it is asked to hold back.
-    late: f32,
+    /// How many entries the device is asked to hold back.
     holds: u16,
+    /// Being awake is the cheaper way; and stretches until the other way is tried.
+    stays: bool,
+    left: u32,
+    drained: Nanos,
+}
+
+/// The stretch under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stretch {
+    since: Nanos,
+    sent: u32,
+    /// CPU time that waiting had cost when it began.
+    spent: u64,
+    /// Naps and sleeps in it.
+    slept: u32,
+}
+
+/// What is so at the end of a stretch in a closed loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    pub(super) in_flight: u32,
+    /// CPU time that waiting has cost in all.
+    pub(super) spent: u64,
+    pub(super) lambda: f32,
+    pub(super) delay: Nanos,
+    /// How long a command waits within the device, and what one takes that does not.
+    pub(super) queued: f32,
+    pub(super) alone: f32,
+}
+
+/// What three stretches have shown. The middle one counts, because others may have had the machine in one of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    /// Completions in a nanosecond.
+    rates: [f32; 3],
+    /// CPU time + λ · lateness of each.
+    costs: [f32; 3],
+}
+
+impl Shown {
+    fn add(&mut self, rate: f32, cost: f32) {
+        let push = |last: &mut [f32; 3], new| *last = if last[0] > 0.0 { [new, last[0], last[1]] } else { [new; 3] };
+        push(&mut self.rates, rate);
+        push(&mut self.costs, cost);
+    }
+
+    fn is_known(&self) -> bool {
+        self.rates[0] > 0.0
+    }
+
+    fn rate(&self) -> f32 {
+        middle(self.rates)
+    }
+
+    fn cost(&self) -> f32 {
+        middle(self.costs)
+    }
+}
+
+fn middle([a, b, c]: [f32; 3]) -> f32 {
+    a.max(b).min(a.min(b).max(c))
 }
 
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 0.25, ..Flow::default() }
+        Flow { used: 1.0, left: STRETCH, ..Flow::default() }
+    }
+
+    /// Others have had the device meanwhile: the stretch under way tells nothing.
+    pub(super) fn resumes(self) -> Flow {
+        Flow { stretch: Stretch::default(), ..self }
     }
 
     /// A command was found at this age.
@@ -46,60 +108,89 @@ impl Flow {
         self.typical
     }
 
-    /// So many are sent, and so many are in flight then: in a closed loop as many have completed.
-    pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32) {
-        self.sent += commands;
-        if self.sent < in_flight.max(MEMORY) * STRETCH {
-            return;
+    /// The thread has napped or slept.
+    pub(super) fn slept(&mut self) {
+        self.stretch.slept += 1;
+    }
+
+    /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
+    pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, spent: u64) -> Option<Stretch> {
+        self.stretch.sent += commands;
+        let begins = self.stretch.since == Nanos::ZERO;
+        if !begins && self.stretch.sent < in_flight.max(MEMORY) * STRETCH {
+            return None;
         }
-        // Nobody knows when the first began.
-        if self.since > Nanos::ZERO {
-            self.judge(self.sent as f32 / ((now - self.since).0 as f32).max(1.0));
+        let over = std::mem::replace(&mut self.stretch, Stretch { since: now, spent, ..Stretch::default() });
+        (!begins).then_some(over)
+    }
+
+    /// No clock-driven caller's lateness is to spare, and no stretch of it is compared with another.
+    pub(super) fn is_open(&mut self) {
+        (self.spare, self.holds, self.stays) = (0.0, 0, false);
+    }
+
+    /// A stretch is over: what it has cost, and what is done in the next.
+    pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
+        let (sent, in_flight) = (over.sent as f32, around.in_flight as f32);
+        let span = ((now - over.since).0 as f32).max(1.0);
+        let rate = sent / span;
+        // By Little's law each has taken so long.
+        let cost = around.spent.saturating_sub(over.spent) as f32 / sent + around.lambda * in_flight / rate;
+        let awake = self.is_awake();
+        // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
+        let other = if awake { self.planned.cost() } else { self.awake.cost() };
+        let mut again = if cost < other { STRETCH } else { MEMORY };
+        if !awake {
+            self.planned.add(rate, cost);
+            // Soon less, slowly more: so that what was too much is seldom tried.
+            let quick = self.spare <= 1.0 || rate >= self.full() * AS_QUICK;
+            let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
+            self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
+            again = if quick { again } else { STRETCH };
+        } else if over.slept * MEMORY <= over.sent {
+            self.awake.add(rate, cost);
+        } else {
+            // It does not say what the device can do.
+            again = STRETCH;
         }
-        (self.sent, self.since, self.gathers) = (0, now, false);
-        self.stretches += 1;
-    }
-
-    /// A stretch is over: whether gathering costs the device anything.
-    fn judge(&mut self, rate: f32) {
-        if self.compares() {
-            let [a, b, _] = self.awake;
-            self.awake = if b > 0.0 { [rate, a, b] } else { [rate; 3] };
+        self.left = if self.left == 0 { again } else { self.left - 1 };
+        self.stays = self.awake.is_known() && self.awake.cost() < self.planned.cost();
+        // At best each takes what it takes by itself.
+        let promises = self.planned.cost() > around.alone * (1.0 / in_flight + around.lambda);
+        if self.left == 0 && !self.stays && !promises {
+            self.left = STRETCH;
         }
-        // Soon less, slowly more: so that what was too much is seldom tried.
-        let quick = !self.gathers || rate >= self.full() * AS_QUICK;
-        let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
-        self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
+        self.spares(around);
     }
 
-    /// How much of what seems to be spare is gathered.
-    pub(super) fn used(&self) -> f32 {
-        self.used
-    }
-
-    /// One stretch in so many is spent awake, to see what the device can do.
-    pub(super) fn compares(&self) -> bool {
-        self.stretches % MEMORY == 1
-    }
-
-    /// What waited within the device did so at this rate: the device can do no more, as far as is known.
-    pub(super) fn is_full(&mut self) {
-        self.cap = self.cap.max(self.full());
-        self.gathers = true;
-    }
-
-    /// So many may be found late. Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
-    pub(super) fn spares(&mut self, spare: f32, delay: Nanos) {
-        let asked = (spare - self.full() * delay.0 as f32).clamp(0.0, spare / 2.0);
-        self.late += (asked - self.late) / MEMORY as f32;
-        let asked = self.late as u16;
+    /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
+    fn spares(&mut self, around: &Around) {
+        self.spare = (around.queued * self.full()).min(around.in_flight as f32 / 2.0) * self.used;
+        if self.spare > 1.0 {
+            self.cap = self.cap.max(self.full());
+        }
+        // Half of them are asked for, and fewer if more than the other half complete while the thread wakes up.
+        let asked = (self.spare - self.full() * around.delay.0 as f32).clamp(0.0, self.spare / 2.0) as u16;
         // Within a factor of two nothing is changed: a change is a command to the controller.
         if asked < self.holds / 2 || asked >= self.holds * 2 {
             self.holds = if asked < 2 { 0 } else { asked };
         }
     }
 
-    /// How many entries the device is to hold back.
+    /// Whether this stretch is spent awake: because that is the cheaper way, or to see what it costs.
+    #[inline]
+    pub(super) fn is_awake(&self) -> bool {
+        self.stays != (self.left == 0)
+    }
+
+    /// So many may be found late, and nobody is later for it.
+    #[inline]
+    pub(super) fn spare(&self) -> f32 {
+        if self.is_awake() { 0.0 } else { self.spare }
+    }
+
+    /// How many entries the device is to hold back. A thread that stays awake does not notice, and the other way is tried as it would be.
+    #[inline]
     pub(super) fn holds(&self) -> u16 {
         self.holds
     }
@@ -121,10 +212,9 @@ impl Flow {
         due
     }
 
-    /// Completions in a nanosecond: of three stretches the middle one, because others may have had the machine in one of them.
+    /// Completions in a nanosecond of a device that is kept busy; as long as no stretch was spent awake, as many as were seen.
     pub(super) fn full(&self) -> f32 {
-        let [a, b, c] = self.awake;
-        a.max(b).min(a.min(b).max(c))
+        if self.awake.is_known() { self.awake.rate() } else { self.planned.rate() }
     }
 }
 

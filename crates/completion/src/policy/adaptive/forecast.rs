@@ -50,6 +50,7 @@ pub(super) struct Forecast {
     ring: [Sent; BATCHES],
     len: usize,
     commands: u32,
+    alone: f32,
 }
 
 /// What is expected at an instant.
@@ -130,7 +131,13 @@ impl Forecast {
             ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],
             len: 0,
             commands: 0,
+            alone: 0.0,
         }
+    }
+
+    /// What is in flight has been forgotten.
+    pub(super) fn resumes(self) -> Forecast {
+        Forecast { len: 0, commands: 0, ..self }
     }
 
     pub(super) fn sent(&mut self, at: Nanos, batch: &Batch) {
@@ -168,7 +175,9 @@ impl Forecast {
 
     /// One of this class was found; it completed at an age between these.
     pub(super) fn learn(&mut self, class: Class, from: Nanos, to: Nanos) {
-        self.times[class.index()].add(from.0 as f32, to.0 as f32);
+        let times = &mut self.times[class.index()];
+        times.add(from.0 as f32, to.0 as f32);
+        self.alone += (times.quickest - self.alone) / if self.alone > 0.0 { MEMORY as f32 } else { 1.0 };
     }
 
     /// In flight.
@@ -184,6 +193,11 @@ impl Forecast {
     pub(super) fn queued(&self) -> f32 {
         let waiting = |sent: &Sent| sent.commands as f32 * self.times[sent.class.index()].queued();
         self.ring[..self.len].iter().map(waiting).sum::<f32>() / self.commands.max(1) as f32
+    }
+
+    /// The least that a command takes, on average over those of late: one that does not wait within the device.
+    pub(super) fn alone(&self) -> f32 {
+        self.alone
     }
 
     /// The device was idle: how long a command takes by itself is seen anew.
@@ -248,9 +262,8 @@ impl Forecast {
         }
         self.waits(&mut points, spare);
         // Until the first of those that are sent then complete it goes on.
-        let first = self.ring[..self.len].iter().map(|sent| self.times[sent.class.index()].quickest).fold(f32::INFINITY, f32::min);
         for point in &mut points {
-            point.late += self.missed(point.found, spare) * first;
+            point.late += self.missed(point.found, spare) * self.alone;
         }
         points
     }

@@ -29,6 +29,12 @@ impl Ledger {
         self.spent = self.spent.saturating_add(cpu.0);
     }
 
+    /// What waiting has cost.
+    #[inline]
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
+    }
+
     /// A wait is over: entries came after `length`, if that is known, and the next wait begins `elapsed` after this one did.
     /// A sleep costs `sleep`.
     #[inline]

@@ -20,9 +20,8 @@ pub(super) struct Price {
     pub(super) nap: Nanos,
     /// How late a timer is.
     pub(super) late: Nanos,
-    /// D: from an entry to the look of the thread that it has woken; and the least of it, as the machine has it when nobody interferes.
-    delay: Nanos,
-    least: Nanos,
+    /// D: from an entry to the look of the thread that it has woken.
+    pub(super) delay: Nanos,
     /// What each further notification costs.
     pub(super) message: Nanos,
     /// The share of sleeps that never were, because the look after arming has met an entry, and how long it took to get there.
@@ -39,22 +38,10 @@ impl Price {
             nap: machine.nap.max(Nanos(1)),
             late: machine.late,
             delay: machine.delay,
-            least: machine.delay,
             message: machine.message,
             met: 0.0,
             arming: 0.0,
         }
-    }
-
-    /// D.
-    pub(super) fn delay(&self) -> Nanos {
-        self.delay
-    }
-
-    /// A thread that was told has looked so long after the entry, as far as can be said.
-    pub(super) fn woke(&mut self, after: f32) {
-        // With less the ledger would take waits for longer than they were.
-        self.delay = Nanos(self.delay.0 - self.delay.0 / STEP + after as u64 / STEP).max(self.least);
     }
 
     /// Whether the ledger's bound holds: where latency is worth more than CPU time, twice the CPU time may be well spent.

@@ -9,6 +9,7 @@ mod bound;
 mod choices;
 mod closed;
 mod holding;
+mod inherited;
 
 const MACHINE: Cycle = Cycle { cpu: Nanos(2_500), nap: Nanos(2_400), delay: Nanos(2_500), late: Nanos(2_000), message: Nanos(500) };
 

@@ -1,52 +1,117 @@
 use super::*;
 
+/// Commands in a nanosecond on a device at its limit, where each waits 60 µs and takes 8 by itself.
 const RATE: f32 = 0.0005;
+const QUEUED: Around = Around { in_flight: 32, spent: 0, lambda: 0.3, delay: Nanos(2_500), queued: 60_000.0, alone: 8_000.0 };
 
-/// Stretches on a device at its limit, which does so much where the thread gathers.
-fn run(flow: &mut Flow, now: &mut Nanos, stretches: u32, gathering: f32) {
-    for _ in 0..stretches {
-        let compares = flow.compares();
-        if !compares {
-            flow.is_full();
-        }
-        *now += Nanos((512.0 / if compares { RATE } else { gathering }) as u64);
-        flow.sent(*now, MEMORY * STRETCH, 32);
+/// A loop whose thread spends so much CPU time on each command, awake and not; and the stretches that were spent awake.
+struct Loop {
+    flow: Flow,
+    now: Nanos,
+    spent: u64,
+    cpu: [u64; 2],
+    awake: u32,
+}
+
+impl Loop {
+    fn new() -> Loop {
+        let mut all = Loop { flow: Flow::new(), now: Nanos(1), spent: 0, cpu: [500, 2_000], awake: 0 };
+        assert!(all.flow.sent(all.now, 1, 32, 0).is_none());
+        all
+    }
+
+    /// One stretch, at these rates.
+    fn stretch(&mut self, gathering: f32, awake: f32, around: Around) {
+        let is_awake = self.flow.is_awake();
+        self.awake += u32::from(is_awake);
+        let commands = MEMORY * STRETCH;
+        self.now += Nanos((commands as f32 / if is_awake { awake } else { gathering }) as u64);
+        self.spent += u64::from(commands) * self.cpu[usize::from(is_awake)];
+        let over = self.flow.sent(self.now, commands, 32, self.spent).expect("it is over");
+        self.flow.judge(self.now, &over, &Around { spent: self.spent, ..around });
+    }
+
+    fn run(&mut self, stretches: u32, gathering: f32) {
+        (0..stretches).for_each(|_| self.stretch(gathering, RATE, QUEUED));
     }
 }
 
 #[test]
 fn what_seems_spare_is_used_unless_the_device_becomes_slower() {
-    let (mut flow, mut now) = (Flow::new(), Nanos(1));
-    run(&mut flow, &mut now, 100, RATE * 0.995);
-    assert!(flow.used() > 0.99, "{flow:?}");
-    run(&mut flow, &mut now, 100, RATE * 0.9);
-    assert!(flow.used() < 0.1, "{flow:?}");
+    let mut all = Loop::new();
+    all.run(100, RATE * 0.995);
+    assert!(all.flow.used > 0.99, "{:?}", all.flow);
+    all.run(1_000, RATE * 0.95);
+    assert!(all.flow.used < 0.1, "{:?}", all.flow);
     // And again as soon as it costs nothing.
-    run(&mut flow, &mut now, 100, RATE);
-    assert!(flow.used() > 0.99, "{flow:?}");
+    all.run(1_000, RATE);
+    assert!(all.flow.used > 0.99, "{:?}", all.flow);
 }
 
 #[test]
-fn one_slow_stretch_of_three_awake_is_not_believed() {
-    let (mut flow, mut now) = (Flow::new(), Nanos(1));
-    run(&mut flow, &mut now, 130, RATE);
-    let before = flow.full();
-    flow.awake[0] = RATE / 3.0;
-    assert!((flow.full() - before).abs() < RATE / 100.0, "{flow:?}");
-    flow.awake[1] = RATE / 3.0;
-    assert!(flow.full() < RATE / 2.0, "{flow:?}");
+fn one_slow_stretch_of_three_is_not_believed() {
+    let mut all = Loop::new();
+    all.run(200, RATE);
+    let before = all.flow.full();
+    all.flow.awake.add(RATE / 3.0, 1.0);
+    assert!((all.flow.full() - before).abs() < RATE / 100.0, "{:?}", all.flow);
+    all.flow.awake.add(RATE / 3.0, 1.0);
+    assert!(all.flow.full() < RATE / 2.0, "{:?}", all.flow);
+}
+
+/// A stretch that is slept in is none in which the device was seen to do what it can.
+#[test]
+fn a_stretch_that_was_slept_in_is_no_measure_of_the_device() {
+    let mut all = Loop::new();
+    all.run(20, RATE);
+    let seen = all.flow.full();
+    for _ in 0..3 {
+        while !all.flow.is_awake() {
+            all.run(1, RATE);
+        }
+        (0..100).for_each(|_| all.flow.slept());
+        all.stretch(RATE, RATE / 2.0, QUEUED);
+        assert!((1..MEMORY / 2).contains(&all.flow.left), "tried again soon: {:?}", all.flow);
+    }
+    assert_eq!(all.flow.full(), seen, "{:?}", all.flow);
+}
+
+#[test]
+fn the_thread_stays_awake_where_that_costs_less_in_all() {
+    // A tenth of the throughput is worth 8 µs for each of 32 in flight: more than the CPU time that sleeping spares.
+    let mut all = Loop::new();
+    all.run(100, RATE * 0.9);
+    assert!(all.flow.stays, "{:?}", all.flow);
+    // The other way is tried all the same, and seldom.
+    let tried = 640 - {
+        all.awake = 0;
+        all.run(640, RATE * 0.9);
+        all.awake
+    };
+    assert!((5..=90).contains(&tried), "{tried} of 640");
+    all.run(200, RATE);
+    assert!(!all.flow.stays, "{:?}", all.flow);
+}
+
+#[test]
+fn staying_awake_is_not_tried_where_it_cannot_be_cheaper() {
+    let mut all = Loop::new();
+    // Each takes as long as a device that has nothing to wait for.
+    let around = Around { queued: 0.0, alone: 60_000.0, ..QUEUED };
+    (0..500).for_each(|_| all.stretch(RATE, RATE, around));
+    assert_eq!(all.awake, 0, "{:?}", all.flow);
 }
 
 #[test]
 fn what_is_held_back_changes_by_a_factor_of_two_or_not_at_all() {
-    let mut flow = Flow::new();
-    let mut settle = |spare: f32| {
-        (0..1000).for_each(|_| flow.spares(spare, Nanos(2_500)));
-        flow.holds()
+    let mut all = Loop::new();
+    let mut holds = |spare: f32| {
+        all.stretch(RATE, RATE, Around { in_flight: 128, queued: spare / RATE, ..QUEUED });
+        all.flow.holds()
     };
-    assert_eq!(settle(1.5), 0, "one alone is not held back");
-    let held = settle(40.0);
-    assert!((10..=20).contains(&held), "{held}");
-    assert_eq!((settle(30.0), settle(40.0)), (held, held));
-    assert_eq!(settle(0.0), 0);
+    assert_eq!(holds(1.5), 0, "one alone is not held back");
+    let held = holds(40.0);
+    assert!((10..=20).contains(&held), "{held}: at the end of one stretch");
+    assert_eq!((holds(30.0), holds(40.0)), (held, held));
+    assert_eq!(holds(0.0), 0);
 }

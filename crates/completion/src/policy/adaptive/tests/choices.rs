@@ -49,7 +49,7 @@ fn where_the_caller_needs_several_one_sleep_is_for_all_of_them() {
     assert_eq!(sleep(0, 0.3), sleep(1, 0.3));
     assert!(sleep(8, 0.0) < sleep(1, 0.0) / 2.0, "{} {}", sleep(8, 0.0), sleep(1, 0.0));
     // Each of them is found late by D.
-    let (delay, more) = (policy.price.delay().0 as f32, sleep(8, 0.3) - sleep(8, 0.0));
+    let (delay, more) = (policy.price.delay.0 as f32, sleep(8, 0.3) - sleep(8, 0.0));
     assert!((0.3 * delay * 0.9..=0.3 * delay * 1.1).contains(&more), "{more}");
 }
 
@@ -136,4 +136,31 @@ fn a_far_deadline_is_nothing_to_nap_for() {
             policy.next(sent + age, &Seen { found: 1, ..Seen::default() });
         }
     }
+}
+
+/// A write and a flush by turns take half the time of both, whichever is in flight.
+#[test]
+fn what_a_command_takes_alone_is_the_mix_of_late() {
+    let mut policy = policy(LatencyPrice::default());
+    for n in 0..1_000 {
+        let (op, age) = if n % 2 == 0 { (Op::Write, 20_000) } else { (Op::Flush, 300_000) };
+        policy.completed(&[Done { class: Class::new(op, 4096), age: Nanos(age), found: Found::Looking }]);
+    }
+    assert!((150_000.0..170_000.0).contains(&policy.forecast.alone()), "{}", policy.forecast.alone());
+}
+
+/// A look before anybody waits is taken without a plan, and teaches nothing; one that ends a wait goes through the policy.
+#[test]
+fn a_look_is_free_between_two_waits_alone() {
+    let mut policy = sure(LatencyPrice::default(), 20_000, 0);
+    assert!(policy.looks_first());
+    policy.submitted(SENT, &Batch { commands: 1, in_flight: 1, class: Some(read()), urgent: 0 });
+    assert!(policy.looks_first() && !policy.wants_done());
+    policy.next(SENT, &Seen { in_flight: 1, ..Seen::default() });
+    assert!(!policy.looks_first());
+    let over = SENT + Nanos(20_000);
+    policy.next(over, &Seen { in_flight: 1, woke: Some(Woke::NOTIFIED), ..Seen::default() });
+    assert!(!policy.looks_first() && policy.wants_done());
+    policy.next(over, &Seen { found: 1, ..Seen::default() });
+    assert!(policy.looks_first());
 }

@@ -7,6 +7,7 @@
 //! - [`report`] prints what came of it, as fio does.
 //!
 //! No clock, no thread, no file: time and files come in.
+#![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 pub mod fio;

@@ -41,6 +41,7 @@ pub struct Setup<'a> {
 }
 
 /// Open devices, in the order of the plan's targets.
+#[derive(Debug)]
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
@@ -92,16 +93,14 @@ impl Rig {
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
-            let options = OpenOptions {
-                software_queues: kinds * need.threads,
-                hardware_queues,
-                depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
-                mode: setup.mode,
-                latency_price: setup.price,
-                pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
-                embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
-                ..OpenOptions::default()
-            };
+            let options = OpenOptions::new()
+                .software_queues(kinds * need.threads)
+                .hardware_queues(hardware_queues)
+                .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32)
+                .mode(setup.mode)
+                .latency_price(setup.price)
+                .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
+                .embedded(EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| match error {
                 // It names the path itself.
                 OpenError::Target(_) => error.into(),
@@ -173,6 +172,7 @@ impl Rig {
 }
 
 /// A worker to be, on its way to its thread.
+#[derive(Debug)]
 pub struct Hired {
     job: Job,
     devices: Vec<Device>,

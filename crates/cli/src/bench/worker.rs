@@ -1,5 +1,6 @@
 //! A job thread: carries out what the generator says.
 
+use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,6 +76,7 @@ struct Place {
 }
 
 /// What reaches a thread from outside while it runs.
+#[derive(Debug)]
 pub struct Control<'a> {
     /// Any of them set: stop, once what is in flight has completed.
     pub stop: [&'a AtomicBool; 2],
@@ -118,6 +120,18 @@ pub struct Run {
     report_at: Nanos,
     mark: Option<Mark>,
     watch: Option<Watch>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("now", &self.now).field("report_at", &self.report_at).finish_non_exhaustive()
+    }
 }
 
 impl Worker {
@@ -477,6 +491,7 @@ impl Worker {
             };
             // Taken apart: copied as a whole, what is between its fields would be copied byte by byte.
             let Io { slot, op, target, offset, len } = place.io;
+            let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
             std::mem::forget(std::mem::replace(&mut place.buf, buf));

@@ -139,3 +139,78 @@ fn files_take_turns_or_are_done_one_after_the_other() {
     random.sort_unstable();
     assert_eq!(random, turns(&files(FileService::Sequential, 1)));
 }
+
+fn any_place() -> impl Strategy<Value = Job> {
+    use proptest::sample::select;
+    let zone = |access, percent| AccessZone { access, room: ZoneRoom::Percent(percent) };
+    let distributions = vec![
+        Distribution::Uniform,
+        Distribution::Zipf { theta: 1.2 },
+        Distribution::Pareto { h: 0.3 },
+        Distribution::Normal { percent: 40.0 },
+        Distribution::Zoned(PerOp::both(vec![zone(90.0, 0.1), zone(5.0, 10.0), zone(5.0, 60.0)])),
+        Distribution::Sequence { blocks: vec![7, 0, u64::MAX, 3], moves: true },
+    ];
+    let strided = vec![None, None, Some((4096, 4096, 0)), Some((8192, 65_536, 20_480)), Some((512, 1 << 20, 1 << 20))];
+    let directions = vec![Direction::Read, Direction::Write, Direction::Mixed, Direction::Trim, Direction::TrimWrite];
+    let services = vec![FileService::RoundRobin, FileService::Sequential, FileService::Random];
+    let sizes = vec![(512, 512), (4096, 4096), (512, 8192), (4096, 65_536)];
+    (
+        (select(directions), any::<bool>(), select(vec![1i64, 1, 3]), select(distributions), select(strided)),
+        (select(sizes), select(vec![0u64, 512, 4096, 65_536]), select(vec![0u32, 50, 100]), any::<bool>(), any::<bool>()),
+        (1u32..5, select(services), 1u64..4, 1u32..9, any::<bool>()),
+        select(vec![0u64, 512, 20_480]),
+    )
+        .prop_map(
+            |((direction, random, step, distribution, strided), (size, align, percent, identical, random_map), files, offset)| {
+                let (files, service, service_run, iodepth, verifies) = files;
+                let zones = |(size, range, skip)| Strided { size, range, skip, whole: offset == 0 };
+                let step = if random { step } else { 0 };
+                Job {
+                    pattern: Pattern { direction, random, step },
+                    distribution,
+                    strided: strided.map(zones),
+                    block: PerOp::both(BlockSizes { min: size.0, max: size.1, split: Vec::new() }),
+                    align: PerOp::both(align),
+                    random_percent: PerOp::both(percent),
+                    identical,
+                    random_map,
+                    files,
+                    service,
+                    service_run,
+                    iodepth,
+                    offset: Amount::Bytes(offset),
+                    size: Some(Amount::Bytes(300 << 10)),
+                    number_ios: Some(200),
+                    verify: verifies.then(|| Verify { backlog: Some(Backlog { writes: 7, batch: 3 }), ..Verify::default() }),
+                    ..Job::default()
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn wherever_ios_go_they_are_within_the_region_and_found_again(job in any_place()) {
+        let Ok(mut generator) = Generator::new(&job, Seat::default(), &[TARGET]) else { return Ok(()) };
+        let whole = job.strided.is_some_and(|zones| zones.whole);
+        let offset = if let Amount::Bytes(offset) = job.offset { offset } else { 0 };
+        let end = if whole { TARGET.bytes } else { offset + (300 << 10) };
+        let mut log = Vec::new();
+        Device::new().run(&mut generator, |next, _| {
+            if let Next::Issue(io) = next {
+                log.push(io);
+            }
+        });
+        for io in &log {
+            prop_assert!(io.len > 0 && io.offset >= offset && io.offset + u64::from(io.len) <= end, "{io:?}");
+            prop_assert!(io.offset % 512 == 0 && io.len % 512 == 0, "{io:?}");
+        }
+        prop_assert!(!log.is_empty() && log.len() <= 500, "{}", log.len());
+        // Whatever a writer writes, it finds; a reader finds nothing that was ever written.
+        if job.pattern.direction != Direction::Read {
+            prop_assert_eq!(generator.bad_count(), 0);
+        }
+    }
+}

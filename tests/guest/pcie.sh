@@ -46,7 +46,7 @@ swapoff "/dev/$disk"
 
 part "what there is, as nvme-cli tells it"
 # Every line of nvme-cli's has to be one of Reap's: newer versions of it have more keys, and pad and quote in other ways.
-plain() { sed 's/^ *//; s/[ ,]*$//; s/" *: */":/; s/ *"$/"/; s/"\([0-9][0-9]*\)"$/\1/' "$1" | grep -v '^[][{}]*$'; }
+plain() { sed 's/^ *//; s/[[:blank:]]*: /: /; s/[ ,]*$//; s/" *: */":/; s/ *"$/"/; s/"\([0-9][0-9]*\)"$/\1/' "$1" | grep -v '^[][{}]*$'; }
 as_nvme_cli() { # as_nvme_cli WHAT FILE-OF-NVME-CLI FILE-OF-REAP
     plain "$2" >/tmp/theirs
     plain "$3" >/tmp/ours

@@ -5,6 +5,9 @@ use proptest::prelude::*;
 use super::super::facts::{Cpus, Vfio};
 use super::*;
 
+/// What it is for, its name, how it is, what its command has, and what breaks it.
+type Case = (&'static str, &'static str, State, &'static str, fn(&mut Facts));
+
 /// A machine on which nothing is missing.
 fn sound() -> Facts {
     Facts {
@@ -41,7 +44,7 @@ fn of_a_sound_machine_only_what_is_broken_is_complained_of() {
 
 #[test]
 fn each_lack_is_told_with_what_mends_it() {
-    let cases: [(&str, &str, State, &str, fn(&mut Facts)); 13] = [
+    let cases: [Case; 13] = [
         ("kernel", "io_uring", State::Missing, "sysctl kernel.io_uring_disabled=0", |_| {}),
         ("kernel", "poll queues", State::Limited, "echo 2 >/sys/module/nvme/parameters/poll_queues", |f| f.polls[0].1 = false),
         ("kernel", "NVMe passthrough", State::Limited, "chown $USER /dev/ng0n1", |f| f.characters[0].1 = false),

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn idle(device: &str, uri: &str, modes: &[Mode]) -> Result<(), Box<dyn std::error::Error>> {
     let name = device;
     for &mode in modes {
-        let device = Device::open_with(uri, &OpenOptions { mode, ..OpenOptions::default() })?;
+        let device = Device::open_with(uri, &OpenOptions::new().mode(mode))?;
         let queue = device.local_queue()?;
         let ns = device.namespaces()[0];
         for lba in 0..100 {

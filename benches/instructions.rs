@@ -6,7 +6,7 @@ mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
+use reap::{ByHand, Completion, Device, DmaBuf, Instant, Mode, Namespace, OpenOptions, Queue, Request};
 
 /// Batches that are counted.
 const BATCHES: usize = 2000;
@@ -51,7 +51,7 @@ fn count() -> ExitCode {
 }
 
 fn run(mode: Mode, depth: usize, bytes: u32) {
-    let options = OpenOptions { mode, ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(mode);
     let device = Device::open_with("mem:64M?profile=null", &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(bytes as usize).expect("a buffer")).collect();
     let (queue, hand, ns) =
@@ -64,7 +64,7 @@ fn run(mode: Mode, depth: usize, bytes: u32) {
 
 fn batch(queue: &Queue, hand: &ByHand, ns: &Namespace, free: &mut Vec<DmaBuf>, done: &mut Vec<Completion>) {
     let depth = free.len();
-    let now = reap::now();
+    let now = Instant::now();
     counted_submit(queue, ns, free, now);
     while hand.step() {}
     while done.len() < depth {
@@ -74,13 +74,13 @@ fn batch(queue: &Queue, hand: &ByHand, ns: &Namespace, free: &mut Vec<DmaBuf>, d
 }
 
 #[inline(never)]
-fn counted_submit(queue: &Queue, ns: &Namespace, free: &mut Vec<DmaBuf>, now: Nanos) {
+fn counted_submit(queue: &Queue, ns: &Namespace, free: &mut Vec<DmaBuf>, now: Instant) {
     let requests = free.drain(..).zip(0..).map(|(buf, n)| Request::read(ns, n * 128, buf));
-    queue.submit(now, requests).map_err(|(why, _)| why).expect("requests are in range");
+    queue.submit_at(now, requests).map_err(|(why, _)| why).expect("requests are in range");
 }
 
 #[inline(never)]
 fn counted_reap(queue: &Queue, min: usize, done: &mut Vec<Completion>) {
-    queue.wait(min, Nanos::MAX).expect("outside block_on");
+    queue.wait(min, None).expect("outside block_on");
     queue.reap(done);
 }

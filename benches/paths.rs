@@ -7,7 +7,7 @@ mod callgrind;
 
 use std::process::ExitCode;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, Nanos, OpenOptions, Queue, Request};
+use reap::{ByHand, Completion, Device, DmaBuf, Mode, Namespace, OpenOptions, Queue, Request};
 
 /// I/Os that are counted of each case.
 const IOS: usize = 32_000;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 fn run(uri: &str, depth: usize) {
-    let options = OpenOptions { mode: Mode::POLL, ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(Mode::POLL);
     let device = Device::open_with(uri, &options).expect("the embedded device opens");
     let mut free: Vec<_> = (0..depth).map(|_| device.buffer(512).expect("a buffer")).collect();
     let (queue, hand, ns) =
@@ -64,11 +64,11 @@ fn run(uri: &str, depth: usize) {
 #[inline(never)]
 fn counted_io_submit(queue: &Queue, ns: &Namespace, free: &mut Vec<DmaBuf>) {
     let requests = free.drain(..).zip(0..).map(|(buf, n)| Request::read(ns, n * 128, buf));
-    queue.submit(reap::now(), requests).map_err(|(why, _)| why).expect("requests are in range");
+    queue.submit(requests).map_err(|(why, _)| why).expect("requests are in range");
 }
 
 #[inline(never)]
 fn counted_io_reap(queue: &Queue, min: usize, done: &mut Vec<Completion>) {
-    queue.wait(min, Nanos::MAX).expect("outside block_on");
+    queue.wait(min, None).expect("outside block_on");
     queue.reap(done);
 }

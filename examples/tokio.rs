@@ -1,45 +1,43 @@
-//! A foreign loop: tokio's `AsyncFd` waits for the queue, futures are awaited by tokio tasks.
+//! Under tokio, on several threads: a reactor drives the queue on a thread of its own, and any task awaits what it starts.
 
 use std::error::Error;
-use std::rc::Rc;
-use std::time::Duration;
 
-use reap::{Device, Queue};
-use tokio::io::unix::AsyncFd;
-use tokio::time::timeout;
+use reap::{Device, DmaBuf, IoError, Namespace, Reactor};
 
-/// Turns the queue whenever it has something to do: its descriptor says so, or its time has come.
-async fn drive(queue: Rc<AsyncFd<Queue>>) -> std::io::Result<()> {
-    loop {
-        while queue.get_ref().turn(64).more {
-            tokio::task::yield_now().await;
-        }
-        let left = queue.get_ref().next_deadline().map_or(Duration::MAX, |deadline| Duration::from_nanos((deadline - reap::now()).0));
-        if let Ok(ready) = timeout(left, queue.readable()).await {
-            ready?.clear_ready();
-        }
+const TASKS: u64 = 8;
+const READS: u64 = 1000;
+
+/// Reads blocks that no other task reads; the buffer comes back with each result.
+async fn reads(reactor: Reactor, ns: Namespace, task: u64, mut buf: DmaBuf) -> Result<u64, IoError> {
+    for n in 0..READS {
+        let (result, back) = reactor.read(&ns, (task * READS + n) * 8, buf).await;
+        result?;
+        buf = back;
     }
+    Ok(READS)
 }
 
-#[expect(deprecated, reason = "tokio's replacement is unsafe; the queue owns its descriptor for as long as it lives")]
-fn main() -> Result<(), Box<dyn Error>> {
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open("mem:1G?profile=optane")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, async {
-        let queue = Rc::new(AsyncFd::new(device.queue()?)?);
-        tokio::task::spawn_local(drive(queue.clone()));
-        let ns = device.namespaces()[0];
-        let mut buf = device.buffer(4096)?;
-        for n in 0..1000 {
-            let read = queue.get_ref().read(&ns, n * 8, buf);
-            // The doorbell: the task that drives the queue may be asleep.
-            queue.get_ref().commit();
-            let (result, back) = read.await;
-            result?;
-            buf = back;
-        }
-        println!("1000 reads under tokio; {:?}", queue.get_ref().counters());
-        Ok(())
-    })
+    let ns = device.namespaces()[0];
+    let reactor = Reactor::start_local(&device, None)?;
+
+    let mut buf = device.buffer(4096)?;
+    buf.fill(0x5a);
+    let (result, buf) = reactor.write(&ns, 0, buf).await;
+    result?;
+    reactor.flush(&ns).await?;
+    drop(buf);
+
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        tasks.push(tokio::spawn(reads(reactor.clone(), ns, task, device.buffer(4096)?)));
+    }
+    let mut count = 0;
+    for task in tasks {
+        count += task.await??;
+    }
+    println!("{count} reads by {TASKS} tasks");
+    Ok(())
 }

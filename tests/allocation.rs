@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use reap::{ByHand, Completion, Device, DmaBuf, Mode, Nanos, OpenOptions, Queue, Request};
+use reap::{ByHand, Completion, Device, DmaBuf, Mode, OpenOptions, Queue, Request};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -22,10 +22,10 @@ impl Load {
     fn batch(&mut self, bytes: u32) {
         let ns = self.queue.namespaces()[0];
         let batch = self.free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf).bytes(bytes));
-        self.queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+        self.queue.submit(batch).map_err(|(why, _)| why).unwrap();
         while self.hand.step() {}
         while self.done.len() < DEPTH {
-            self.queue.wait(DEPTH - self.done.len(), Nanos::MAX).unwrap();
+            self.queue.wait(DEPTH - self.done.len(), None).unwrap();
             self.queue.reap(&mut self.done);
         }
         for completion in self.done.drain(..) {

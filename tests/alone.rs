@@ -78,9 +78,9 @@ fn a_forked_child_opens_nothing_and_is_told_so() {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let (buf, forked) = (queue.buffer(4096).unwrap(), Err(IoError::Refused(Refused::Forked)));
         let uses = || {
-            let batch = queue.submit(reap::now(), [Request::read(&ns, 0, buf)]);
+            let batch = queue.submit([Request::read(&ns, 0, buf)]);
             let Err((Refused::Forked, _)) = batch else { return false };
-            queue.wait(1, reap::Nanos::MAX).is_ok() && queue.block_on(queue.flush(&ns)).is_ok_and(|result| result == forked)
+            queue.wait(1, None).is_ok() && queue.block_on(queue.flush(&ns)).is_ok_and(|result| result == forked)
         };
         assert!(in_fork(uses), "the parent's device");
         queue.block_on(queue.flush(&ns)).unwrap().unwrap();

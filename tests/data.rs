@@ -8,7 +8,7 @@ use reap::{Device, IoError, OpenOptions};
 use work::{differs, fill};
 
 fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 #[test]

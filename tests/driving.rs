@@ -5,8 +5,9 @@
 mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use reap::{Device, Mode, Nanos, OpenOptions, Queue};
+use reap::{Device, Instant, Mode, OpenOptions, Queue, QueueError};
 use work::Job;
 
 /// `n` blocks of its own, `depth` at a time.
@@ -19,7 +20,7 @@ fn open(options: OpenOptions) -> Device {
 }
 
 fn open_without(what: &str, options: OpenOptions) -> Device {
-    Device::open_with(&format!("mem:64M?profile=optane{what}"), &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap()
+    Device::open_with(&format!("mem:64M?profile=optane{what}"), &options.pool_bytes(64 << 20)).unwrap()
 }
 
 /// Runs a test on devices that lack what some links lack: a mask; a mask, and queue pairs for second lanes; a vector for each queue;
@@ -35,7 +36,7 @@ fn everywhere(test: impl Fn(&dyn Fn(OpenOptions) -> Device)) {
 fn threads_share_one_hardware_queue_in_every_mode() {
     everywhere(|open| {
         for mode in Mode::ALL {
-            let device = open(OpenOptions { software_queues: 4, hardware_queues: 1, depth: 16, mode, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().software_queues(4).hardware_queues(1).depth(16).mode(mode));
             std::thread::scope(|scope| {
                 for owner in 0..4 {
                     let queue = device.queue().unwrap();
@@ -51,7 +52,7 @@ fn threads_share_one_hardware_queue_in_every_mode() {
 #[test]
 fn modes_switch_every_5_ms_with_requests_in_flight() {
     everywhere(|open| {
-        let device = open(OpenOptions { software_queues: 3, hardware_queues: 2, ..OpenOptions::default() });
+        let device = open(OpenOptions::new().software_queues(3).hardware_queues(2));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (1..=3)
@@ -80,12 +81,12 @@ fn modes_switch_every_5_ms_with_requests_in_flight() {
 
 #[test]
 fn blocking_inside_block_on_is_an_error() {
-    let device = open(OpenOptions { software_queues: 2, ..OpenOptions::default() });
+    let device = open(OpenOptions::new().software_queues(2).hardware_queues(1));
     let (queue, other) = (device.queue().unwrap(), device.queue().unwrap());
     queue
         .block_on(async {
             assert!(other.block_on(async {}).is_err());
-            assert!(other.wait(1, Nanos::MAX).is_err());
+            assert!(other.wait(1, None).is_err());
         })
         .unwrap();
     assert!(other.block_on(async {}).is_ok());
@@ -95,7 +96,7 @@ fn blocking_inside_block_on_is_an_error() {
 fn a_reset_in_the_middle_loses_nothing() {
     everywhere(|open| {
         for mode in [Mode::INTERRUPT, Mode::POLL] {
-            let device = open(OpenOptions { software_queues: 2, hardware_queues: 1, mode, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().software_queues(2).hardware_queues(1).mode(mode));
             std::thread::scope(|scope| {
                 for owner in 1..=2 {
                     let queue = device.queue().unwrap();
@@ -116,7 +117,7 @@ fn a_reset_in_the_middle_loses_nothing() {
 fn a_mode_asked_for_before_the_queue_is_taken_is_the_queues_mode() {
     everywhere(|open| {
         for (opened, asked) in [(Mode::POLL, Mode::INTERRUPT), (Mode::INTERRUPT, Mode::IRQ_POLL)] {
-            let device = open(OpenOptions { mode: opened, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().mode(opened));
             device.set_mode(asked);
             let queue = device.queue().unwrap();
             assert_eq!(queue.mode(), asked);
@@ -164,4 +165,50 @@ fn a_foreign_loop_misses_no_mode_that_another_thread_asks_for() {
         device.set_mode(Mode::POLL);
         assert_eq!(missed, None, "the mode of this round was adopted by nobody");
     });
+}
+
+/// A device that was opened with nothing said of queues grants one to each thread that asks, as far as its controller has them.
+#[test]
+fn queues_are_granted_to_threads_that_ask() {
+    for (uri, least) in [("mem:64M?profile=optane", 8), ("mem:64M?profile=optane&queues=3", 3), ("mem:64M?profile=optane&queues=1", 1)] {
+        let device = Device::open(uri).unwrap();
+        let granted = device.description().hardware_queues;
+        assert!(granted >= least, "{uri}: {granted}");
+        let queues: Vec<_> = (0..granted).map(|_| device.queue().unwrap()).collect();
+        let why = device.queue().err().expect("all are taken");
+        assert!(matches!(why, QueueError::AllTaken { queues } if queues == granted), "{uri}: {why}");
+        assert!(why.to_string().contains(&granted.to_string()) && why.to_string().contains("software_queues"), "{why}");
+        std::thread::scope(|scope| {
+            for (queue, owner) in queues.into_iter().zip(1..) {
+                scope.spawn(move || work(&queue, owner, 40, 8));
+            }
+        });
+        // What threads have given back others have.
+        work(&device.queue().unwrap(), 1, 40, 8);
+    }
+}
+
+/// More threads than the controller has queues share them, where they are asked for.
+#[test]
+fn more_threads_than_hardware_queues_share_them() {
+    let options = OpenOptions::new().software_queues(5);
+    let device = Device::open_with("mem:64M?profile=optane&queues=2", &options).unwrap();
+    let queues: Vec<_> = (0..5).map(|_| device.queue().unwrap()).collect();
+    assert_eq!(device.description().hardware_queues, 2);
+    std::thread::scope(|scope| {
+        for (queue, owner) in queues.into_iter().zip(1..) {
+            scope.spawn(move || work(&queue, owner, 40, 8));
+        }
+    });
+}
+
+/// Without a limit a wait returns once nothing is in flight; with one it stays, and says by its name when it does not.
+#[test]
+fn a_wait_stays_until_its_limit_and_one_that_ends_idle_says_so() {
+    let device = Device::open("mem:64M?profile=optane").unwrap();
+    let queue = device.queue().unwrap();
+    let limit = Instant::now() + Duration::from_millis(20);
+    assert_eq!((queue.wait(1, None), queue.wait_or_idle(1, Some(limit + Duration::from_secs(3600)))), (Ok(0), Ok(0)));
+    assert_eq!(queue.wait(1, Some(limit)), Ok(0));
+    assert!(Instant::now() >= limit);
 }

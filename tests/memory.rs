@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use reap::{
-    Device, DmaBuf, EmbeddedOptions, FaultPlan, Faults, IoError, IoFuture, Mode, Namespace, Nanos, OpenOptions, Pages, Queue, RangeError,
-    Refused, Region, RegisterError, Request,
+    Device, DmaBuf, EmbeddedOptions, FaultPlan, Faults, IoError, IoFuture, Mode, Namespace, OpenOptions, Pages, Queue, RangeError, Refused,
+    Region, RegisterError, Request,
 };
 
 const MEM: &str = "mem:64M?profile=optane";
@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn open(uri: &str) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 8 << 20, ..OpenOptions::default() }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &OpenOptions::new().pool_bytes(8 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 /// Pages that count when they are freed.
@@ -113,14 +113,14 @@ fn memory_is_registered_while_queues_are_busy() {
     let mut regions = Vec::new();
     for round in 0..200 {
         let requests = free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 64, buf));
-        queue.submit(reap::now(), requests).map_err(|(why, _)| why).unwrap();
+        queue.submit(requests).map_err(|(why, _)| why).unwrap();
         // Regions come and go while their neighbours are read into.
         let (region, freed) = register(&device, 64 << 10);
         let bufs = [0, 32 << 10].map(|at| region.buffer(at..at + (32 << 10)).unwrap());
-        queue.submit(reap::now(), bufs.map(|buf| Request::read(&ns, 0, buf))).map_err(|(why, _)| why).unwrap();
+        queue.submit(bufs.map(|buf| Request::read(&ns, 0, buf))).map_err(|(why, _)| why).unwrap();
         regions.push((region.base(), freed));
         drop(region);
-        assert_eq!(queue.wait(34, Nanos::MAX), Ok(34), "round {round}");
+        assert_eq!(queue.wait(34, None), Ok(34), "round {round}");
         queue.reap(&mut done);
         let own = |buf: &DmaBuf| buf.addr() < regions[0].0;
         for completion in done.drain(..) {
@@ -139,7 +139,7 @@ fn another_devices_memory_is_refused() {
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let (region, _) = register(&other, 4096);
         let request = Request::read(&ns, 0, region.buffer(0..4096).unwrap());
-        let (why, request) = queue.submit(reap::now(), [request]).unwrap_err();
+        let (why, request) = queue.submit([request]).unwrap_err();
         assert_eq!(why, Refused::ForeignBuffer);
         assert_eq!(
             why.to_string(),
@@ -286,12 +286,14 @@ fn of_futures_that_are_forgotten_the_memory_stays() {
 fn a_lost_device_keeps_the_memory_for_ever() {
     let _alone = alone();
     let faults = Faults::new(FaultPlan::new());
-    let options = OpenOptions {
-        timeout: Nanos::from_millis(60),
-        embedded: EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
-        pool_bytes: 8 << 20,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::new()
+        .timeout(std::time::Duration::from_millis(60))
+        .embedded(EmbeddedOptions {
+            faults: Some(faults.clone()),
+            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ..EmbeddedOptions::default()
+        })
+        .pool_bytes(8 << 20);
     let device = Device::open_with(MEM, &options).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let (region, freed) = register(&device, 64 << 10);

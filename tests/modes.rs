@@ -19,9 +19,9 @@ fn read(queue: &Queue, ios: usize, depth: usize, urgent: bool) -> usize {
             let request = Request::read(&ns, (n as u64 * 8) % 8_192, queue.buffer(4096).unwrap());
             if urgent { request.urgent() } else { request }
         };
-        queue.submit(reap::now(), (begun..begun + more).map(one)).map_err(|(why, _)| why).unwrap();
+        queue.submit((begun..begun + more).map(one)).map_err(|(why, _)| why).unwrap();
         begun += more;
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         queue.reap(&mut out);
         ended += out.len();
         good += out.drain(..).filter(|done| done.result.is_ok()).count();
@@ -66,7 +66,7 @@ fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
         (1, "threaded", "optane&wire=stream"),
         (3, "threaded", "optane&wire=stream"),
     ] {
-        let options = OpenOptions { software_queues: software, mode: mode(name), ..OpenOptions::default() };
+        let options = OpenOptions::new().software_queues(software).hardware_queues(1).mode(mode(name));
         let device = open(profile, options);
         let queues: Vec<Queue> = (0..software).map(|_| device.queue().unwrap()).collect();
         std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn a_drain_thread_takes_the_entries_and_its_cpu_time_is_counted() {
 
 #[test]
 fn posted_messages_of_a_groups_queues_share_notifications() {
-    let options = OpenOptions { software_queues: 4, hardware_queues: 4, mode: Mode::POSTED, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(4).hardware_queues(4).mode(Mode::POSTED);
     let device = open("optane", options);
     let group = Group::new((0..4).map(|_| device.queue().unwrap()).collect()).unwrap();
     let mut out = Vec::with_capacity(64);
@@ -99,11 +99,11 @@ fn posted_messages_of_a_groups_queues_share_notifications() {
         for queue in group.queues() {
             let ns = queue.namespaces()[0];
             let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+            queue.submit(batch).map_err(|(why, _)| why).unwrap();
         }
         // The thread is away: what is posted meanwhile is one notification.
         std::thread::sleep(std::time::Duration::from_millis(1));
-        assert_eq!(group.wait(32, Nanos::MAX).unwrap(), 32, "round {round}");
+        assert_eq!(group.wait(32, None).unwrap(), 32, "round {round}");
         group.queues().iter().for_each(|queue| _ = queue.reap(&mut out));
         assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 32);
     }
@@ -116,7 +116,7 @@ fn posted_messages_of_a_groups_queues_share_notifications() {
 
 #[test]
 fn moderators_tell_the_controller_and_take_it_back() {
-    let device = open("optane", OpenOptions { mode: Mode::COALESCE, ..OpenOptions::default() });
+    let device = open("optane", OpenOptions::new().mode(Mode::COALESCE));
     let queue = device.queue().unwrap();
     let health = until(&device, &queue, |health| health.held_back.is_some());
     assert_eq!((health.held_back, health.coalescing_refused), (Some((8, 100)), false));
@@ -141,7 +141,7 @@ fn moderators_tell_the_controller_and_take_it_back() {
 #[test]
 fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
     for name in ["coalesce", "vic", "dim"] {
-        let device = open("cloud", OpenOptions { mode: mode(name), ..OpenOptions::default() });
+        let device = open("cloud", OpenOptions::new().mode(mode(name)));
         let queue = device.queue().unwrap();
         if name == "coalesce" {
             // A queue that comes after the refusal hears of it a little later.
@@ -154,9 +154,9 @@ fn a_controller_that_refuses_coalescing_is_said_to_and_driven_by_interrupts() {
 /// However often a queue looks, it knows what it was told of its caller until it is told otherwise.
 #[test]
 fn what_a_caller_without_room_says_stays_told() {
-    let device = open("optane", OpenOptions { mode: Mode::ADAPTIVE, ..OpenOptions::default() });
+    let device = open("optane", OpenOptions::new().mode(Mode::ADAPTIVE));
     let queue = device.queue().unwrap();
-    let due = Some(reap::now());
+    let due = Some(reap::Instant::now());
     queue.set_wants_room_at(due);
     assert_eq!(read(&queue, 100, 8, false), 100);
     assert_eq!(queue.wants_room_at(), due);
@@ -166,7 +166,7 @@ fn what_a_caller_without_room_says_stays_told() {
 
 #[test]
 fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
-    let options = OpenOptions { mode: Mode::ADAPTIVE, latency_price: "0".parse().unwrap(), ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(Mode::ADAPTIVE).latency_price("0".parse().unwrap());
     let device = open("tlc", options);
     let queue = device.queue().unwrap();
     assert!(queue.decisions().is_some());
@@ -184,7 +184,7 @@ fn adaptive_says_what_it_decided_and_never_gathers_urgent_commands() {
 #[test]
 fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
     for mode in Mode::ALL.into_iter().filter(|mode| mode.moderation().is_none()) {
-        let device = open("optane&masks=no", OpenOptions { mode, ..OpenOptions::default() });
+        let device = open("optane&masks=no", OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
         assert_eq!(read(&queue, 1_000, 16, false), 1_000, "{mode}");
         let counted = queue.hardware_counters();
@@ -200,7 +200,7 @@ fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
 fn over_bytes_each_mode_sleeps_or_looks_as_its_name_says() {
     for wire in ["stream", "trickle"] {
         for mode in Mode::ALL {
-            let device = open(&format!("optane&wire={wire}"), OpenOptions { mode, ..OpenOptions::default() });
+            let device = open(&format!("optane&wire={wire}"), OpenOptions::new().mode(mode));
             let queue = device.queue().unwrap();
             assert_eq!(read(&queue, 300, 1, false) + read(&queue, 1_000, 16, false), 1_300, "{mode}");
             let counted = queue.counters();
@@ -229,11 +229,11 @@ fn a_switch_of_mode_drains_the_lane_that_it_leaves() {
         for mode in [from, to] {
             queue.set_mode(mode);
             // It is adopted with the next plan.
-            queue.wait(usize::MAX, reap::now() + Nanos(1_000)).unwrap();
+            queue.wait_or_idle(usize::MAX, Some(reap::Instant::now() + std::time::Duration::from_nanos(1_000))).unwrap();
             let batch = (0..8).map(|i| Request::read(&ns, i * 8, queue.buffer(4096).unwrap()));
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+            queue.submit(batch).map_err(|(why, _)| why).unwrap();
         }
-        queue.wait(16, Nanos::MAX).unwrap();
+        queue.wait(16, None).unwrap();
         queue.reap(&mut out);
         assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 16, "round {round}");
         let messages = queue.hardware_counters().messages - before.messages;

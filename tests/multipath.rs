@@ -17,7 +17,7 @@ const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=nul
 const WATCHED: &str = "keep_alive=2s";
 
 fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 /// Byte `i` of the block at `lba` in its generation `g`.
@@ -39,7 +39,7 @@ fn is(buf: &[u8], lba: u64, g: u64) -> bool {
 fn drain(queue: &Queue) -> Vec<Completion> {
     let mut out = Vec::with_capacity(1024);
     while queue.in_flight() > 0 || queue.finished() > 0 {
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         queue.reap(&mut out);
     }
     out
@@ -50,14 +50,11 @@ fn round_trip(queue: &Queue, blocks: u64, depth: u64, g: u64) {
     let ns = queue.namespaces()[0];
     for begin in (0..blocks).step_by(depth as usize) {
         let lbas = (begin..blocks.min(begin + depth)).map(|n| n * 8);
-        queue.submit(reap::now(), lbas.clone().map(|lba| write(&ns, queue, lba, g).tag(lba))).map_err(|(why, _)| why).unwrap();
+        queue.submit(lbas.clone().map(|lba| write(&ns, queue, lba, g).tag(lba))).map_err(|(why, _)| why).unwrap();
         for done in drain(queue) {
             done.result.unwrap();
         }
-        queue
-            .submit(reap::now(), lbas.map(|lba| Request::read(&ns, lba, queue.buffer(4096).unwrap()).tag(lba)))
-            .map_err(|(why, _)| why)
-            .unwrap();
+        queue.submit(lbas.map(|lba| Request::read(&ns, lba, queue.buffer(4096).unwrap()).tag(lba))).map_err(|(why, _)| why).unwrap();
         for done in drain(queue) {
             done.result.unwrap();
             assert!(is(&done.buf.unwrap(), done.tag, g), "block {}", done.tag);
@@ -68,7 +65,7 @@ fn round_trip(queue: &Queue, blocks: u64, depth: u64, g: u64) {
 #[test]
 fn what_is_written_is_read_under_every_policy_and_in_every_mode() {
     for mode in [Mode::INTERRUPT, Mode::POLL, "irq-poll".parse().unwrap()] {
-        let device = open(TWO, OpenOptions { mode, ..OpenOptions::default() });
+        let device = open(TWO, OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
         for (g, policy) in (0..).zip(Policy::ALL) {
             device.set_path_policy(policy);
@@ -107,11 +104,10 @@ fn futures_and_flushes_go_over_paths_too() {
 /// go another way although its reset has yet to fail.
 #[test]
 fn a_path_that_hangs_is_left_and_used_again() {
-    let device =
-        open(&format!("{TWO_QUIET}&policy=numa&{WATCHED}"), OpenOptions { timeout: Nanos::from_secs(3600), ..OpenOptions::default() });
+    let device = open(&format!("{TWO_QUIET}&policy=numa&{WATCHED}"), OpenOptions::new().timeout(std::time::Duration::from_secs(3600)));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let read = |queue: &Queue| {
-        queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         drain(queue).remove(0).result.unwrap();
     };
     read(&queue);
@@ -134,7 +130,7 @@ fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
     (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
-    queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+    queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
     let poller = hw::Poller::new().unwrap();
     poller.add(&queue, 0).unwrap();
     let (mut turns, mut events) = (0, Vec::new());
@@ -142,7 +138,7 @@ fn in_a_foreign_loop_too_requests_do_not_wait_for_a_path_for_ever() {
         turns += 1;
         assert!(turns < 1_000, "the deadline passes, and nothing comes of it");
         if !queue.turn(64).more {
-            let timeout = queue.next_deadline().map(|deadline| deadline - reap::now());
+            let timeout = queue.next_deadline().map(|deadline| reap::Nanos::from(deadline - reap::Instant::now()));
             poller.wait(timeout, &mut events).unwrap();
         }
     }
@@ -160,7 +156,7 @@ fn without_patience_requests_do_not_wait_for_a_path() {
     (0..2).for_each(|path| device.embedded().unwrap().change_path(path, Change::Lost(Loss::Gone)).unwrap());
     (0..2).for_each(|path| wait_for(&device, path, PathLink::Lost));
     let read = |queue: &Queue| {
-        queue.submit(reap::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         drain(queue).remove(0).result.unwrap_err().to_string()
     };
     let queue = device.queue().unwrap();
@@ -177,9 +173,9 @@ fn without_patience_requests_do_not_wait_for_a_path() {
 
 /// Until a path's link is in this state.
 fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::now() + Nanos::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
     while device.paths()[path].status.link != link {
-        assert!(reap::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
+        assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -189,11 +185,11 @@ fn wait_for(device: &Device, path: usize, link: PathLink) {
 fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -> u64) {
     let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), OpenOptions::default());
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
-    let submit = |request| queue.submit(reap::now(), [request]).map_err(|(why, _)| why).unwrap();
+    let submit = |request| queue.submit([request]).map_err(|(why, _)| why).unwrap();
     device.embedded().unwrap().change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
     let read = || {
         submit(Request::read(&ns, 8, queue.buffer(4096).unwrap()).tag(1));
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         let mut answered = Vec::with_capacity(1);
         queue.reap(&mut answered);
         assert_eq!(answered[0].tag, 1, "the write was not held");
@@ -213,7 +209,7 @@ fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -
     drain(&queue).remove(0).result.unwrap();
     device.embedded().unwrap().change_path(0, Change::Release).unwrap();
     let generation = move |device: &Device| {
-        queue.submit(reap::now(), [Request::read(&ns, 0, device.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
+        queue.submit([Request::read(&ns, 0, device.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap();
         let done = drain(&queue).remove(0);
         done.result.unwrap();
         let buf = done.buf.unwrap();
@@ -245,9 +241,9 @@ fn a_write_that_a_lost_controller_holds_does_not_come_back() {
 #[test]
 fn without_waiting_the_later_write_is_undone() {
     let (device, generation) = held_write("keep_alive=0s&unsafe_fast_failover", false);
-    let limit = reap::now() + Nanos::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
     while generation(&device) != 1 {
-        assert!(reap::now() < limit, "the twin passed: the test proves nothing");
+        assert!(reap::Instant::now() < limit, "the twin passed: the test proves nothing");
     }
     assert_eq!(device.failover().unsafe_resends, 1);
 }
@@ -291,13 +287,13 @@ fn resize(device: &Device, path: usize, blocks: u64) {
 
 /// Waits until the device's namespace has so many blocks, and each path is used or not.
 fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespace {
-    let limit = reap::now() + Nanos::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         let (now, seen) = (device.current(&device.namespaces()[0]), device.paths().iter().map(|path| path.status.fits).collect::<Vec<_>>());
         if now.blocks() == blocks && seen == fits {
             return now;
         }
-        assert!(reap::now() < limit, "{} blocks, {seen:?}", now.blocks());
+        assert!(reap::Instant::now() < limit, "{} blocks, {seen:?}", now.blocks());
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
@@ -373,7 +369,7 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     };
     // A path comes back once its health log has been read: what it says of power is known from here on.
     away_and_back(Change::Lost(Loss::Gone));
-    queue.submit(reap::now(), (0..8).map(|n| write(&ns, &queue, n * 8, 1))).map_err(|(why, _)| why).unwrap();
+    queue.submit((0..8).map(|n| write(&ns, &queue, n * 8, 1))).map_err(|(why, _)| why).unwrap();
     drain(&queue);
     away_and_back(how);
     let flushed = queue.block_on(queue.flush(&ns)).unwrap();
@@ -402,7 +398,7 @@ fn a_queue_that_is_dropped_leaves_nothing_counted() {
         let queue = device_queue(&device);
         let ns = device.namespaces()[0];
         let requests = (0..32).map(|n| Request::read(&ns, n * 8, queue.buffer(4096).unwrap()));
-        queue.submit(reap::now(), requests).map_err(|(why, _)| why).unwrap();
+        queue.submit(requests).map_err(|(why, _)| why).unwrap();
         drop(queue);
         assert_eq!(device.paths_counted(), 0, "{policy}");
         assert!(device.paths().iter().all(|path| path.in_flight == 0), "{policy}: {:?}", device.paths());
@@ -465,8 +461,8 @@ impl<'a> Load<'a> {
         if self.draw(64) == 0 {
             batch.push(Request::flush(&ns).tag(u64::MAX));
         }
-        self.queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
-        self.queue.wait_until(1, reap::now() + Nanos::from_millis(20)).unwrap();
+        self.queue.submit(batch).map_err(|(why, _)| why).unwrap();
+        self.queue.wait(1, Some(reap::Instant::now() + std::time::Duration::from_millis(20))).unwrap();
         self.check();
     }
 
@@ -475,7 +471,7 @@ impl<'a> Load<'a> {
         self.queue.reap(&mut out);
         for done in out {
             self.ended += 1;
-            self.longest = self.longest.max(done.completed_at - done.submitted_at);
+            self.longest = self.longest.max((done.completed_at - done.submitted_at).into());
             if let Err(error) = done.result {
                 panic!("an I/O error reached the application: {error}");
             }
@@ -492,7 +488,7 @@ impl<'a> Load<'a> {
 
     fn finish(&mut self) {
         while self.queue.in_flight() > 0 || self.queue.finished() > 0 {
-            self.queue.wait(1, Nanos::MAX).unwrap();
+            self.queue.wait(1, None).unwrap();
             self.check();
         }
     }
@@ -504,7 +500,7 @@ impl<'a> Load<'a> {
             if self.generations[at] > 0 {
                 self.busy[at] = true;
                 let request = Request::read(&ns, at as u64 * 8, self.queue.buffer(4096).unwrap());
-                self.queue.submit(reap::now(), [request.tag(at as u64)]).map_err(|(why, _)| why).unwrap();
+                self.queue.submit([request.tag(at as u64)]).map_err(|(why, _)| why).unwrap();
                 self.finish();
             }
         }
@@ -519,27 +515,27 @@ fn kills() -> u64 {
 /// application, no byte is wrong, and the longest stall is told.
 #[test]
 fn a_path_is_killed_and_returns_at_random_moments() {
-    let device = open(&format!("{TWO_QUIET}&policy=latency&{WATCHED}"), OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() });
+    let device = open(&format!("{TWO_QUIET}&policy=latency&{WATCHED}"), OpenOptions::new().mode(Mode::INTERRUPT));
     let queue = device.queue().unwrap();
     let mut load = Load::new(&queue, 512, 0x5eed);
     let kills = kills();
     for kill in 0..kills {
         let (path, frozen) = (load.draw(2) as usize, load.draw(4) == 0);
         let loss = if frozen { Loss::Frozen } else { Loss::Gone };
-        let before = reap::now() + Nanos(load.draw(20_000_000));
-        while reap::now() < before {
+        let before = reap::Instant::now() + std::time::Duration::from_nanos(load.draw(20_000_000));
+        while reap::Instant::now() < before {
             load.step(16);
         }
         device.embedded().unwrap().change_path(path, Change::Lost(loss)).unwrap();
-        let back = reap::now() + Nanos(load.draw(if kill % 8 == 7 { 400_000_000 } else { 40_000_000 }));
-        while reap::now() < back {
+        let back = reap::Instant::now() + std::time::Duration::from_nanos(load.draw(if kill % 8 == 7 { 400_000_000 } else { 40_000_000 }));
+        while reap::Instant::now() < back {
             load.step(16);
         }
         device.embedded().unwrap().change_path(path, Change::Back).unwrap();
         // Until it is used again: one path is always up.
-        let limit = reap::now() + Nanos::from_secs(20);
+        let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
         while device.paths()[path].status.link != PathLink::Live {
-            assert!(reap::now() < limit, "path {path} does not come back: {:?}", device.paths());
+            assert!(reap::Instant::now() < limit, "path {path} does not come back: {:?}", device.paths());
             load.step(16);
         }
     }

@@ -19,7 +19,7 @@ fn work(queue: &Queue, owner: u64, n: u64, depth: usize) {
 }
 
 fn open(queues: usize, mode: Mode) -> Device {
-    let options = OpenOptions { software_queues: queues, mode, depth: 16, pool_bytes: 16 << 20, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode).depth(16).pool_bytes(16 << 20);
     Device::open_with("mem:64M?profile=optane&reaper=owner", &options).unwrap()
 }
 
@@ -46,15 +46,19 @@ fn a_queue_that_could_be_sent_is_refused() {
     work(&Device::open("mem:64M?profile=optane").unwrap().local_queue().unwrap(), 1, 10, 4);
     let several = Device::open("multipath:?path=mem:64M%3Freaper=owner&path=mem:64M%3Freaper=owner");
     assert!(several.err().unwrap().to_string().contains("belong to one thread"));
-    let few = Device::open_with("mem:64M?reaper=owner&queues=2", &OpenOptions { software_queues: 3, ..OpenOptions::default() });
+    let few = Device::open_with("mem:64M?reaper=owner&queues=2", &OpenOptions::new().software_queues(3).hardware_queues(1));
     assert!(few.err().unwrap().to_string().contains("a hardware queue of its own"));
 }
 
 /// A device whose commands take their time, as long as the test wants.
 fn hanging(timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(FaultPlan::new());
-    let embedded = reap::EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..Default::default() };
-    let options = OpenOptions { timeout, depth: 16, embedded, ..OpenOptions::default() };
+    let embedded = reap::EmbeddedOptions {
+        faults: Some(faults.clone()),
+        ready_timeout: Some(std::time::Duration::from_secs(1)),
+        ..Default::default()
+    };
+    let options = OpenOptions::new().timeout(timeout.into()).depth(16).embedded(embedded);
     (Device::open_with("mem:64M?profile=optane&reaper=owner", &options).unwrap(), faults)
 }
 
@@ -95,7 +99,7 @@ fn what_is_left_comes_back_with_a_reset() {
         thread::spawn(move || {
             let queue = device.local_queue().unwrap();
             begin(&queue, 1);
-            queue.wait(1, Nanos::MAX).unwrap();
+            queue.wait(1, None).unwrap();
             faults.hang();
             begin(&queue, 8);
             drop(queue);
@@ -120,7 +124,7 @@ fn an_owner_that_computes_finds_what_has_come() {
     let queue = device.local_queue().unwrap();
     begin(&queue, 4);
     thread::sleep(Duration::from_millis(350));
-    assert_eq!(queue.wait(4, Nanos::MAX).unwrap(), 4);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
     let mut out = Vec::with_capacity(4);
     queue.reap(&mut out);
     assert!(out.iter().all(|done| done.result.is_ok()), "{out:?}");

@@ -29,7 +29,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 16 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &options.pool_bytes(16 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 fn read(queue: &Queue, tag: u64) -> Request {
@@ -47,20 +47,20 @@ fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'sta
 fn drain(queue: &Queue) -> Vec<Completion> {
     let mut out = Vec::with_capacity(64);
     while queue.in_flight() > 0 || queue.finished() > 0 {
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         queue.reap(&mut out);
     }
     out
 }
 
 fn submit(queue: &Queue, requests: impl IntoIterator<Item = Request>) {
-    queue.submit(reap::now(), requests).map_err(|(why, _)| why).unwrap();
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
 /// A thread whose iterator has yielded one request, and yields no more and does not end before it is let go.
 struct Held {
     device: Device,
-    since: Nanos,
+    since: reap::Instant,
     go: Sender<()>,
     thread: JoinHandle<Vec<Completion>>,
 }
@@ -83,12 +83,12 @@ impl Held {
             drain(&queue)
         });
         inside.recv_timeout(PATIENCE).unwrap();
-        Held { device, since: reap::now(), go, thread }
+        Held { device, since: reap::Instant::now(), go, thread }
     }
 
     /// So long that the request is overdue, however often the housekeeping thread looks.
     fn wait(&self, long: Nanos) {
-        while reap::now() < self.since + long {
+        while reap::Instant::now() < self.since + long.into() {
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -108,7 +108,7 @@ impl Held {
 #[test]
 fn an_unrelated_device_opens_while_an_iterator_takes_long() {
     let _alone = alone();
-    let held = Held::on(open("mem:16M?profile=optane", OpenOptions { timeout: TIMEOUT, ..OpenOptions::default() }));
+    let held = Held::on(open("mem:16M?profile=optane", OpenOptions::new().timeout(TIMEOUT.into())));
     held.wait(Nanos(3 * TIMEOUT.0));
     in_time("opening a device while another's iterator takes long", || {
         let device = open("mem:16M?profile=optane", OpenOptions::default());
@@ -125,7 +125,7 @@ fn another_device_is_kept_alive_while_an_iterator_takes_long() {
     // Its controllers fail if the housekeeping thread is away for a second.
     let other = open("multipath:?path=mem:16M&path=mem:16M&keep_alive=1s", OpenOptions::default());
     let (stop, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
-    let held = Held::on(open("mem:16M?profile=optane", OpenOptions { timeout: TIMEOUT, ..OpenOptions::default() }));
+    let held = Held::on(open("mem:16M?profile=optane", OpenOptions::new().timeout(TIMEOUT.into())));
     let (goes_on, held_back) = thread::scope(|scope| {
         let queue = other.queue().unwrap();
         let (stop, rounds) = (&stop, &rounds);
@@ -162,7 +162,7 @@ fn a_controller_is_not_blamed_for_an_iterator_that_takes_long() {
     profile.write_all(b"read = { base_ns = 5_000_000 }\nwrite = { base_ns = 5_000_000 }\n").unwrap();
     let uri = format!("mem:16M?profile={}", profile.path().display());
     let timeout = Nanos::from_secs(1);
-    let held = Held::on(open(&uri, OpenOptions { timeout, ..OpenOptions::default() }));
+    let held = Held::on(open(&uri, OpenOptions::new().timeout(timeout.into())));
     held.wait(Nanos(5 * timeout.0 / 2));
     let health = held.end();
     assert_eq!((health.aborts, health.resets, health.last_reset, health.dead), (0, 0, None, None));
@@ -170,7 +170,7 @@ fn a_controller_is_not_blamed_for_an_iterator_that_takes_long() {
 
 /// Two threads of one hardware queue.
 fn sharing() -> [Queue; 2] {
-    let options = OpenOptions { software_queues: 2, hardware_queues: 1, depth: 32, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(2).hardware_queues(1).depth(32);
     let device = open("mem:16M?profile=optane", options);
     [device.queue().unwrap(), device.queue().unwrap()]
 }
@@ -238,13 +238,13 @@ fn uses_its_own_queue(uri: &'static str) {
         let device = open(uri, OpenOptions::default());
         let queue = device.queue().unwrap();
         submit(&queue, [read(&queue, 1)]);
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         assert_eq!((queue.in_flight(), queue.finished()), (0, 1));
         let (mut out, mut refused) = (Vec::with_capacity(8), Vec::new());
         let uses = (2..4).map(|tag| {
             assert!(queue.in_flight() as usize + queue.finished() <= 3);
             queue.reap(&mut out);
-            if let Err((_, request)) = queue.submit(reap::now(), [read(&queue, 10 + tag)]) {
+            if let Err((_, request)) = queue.submit([read(&queue, 10 + tag)]) {
                 refused.push(request.number());
             }
             read(&queue, tag)

@@ -16,7 +16,7 @@ const BLOCK: usize = 512;
 const WATCHDOG: Duration = Duration::from_secs(20);
 
 fn open(wire: &str, options: OpenOptions) -> Device {
-    Device::open_with(&format!("mem:64M?profile=optane&wire={wire}"), &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap()
+    Device::open_with(&format!("mem:64M?profile=optane&wire={wire}"), &options.pool_bytes(64 << 20)).unwrap()
 }
 
 /// Runs a test with the socket's own cutting, and with crumbs.
@@ -41,9 +41,9 @@ fn work(queue: &Queue, owner: u8, n: u64, depth: usize) {
                 let request = if write { Request::write(&ns, base + i, buf) } else { Request::read(&ns, base + i, buf) };
                 request.tag(i)
             });
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+            queue.submit(batch).map_err(|(why, _)| why).unwrap();
             next += room as u64;
-            queue.wait(1, Nanos::MAX).unwrap();
+            queue.wait(1, None).unwrap();
             queue.reap(&mut out);
             for done in out.drain(..) {
                 done.result.unwrap();
@@ -60,7 +60,7 @@ fn work(queue: &Queue, owner: u8, n: u64, depth: usize) {
 fn begin(queue: &Queue, n: u64) {
     let ns = queue.namespaces()[0];
     let batch = (0..n).map(|i| Request::read(&ns, i, queue.buffer(BLOCK).unwrap()));
-    queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+    queue.submit(batch).map_err(|(why, _)| why).unwrap();
 }
 
 fn assert_well(device: &Device, what: &str) {
@@ -75,7 +75,7 @@ fn a_commit_of_several_commands_is_sent_in_parts() {
     let queue = device.queue().unwrap();
     for _ in 0..50 {
         begin(&queue, 32);
-        assert_eq!(queue.wait(32, Nanos::MAX).unwrap(), 32);
+        assert_eq!(queue.wait(32, None).unwrap(), 32);
         queue.reap_all();
     }
     let wire = device.embedded().unwrap().wire().unwrap();
@@ -102,14 +102,14 @@ impl ReapAll for Queue {
 fn a_group_takes_turns() {
     both(|open| {
         for mode in Mode::ALL {
-            let several = open(OpenOptions { software_queues: 2, hardware_queues: 2, mode, ..OpenOptions::default() });
-            let shared = open(OpenOptions { software_queues: 2, hardware_queues: 1, mode, ..OpenOptions::default() });
+            let several = open(OpenOptions::new().software_queues(2).hardware_queues(2).mode(mode));
+            let shared = open(OpenOptions::new().software_queues(2).hardware_queues(1).mode(mode));
             let rings = Device::open("mem:64M?profile=optane").unwrap();
             let queues = [&several, &several, &shared, &rings].map(|device| device.queue().unwrap()).into();
             let group = Group::new(queues).unwrap();
             for _ in 0..10 {
                 group.queues().iter().for_each(|queue| begin(queue, 40));
-                assert_eq!(group.wait(160, Nanos::MAX).unwrap(), 160, "{mode}");
+                assert_eq!(group.wait(160, None).unwrap(), 160, "{mode}");
                 group.queues().iter().for_each(Queue::reap_all);
             }
             assert_well(&several, &mode.to_string());
@@ -122,7 +122,7 @@ fn a_group_takes_turns() {
 fn loops_share_a_hardware_queue_with_threads() {
     both(|open| {
         for mode in [Mode::INTERRUPT, Mode::THREADED, Mode::IRQ_POLL, Mode::ADAPTIVE] {
-            let device = open(OpenOptions { software_queues: 3, hardware_queues: 1, mode, ..OpenOptions::default() });
+            let device = open(OpenOptions::new().software_queues(3).hardware_queues(1).mode(mode));
             thread::scope(|scope| {
                 let (looping, working) = (device.queue().unwrap(), [device.queue().unwrap(), device.queue().unwrap()]);
                 for (owner, queue) in (1..).zip(working) {
@@ -135,7 +135,7 @@ fn loops_share_a_hardware_queue_with_threads() {
                         begin(&looping, 24);
                         while looping.finished() < 24 {
                             if !looping.turn(8).more {
-                                let due = looping.next_deadline().map(|due| due - reap::now());
+                                let due = looping.next_deadline().map(|due| reap::Nanos::from(due - reap::Instant::now()));
                                 poller.wait(due, &mut Vec::new()).unwrap();
                             }
                         }
@@ -162,7 +162,7 @@ fn a_reset_finds_commands_cut_in_two() {
             device.reset();
             until("the reset", || device.health().resets > resets);
             drop(held);
-            assert_eq!(queue.wait(200, Nanos::MAX).unwrap(), 200);
+            assert_eq!(queue.wait(200, None).unwrap(), 200);
             queue.reap_all();
         }
         work(&queue, 1, 100, 16);
@@ -199,7 +199,7 @@ fn a_stream_lacks_nothing_that_others_lack() {
 #[test]
 fn it_goes_with_few_vectors_late_properties_and_several_paths() {
     for what in ["&vectors=1", "&vectors=2", "&properties=late", "&queues=1"] {
-        let options = OpenOptions { software_queues: 3, hardware_queues: 3, pool_bytes: 64 << 20, ..OpenOptions::default() };
+        let options = OpenOptions::new().software_queues(3).hardware_queues(3).pool_bytes(64 << 20);
         let device = Device::open_with(&format!("mem:64M?profile=optane&wire=trickle{what}"), &options).unwrap();
         thread::scope(|scope| {
             for owner in 1..=3 {
@@ -250,12 +250,16 @@ struct Silent {
 impl Silent {
     fn new(debts: DebtHabits, (software, hardware): (usize, usize), mode: Mode) -> Silent {
         let faults = Faults::new(FaultPlan::new());
-        let embedded =
-            EmbeddedOptions { debts, faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() };
+        let embedded = EmbeddedOptions {
+            debts,
+            faults: Some(faults.clone()),
+            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ..EmbeddedOptions::default()
+        };
         // Nothing is given up before the test is over, and nobody reminds the controller of anything.
         let timeout = Nanos::from_secs(300);
         let options =
-            OpenOptions { software_queues: software, hardware_queues: hardware, mode, timeout, embedded, ..OpenOptions::default() };
+            OpenOptions::new().software_queues(software).hardware_queues(hardware).mode(mode).timeout(timeout.into()).embedded(embedded);
         let device = Device::open_with("mem:64M?profile=optane&wire=trickle", &options).unwrap();
         faults.hang();
         Silent { device, faults, debts }
@@ -378,7 +382,7 @@ fn a_thread_that_stops_rings_the_one_that_sleeps_on_the_lane() {
             scope.spawn(move || {
                 tell.send(this_thread()).unwrap();
                 begin(&sleeping, 1);
-                sleeping.wait(1, Nanos::MAX).unwrap();
+                sleeping.wait(1, None).unwrap();
             });
             let sleeper = told.recv().unwrap();
             until("its command", || silent.device.embedded().unwrap().wire().unwrap().commands == 1);
@@ -406,14 +410,14 @@ fn the_debt_goes_with_the_thread_that_has_it() {
             // Sleeps with the role; and the other is told.
             scope.spawn(|| {
                 let sleeping = sleeping;
-                sleeping.wait(1, reap::now() + Nanos::from_millis(50)).unwrap();
+                sleeping.wait_or_idle(1, Some(reap::Instant::now() + std::time::Duration::from_millis(50))).unwrap();
                 // Kept until the test is over: nothing is looked at any more.
                 std::mem::forget(sleeping);
             });
             scope.spawn(|| {
                 let leaving = leaving;
                 begin(&leaving, 1);
-                leaving.wait(1, reap::now() + Nanos::from_millis(20)).unwrap();
+                leaving.wait_or_idle(1, Some(reap::Instant::now() + std::time::Duration::from_millis(20))).unwrap();
                 std::mem::forget(leaving);
             });
         });
@@ -434,7 +438,7 @@ fn what_a_thread_leaves_that_goes_back_to_its_caller_is_sent() {
         drop(held);
         let arrived = silent.arrive(MANY);
         silent.faults.go_on();
-        queue.wait(MANY as usize, Nanos::MAX).unwrap();
+        queue.wait(MANY as usize, None).unwrap();
         arrived
     };
     is_caught(scenario, &[NO_LEAVER_HANDS_ON, HOUSEKEEPING_SENDS_NOTHING]);
@@ -452,7 +456,7 @@ fn what_a_thread_leaves_that_goes_back_to_its_caller_is_sent() {
                 assert!(n < MANY, "on purpose");
                 Request::read(&ns, n, queue.buffer(BLOCK).unwrap())
             });
-            let submit = std::panic::AssertUnwindSafe(|| queue.submit(reap::now(), requests).is_ok());
+            let submit = std::panic::AssertUnwindSafe(|| queue.submit(requests).is_ok());
             assert!(std::panic::catch_unwind(submit).is_err());
             std::mem::forget(queue);
         },
@@ -525,7 +529,7 @@ fn a_group_sleeps_until_any_of_its_lanes_takes_bytes() {
                 begin(first, 1);
                 let ns = second.namespaces()[0];
                 (0..MANY - 1).for_each(|n| drop(second.read(&ns, n, second.buffer(BLOCK).unwrap())));
-                group.wait(1, Nanos::MAX).unwrap();
+                group.wait(1, None).unwrap();
             });
             until_it_sleeps(&told.recv().unwrap());
             drop(held);

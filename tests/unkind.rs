@@ -27,7 +27,7 @@ const UNKIND: [&str; 8] = [
 ];
 
 fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 16 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &options.pool_bytes(16 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 /// Three threads write and read back, two of them on one hardware queue, by data pointers of both kinds: pages and lists.
@@ -36,7 +36,7 @@ fn what_is_written_is_read_in_every_mode() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
         for mode in Mode::ALL {
-            let options = OpenOptions { software_queues: 3, hardware_queues: 2, depth: 16, mode, ..OpenOptions::default() };
+            let options = OpenOptions::new().software_queues(3).hardware_queues(2).depth(16).mode(mode);
             let device = open(&format!("mem:64M?profile=optane&{unkind}"), options);
             std::thread::scope(|scope| {
                 for owner in 0..3 {
@@ -57,7 +57,7 @@ fn what_is_written_is_read_in_every_mode() {
 fn modes_switch_with_requests_in_flight() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
-        let device = open(&format!("mem:64M?profile=optane&{unkind}"), OpenOptions { depth: 16, ..OpenOptions::default() });
+        let device = open(&format!("mem:64M?profile=optane&{unkind}"), OpenOptions::new().depth(16));
         let queue = device.queue().unwrap();
         for (generation, mode) in Mode::ALL.into_iter().cycle().take(3 * Mode::ALL.len()).enumerate() {
             device.set_mode(mode);
@@ -72,7 +72,7 @@ fn modes_switch_with_requests_in_flight() {
 fn it_is_reset_and_closed() {
     for unkind in UNKIND {
         let _watchdog = Watchdog::new(unkind);
-        let device = open(&format!("mem:64M?profile=tlc&{unkind}"), OpenOptions { depth: 16, ..OpenOptions::default() });
+        let device = open(&format!("mem:64M?profile=tlc&{unkind}"), OpenOptions::new().depth(16));
         let queue = device.queue().unwrap();
         for generation in 0..3 {
             work::begin(&queue, 12);
@@ -96,7 +96,7 @@ fn an_abort_in_any_order_ends_each_request_once() {
         let _watchdog = Watchdog::new(aborts);
         let mut aborted = 0;
         for mode in load::modes() {
-            let options = OpenOptions { depth: 32, mode, timeout: SOON, ..OpenOptions::default() };
+            let options = OpenOptions::new().depth(32).mode(mode).timeout(SOON.into());
             let device = open(&format!("mem:16M?profile={}&aborts={aborts}", profile.display()), options);
             let queue = device.queue().unwrap();
             let ended = Load::new(&queue, 0).run(400, 16).good;
@@ -116,7 +116,7 @@ fn an_abort_in_any_order_ends_each_request_once() {
 fn controllers_with_threads_of_their_own_share_a_namespace() {
     let _watchdog = Watchdog::new("two controllers");
     let path = "path=mem:64M?profile=optane%26thread=own";
-    let options = OpenOptions { software_queues: 3, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(3).hardware_queues(1);
     let device = open(&format!("multipath:?{path}&{path}"), options);
     std::thread::scope(|scope| {
         for owner in 0..3 {

@@ -3,10 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use reap::{Change, Device, EmbeddedOptions, IoError, Loss, Mode, Namespace, Nanos, OpenOptions, PathLink, Queue, Refused, Request};
+use reap::{Change, Device, EmbeddedOptions, IoError, Loss, Mode, Namespace, OpenOptions, PathLink, Queue, Refused, Request};
 
 fn open(uri: &str, options: OpenOptions) -> Device {
-    Device::open_with(uri, &OpenOptions { pool_bytes: 64 << 20, ..options }).unwrap_or_else(|e| panic!("{uri}: {e}"))
+    Device::open_with(uri, &options.pool_bytes(64 << 20)).unwrap_or_else(|e| panic!("{uri}: {e}"))
 }
 
 fn run<F: Future<Output = Result<(), IoError>>>(queue: &Queue, future: F) -> Result<(), IoError> {
@@ -34,8 +34,8 @@ const BOTH: [Make; 2] = [Request::write_zeroes, Request::deallocate];
 
 /// Submits one request and waits for it.
 fn one(queue: &Queue, request: Request) -> Result<(), IoError> {
-    queue.submit(reap::now(), [request]).map_err(|(why, _)| why)?;
-    queue.wait(1, Nanos::MAX).unwrap();
+    queue.submit([request]).map_err(|(why, _)| why)?;
+    queue.wait(1, None).unwrap();
     let mut out = Vec::with_capacity(1);
     queue.reap(&mut out);
     out.remove(0).result
@@ -68,7 +68,7 @@ fn zeroes_what_it_names(device: &Device) {
 #[test]
 fn on_memory() {
     zeroes_what_it_names(&open("mem:64M?profile=optane&lba=512", OpenOptions::default()));
-    zeroes_what_it_names(&open("mem:64M?profile=cloud&lba=4096", OpenOptions { depth: 4, ..OpenOptions::default() }));
+    zeroes_what_it_names(&open("mem:64M?profile=cloud&lba=4096", OpenOptions::new().depth(4)));
     zeroes_what_it_names(&open("mem:64M?profile=optane&masks=no", OpenOptions::default()));
 }
 
@@ -139,7 +139,7 @@ fn what_cannot_be_is_refused() {
 fn a_controller_without_them_is_not_asked() {
     for uri in ["mem:8M?profile=optane", "multipath:?path=mem:8M&path=mem:8M"] {
         let embedded = EmbeddedOptions { no_write_zeroes: true, no_deallocate: true, ..EmbeddedOptions::default() };
-        let device = open(uri, OpenOptions { embedded, ..OpenOptions::default() });
+        let device = open(uri, OpenOptions::new().embedded(embedded));
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         assert_eq!((ns.supports_write_zeroes(), ns.supports_deallocate()), (None, None));
         let refused = run(&queue, queue.write_zeroes(&ns, 0, 8)).unwrap_err();
@@ -154,18 +154,18 @@ fn a_controller_without_them_is_not_asked() {
 /// Many in flight, with writes and reads between them, while the controller is reset: all end well, and lists come back.
 #[test]
 fn a_reset_repeats_what_it_takes_back() {
-    let device = open("mem:64M?profile=tlc", OpenOptions { depth: 16, ..OpenOptions::default() });
+    let device = open("mem:64M?profile=tlc", OpenOptions::new().depth(16));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..64).for_each(|at| write(&queue, &ns, at * 1024, 1024, 5));
     let leaked = device.counters().leaked_bytes;
     for round in 0..4u64 {
         let dataless = (0..40).map(|n| BOTH[n as usize % 2](&ns, n * 1024 + round * 256, 256).tag(n));
         let reads = (0..40).map(|n| Request::read(&ns, n * 1024, queue.buffer(512).unwrap()).tag(100 + n));
-        queue.submit(reap::now(), dataless.chain(reads)).map_err(|(why, _)| why).unwrap();
+        queue.submit(dataless.chain(reads)).map_err(|(why, _)| why).unwrap();
         device.reset();
         let mut out = Vec::with_capacity(80);
         while out.len() < 80 {
-            queue.wait(80 - out.len(), Nanos::MAX).unwrap();
+            queue.wait(80 - out.len(), None).unwrap();
             queue.reap(&mut out);
         }
         for done in &out {
@@ -188,8 +188,8 @@ fn a_carried_buffer_comes_back() {
     for make in BOTH {
         let carried = device.buffer(4096).unwrap();
         let addr = carried.as_ptr();
-        queue.submit(reap::now(), [make(&ns, 3, 1000).carrying(carried)]).map_err(|(why, _)| why).unwrap();
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.submit([make(&ns, 3, 1000).carrying(carried)]).map_err(|(why, _)| why).unwrap();
+        queue.wait(1, None).unwrap();
         let mut out = Vec::with_capacity(1);
         queue.reap(&mut out);
         assert_eq!((out[0].result, out[0].buf.as_ref().unwrap().as_ptr()), (Ok(()), addr));
@@ -197,9 +197,9 @@ fn a_carried_buffer_comes_back() {
 }
 
 fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::now() + Nanos::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
     while device.paths()[path].status.link != link {
-        assert!(reap::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
+        assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -216,13 +216,13 @@ fn zeroes_that_a_lost_controller_holds_do_not_come_back() {
         write(&queue, &ns, 0, 64, 5);
         change(Change::Hold(Some(op)));
         read(&queue, &ns, 0, 8);
-        queue.submit(reap::now(), [make(&ns, 0, 64)]).map_err(|(why, _)| why).unwrap();
+        queue.submit([make(&ns, 0, 64)]).map_err(|(why, _)| why).unwrap();
         // Commands are fetched in order: once this is answered, the other is inside.
         assert_eq!(read(&queue, &ns, 0, 1), vec![5; 512]);
         assert_eq!(queue.in_flight(), 1);
         change(Change::Lost(Loss::Gone));
         wait_for(&device, 0, PathLink::Lost);
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         let mut out = Vec::with_capacity(1);
         queue.reap(&mut out);
         assert_eq!(out[0].result, Ok(()));

@@ -61,13 +61,13 @@ fn what_a_dropped_queue_has_in_flight_survives_resets_too() {
         for _ in 0..2 {
             let queue = device.queue().unwrap();
             let batch = (0..24).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
-            queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+            queue.submit(batch).map_err(|(why, _)| why).unwrap();
             std::mem::forget(queue.read(&ns, 0, queue.buffer(BLOCK).unwrap()));
         }
         let queue = device.queue().unwrap();
         assert_eq!(Load::new(&queue, 1).run(200, 16).good, 200, "{fault:?}");
         // A queue that is taken again has the requests that its last owner left.
-        queue.wait(usize::MAX, reap::now() + Nanos::from_secs(5)).unwrap();
+        queue.wait_or_idle(usize::MAX, Some(reap::Instant::now() + std::time::Duration::from_secs(5))).unwrap();
         assert_eq!(queue.in_flight(), 0, "{fault:?}");
         assert!(device.health().resets >= 1 && device.counters().leaked_bytes == 0, "{fault:?}: {:?}", device.health());
     }
@@ -84,14 +84,14 @@ fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
                 let (device, _faults) = open(FaultPlan::new(), mode, 1, Nanos::from_millis(400));
                 let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
                 let batch = (0..8).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
-                queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+                queue.submit(batch).map_err(|(why, _)| why).unwrap();
                 let started = queue.read(&ns, 0, queue.buffer(BLOCK).unwrap());
                 // Past the time-out, and past the grace after it.
                 thread::sleep(Duration::from_millis(1_300));
                 let health = device.health();
                 assert_eq!((health.aborts, health.resets), (0, 0), "{mode}: {health:?}");
                 assert_eq!(queue.block_on(started).unwrap().0, Ok(()), "{mode}");
-                assert_eq!(queue.wait(8, Nanos::MAX), Ok(8), "{mode}");
+                assert_eq!(queue.wait(8, None), Ok(8), "{mode}");
             });
         }
     });
@@ -129,7 +129,7 @@ fn a_queue_that_is_taken_again_is_told_of_what_others_find() {
         let queue = device.queue().unwrap();
         assert_eq!(Load::new(&queue, owner).run(100, 1).bad, []);
         let batch = (0..30).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
-        queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+        queue.submit(batch).map_err(|(why, _)| why).unwrap();
     }
 }
 
@@ -196,12 +196,10 @@ fn opening_and_closing_among_faults_ends_well_or_says_why() {
         let open = |seed| {
             scope.spawn(move || {
                 let _watchdog = Watchdog::new(&format!("opening, seed {seed}"));
-                let options = OpenOptions {
-                    timeout: Nanos::from_millis(60),
-                    pool_bytes: 16 << 20,
-                    embedded: EmbeddedOptions { faults: Some(Faults::new(storm(seed, 8_000))), ..EmbeddedOptions::default() },
-                    ..OpenOptions::default()
-                };
+                let options = OpenOptions::new()
+                    .timeout(std::time::Duration::from_millis(60))
+                    .pool_bytes(16 << 20)
+                    .embedded(EmbeddedOptions { faults: Some(Faults::new(storm(seed, 8_000))), ..EmbeddedOptions::default() });
                 match Device::open_with("mem:1M?profile=null", &options) {
                     Ok(_device) => true,
                     Err(OpenError::Bringup(error)) => {

@@ -14,13 +14,13 @@ const NEVER: Nanos = Nanos::from_secs(3600);
 fn read(queue: &Queue, count: u64) {
     let ns = queue.namespaces()[0];
     let batch = (0..count).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
-    queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+    queue.submit(batch).map_err(|(why, _)| why).unwrap();
 }
 
 /// All that is open ends; how often well.
 fn wait(queue: &Queue) -> usize {
     while queue.in_flight() > 0 {
-        queue.wait(usize::MAX, Nanos::MAX).unwrap();
+        queue.wait(usize::MAX, None).unwrap();
     }
     let mut out = Vec::with_capacity(1024);
     queue.reap(&mut out);
@@ -45,7 +45,7 @@ fn requests_without_a_tag_fail_with_their_controller() {
             thread::yield_now();
         }
         while queue.in_flight() > 0 {
-            queue.wait(4, Nanos::MAX).unwrap();
+            queue.wait(4, None).unwrap();
         }
         let mut out = Vec::with_capacity(4);
         queue.reap(&mut out);
@@ -58,7 +58,7 @@ fn requests_without_a_tag_fail_with_their_controller() {
 fn nobody_is_left_in_the_line() {
     let _watchdog = Watchdog::new("the line");
     for masks in ["yes", "no"] {
-        let options = OpenOptions { software_queues: 6, hardware_queues: 1, depth: 2, timeout: NEVER, ..OpenOptions::default() };
+        let options = OpenOptions::new().software_queues(6).hardware_queues(1).depth(2).timeout(NEVER.into());
         let device = Device::open_with(&format!("mem:16M?profile=null&masks={masks}"), &options).unwrap();
         thread::scope(|scope| {
             for n in 0..6 {
@@ -79,7 +79,7 @@ fn nobody_is_left_in_the_line() {
 #[test]
 fn a_polled_lane_is_drained_in_threaded() {
     let _watchdog = Watchdog::new("threaded without masks");
-    let options = OpenOptions { mode: Mode::POLL, timeout: NEVER, ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(Mode::POLL).timeout(NEVER.into());
     let device = Device::open_with("mem:16M?profile=tlc&masks=no", &options).unwrap();
     let queue = device.queue().unwrap();
     for _ in 0..30 {
@@ -104,7 +104,7 @@ fn a_turn_inside_the_iterator_takes_nothing_and_says_so() {
         assert!(turned.found == 0 && turned.more);
         Request::read(&ns, n, queue.buffer(BLOCK).unwrap())
     });
-    queue.submit(reap::now(), batch).map_err(|(why, _)| why).unwrap();
+    queue.submit(batch).map_err(|(why, _)| why).unwrap();
     assert_eq!(wait(&queue), 5);
 }
 
@@ -127,7 +127,7 @@ fn memory_whose_drop_panics_ends_no_other_device() {
     let buffer = region.buffer(0..4096).unwrap();
     drop(region);
     faults.hang();
-    queue.submit(reap::now(), [Request::read(&ns, 0, buffer)]).map_err(|(why, _)| why).unwrap();
+    queue.submit([Request::read(&ns, 0, buffer)]).map_err(|(why, _)| why).unwrap();
     drop(queue);
     faults.go_on();
     told.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -45,15 +45,18 @@ pub const PATIENT: Nanos = Nanos::from_secs(2);
 /// An embedded device with faults and one hardware queue for `threads` threads.
 pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(plan);
-    let options = OpenOptions {
-        software_queues: threads,
-        depth: 32,
-        mode,
-        timeout,
-        pool_bytes: 16 << 20,
-        embedded: EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::new()
+        .software_queues(threads)
+        .hardware_queues(1)
+        .depth(32)
+        .mode(mode)
+        .timeout(timeout.into())
+        .pool_bytes(16 << 20)
+        .embedded(EmbeddedOptions {
+            faults: Some(faults.clone()),
+            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ..EmbeddedOptions::default()
+        });
     let device = Device::open_with("mem:16M?profile=optane", &options).expect("the device opens: its admin queue is spared");
     (device, faults)
 }
@@ -103,8 +106,8 @@ impl<'a> Load<'a> {
             let room = (depth - self.open.len()).min(left as usize);
             let batch: Vec<_> = (0..room).map(|_| self.request()).collect();
             left -= room as u64;
-            self.queue.submit(reap::now(), batch).expect("requests in order");
-            let found = self.queue.wait(1, Nanos::MAX).expect("not inside block_on");
+            self.queue.submit(batch).expect("requests in order");
+            let found = self.queue.wait(1, None).expect("not inside block_on");
             assert!(found > 0, "nothing is in flight, but {} requests have not ended", self.open.len());
             self.queue.reap(&mut out);
             out.drain(..).for_each(|done| self.end(done));

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use driver::{BringupCause, BringupError};
-use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
+use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, OpenError, OpenOptions, Request};
 
 use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
 
@@ -42,7 +42,7 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
         threads.into_iter().map(|thread| thread.join().expect("the thread has not panicked")).sum()
     });
     let (health, leaked) = (device.health(), device.counters().leaked_bytes);
-    println!("{mode}: {leaked} bytes leaked, {}", health.dead.clone().unwrap_or_default());
+    println!("{mode}: {leaked} bytes leaked, {:?}", health.dead);
     assert!(health.dead.is_some(), "{health:?}");
     assert_eq!(leaked > 0, leaks, "{mode}");
     assert!(leaked >= kept * BLOCK as u64 && (kept > 0) == leaks, "{kept} requests came back without their buffers");
@@ -138,11 +138,11 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
     let _watchdog = Watchdog::new(&format!("opening with {plan:?}"));
     let faults = Faults::new(plan);
     prepare(&faults);
-    let options = OpenOptions {
-        timeout: Nanos::from_millis(60),
-        embedded: EmbeddedOptions { faults: Some(faults), ready_timeout: Some(Nanos::from_secs(1)), ..EmbeddedOptions::default() },
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::new().timeout(std::time::Duration::from_millis(60)).embedded(EmbeddedOptions {
+        faults: Some(faults),
+        ready_timeout: Some(std::time::Duration::from_secs(1)),
+        ..EmbeddedOptions::default()
+    });
     match Device::open_with("mem:1M?profile=null", &options) {
         Err(OpenError::Bringup(error)) => {
             println!("{error}");

@@ -2,7 +2,7 @@
 //! that are parts of examples and scenarios.
 //!
 //! It stands on std alone, so that it can be tried while one writes:
-//! `CARGO_MANIFEST_DIR=$PWD/crates/reap rustc --edition 2024 --test tests/house/words.rs -o /tmp/words && /tmp/words`.
+//! `CARGO_MANIFEST_DIR=$PWD/crates/reap rustc --edition 2024 --test tests/house/words.rs -o target/words && target/words`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use reap::{Mode, OpenOptions, Request};
+use reap::{Mode, Request};
 
 use super::place::{Kind, options};
 use super::table::{Feature, everywhere};
@@ -60,7 +60,7 @@ fn requests_of_every_size_begin_at_every_block() {
 #[test]
 fn large_requests_are_split_and_come_back_whole() {
     everywhere(&[], |place| {
-        let device = place.open_with(OpenOptions { depth: 4, ..options(1) });
+        let device = place.open_with(options(1).depth(4));
         place.on_each_kind(&device, |queue, kind| {
             let generation = 7 + kind as u64;
             Job { requests: 3, bytes: (1 << 20) + 4096, depth: 3, generation, ..Job::of(1) }.run(queue);

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, OpenOptions, Queue, QueueError, Reactor, Request};
+use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, Queue, QueueError, Reactor, Request};
 
 use super::place::{companion, options};
 use super::table::{Feature, everywhere};
@@ -52,8 +52,8 @@ fn rounds<Q: AsRef<Queue>>(group: &Group<Q>, mode: Mode) {
         all.clone().for_each(|queue| begin(queue, 20));
         let posted = 20 * group.queues().len();
         // Some of them, and then the rest.
-        assert!(group.wait(5, Nanos::MAX).unwrap() >= 5);
-        assert_eq!(group.wait(posted, Nanos::MAX).unwrap(), posted, "{mode}, round {round}");
+        assert!(group.wait(5, None).unwrap() >= 5);
+        assert_eq!(group.wait(posted, None).unwrap(), posted, "{mode}, round {round}");
         all.for_each(|queue| _ = queue.reap(&mut out));
         assert_eq!(out.drain(..).filter(|done: &Completion| done.result.is_ok()).count(), posted);
     }
@@ -88,7 +88,7 @@ fn a_foreign_loop_turns_a_queue_with_a_batch_in_flight() {
                     while queue.finished() < 24 {
                         if !queue.turn(8).more {
                             // What is only looked for tells nobody: the queue says when to come.
-                            let due = queue.next_deadline().map(|due| due - reap::now());
+                            let due = queue.next_deadline().map(|due| reap::Nanos::from(due - reap::Instant::now()));
                             poller.wait(due, &mut Vec::new()).unwrap();
                         }
                     }
@@ -99,7 +99,7 @@ fn a_foreign_loop_turns_a_queue_with_a_batch_in_flight() {
                 queue.leave_loop();
                 // And then the queue's own.
                 begin(queue, 24);
-                assert_eq!(queue.wait(24, Nanos::MAX).unwrap(), 24, "{mode}");
+                assert_eq!(queue.wait(24, None).unwrap(), 24, "{mode}");
                 queue.reap(&mut Vec::with_capacity(24));
             });
         }
@@ -125,7 +125,7 @@ async fn turned(queue: &tokio::io::unix::AsyncFd<Lent<'_>>, request: Request) ->
         if queue.get_ref().0.turn(64).more || queue.get_ref().0.in_flight() == 0 {
             continue;
         }
-        let left = queue.get_ref().0.next_deadline().map_or(Nanos::MAX, |deadline| deadline - reap::now());
+        let left = queue.get_ref().0.next_deadline().map_or(Nanos::MAX, |deadline| reap::Nanos::from(deadline - reap::Instant::now()));
         if let Ok(ready) = tokio::time::timeout(Duration::from_nanos(left.0), queue.readable()).await {
             ready.unwrap().clear_ready();
         }
@@ -180,7 +180,7 @@ fn a_reactor_drives_a_queue_that_its_thread_has_taken() {
     everywhere(&[], |place| {
         for mode in Mode::ALL {
             // The last reactor's thread ends by itself, and then lets go of the device.
-            let device = place.open_when_free(&OpenOptions { mode, ..options(1) });
+            let device = place.open_when_free(&options(1).mode(mode));
             let reactor = Reactor::start_local(&device, None).unwrap();
             assert!(matches!(Reactor::start_local(&device, None), Err(QueueError::AllTaken { .. })));
             through(&reactor, &device);
@@ -193,7 +193,7 @@ fn a_reactor_drives_a_queue_that_was_sent_to_it() {
     everywhere(&[Feature::Sending], |place| {
         for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
             // The last reactor's thread ends by itself, and then lets go of the device.
-            let device = place.open_when_free(&OpenOptions { mode, ..options(1) });
+            let device = place.open_when_free(&options(1).mode(mode));
             through(&Reactor::start(device.queue().unwrap(), None).unwrap(), &device);
         }
     });
@@ -208,7 +208,7 @@ fn a_queue_that_cannot_be_sent_is_refused_with_what_to_do() {
                 assert!(place.sends());
                 assert!(matches!(device.queue(), Err(QueueError::AllTaken { queues: 1 })), "there is only one");
                 begin(&queue, 1);
-                assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+                assert_eq!(queue.wait(1, None).unwrap(), 1);
             }
             Err(why) => {
                 assert!(!place.sends() && matches!(why, QueueError::OneThread), "{why}");
@@ -226,9 +226,9 @@ fn more_flushes_than_there_is_room_for_end_each() {
             let device = place.open(1, mode);
             place.on_each_kind(&device, |queue, _| {
                 let (ns, mut out) = (queue.namespaces()[0], Vec::with_capacity(40));
-                queue.submit(reap::now(), (0..40).map(|_| Request::flush(&ns))).unwrap();
+                queue.submit((0..40).map(|_| Request::flush(&ns))).unwrap();
                 while out.len() < 40 {
-                    queue.wait(1, Nanos::MAX).unwrap();
+                    queue.wait(1, None).unwrap();
                     queue.reap(&mut out);
                 }
                 assert!(out.iter().all(|done| done.result.is_ok()), "{mode}");

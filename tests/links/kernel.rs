@@ -37,7 +37,7 @@ fn the_kernels_own_modes_are_there_or_say_what_is_missing() {
                 assert!(device.lacks(mode).is_none_or(|said| why.contains(&said)), "{why}");
                 let Some(lacking) = device.lacks(mode) else { continue };
                 drop(device);
-                let opens = || place.try_open("", OpenOptions { mode, ..OpenOptions::default() }).map(drop).unwrap_err().to_string();
+                let opens = || place.try_open("", OpenOptions::new().mode(mode)).map(drop).unwrap_err().to_string();
                 let since = Instant::now();
                 // Until the last device here lets go of it, that is what is in the way.
                 while !opens().contains(&lacking) {

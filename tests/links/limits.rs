@@ -29,7 +29,7 @@ fn what_does_not_fit_is_refused_and_what_stood_before_it_is_done() {
             ];
             for (request, expected) in wrong {
                 let good = [Request::read(&ns, 0, buf(1)), Request::read(&ns, 1, buf(1))];
-                let (why, back) = queue.submit(reap::now(), good.into_iter().chain([request])).unwrap_err();
+                let (why, back) = queue.submit(good.into_iter().chain([request])).unwrap_err();
                 assert_eq!(why, expected);
                 assert!(back.into_buffer().is_some(), "{why}: the buffer comes back");
                 let done = drain(queue);
@@ -74,7 +74,7 @@ fn a_device_that_grows_has_more_blocks() {
         assert_eq!((grown.blocks(), ns.blocks()), (2 * ns.blocks(), device.namespaces()[0].blocks()));
         let (lba, block) = (grown.blocks() - 8, ns.block_bytes() as usize);
         let buf = || device.buffer(8 * block).unwrap();
-        let (why, _) = queue.submit(reap::now(), [Request::read(&ns, lba, buf())]).unwrap_err();
+        let (why, _) = queue.submit([Request::read(&ns, lba, buf())]).unwrap_err();
         assert!(matches!(why, Refused::OutOfRange { .. }), "{why}");
         let mut written = buf();
         fill(&mut written, lba, block, 4);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{Device, LocalQueue, Mode, Nanos, OpenOptions, Queue, QueueError, Request};
+use reap::{Device, LocalQueue, Mode, Queue, QueueError, Request};
 
 use super::place::{Kind, options};
 use super::table::everywhere;
@@ -56,7 +56,7 @@ fn a_queue_changes_its_mode_with_a_batch_out() {
                     queue.set_mode(from);
                     begin(queue, 20);
                     queue.set_mode(to);
-                    assert_eq!(queue.wait(20, Nanos::MAX).unwrap(), 20, "from {from} to {to}");
+                    assert_eq!(queue.wait(20, None).unwrap(), 20, "from {from} to {to}");
                     queue.reap(&mut Vec::with_capacity(20));
                     assert_eq!(queue.mode(), to);
                 }
@@ -102,7 +102,7 @@ fn a_queue_that_is_dropped_with_requests_in_flight_can_be_taken_again() {
 #[test]
 fn futures_that_are_dropped_or_forgotten_leave_their_buffers_with_the_queue() {
     everywhere(&[], |place| {
-        let device = place.open_with(OpenOptions { depth: 8, ..options(1) });
+        let device = place.open_with(options(1).depth(8));
         place.on_each_kind(&device, |queue, _| {
             let ns = queue.namespaces()[0];
             for n in 0..60 {

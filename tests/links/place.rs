@@ -99,7 +99,7 @@ impl Place {
 
     /// Opens the device for so many threads.
     pub fn open(&self, queues: usize, mode: Mode) -> Device {
-        self.open_with(OpenOptions { mode, ..options(queues) })
+        self.open_with(options(queues).mode(mode))
     }
 
     pub fn open_with(&self, options: OpenOptions) -> Device {
@@ -154,7 +154,7 @@ pub enum Kind {
 /// is a test that hangs, and is told by [`super::table::watched`].
 pub fn options(queues: usize) -> OpenOptions {
     let (timeout, pool_bytes) = (Nanos::from_secs(3600), 32 << 20);
-    OpenOptions { software_queues: queues, hardware_queues: queues, depth: 16, timeout, pool_bytes, ..OpenOptions::default() }
+    OpenOptions::new().software_queues(queues).hardware_queues(queues).depth(16).timeout(timeout.into()).pool_bytes(pool_bytes)
 }
 
 /// Another device, in memory, for requests that lead astray and groups that are mixed.

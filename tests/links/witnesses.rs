@@ -78,7 +78,7 @@ fn polled_requests_take_no_interrupt() {
     let (uri, disk) = device();
     for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000), (Mode::KERNEL_IOPOLL, 3000), (Mode::KERNEL_HYBRID_IOPOLL, 3000)] {
         let begins = if mode.is_the_kernels() { Mode::INTERRUPT } else { mode };
-        let device = Device::open_with(&uri, &reap::OpenOptions { mode: begins, ..options(2) }).unwrap();
+        let device = Device::open_with(&uri, &options(2).mode(begins)).unwrap();
         if let Some(why) = device.lacks(mode) {
             println!("counted: {why}");
             let passes = uri.contains("/dev/ng");
@@ -104,7 +104,7 @@ fn requests_are_as_many_as_the_kernel_counts() {
     let (uri, disk) = device();
     let mut all = 0;
     for (mode, depth) in [(Mode::INTERRUPT, 1), (Mode::INTERRUPT, 16), (Mode::POLL, 16)] {
-        let device = Device::open_with(&uri, &reap::OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let queue = device.local_queue().unwrap();
         let before = completed(&disk);
         watched("counted requests", || reads(&queue, depth));

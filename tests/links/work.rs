@@ -1,6 +1,6 @@
 //! What is written, and whether it is what is read.
 
-use reap::{Completion, Nanos, Queue, Request};
+use reap::{Completion, Queue, Request};
 
 /// The word at `i` of the block at `lba`, generation `g`.
 fn word(lba: u64, i: usize, g: u64) -> u64 {
@@ -66,10 +66,10 @@ impl Job {
                 let request = if write { Request::write(&ns, lba, buf) } else { Request::read(&ns, lba, buf) };
                 request.tag(lba)
             });
-            let submitted = if self.fused { queue.post(reap::now(), batch) } else { queue.submit(reap::now(), batch) };
+            let submitted = if self.fused { queue.post(batch) } else { queue.submit(batch) };
             submitted.map_err(|(why, _)| why).unwrap();
             next += room;
-            let found = queue.wait(1, Nanos::MAX).unwrap();
+            let found = queue.wait(1, None).unwrap();
             assert!(found > 0 || next < self.requests, "nothing is in flight, and {finished} of {next} are done");
             queue.reap(&mut out);
             for done in out.drain(..) {
@@ -86,7 +86,7 @@ impl Job {
 
 /// Submits all of them.
 pub fn submit(queue: &Queue, requests: impl IntoIterator<Item = Request>) {
-    queue.submit(reap::now(), requests).map_err(|(why, _)| why).unwrap();
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
 /// So many writes of 4 KiB, which nobody waits for yet.
@@ -100,7 +100,7 @@ pub fn begin(queue: &Queue, n: u64) {
 pub fn drain(queue: &Queue) -> Vec<Completion> {
     let mut out = Vec::with_capacity(64);
     while queue.in_flight() > 0 || queue.finished() > 0 {
-        queue.wait(1, Nanos::MAX).unwrap();
+        queue.wait(1, None).unwrap();
         out.reserve(queue.finished());
         queue.reap(&mut out);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use reap::{Device, IoError, Mode, Namespace, OpenOptions, Queue, Refused, Request};
+use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
 
 use super::place::{Kind, Place, options};
 use super::table::{Feature, everywhere, skipped};
@@ -77,7 +77,7 @@ fn deallocates(place: &Place, device: &Device) -> bool {
 }
 
 fn one(queue: &Queue, request: Request) -> Result<(), IoError> {
-    queue.submit(reap::now(), [request]).map_err(|(why, _)| why)?;
+    queue.submit([request]).map_err(|(why, _)| why)?;
     drain(queue).remove(0).result
 }
 
@@ -207,7 +207,7 @@ fn a_device_opened_for_reading_zeroes_nothing() {
 #[test]
 fn queues_of_either_kind_send_zeroes_side_by_side() {
     everywhere(&[], |place| {
-        let device = place.open_with(OpenOptions { depth: 4, ..options(2) });
+        let device = place.open_with(options(2).depth(4));
         let work = |queue: &Queue, base: u64| {
             let (ns, area) = (queue.namespaces()[0], Area { base, blocks: 256, generation: base });
             area.write(queue);

@@ -1,5 +1,7 @@
 //! *Where* a request goes: by which path, to which hardware queue, under which tag, in how many parts. Pure, and named
 //! after the block layer that the words come from (blk-mq).
+#![warn(missing_docs, unnameable_types, missing_debug_implementations)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 #![forbid(unsafe_code)]
 
 mod map;
@@ -9,4 +11,4 @@ mod tags;
 
 pub use map::{MapError, QueueMap};
 pub use split::{Part, Parts, Split, SplitError, Splitter};
-pub use tags::{Returner, Tag, Tags, Taker};
+pub use tags::{ReturnBatch, Returner, Tag, Tags, Taker};

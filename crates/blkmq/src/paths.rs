@@ -24,6 +24,7 @@ mod usual;
 
 use handover::sync::atomic::AtomicU8;
 use handover::sync::atomic::Ordering::Relaxed;
+use std::fmt;
 use units::{Class, Nanos};
 
 use count::{NO_ROW, Rows};
@@ -49,6 +50,12 @@ pub struct Paths {
     /// The row of the first queue's load.
     first_load: u32,
     learnt: latency::Learnt,
+}
+
+impl fmt::Debug for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paths").field("policy", &self.policy()).field("shape", &self.shape).finish_non_exhaustive()
+    }
 }
 
 impl Paths {

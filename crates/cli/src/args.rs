@@ -278,6 +278,9 @@ pub enum OutputFormat {
     Normal,
     /// for scripts, in fio's schema, with one more object `reap` for each job
     Json,
+    /// the same, with the histogram of each latency (`bins`)
+    #[value(name = "json+")]
+    JsonPlus,
 }
 
 /// `reap compare`

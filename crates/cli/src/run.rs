@@ -5,6 +5,7 @@ mod ended;
 mod engines;
 mod explain;
 mod histograms;
+mod logs;
 mod progress;
 mod record;
 mod results;
@@ -21,7 +22,7 @@ use anyhow::Result;
 use completion::Mode;
 use workload::plan::{self, Plan};
 use workload::report::Report;
-use workload::{Amount, Generator, Job, report};
+use workload::{Amount, Flows, Generator, Job, report};
 
 use crate::args::{OutputFormat, RunArgs};
 use crate::bench::{Filled, Meant, Named, PathMark, Rig, Setup};
@@ -102,8 +103,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let results = Report { paths, ..results };
     let mut text = match args.output_format {
         OutputFormat::Normal => report::normal(&results),
-        OutputFormat::Json => {
-            let mut json = report::json(&results);
+        format => {
+            let mut json = if format == OutputFormat::JsonPlus { report::json_plus(&results) } else { report::json(&results) };
             json["devices"] = used;
             serde_json::to_string_pretty(&json)? + "\n"
         }
@@ -112,12 +113,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
-            OutputFormat::Json => say(drawn.trim_end()),
+            OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
         }
     }
     let written = output::all([
         output.write(&text).and_then(|()| output.finish()),
         recording.map_or(Ok(()), |recording| recording.finish(record::figures(&ended))),
+        logs::write(&parsed.jobs, &plan, &ended),
     ]);
     let failed = results::failures(&parsed.jobs, &plan, &ended, &devices.first().map_or(String::new(), |named| named.uri.clone()));
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
@@ -163,7 +165,13 @@ pub fn plan(jobs: &[Job], machine: &Machine, meant: &Meant, queues: Option<u16>)
 /// # Errors
 /// Such a job.
 pub fn generators(jobs: &[Job], plan: &Plan, rig: &Rig, entropy: u64) -> Result<Vec<Generator>> {
-    let generator = |thread: &plan::Thread| Ok(Generator::new(&jobs[thread.job], thread.seat(entropy), &rig.targets(thread)?)?);
+    let mut flows = Flows::default();
+    let generator = |thread: &plan::Thread| {
+        let job = &jobs[thread.job];
+        let mut generator = Generator::new(job, thread.seat(entropy), &rig.targets(thread)?)?;
+        generator.join(job, &mut flows);
+        Ok(generator)
+    };
     let generators: Vec<Generator> = plan.threads.iter().map(generator).collect::<Result<_>>()?;
     for (thread, generator) in plan.threads.iter().zip(&generators).filter(|(thread, _)| thread.subjob == 0) {
         let job = &jobs[thread.job];

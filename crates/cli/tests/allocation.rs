@@ -23,7 +23,7 @@ fn job() -> Job {
 
 /// Allocations of a run of [`IOS`] I/Os; the housekeeping thread's are counted, too.
 fn allocations(mode: Mode, tap: Option<Tap>) -> usize {
-    let device = Device::open_with("mem:64M?profile=null", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+    let device = Device::open_with("mem:64M?profile=null", &OpenOptions::new().mode(mode)).unwrap();
     let target = Target { bytes: device.namespaces()[0].bytes(), block: 512 };
     let job = job();
     let mut worker = Worker::new(&job, vec![device], mode, Nanos::ZERO).unwrap();

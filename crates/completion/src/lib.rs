@@ -28,6 +28,7 @@
 //! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never
 //! heard, and the first thing it is told is that the thread `woke`: entries posted under a mask that is now taken off
 //! have sent no message.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod asleep;

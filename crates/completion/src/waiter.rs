@@ -150,16 +150,25 @@ impl<H: Habits> Waiter<H> {
         plan
     }
 
-    /// In place of [`Waiter::next`], where the plan can only be to look: `pending` (asked only if it matters) says that something is there
-    /// and the policy would only look or spin, or the thread is back from a sleep after which the policy looks.
+    /// In place of [`Waiter::next`], where `pending` (asked only if it matters) says that something is there and the policy would only
+    /// look or spin: the plan is to look.
     #[inline(always)] // The plan is known where this is asked.
     pub fn looks_first(&mut self, pending: impl FnOnce() -> bool) -> Option<Plan> {
+        if !(self.policy.looks_first() && pending()) {
+            return None;
+        }
+        self.found_something();
+        let plan = Plan::Look { budget: WEIGHT };
+        self.plan = plan;
+        Some(plan)
+    }
+
+    /// The same where the thread is back from a sleep, and the policy then looks.
+    #[inline]
+    pub fn looks_when_woken(&mut self) -> Option<Plan> {
         let woken = self.seen.woke.is_some() && !self.seen.lock_busy && !self.kept_armed && self.policy.looks_when_woken();
         if !woken {
-            if !(self.policy.looks_first() && pending()) {
-                return None;
-            }
-            self.found_something();
+            return None;
         }
         let plan = Plan::Look { budget: WEIGHT };
         self.plan = plan;

@@ -8,6 +8,7 @@ mod registers;
 
 use nvme::regs::{Cc, Csts};
 use nvme::{Cid, Cqe, Nsid, QueueId, Sqe, Status};
+use std::fmt;
 use units::{Nanos, Op};
 
 use crate::features::Features;
@@ -82,6 +83,16 @@ pub struct Counters {
     pub messages: u64,
     /// Of these, the ones that an unmasked vector took.
     pub messages_sent: u64,
+}
+
+impl<P: Port> fmt::Debug for Controller<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("cc", &self.cc)
+            .field("csts", &self.csts)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<P: Port> Controller<P> {

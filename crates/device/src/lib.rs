@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | log pages | 00h Supported Log Pages, 05h Commands Supported and Effects, 12h Feature Identifiers Supported and Effects |
 //! | features | 02h Power Management, 04h Temperature Threshold, 05h Error Recovery, 0Ah Write Atomicity Normal |
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod admin;

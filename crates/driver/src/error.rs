@@ -37,6 +37,7 @@ pub enum QueueSizeError {
 /// The controller posted something that no correct controller posts. The queue takes no further entries: the
 /// controller has to be reset, because nobody can say which buffers it still writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolViolation {
     /// A command identifier that this queue has no command under: never issued, or completed already.
     #[error(

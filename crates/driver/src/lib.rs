@@ -1,5 +1,7 @@
 //! The host side of NVMe as state machines: queue pairs and their command table, bring-up, time-outs, abort, reset,
 //! recovery. No clock, no thread, no I/O: time, properties and ring memory come from the caller.
+#![warn(missing_docs, unnameable_types, missing_debug_implementations)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -50,6 +50,7 @@ impl DeallocateLimits {
 
 /// A controller that this driver cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unusable {
     /// MQES of 0: a ring of one entry holds nothing (Base 3.1.4.1: the least is 1h).
     #[error("CAP.MQES is 0: the controller's queues could hold no command")]
@@ -175,6 +176,7 @@ pub struct Namespace {
 
 /// A namespace that this driver cannot use, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RefusedFormat {
     /// Metadata, with the data or in a buffer of its own.
     #[error(

@@ -121,6 +121,7 @@ impl<R: Registers> Properties for R {
 
 /// A property could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PropertyError {
     /// The controller refused.
     #[error("{access}: the controller answered {status}")]

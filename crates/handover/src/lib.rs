@@ -19,6 +19,7 @@
 //!
 //! Each is written over [`sync`], so that the same code runs and is model-checked by loom (`--cfg loom`; the command is
 //! in `docs/testing.md`). Each model has broken twins, the same code less one step, that it must catch.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod bell;

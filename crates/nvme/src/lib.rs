@@ -10,6 +10,7 @@
 //! - [`io`] and [`admin`]: commands, built by the host and decoded by the controller; [`features`]: their values.
 //! - [`identify`] and [`log`]: structures that travel in pages, each a [`Page`].
 //! - [`prp`]: where a command's data are.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 pub mod admin;

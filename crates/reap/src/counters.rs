@@ -48,6 +48,7 @@ impl Counters {
 
 /// What has been counted of a device, over all queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceCounters {
     /// Messages that the host has received from the I/O vectors, where it can tell ([`crate::Device::counts_messages`]): the system's count,
     /// and not the device's.
@@ -84,6 +85,7 @@ impl DeviceCounters {
 
 /// What has been counted of one hardware queue, for all the software queues that share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HardwareCounters {
     /// Commands that have ended.
     pub finished: u64,

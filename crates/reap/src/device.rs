@@ -2,6 +2,7 @@
 
 mod embedded;
 
+use std::fmt;
 use std::sync::Arc;
 
 use blkmq::paths::Policy;
@@ -12,7 +13,7 @@ use nvme::admin::Identify;
 
 use crate::counters::DeviceCounters;
 use crate::error::{IdentifyError, OpenError, QueueError};
-use crate::health::Health;
+use crate::health::{GivenUp, Health};
 use crate::home::is_home;
 use crate::keeper::open as keeper;
 use crate::link::{self, KernelLink, Messages, Reach, Reaper, RingLink, pcie};
@@ -33,6 +34,12 @@ pub struct Device {
     controllers: Arc<[Controller]>,
     /// What makes several controllers one device.
     paths: Option<Arc<Multipath>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("uri", &self.description().uri).field("namespaces", &self.namespaces()).finish_non_exhaustive()
+    }
 }
 
 impl Device {
@@ -232,7 +239,7 @@ impl Device {
     pub fn health(&self) -> Health {
         let all: Vec<Health> = self.controllers.iter().map(Controller::health).collect();
         let dead = all.iter().map(|health| health.dead.clone()).collect::<Option<Vec<_>>>();
-        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(|why| why.join("; ")), ..health }).unwrap_or_default()
+        all.into_iter().reduce(Health::and).map(|health| Health { dead: dead.map(GivenUp::of_all), ..health }).unwrap_or_default()
     }
 
     /// What has been counted since it was opened, over all queues and paths.

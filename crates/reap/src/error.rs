@@ -15,6 +15,7 @@ pub use target::{TargetError, TargetFault};
 
 /// Why a device could not be opened.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The URI does not parse.
     #[error(transparent)]
@@ -95,9 +96,12 @@ impl OpenError {
 
 /// Why a software queue could not be had.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum QueueError {
     /// Every software queue is in use.
-    #[error("all {queues} software queues of the device are in use; open it with more (`software_queues`)")]
+    #[error(
+        "all {queues} queues of the device are in use, as many as it grants or was opened for; give one back, or have threads share: open it with more (`OpenOptions::software_queues`)"
+    )]
     AllTaken {
         /// How many there are.
         queues: usize,
@@ -124,6 +128,7 @@ pub enum QueueError {
 
 /// Why there is no answer to an Identify command.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum IdentifyError {
     /// The controller has refused it.
     #[error("the controller answered: {0}")]
@@ -156,6 +161,7 @@ impl From<hw::passthrough::CommandError> for IdentifyError {
 
 /// Why a request was not accepted. Nothing was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// The range does not lie in the namespace.
     #[error("blocks {lba}..{end} do not lie in the namespace of {blocks} blocks")]
@@ -250,6 +256,7 @@ fn words(op: units::Op) -> &'static str {
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum IoError {
     /// The controller said so.
     #[error("the controller answered: {0}")]

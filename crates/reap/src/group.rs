@@ -1,10 +1,12 @@
 //! Several queues of one thread, taking turns.
 
+use std::fmt;
 use std::io;
 
 use units::Nanos;
 
 use crate::error::WouldDeadlock;
+use crate::instant::{Instant, deadline};
 use crate::queue::Queue;
 use crate::thread::engine::{self, Place};
 use crate::thread::executor;
@@ -17,6 +19,12 @@ use crate::thread::soft_queue::SoftQueue;
 pub struct Group<Q = Queue> {
     place: Place,
     queues: Vec<Q>,
+}
+
+impl<Q: fmt::Debug> fmt::Debug for Group<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("queues", &self.queues).finish_non_exhaustive()
+    }
 }
 
 impl<Q: AsRef<Queue>> Group<Q> {
@@ -47,7 +55,8 @@ impl<Q: AsRef<Queue>> Group<Q> {
     ///
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`.
-    pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+    pub fn wait(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
+        let until = deadline(until);
         if self.each().any(Queue::is_submitting) {
             return Err(WouldDeadlock);
         }

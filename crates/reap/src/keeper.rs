@@ -29,6 +29,7 @@ use nvme::{Cid, QueueId, Status, Vector};
 use units::Nanos;
 
 use crate::error::OpenError;
+use crate::health::GivenUp;
 use crate::link::{Reaper, RingLink, Rings};
 use crate::options::OpenOptions;
 use crate::request::How;
@@ -377,7 +378,7 @@ impl Keeper {
                     return until;
                 }
                 RecoveryAsk::Dead(dead) => {
-                    self.give_up(&dead.to_string());
+                    self.give_up(dead);
                     self.refuse_questions();
                     return until;
                 }
@@ -443,9 +444,9 @@ impl Keeper {
 /// Hardware queues that the device is to have: one for each software queue where each belongs to one thread.
 fn wanted_queues(link: &RingLink, options: &OpenOptions) -> usize {
     if link.facts().reaper == Reaper::Owner {
-        return options.software_queues.max(1);
+        return options.software().max(1);
     }
-    options.hardware_queues.clamp(1, options.software_queues.max(1))
+    options.hardware()
 }
 
 fn admin_timeout(options: &OpenOptions) -> Nanos {
@@ -462,7 +463,7 @@ fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues, admi
 impl Drop for Keeper {
     fn drop(&mut self) {
         if !matches!(self.life, Life::Ended) {
-            self.asks.health().dead.get_or_insert_with(|| "what looks after it has panicked".to_owned());
+            self.asks.health().dead.get_or_insert(GivenUp::Panicked);
             self.take_everything_back();
             self.return_abandoned(How::Lost);
             self.leak_rings();

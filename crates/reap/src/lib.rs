@@ -4,6 +4,14 @@
 //! batches without async. How completions are found (by spinning, by interrupts, by something in between) is the
 //! queue's [`Mode`], which may be changed at any time.
 //!
+//! | who waits | by |
+//! | --- | --- |
+//! | this thread, for a future | [`Queue::block_on`] with [`Queue::read`], [`Queue::write`] |
+//! | this thread, for batches | [`Queue::submit`], [`Queue::wait`], [`Queue::reap`] |
+//! | tasks of tokio or another executor, on any thread | a [`Reactor`] with [`Reactor::read`], [`Reactor::write`] |
+//! | an event loop of the application's own | [`Queue::turn`], and the queue's file descriptor |
+//! | one thread, for several queues | a [`Group`] |
+//!
 //! ```
 //! let device = reap::Device::open("mem:64M?profile=null")?;
 //! let queue = device.queue()?;
@@ -17,6 +25,36 @@
 //! assert_eq!(buf.len(), 4096);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Threads
+//!
+//! A queue belongs to one thread at a time, and a device grants one to each thread that asks ([`OpenOptions::software_queues`]):
+//!
+//! ```
+//! let device = reap::Device::open("mem:64M?profile=null")?;
+//! std::thread::scope(|scope| {
+//!     for n in 0..4 {
+//!         let device = &device;
+//!         scope.spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!             let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+//!             let (result, _) = queue.block_on(queue.read(&ns, n * 8, device.buffer(4096)?))?;
+//!             Ok(result?)
+//!         });
+//!     }
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Tokio
+//!
+//! A [`Reactor`] drives a queue on a thread of its own. It is `Clone` and `Send`, and so are its futures, so that they work in
+//! `#[tokio::main]` and `tokio::spawn` as any others do. Its documentation has an example.
+//!
+//! # Instants and spans
+//!
+//! A span that a caller gives is a [`std::time::Duration`]; an [`Instant`] is a reading of the clock. [`Nanos`] is a span that has been
+//! counted or that the embedded controller is described by.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 // The floors of the house, from the ground up: a module knows of those before it, and of none after it.
@@ -26,6 +64,7 @@ mod counters;
 mod error;
 mod health;
 mod home;
+mod instant;
 mod namespace;
 mod options;
 mod request;
@@ -48,28 +87,41 @@ mod queue;
 mod reactor;
 
 pub use ::blkmq::paths;
-pub use ::device::{Change, Fault, FaultPlan, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, Script, ScriptError, Service};
-pub use completion::{Mode, ModeError};
+pub use ::device::{
+    AbortOrder, Change, Fault, FaultPlan, Fetch, Hidden, Injected, Loss, NoSuchPath, PendingBit, Profile, ProfileFile, Script, ScriptError,
+    Service, Timed, UnknownProfile,
+};
+pub use completion::{Decisions, Delivery, LatencyPrice, Mode, ModeError, Moderation, Placement, Preset, PriceError, Spin};
 pub use counters::{Counters, DeviceCounters, HardwareCounters};
 pub use device::{Device, Embedded};
-pub use driver::multipath::{Counters as FailoverCounters, Failure as PathFailure, Link as PathLink, PathStatus};
+pub use driver::multipath::{Counters as FailoverCounters, FailoverConfig, Failure as PathFailure, Link as PathLink, PathStatus};
+pub use driver::{
+    Access, BringupCause, BringupError, BringupPhase, Dead, Property, PropertyError, ProtocolViolation, RefusedFormat, RegisterValues,
+    ResetCause, Unusable,
+};
 pub use error::{IdentifyError, IoError, OpenError, QueueError, Refused, TargetError, TargetFault, WouldDeadlock};
 pub use group::Group;
-pub use health::Health;
-pub use hw::{AllocError, DmaBuf, Memory, Pages, PinError, RangeError, RawMemory, Region, RegisterError, now};
+pub use health::{GivenUp, Health};
+pub use hw::pci::{Bdf, BdfError};
+pub use hw::vfio::VfioError;
+pub use hw::vfio::reply::Malformed;
+pub use hw::{AllocError, DmaBuf, Lent, Memory, Pages, PinError, PoolKey, RangeError, RawMemory, Region, RegisterError};
+pub use instant::Instant;
 pub use link::kernel::{Buffered, KernelUri};
 pub use link::pcie::PcieUri;
 pub use link::{ByHand, DebtHabits, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub use multipath::{MultipathUri, PathReport, PathUri};
 pub use namespace::Namespace;
-pub use nvme::AnaState;
+pub use nvme::admin::Identify;
+pub use nvme::identify::ExtendedFormat;
+pub use nvme::{AnaState, Cid, Nsid, QueueId, Status, TooShort};
 pub use options::OpenOptions;
 pub use queue::{LocalQueue, Queue};
-pub use reactor::{Reactor, Submitted};
+pub use reactor::{Reactor, Submitted, SubmittedFlush, SubmittedIo};
 pub use request::{Completion, Request};
 pub use shared::controller::Description;
 pub use shared::future::{FlushFuture, IoFuture, Pending};
 pub use thread::soft_queue::Turned;
-pub use units::{Nanos, Op};
+pub use units::{Class, Nanos, Op};
 pub use uri::{Backing, DeviceUri, UriError, Wire};
 pub use wakeups::{Tally, Wakeups};

@@ -2,6 +2,7 @@
 
 mod local;
 
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use units::Nanos;
 
 use crate::counters::{Counters, HardwareCounters};
 use crate::error::{QueueError, Refused, WouldDeadlock};
+use crate::instant::{Instant, deadline};
 use crate::link::Reaper;
 use crate::multipath::{Fan, Multipath};
 use crate::namespace::Namespace;
@@ -33,6 +35,13 @@ pub struct Queue {
     lanes: Vec<SoftQueue>,
     /// What is above several; which of the two it is costs one branch for each batch.
     fan: Option<Box<Fan>>,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_flight = self.in_flight();
+        f.debug_struct("Queue").field("paths", &self.lanes.len()).field("in_flight", &in_flight).finish_non_exhaustive()
+    }
 }
 
 impl Queue {
@@ -61,7 +70,7 @@ impl Queue {
         self.fan.as_ref().map_or_else(|| self.lane().namespaces(), |fan| fan.shared().namespaces())
     }
 
-    fn pool(&self) -> &DmaPool {
+    pub(crate) fn pool(&self) -> &DmaPool {
         self.lane().pool()
     }
 
@@ -74,8 +83,21 @@ impl Queue {
     }
 
     /// Submits requests: posts as many as there are tags, the others wait in line, and rings the doorbell once (once for
-    /// each path that is taken). `now` is the clock read of the batch ([`crate::now`]): latencies and time-outs count from
-    /// it, so that commands submitted at an instant of another clock may be late at once, and the controller be reset for it.
+    /// each path that is taken). Latencies and time-outs count from now on.
+    ///
+    /// ```
+    /// use reap::Request;
+    ///
+    /// let device = reap::Device::open("mem:64M?profile=null")?;
+    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+    /// let bufs = [device.buffer(4096)?, device.buffer(4096)?];
+    /// queue.submit(bufs.into_iter().zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf).tag(n))).map_err(|(why, _)| why)?;
+    /// queue.wait(2, None)?;
+    /// let mut done = Vec::with_capacity(2);
+    /// queue.reap(&mut done);
+    /// assert!(done.iter().all(|completion| completion.result.is_ok()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// The iterator runs before anything is posted, and holds nobody up, however long it takes. It cannot use the queue: what it
     /// submits there is refused ([`Refused::InsideSubmit`]), and waiting is an error ([`WouldDeadlock`]). If it panics, the requests
@@ -85,7 +107,18 @@ impl Queue {
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
     /// the iterator.
     #[inline]
-    pub fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn submit(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.submit_at(Instant::now(), requests)
+    }
+
+    /// The same for a caller that has just read the clock: latencies and time-outs count from `now`. Spares a clock read for each
+    /// batch, where the last completion's [`Completion::completed_at`] will do.
+    ///
+    /// # Errors
+    /// As of [`Queue::submit`].
+    #[inline]
+    pub fn submit_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let now = now.nanos();
         // Lent, because it may be large, and each floor below would move it.
         let mut requests = requests.into_iter();
         match &self.fan {
@@ -100,7 +133,17 @@ impl Queue {
     /// # Errors
     /// As of [`Queue::submit`].
     #[inline]
-    pub fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn post(&self, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.post_at(Instant::now(), requests)
+    }
+
+    /// The same for a caller that has just read the clock, as [`Queue::submit_at`].
+    ///
+    /// # Errors
+    /// As of [`Queue::submit`].
+    #[inline]
+    pub fn post_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let now = now.nanos();
         let mut requests = requests.into_iter();
         match &self.fan {
             None => self.lane().post(now, &mut requests),
@@ -131,27 +174,32 @@ impl Queue {
         self.fan.as_ref().map_or_else(|| self.lane().in_flight(), |fan| fan.in_flight())
     }
 
-    /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, until `until`
-    /// ([`Nanos::MAX`]: no limit), or until nothing is in flight. Returns how many can be reaped.
+    /// Drives the queue, as its completion mode plans, until at least `min` requests can be reaped, or until `until`. Returns how
+    /// many can be reaped.
+    ///
+    /// With nothing in flight it stays until `until`; without that limit it returns, because nothing can come any more.
     ///
     /// # Errors
     /// [`WouldDeadlock`] inside `block_on`: the futures of this thread could not go on.
     #[inline]
-    pub fn wait(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
-        match &self.fan {
-            None => self.lane().wait(min, until, false),
-            Some(fan) => self.wait_for_paths(fan, min, until, false),
-        }
+    pub fn wait(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
+        self.wait_so(min, deadline(until), until.is_some())
     }
 
-    /// Sleeps or spins until `until`, driving the queue meanwhile, even with nothing in flight.
+    /// The same, and returns as well once nothing is in flight, although `until` has not come.
     ///
     /// # Errors
-    /// [`WouldDeadlock`] inside `block_on`.
-    pub fn wait_until(&self, min: usize, until: Nanos) -> Result<usize, WouldDeadlock> {
+    /// As of [`Queue::wait`].
+    #[inline]
+    pub fn wait_or_idle(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
+        self.wait_so(min, deadline(until), false)
+    }
+
+    #[inline(always)]
+    fn wait_so(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         match &self.fan {
-            None => self.lane().wait(min, until, true),
-            Some(fan) => self.wait_for_paths(fan, min, until, true),
+            None => self.lane().wait(min, until, idle),
+            Some(fan) => self.wait_for_paths(fan, min, until, idle),
         }
     }
 
@@ -238,9 +286,9 @@ impl Queue {
     }
 
     /// For a foreign loop: when to call [`Queue::turn`] at the latest even though the file descriptor is quiet.
-    pub fn next_deadline(&self) -> Option<Nanos> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         let above = self.fan.as_ref().and_then(|fan| fan.next_deadline());
-        self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min()
+        self.lanes.iter().filter_map(SoftQueue::next_deadline).chain(above).min().map(Instant::of)
     }
 
     /// Changes the completion mode, with requests in flight or without. Nothing is lost and nothing comes twice. Modes of the kernel's
@@ -264,13 +312,14 @@ impl Queue {
     /// to start at `due`, or is to. A caller with a clock of its own is then not slowed down for good by sleeps that take longer
     /// than it has time: once it is late by much, and half of that is theirs, waits that follow stay awake until it has caught up,
     /// at prices up to the default. It stays told until the next call; `None`, as if this were never called: nothing is due.
-    pub fn set_wants_room_at(&self, due: Option<Nanos>) {
+    pub fn set_wants_room_at(&self, due: Option<Instant>) {
+        let due = due.map(Instant::nanos);
         self.lanes.iter().for_each(|lane| lane.set_wants_room_at(due));
     }
 
     /// What [`Queue::set_wants_room_at`] told last.
-    pub fn wants_room_at(&self) -> Option<Nanos> {
-        self.lane().wants_room_at()
+    pub fn wants_room_at(&self) -> Option<Instant> {
+        self.lane().wants_room_at().map(Instant::of)
     }
 
     /// The completion mode in force.

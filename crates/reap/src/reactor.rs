@@ -1,5 +1,6 @@
 //! A reactor: a thread of Reap's that drives a queue for futures on other threads.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
@@ -8,17 +9,48 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
+use hw::{AllocError, DmaBuf, DmaPool};
 use units::Nanos;
 
 use crate::device::Device;
-use crate::error::QueueError;
+use crate::error::{IoError, QueueError};
+use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::request::{Completion, Request};
 use crate::shared::future::Pending;
 use crate::thread::executor::{self, Signal};
 
-/// A thread that drives one queue. Requests come from any thread, as futures; dropping the last handle ends the thread
-/// once what is in flight has been answered.
+/// A thread that drives one queue. Requests come from any thread, as futures that any executor may poll; dropping the last
+/// handle ends the thread once what is in flight has been answered.
+///
+/// This is what `#[tokio::main]` and `tokio::spawn` need: a reactor and its futures are `Send`, and a task awaits them like any
+/// other. A queue of one's own thread costs less ([`Queue::block_on`], [`Queue::submit`]), since no other thread is woken.
+///
+/// ```
+/// use reap::{Device, Reactor};
+///
+/// let device = Device::open("mem:64M?profile=null")?;
+/// let ns = device.namespaces()[0];
+/// let reactor = Reactor::start_local(&device, None)?;
+/// # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+/// # runtime.block_on(async {
+/// let tasks = (0..4).map(|n| {
+///     let (reactor, mut buf) = (reactor.clone(), device.buffer(4096)?);
+///     Ok(tokio::spawn(async move {
+///         buf.fill(n);
+///         let (result, buf) = reactor.write(&ns, u64::from(n) * 8, buf).await;
+///         result?;
+///         let (result, buf) = reactor.read(&ns, u64::from(n) * 8, buf).await;
+///         result.map(|()| buf[0] == n)
+///     }))
+/// });
+/// for task in tasks.collect::<Result<Vec<_>, reap::AllocError>>()? {
+///     assert!(task.await??);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Reactor(Arc<Handle>);
 
@@ -31,6 +63,8 @@ struct Shared {
     /// Requests that the thread has not taken yet, each with the cell its future waits on.
     arrivals: Mutex<Vec<(Request, Arc<Mutex<Cell>>)>>,
     signal: Arc<Signal>,
+    /// The device's buffers.
+    pool: DmaPool,
     closed: AtomicBool,
 }
 
@@ -40,6 +74,12 @@ enum Cell {
     Arriving(Option<Waker>),
     Submitted(Pending),
     Dropped,
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").finish_non_exhaustive()
+    }
 }
 
 impl Reactor {
@@ -77,7 +117,40 @@ impl Reactor {
         Ok(Reactor(Arc::new(Handle { shared, thread: Some(thread) })))
     }
 
-    /// A request as a future, driven by the reactor's thread.
+    /// Reads blocks from `lba` on into `buf`, which comes back with the result.
+    pub fn read(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> SubmittedIo {
+        SubmittedIo { request: self.start_request(Request::read(namespace, lba, buf)), pool: self.0.shared.pool.clone() }
+    }
+
+    /// Writes `buf` to the blocks from `lba` on; it comes back with the result.
+    pub fn write(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> SubmittedIo {
+        SubmittedIo { request: self.start_request(Request::write(namespace, lba, buf)), pool: self.0.shared.pool.clone() }
+    }
+
+    /// Makes every write that has completed durable.
+    pub fn flush(&self, namespace: &Namespace) -> SubmittedFlush {
+        SubmittedFlush(self.start_request(Request::flush(namespace)))
+    }
+
+    /// Makes blocks read as zeroes: see [`Request::write_zeroes`].
+    pub fn write_zeroes(&self, namespace: &Namespace, lba: u64, blocks: u64) -> SubmittedFlush {
+        SubmittedFlush(self.start_request(Request::write_zeroes(namespace, lba, blocks)))
+    }
+
+    /// Tells that nobody needs what blocks hold: see [`Request::deallocate`].
+    pub fn deallocate(&self, namespace: &Namespace, lba: u64, blocks: u64) -> SubmittedFlush {
+        SubmittedFlush(self.start_request(Request::deallocate(namespace, lba, blocks)))
+    }
+
+    /// A buffer from the device's pool.
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn buffer(&self, len: usize) -> Result<DmaBuf, AllocError> {
+        self.0.shared.pool.alloc(len)
+    }
+
+    /// Any request as a future, driven by the reactor's thread.
     pub fn start_request(&self, request: Request) -> Submitted {
         let cell = Arc::new(Mutex::new(Cell::Arriving(None)));
         let shared = &self.0.shared;
@@ -106,7 +179,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Shared {
     fn new(queue: &Queue) -> Shared {
-        Shared { arrivals: Mutex::default(), signal: queue.signal().clone(), closed: AtomicBool::new(false) }
+        Shared { arrivals: Mutex::default(), signal: queue.signal().clone(), pool: queue.pool().clone(), closed: AtomicBool::new(false) }
     }
 
     fn run(&self, queue: &Queue) {
@@ -144,6 +217,12 @@ impl Drop for Handle {
 #[must_use = "the request is on its way, but its result and its buffer come back through the future"]
 pub struct Submitted(Arc<Mutex<Cell>>);
 
+impl fmt::Debug for Submitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitted").finish_non_exhaustive()
+    }
+}
+
 impl Future for Submitted {
     type Output = Completion;
 
@@ -165,5 +244,41 @@ impl Drop for Submitted {
         if let Cell::Submitted(_) = &*cell {
             *cell = Cell::Dropped;
         }
+    }
+}
+
+/// A Read or a Write that a reactor drives: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
+/// because the controller may still write to the other.
+#[must_use = "the request is on its way, but its result and its buffer come back through the future"]
+pub struct SubmittedIo {
+    request: Submitted,
+    pool: DmaPool,
+}
+
+impl fmt::Debug for SubmittedIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmittedIo").finish_non_exhaustive()
+    }
+}
+
+impl Future for SubmittedIo {
+    type Output = (Result<(), IoError>, DmaBuf);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        Pin::new(&mut this.request).poll(cx).map(|done| (done.result, done.buf.unwrap_or_else(|| this.pool.empty())))
+    }
+}
+
+/// A request without data that a reactor drives: a Flush, a Write Zeroes or a Deallocate.
+#[derive(Debug)]
+#[must_use = "the request is on its way, but its result comes back through the future"]
+pub struct SubmittedFlush(Submitted);
+
+impl Future for SubmittedFlush {
+    type Output = Result<(), IoError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|done| done.result)
     }
 }

@@ -6,6 +6,7 @@ use nvme::Status;
 use units::{Nanos, Op};
 
 use crate::error::{IoError, Refused};
+use crate::instant::Instant;
 use crate::namespace::Namespace;
 
 mod ranges;
@@ -182,6 +183,7 @@ fn wrong_length(bytes: u64, block_log2: u8, buffer: usize) -> Refused {
 
 /// A request that is finished.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Completion {
     /// The request's [`Request::tag`].
     pub tag: u64,
@@ -191,15 +193,15 @@ pub struct Completion {
     /// carried none, and when [`IoError::DeviceLost`] leaked it.
     pub buf: Option<DmaBuf>,
     /// The clock read of the batch it was submitted in.
-    pub submitted_at: Nanos,
+    pub submitted_at: Instant,
     /// The clock read of the look that found it.
-    pub completed_at: Nanos,
+    pub completed_at: Instant,
 }
 
 impl Completion {
     /// A request that was never submitted.
     pub(crate) fn refused(why: Refused, request: Request) -> Completion {
-        let never = Nanos::ZERO;
+        let never = Instant::from_nanos(0);
         Completion { tag: request.tag, result: Err(why.into()), buf: request.buf, submitted_at: never, completed_at: never }
     }
 }

@@ -15,6 +15,7 @@ use values::{decode, each_parameter, no_parameter, number, one_of, parse_size, s
 
 /// What a device URI says, checked but not yet opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceUri {
     /// Where the data lives.
     pub backing: Backing,
@@ -58,6 +59,7 @@ pub struct DeviceUri {
 
 /// What commands and completions of I/O queues travel by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wire {
     /// Rings in memory that both sides share.
     Rings,
@@ -70,6 +72,7 @@ pub enum Wire {
 
 /// Where the data lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backing {
     /// Sparse memory of this many bytes a namespace.
     Mem {

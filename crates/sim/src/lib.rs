@@ -8,6 +8,7 @@
 //! scheduler; vectors with their affinity, one by one or posted; locks and cache lines that CPUs take from each other;
 //! idle states, timers, doorbells and messages that take their time; two kinds of host ([`Host`]). What is not: threads
 //! that move between CPUs, caches beyond those lines, frequency, the housekeeping thread's CPU.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod costs;

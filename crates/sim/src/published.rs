@@ -16,7 +16,7 @@ use crate::Outcome;
 
 pub use calibrate::{Found, KNOBS, Knob, calibrate};
 pub use cases::{CASES, Case, scenario};
-pub use rows::{HISTOGRAMS, SPECS, Spec, Use};
+pub use rows::{Against, HISTOGRAMS, SPECS, Spec, Use};
 
 /// A published figure, and what came of it here.
 #[derive(Clone, Debug, PartialEq)]

@@ -45,7 +45,7 @@ fn job(trace: &Arc<Trace>, thread: usize, head: &ThreadHead, late: bool) -> JobS
         name: head.job.clone(),
         options: head.options.clone(),
         iodepth: head.depth,
-        block: PerOp { read: longest(), write: longest() },
+        block: PerOp::both(longest()),
         filenames: head.targets.iter().map(|&target| name(target)).collect(),
         cpus_allowed: Some(vec![head.cpu]),
         ..Job::default()

@@ -381,6 +381,17 @@ impl Scenario {
     pub(crate) fn check_job(&self, job: &JobSpec) -> Result<(), SimError> {
         job.check()?;
         self.check_pace(job)?;
+        let missing = [
+            (job.job.pattern.trims(), "trims"),
+            (job.job.sync_writes, "writes with Force Unit Access (`sync`)"),
+            (
+                job.job.think.is_some_and(|think| think.spin > Nanos::ZERO),
+                "computing between I/Os (`thinktime_spin`; `work` is the scenario's)",
+            ),
+        ];
+        if let Some((_, what)) = missing.iter().find(|(asked, _)| *asked) {
+            return unfit(format!("job '{}': the simulated host has no {what}", job.job.name));
+        }
         let (least, name) = (job.least_time(), &job.job.name);
         if least > self.limit {
             return unfit(format!("job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)", self.limit));

@@ -51,7 +51,7 @@ pub struct TraceArgs {
 const FILTERS: usize = 8;
 
 impl Settings {
-    pub fn of(args: &TraceArgs) -> Result<Settings, Error> {
+    pub(crate) fn of(args: &TraceArgs) -> Result<Settings, Error> {
         let mut words = args.words.iter().map(String::as_str).peekable();
         let named = words.peek().and_then(|word| Mode::ALL.into_iter().find(|mode| mode.name() == *word));
         if named.is_some() {

@@ -4,14 +4,14 @@ use crate::histogram::{Linear, Log2};
 use std::time::Duration;
 
 /// Where a completion happened, in the order of the program's `enum place`.
-pub const PLACES: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
+pub(crate) const PLACES: [&str; 5] = ["in_interrupt", "in_softirq", "other_cpu", "polled", "elsewhere"];
 
 /// Completions by place.
-pub type Places = [u64; PLACES.len()];
+pub(crate) type Places = [u64; PLACES.len()];
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Since the tracing began, or since the earlier state.
     pub time: Duration,
     pub lines: Vec<Line>,
@@ -22,7 +22,7 @@ pub struct Counts {
 
 /// An interrupt line of a block device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Line {
+pub(crate) struct Line {
     pub irq: u32,
     pub name: String,
     pub interrupts: u64,
@@ -37,7 +37,7 @@ pub struct Line {
 
 /// A line's share on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LineOnCpu {
+pub(crate) struct LineOnCpu {
     pub interrupts: u64,
     pub hard_ns: u64,
     pub soft_ns: u64,
@@ -45,7 +45,7 @@ pub struct LineOnCpu {
 
 /// A hardware queue of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Queue {
+pub(crate) struct Queue {
     pub disk: String,
     pub number: u32,
     pub polled: bool,
@@ -62,7 +62,7 @@ pub struct Queue {
 
 /// Time from issue to completion of one class of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// The device, or with `-Q` the queue.
     pub name: String,
     pub op: Operation,
@@ -72,7 +72,7 @@ pub struct Latency {
 
 /// The kernel's number of a request's operation (enum req_op).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Operation(pub u16);
+pub(crate) struct Operation(pub u16);
 
 impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,7 +92,7 @@ impl std::fmt::Display for Operation {
 
 /// Requests of up to this power of two of bytes, and more than half of it: 0 is 512 bytes and less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SizeClass(pub u16);
+pub(crate) struct SizeClass(pub u16);
 
 impl std::fmt::Display for SizeClass {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -106,7 +106,7 @@ impl std::fmt::Display for SizeClass {
 
 /// What should have been counted and was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Lost {
+pub(crate) struct Lost {
     /// Interrupts that the kernel counted and for which it did not run our program.
     pub interrupts: u64,
     /// Runs of a program that the kernel left out, because an interrupt came in the middle of the same program.
@@ -122,7 +122,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.interrupts + self.program_runs + self.lines + self.queues + self.requests + self.classes
     }
 
@@ -140,7 +140,7 @@ impl Lost {
 
 impl Counts {
     /// What was counted after `earlier`, an older state of the same run.
-    pub fn since(&self, earlier: &Counts) -> Counts {
+    pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let mut now = self.clone();
         now.time = self.time.saturating_sub(earlier.time);
         now.lost = self.lost.since(&earlier.lost);
@@ -164,23 +164,23 @@ impl Counts {
     }
 
     /// Completions of the queues of one line, or of those without a line.
-    pub fn places_of(&self, irq: Option<u32>) -> Places {
+    pub(crate) fn places_of(&self, irq: Option<u32>) -> Places {
         sum(self.queues.iter().filter(|queue| queue.irq == irq).map(|queue| queue.places))
     }
 
     /// All completions.
-    pub fn places(&self) -> Places {
+    pub(crate) fn places(&self) -> Places {
         sum(self.queues.iter().map(|queue| queue.places))
     }
 
     /// Interrupts of all lines.
-    pub fn interrupts(&self) -> u64 {
+    pub(crate) fn interrupts(&self) -> u64 {
         self.lines.iter().map(|line| line.interrupts).sum()
     }
 }
 
 /// Adds up by place.
-pub fn sum(all: impl Iterator<Item = Places>) -> Places {
+pub(crate) fn sum(all: impl Iterator<Item = Places>) -> Places {
     all.fold(Places::default(), |mut sum, places| {
         sum.iter_mut().zip(places).for_each(|(mine, theirs)| *mine += theirs);
         sum
@@ -210,7 +210,7 @@ impl Queue {
     }
 
     /// As printed: `nvme0n1 queue 3`, `nvme0n1 poll queue 5`.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{} {}queue {}", self.disk, if self.polled { "poll " } else { "" }, self.number)
     }
 }

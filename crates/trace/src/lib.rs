@@ -5,6 +5,7 @@
 //!
 //! The tracing itself, an eBPF program that CO-RE fits to the running kernel, is built with the feature `ebpf`. Nothing else of Reap is
 //! needed here, and Reap's data path needs nothing of this crate.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 // Without the tracer nobody looks at the machine or reports; that code and its tests compile all the same.
 #![cfg_attr(not(feature = "ebpf"), allow(dead_code))]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A block device that has hardware queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub(crate) struct Disk {
     /// As in `/sys/block`.
     pub name: String,
     /// Hardware queues, by number.
@@ -21,7 +21,7 @@ pub struct Disk {
 
 /// What was found under a root: `/` for real.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Devices with hardware queues, by name.
     pub disks: Vec<Disk>,
     /// Interrupt lines: number and the names of their handlers, separated by commas.
@@ -32,7 +32,7 @@ pub struct Machine {
 
 impl Machine {
     /// Looks at `/sys` below `root`. What is not there is not found; nothing fails.
-    pub fn look(root: &Path) -> Machine {
+    pub(crate) fn look(root: &Path) -> Machine {
         let lines = numbered(&root.join("sys/kernel/irq"))
             .into_iter()
             .filter_map(|irq| {
@@ -52,12 +52,12 @@ impl Machine {
     }
 
     /// A line's name: its handlers', or `irq N`.
-    pub fn line_name(&self, irq: u32) -> String {
+    pub(crate) fn line_name(&self, irq: u32) -> String {
         self.lines.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}"))
     }
 
     /// The disks that `-d NAME` means: itself, or the paths of a multipath NVMe namespace.
-    pub fn find_disk(&self, given: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn find_disk(&self, given: &str) -> Result<Vec<String>, Error> {
         let name = given.strip_prefix("/dev/").unwrap_or(given);
         if self.disks.iter().any(|disk| disk.name == name) {
             return Ok(vec![name.to_owned()]);
@@ -80,7 +80,7 @@ impl Machine {
     }
 
     /// The line that `--line NAME` means: a handler's name or an interrupt number.
-    pub fn find_line(&self, given: &str) -> Result<u32, Error> {
+    pub(crate) fn find_line(&self, given: &str) -> Result<u32, Error> {
         let named = self.lines.iter().find(|(irq, names)| names.split(',').any(|name| name == given) || irq.to_string() == given);
         named.map(|(&irq, _)| irq).ok_or_else(|| {
             let lines = self.disks.iter().flat_map(|disk| disk.lines.iter()).map(|&irq| self.line_name(irq));
@@ -89,7 +89,7 @@ impl Machine {
     }
 
     /// The line of each hardware queue for which it can be told: `(disk, queue, irq)`.
-    pub fn queue_lines(&self) -> Vec<(String, u32, u32)> {
+    pub(crate) fn queue_lines(&self) -> Vec<(String, u32, u32)> {
         let mut found = Vec::new();
         for disk in &self.disks {
             for &queue in &disk.queues {
@@ -117,13 +117,13 @@ impl Machine {
     }
 
     /// How often a line has interrupted since the kernel booted, by the kernel's own count.
-    pub fn interrupts(&self, irq: u32) -> u64 {
+    pub(crate) fn interrupts(&self, irq: u32) -> u64 {
         let counts = fs::read_to_string(self.root.join(format!("sys/kernel/irq/{irq}/per_cpu_count"))).unwrap_or_default();
         counts.trim().split(',').filter_map(|count| count.parse::<u64>().ok()).sum()
     }
 
     /// Room for every interrupt number, with a margin for devices that appear while it runs.
-    pub fn irq_numbers(&self) -> u32 {
+    pub(crate) fn irq_numbers(&self) -> u32 {
         let all = numbered(&self.root.join("sys/kernel/irq"));
         all.last().copied().unwrap_or(0).saturating_add(257)
     }

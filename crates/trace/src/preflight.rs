@@ -13,7 +13,7 @@ const CAP_PERFMON: u64 = 38;
 const CAP_BPF: u64 = 39;
 
 /// The tracepoints that each mode stands on.
-pub fn hooks(mode: Mode) -> &'static [&'static str] {
+pub(crate) fn hooks(mode: Mode) -> &'static [&'static str] {
     match mode {
         Mode::Completions | Mode::Delay | Mode::Rate => {
             &["softirq_exit", "softirq_entry", "softirq_raise", "irq_handler_exit", "block_rq_complete", "irq_handler_entry"]
@@ -32,7 +32,7 @@ pub fn lacks() -> Vec<Error> {
 }
 
 /// Fails with the first thing that is missing.
-pub fn check(mode: Mode) -> Result<(), Error> {
+pub(crate) fn check(mode: Mode) -> Result<(), Error> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !may_trace(&status) {
         return Err(Error::NoPrivilege);

@@ -3,12 +3,14 @@
 //!
 //! Pure crates have no clock. Time comes in as [`Nanos`], from the engine's one clock read per batch or from the
 //! simulator's virtual time, and the code cannot tell which.
+#![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod names;
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
 
 pub use names::nearest;
 
@@ -51,6 +53,21 @@ impl Nanos {
     /// The later of two instants.
     pub fn max(self, other: Nanos) -> Nanos {
         Nanos(self.0.max(other.0))
+    }
+}
+
+impl From<Duration> for Nanos {
+    /// What does not fit is [`Nanos::MAX`], 584 years.
+    #[inline]
+    fn from(span: Duration) -> Nanos {
+        Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for Duration {
+    #[inline]
+    fn from(span: Nanos) -> Duration {
+        Duration::from_nanos(span.0)
     }
 }
 

@@ -63,6 +63,9 @@ fn main() -> ExitCode {
             Verdict::Same => ("the same I/O", String::new()),
             Verdict::Warned(why) => ("the same I/O, with warnings", why.join("; ")),
             Verdict::Refused(why) if why.iter().any(|why| why.contains("no block I/O")) => ("no block I/O: refused", first(why)),
+            Verdict::Refused(why) if taken != Some(false) && why.iter().all(|why| why.contains("No such file")) => {
+                ("a file is missing", first(why))
+            }
             Verdict::Refused(why) if taken == Some(false) => ("refused, as by fio", first(why)),
             Verdict::Refused(why) => ("refused", first(why)),
         };

@@ -1,37 +1,53 @@
 //! A job: what one section of a job file asks for, typed, with its units.
 
+mod access;
+mod data;
 mod engine;
+mod log;
+mod timing;
 mod verify;
 
+pub use access::{AccessZone, Distribution, FileService, Strided, ZoneRoom};
+pub use data::Contents;
 pub use engine::Engine;
-pub use verify::{FillPattern, Verify, VerifyKind};
+pub use log::{Iolog, IologStep, LogValue, Logs};
+pub use timing::{ExitWhat, Flow, LatencyTarget, Steady, SteadyOf, Think};
+pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
 
-/// One value for reads and one for writes.
+/// One value for reads, one for writes, and one for trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerOp<T> {
     /// For reads.
     pub read: T,
     /// For writes.
     pub write: T,
+    /// For trims: commands that deallocate blocks.
+    pub trim: T,
 }
 
 impl<T> PerOp<T> {
-    /// The same for both.
+    /// The same for all of them.
     pub fn both(value: T) -> PerOp<T>
     where
         T: Clone,
     {
-        PerOp { read: value.clone(), write: value }
+        PerOp { read: value.clone(), write: value.clone(), trim: value }
     }
 
-    /// The value for `op`; whatever is no read counts as a write.
+    /// Another value made of each.
+    pub fn map<U>(self, change: impl Fn(T) -> U) -> PerOp<U> {
+        PerOp { read: change(self.read), write: change(self.write), trim: change(self.trim) }
+    }
+
+    /// The value for `op`; whatever is neither read nor trim counts as a write.
     #[inline]
     pub fn get(&self, op: Op) -> &T {
         match op {
             Op::Read => &self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes | Op::Deallocate => &self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes => &self.write,
+            Op::Deallocate => &self.trim,
         }
     }
 
@@ -40,7 +56,8 @@ impl<T> PerOp<T> {
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
             Op::Read => &mut self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes | Op::Deallocate => &mut self.write,
+            Op::Write | Op::Flush | Op::WriteZeroes => &mut self.write,
+            Op::Deallocate => &mut self.trim,
         }
     }
 }
@@ -55,6 +72,23 @@ pub enum Direction {
     Write,
     /// Reads and writes, mixed by `rwmixread`.
     Mixed,
+    /// Trims only.
+    Trim,
+    /// Each block is trimmed, then written.
+    TrimWrite,
+}
+
+impl Direction {
+    /// Which operations a job of this direction issues.
+    pub fn ops(self) -> &'static [Op] {
+        match self {
+            Direction::Read => &[Op::Read],
+            Direction::Write => &[Op::Write],
+            Direction::Mixed => &[Op::Read, Op::Write],
+            Direction::Trim => &[Op::Deallocate],
+            Direction::TrimWrite => &[Op::Deallocate, Op::Write],
+        }
+    }
 }
 
 /// `rw`: the direction, and whether offsets are random.
@@ -72,12 +106,22 @@ pub struct Pattern {
 impl Pattern {
     /// Whether the job reads (verification reads aside).
     pub fn reads(&self) -> bool {
-        self.direction != Direction::Write
+        matches!(self.direction, Direction::Read | Direction::Mixed)
     }
 
     /// Whether the job writes.
     pub fn writes(&self) -> bool {
-        self.direction != Direction::Read
+        matches!(self.direction, Direction::Write | Direction::Mixed | Direction::TrimWrite)
+    }
+
+    /// Whether the job deallocates blocks.
+    pub fn trims(&self) -> bool {
+        matches!(self.direction, Direction::Trim | Direction::TrimWrite)
+    }
+
+    /// Whether what the device holds is another thing afterwards.
+    pub fn changes(&self) -> bool {
+        self.writes() || self.trims()
     }
 
     /// fio's name of the pattern, as its results print it.
@@ -89,6 +133,10 @@ impl Pattern {
             (Direction::Read, true) => "randread",
             (Direction::Write, true) => "randwrite",
             (Direction::Mixed, true) => "randrw",
+            (Direction::Trim, false) => "trim",
+            (Direction::TrimWrite, false) => "trimwrite",
+            (Direction::Trim, true) => "randtrim",
+            (Direction::TrimWrite, true) => "randtrimwrite",
         }
     }
 }
@@ -141,19 +189,6 @@ impl Amount {
             Amount::Percent(p) => (u128::from(device) * u128::from(p) / 100).min(u128::from(u64::MAX)) as u64,
         }
     }
-}
-
-/// How random offsets are distributed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Distribution {
-    /// Each block as likely as any other.
-    #[default]
-    Uniform,
-    /// Zipf's law with this exponent; which blocks are the popular ones is itself scattered.
-    Zipf {
-        /// The exponent, above 0 and not 1.
-        theta: f64,
-    },
 }
 
 /// `random_generator`: fio's names. All are accepted; what they change here is told with each.
@@ -258,6 +293,15 @@ pub struct Job {
     pub offset_increment: Amount,
     /// `io_size`: bytes to issue; `None`: `size`.
     pub io_size: Option<Amount>,
+    /// Files that share the device, each with its part of `size`, one after the other: `nrfiles` of a job without `filename`. Never 0.
+    pub files: u32,
+    /// Names of files that each thread has for its own: `directory` and `filename_format` of a job without `filename`, with
+    /// `$jobname`, `$jobnum` and `$filenum` in them.
+    pub file_format: Option<String>,
+    /// `file_service_type`, over files and over `filenames`.
+    pub service: FileService,
+    /// The number after it: I/Os to a file before the next one's turn; never 0.
+    pub service_run: u64,
     /// `number_ios`: I/Os to issue at most.
     pub number_ios: Option<u64>,
     /// `loops`: times to do all of it.
@@ -294,6 +338,14 @@ pub struct Job {
 
     /// Random offsets visit each block once per pass; not so with `norandommap`.
     pub random_map: bool,
+    /// `percentage_random`: per cent of a random job's I/Os that have a new offset; the others follow the one before them.
+    pub random_percent: PerOp<u32>,
+    /// `rw_sequencer=identical`: where [`Pattern::step`] I/Os have one random offset, all of them go to it.
+    pub identical: bool,
+    /// `blockalign`: random offsets are multiples of it, in bytes; 0: of the smallest block.
+    pub align: PerOp<u64>,
+    /// `zonemode=strided`.
+    pub strided: Option<Strided>,
     /// `random_generator`.
     pub random_generator: RandomGenerator,
     /// `random_distribution`.
@@ -313,6 +365,15 @@ pub struct Job {
     /// fio's; the bursts and steps of comparisons, the phases of scenarios.
     pub rate_stretches: Vec<Stretch>,
 
+    /// `thinktime`.
+    pub think: Option<Think>,
+    /// `flow`.
+    pub flow: Option<Flow>,
+    /// `latency_target`.
+    pub latency_target: Option<LatencyTarget>,
+    /// `steadystate`.
+    pub steady: Option<Steady>,
+
     /// `cpus_allowed`: ascending, no doubles. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
     /// `cpus_allowed_policy`.
@@ -323,18 +384,35 @@ pub struct Job {
     pub new_group: bool,
     /// `stonewall`: starts when all earlier jobs are done.
     pub stonewall: bool,
-    /// `exitall`: once a job is done, the others of its group stop.
+    /// `wait_for`: starts when all threads of the job of this name, which stands above, are done.
+    pub wait_for: Option<String>,
+    /// `exitall`: once a job is done, others stop.
     pub exitall: bool,
+    /// `exit_what`: which ones.
+    pub exit_what: ExitWhat,
+    /// `continue_on_error` and `ignore_error`, of each operation: an I/O that fails with one of these errnos is counted, and the job
+    /// goes on.
+    pub goes_on: PerOp<Vec<i32>>,
 
     /// `fsync`, `fdatasync`: a Flush after so many writes; 0: none. A device does not tell them apart.
     pub sync_every: u32,
     /// `end_fsync`, `fsync_on_close`: a Flush of each device when all is written.
     pub sync_at_end: bool,
+    /// `sync`: each write is durable when it completes (Force Unit Access).
+    pub sync_writes: bool,
+    /// What is written.
+    pub contents: Contents,
     /// `verify` and the options beside it.
     pub verify: Option<Verify>,
 
     /// `reap_urgent`: somebody waits for each I/O, so that no completion mode holds one back. Not an option of fio's.
     pub urgent: bool,
+    /// `write_…_log`.
+    pub logs: Logs,
+    /// `read_iolog`.
+    pub iolog: Option<Box<Iolog>>,
+    /// `write_iolog`: the file that gets a list of the I/Os.
+    pub write_iolog: Option<String>,
     /// Which latencies are measured.
     pub measure: Measure,
     /// `percentile_list`: ascending, above 0, at most 100.
@@ -365,6 +443,10 @@ impl Default for Job {
             offset: Amount::Bytes(0),
             offset_increment: Amount::Bytes(0),
             io_size: None,
+            files: 1,
+            file_format: None,
+            service: FileService::default(),
+            service_run: 1,
             number_ios: None,
             loops: 1,
             direct: false,
@@ -381,6 +463,10 @@ impl Default for Job {
             ramp_time: Nanos::ZERO,
             start_delay: (Nanos::ZERO, Nanos::ZERO),
             random_map: true,
+            random_percent: PerOp::both(100),
+            identical: false,
+            align: PerOp::both(0),
+            strided: None,
             random_generator: RandomGenerator::default(),
             distribution: Distribution::default(),
             repeatable: true,
@@ -389,16 +475,28 @@ impl Default for Job {
             rate: PerOp::both(None),
             rate_process: RateProcess::default(),
             rate_stretches: Vec::new(),
+            think: None,
+            flow: None,
+            latency_target: None,
+            steady: None,
             cpus_allowed: None,
             cpus_policy: CpuPolicy::default(),
             group_reporting: false,
             new_group: false,
             stonewall: false,
+            wait_for: None,
             exitall: false,
+            exit_what: ExitWhat::default(),
+            goes_on: PerOp::default(),
             sync_every: 0,
             sync_at_end: false,
+            sync_writes: false,
+            contents: Contents::default(),
             verify: None,
             urgent: false,
+            logs: Logs::default(),
+            iolog: None,
+            write_iolog: None,
             measure: Measure::default(),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             percentile_precision: 2,

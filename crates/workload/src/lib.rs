@@ -7,6 +7,7 @@
 //! - [`report`] prints what came of it, as fio does.
 //!
 //! No clock, no thread, no file: time and files come in.
+#![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 pub mod fio;
@@ -17,9 +18,12 @@ pub mod record;
 pub mod report;
 mod stats;
 
-pub use generator::{BadBlock, Digest, ErrorCode, Failure, Fault, Generator, Io, Misfit, Next, Region, Seat, Target, Wrong};
+pub use generator::{
+    BadBlock, Digest, ErrorCode, Failure, Fault, Flows, Generator, Io, ListLine, LogLine, Misfit, Next, Region, Seat, Target, Trail, Wrong,
+};
 pub use job::{
-    Amount, BlockSizes, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, FillPattern, Job, Measure, Pattern, PerOp,
-    RandomGenerator, Rate, RateProcess, Stretch, Verify, VerifyKind,
+    AccessZone, Amount, Backlog, BlockSizes, Contents, CpuPolicy, DEFAULT_PERCENTILES, Direction, Distribution, Engine, ExitWhat,
+    FileService, FillPattern, Flow, Iolog, IologStep, Job, LatencyTarget, LogValue, Logs, Measure, Pattern, PerOp, RandomGenerator, Rate,
+    RateProcess, Steady, SteadyOf, Stretch, Strided, Think, Verify, VerifyKind, ZoneRoom,
 };
 pub use stats::{Bands, Histogram, Latency, Moments, OpStats, Stats};

@@ -1,7 +1,7 @@
 //! From jobs to threads: `numjobs`, who waits for whom, who is reported with whom, on which CPUs, on which devices.
 
 use crate::generator::Seat;
-use crate::job::{CpuPolicy, Job};
+use crate::job::{CpuPolicy, ExitWhat, Job};
 
 /// One thread of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Thread {
     pub subjob: u32,
     /// It starts when all threads of lower stages are done (`stonewall`).
     pub stage: u32,
+    /// It starts when all threads of this job are done as well (`wait_for`).
+    pub after: Option<usize>,
     /// fio's groupid: `stonewall` and `new_group` start a new one; `exitall` stops one's own.
     pub group: u32,
     /// Index of the entry in the results that it belongs to.
@@ -47,6 +49,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether the threads of `group` end when `thread`, whose job has `exitall`, has ended.
+    pub fn ends(&self, what: ExitWhat, thread: &Thread, group: u32) -> bool {
+        match what {
+            ExitWhat::Group => group == thread.group,
+            ExitWhat::Stonewall => self.threads.iter().any(|other| other.stage == thread.stage && other.group == group),
+            ExitWhat::All => true,
+        }
+    }
+
     /// The most threads that run at the same time.
     pub fn most_at_once(&self) -> usize {
         (0..self.stages).map(|stage| self.threads.iter().filter(|t| t.stage == stage).count()).max().unwrap_or(0)
@@ -66,7 +77,8 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             group += 1;
             in_group = 0;
         }
-        let targets = targets(job, &mut plan.targets);
+        // The job of a file before it or in it, whichever is nearer; without one of that name there is nothing to wait for.
+        let after = job.wait_for.as_ref().and_then(|name| jobs[..index].iter().rposition(|job| job.name == *name));
         for subjob in 0..job.numjobs.max(1) {
             let number = plan.threads.len() as u32 + 1;
             // fio keeps an entry going for as long as the group does and jobs ask for it.
@@ -74,17 +86,9 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             if !joins {
                 plan.reports += 1;
             }
+            let targets = targets(job, subjob, &mut plan.targets);
             let cpus = cpus(job, number, available, &mut missing);
-            plan.threads.push(Thread {
-                job: index,
-                number,
-                subjob,
-                stage,
-                group,
-                report: plan.reports - 1,
-                cpus,
-                targets: targets.clone(),
-            });
+            plan.threads.push(Thread { job: index, number, subjob, stage, after, group, report: plan.reports - 1, cpus, targets });
             in_group += 1;
         }
     }
@@ -102,8 +106,8 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     plan
 }
 
-/// The indices of a job's targets; new ones are added to `known`.
-fn targets(job: &Job, known: &mut Vec<Option<String>>) -> Vec<usize> {
+/// The indices of the targets of a job's thread; new ones are added to `known`.
+fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize> {
     let mut index_of = |name: Option<&String>| match known.iter().position(|k| k.as_ref() == name) {
         Some(index) => index,
         None => {
@@ -111,6 +115,19 @@ fn targets(job: &Job, known: &mut Vec<Option<String>>) -> Vec<usize> {
             known.len() - 1
         }
     };
+    if let Some(format) = job.file_format.as_deref().filter(|_| job.filenames.is_empty()) {
+        let name = |file: u32| {
+            let named = format.replace("$jobname", &job.name).replace("$clientuid", "localhost");
+            named.replace("$jobnum", &subjob.to_string()).replace("$filenum", &file.to_string())
+        };
+        let mut targets: Vec<usize> = Vec::new();
+        for index in (0..job.files.max(1)).map(|file| index_of(Some(&name(file)))) {
+            if !targets.contains(&index) {
+                targets.push(index);
+            }
+        }
+        return targets;
+    }
     if job.filenames.is_empty() {
         return vec![index_of(None)];
     }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{Device, IoError, Mode, OpenError, OpenOptions, Request, TargetError, TargetFault};
+use reap::{Device, IoError, Mode, OpenError, Request, TargetError, TargetFault};
 
 use super::Written;
 use crate::place::{BYTES, Loop, Scratch, options, run};
@@ -33,7 +33,7 @@ fn a_loop_device_that_is_detached_under_requests_stays_until_it_is_closed() {
             Err(why) => return skipped(why),
         };
         let uri = format!("kernel:{}", looped.node.display());
-        let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let (queue, mut written) = (device.queue().unwrap(), Written::default());
         watched("a detached loop device", || {
             for round in 1..6 {
@@ -73,7 +73,7 @@ fn a_device_without_a_medium_fails_requests_and_hangs_none() {
             Err(why) => return skipped(why),
         };
         let uri = format!("kernel:{}", looped.node.display());
-        let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         begin(&queue, 30);
         file.resize(0);

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use reap::{Device, IoError, Mode, OpenOptions, QueueError, Request, TargetFault};
+use reap::{Device, IoError, Mode, QueueError, Request, TargetFault};
 
 use super::{Written, fault};
 use crate::place::{BYTES, Loop, Scratch, options, run};
@@ -49,10 +49,9 @@ fn a_size_or_a_block_that_does_not_fit_is_refused_with_both_numbers() {
     assert!(matches!(fault(&format!("{uri}?size=2M")), TargetFault::OtherSize { is: 0x10_0000, asked: 0x20_0000 }));
     assert!(matches!(fault(&format!("{uri}-new?size=1000T")), TargetFault::NoSpace { .. } | TargetFault::TooLarge { .. }));
     assert!(!file.path().with_extension("-new").exists());
-    for (options, said) in [
-        (OpenOptions { software_queues: 0, ..options(1) }, "0 software queues"),
-        (OpenOptions { timeout: reap::Nanos::ZERO, ..options(1) }, "time-out of 0"),
-    ] {
+    for (options, said) in
+        [(options(1).software_queues(0), "0 software queues"), (options(1).timeout(std::time::Duration::ZERO), "time-out of 0")]
+    {
         let why = Device::open_with(&uri, &options).err().unwrap().to_string();
         assert!(why.contains(said), "{why}");
     }
@@ -89,7 +88,7 @@ fn alignment_is_what_the_device_wants() {
 fn a_file_that_is_truncated_under_requests_loses_only_what_was_cut() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let file = Scratch::new("truncated", BYTES);
-        let device = Device::open_with(&file.uri(), &OpenOptions { mode, ..options(2) }).unwrap();
+        let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let stopping = scope.spawn(|| {
@@ -156,7 +155,7 @@ fn a_full_file_system_says_so_and_keeps_what_it_took() {
         let path = mounted.dir.path().join("sparse");
         fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let uri = format!("kernel:{}{extra}", path.display());
-        let (device, mut written) = (Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap(), Written::default());
+        let (device, mut written) = (Device::open_with(&uri, &options(1).mode(mode)).unwrap(), Written::default());
         assert!(device.health().events.iter().any(|event| event.contains("holes")), "{:?}", device.health());
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let per = 4096 / u64::from(ns.block_bytes());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use nvme::Status;
-use reap::{Device, IoError, Mode, OpenOptions, TargetFault};
+use reap::{Device, IoError, Mode, TargetFault};
 
 use super::{Written, eventually, fault, is_child, passes, start, told};
 use crate::place::{options, run};
@@ -40,7 +40,7 @@ fn an_nvme_controller_that_is_removed_fails_what_is_in_flight() {
         let (uri, sys) = (format!("kernel:/dev/{node}"), PathBuf::from(format!("/sys/block/{}", disk())));
         let function = fs::canonicalize(sys.join("device")).unwrap();
         let function = function.ancestors().find(|dir| dir.join("remove").exists()).unwrap().to_owned();
-        let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let (queue, mut written) = (device.queue().unwrap(), Written::default());
         written.write_until(&queue, "a removed controller", move || write(function.join("remove"), "1"));
         println!("{node}, {mode}: {:?}", written.errors);
@@ -77,7 +77,7 @@ fn a_mapped_device_that_is_suspended_and_then_fails() {
     let why = fault(&format!("kernel:/dev/{}", disk()));
     assert!(matches!(&why, TargetFault::Held { by } if by.iter().any(|who| who.contains("reap"))), "{why}");
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
-        let device = Device::open_with(uri, &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(uri, &options(1).mode(mode)).unwrap();
         let (queue, mut written) = (device.queue().unwrap(), Written::default());
         watched("a mapped device", || {
             written.write(&queue, (0..40).map(|n| 8 * n), 1);
@@ -196,7 +196,7 @@ const BAD: &str = "REAP_TEST_BAD";
 fn a_command_that_fails_says_the_controllers_status() {
     let bad = std::env::var(BAD).unwrap_or_else(|_| panic!("{BAD} names no device"));
     for mode in [Mode::INTERRUPT, Mode::ADAPTIVE] {
-        let device = Device::open_with(&format!("kernel:/dev/{bad}"), &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&format!("kernel:/dev/{bad}"), &options(1).mode(mode)).unwrap();
         let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
         let read = |lba| queue.block_on(queue.read(&ns, lba, device.buffer(4096).unwrap())).unwrap().0;
         let failed = read(2048).unwrap_err();

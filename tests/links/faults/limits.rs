@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reap::{Device, Mode, OpenError, OpenOptions, QueueError, TargetFault};
+use reap::{Device, Mode, OpenError, QueueError, TargetFault};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -150,7 +150,7 @@ fn without_descriptors_devices_and_queues_are_refused_until_there_are_some() {
     let file = Scratch::new("descriptors", BYTES);
     let limit = getrlimit(Resource::Nofile);
     let allow = |current| setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum }).unwrap();
-    let open = || Device::open_with(&file.uri(), &OpenOptions { mode: Mode::THREADED, ..options(3) });
+    let open = || Device::open_with(&file.uri(), &options(3).mode(Mode::THREADED));
     // The housekeeping thread has its own, which stay.
     drop(open().unwrap());
     let (mut refusals, mut descriptors) = (0, 3);

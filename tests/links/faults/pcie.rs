@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use reap::{Device, IoError, Mode, Nanos, OpenOptions, Request};
+use reap::{Device, IoError, Mode, Nanos, Request};
 
 use super::{Written, eventually};
 use crate::place::options;
@@ -34,7 +34,7 @@ fn pull(bdf: &str) {
 fn a_drive_that_is_pulled_out_fails_what_is_in_flight() {
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let (bdf, mut written) = (drive(), Written::default());
-        let device = Device::open_with(&format!("pcie:{bdf}"), &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&format!("pcie:{bdf}"), &options(1).mode(mode)).unwrap();
         let queue = device.queue().unwrap();
         written.write_until(&queue, "a drive that was pulled out", move || pull(&bdf));
         assert!(written.errors.iter().all(|why| *why == IoError::DeviceLost), "{mode}: {:?}", written.errors);
@@ -89,7 +89,7 @@ fn resets_under_load_lose_nothing() {
 #[ignore = "needs a slow drive on the bus: tests/pcie.sh runs it in a guest"]
 fn a_drive_that_is_too_slow_is_aborted_or_reset() {
     let timeout = Nanos::from_millis(500);
-    let device = Device::open_with(&format!("pcie:{}", told("REAP_TEST_SLOW")), &OpenOptions { timeout, ..options(1) }).unwrap();
+    let device = Device::open_with(&format!("pcie:{}", told("REAP_TEST_SLOW")), &options(1).timeout(timeout.into())).unwrap();
     let queue = device.local_queue().unwrap();
     let ended = watched("a slow drive", || {
         submit(&queue, (0..4).map(|n| Request::read(&queue.namespaces()[0], 8 * n, queue.buffer(4096).unwrap())));
@@ -112,7 +112,7 @@ fn what_a_drive_has_too_few_of_is_said_and_shared() {
         (few.clone(), 3, vec!["have no second lane", "4 interrupt vectors are wanted for 3 queues and the admin queue, and 3 can be had"]),
         (format!("{few}?vectors=1"), 1, vec!["2 interrupt vectors are wanted for 1 queues and the admin queue, and 1 can be had"]),
     ] {
-        let device = Device::open_with(&uri, &OpenOptions { mode: Mode::POLL, ..options(queues) }).unwrap();
+        let device = Device::open_with(&uri, &options(queues).mode(Mode::POLL)).unwrap();
         let said = device.health().events;
         for note in &notes {
             assert!(said.iter().any(|event| event.contains(note)), "{uri}: {said:?} does not say: {note}");
@@ -133,7 +133,7 @@ fn what_a_drive_has_too_few_of_is_said_and_shared() {
 fn doorbells_and_messages_are_as_many_as_qemu_counts() {
     let disk = told("REAP_TEST_MARK");
     for (mode, number) in [(Mode::POLL, 1000), (Mode::INTERRUPT, 2000), (Mode::IRQ_POLL, 3000), (Mode::ADAPTIVE, 4000)] {
-        let device = Device::open_with(&format!("pcie:{}", drive()), &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&format!("pcie:{}", drive()), &options(1).mode(mode)).unwrap();
         let queue = device.local_queue().unwrap();
         let before = queue.hardware_counters();
         mark(&disk, number);

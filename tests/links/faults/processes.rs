@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::thread;
 use std::time::Duration;
 
-use reap::{Device, IoError, Mode, OpenOptions, Refused, Request, TargetFault};
+use reap::{Device, IoError, Mode, Refused, Request, TargetFault};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{fault, is_child, passes, start, told};
@@ -52,7 +52,7 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
     }
     let file = Scratch::new("fork", BYTES);
     for mode in Mode::ALL {
-        let device = Device::open_with(&file.uri(), &OpenOptions { mode, ..options(2) }).unwrap();
+        let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
         // The child lets them go as well: it has copies of all that the parent has.
         let held = RefCell::new(Some((device.queue().unwrap(), device.local_queue().unwrap(), device.clone())));
         let (forked, ns) = (Err(IoError::Refused(Refused::Forked)), device.namespaces()[0]);
@@ -64,13 +64,13 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
             begin(queue, 30);
             let buf = queue.buffer(4096).unwrap();
             let child = || {
-                let batch = queue.submit(reap::now(), [Request::write(&ns, 0, buf)]);
+                let batch = queue.submit([Request::write(&ns, 0, buf)]);
                 let Err((Refused::Forked, request)) = batch else { return false };
                 let Some(buf) = request.into_buffer() else { return false };
                 // Waiting, turning and mode switches end.
                 queue.set_mode(Mode::POLL);
                 _ = queue.turn(8);
-                queue.wait(30, reap::Nanos::MAX).is_ok()
+                queue.wait(30, None).is_ok()
                     && queue.block_on(queue.read(&ns, 0, buf)).is_ok_and(|(result, _)| result == forked)
                     && device.current(&ns).blocks() == ns.blocks()
             };
@@ -84,7 +84,7 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
             let held_now = held.borrow();
             let (sent, kept, _) = held_now.as_ref().unwrap();
             let queue = if local { &**kept } else { sent };
-            assert_eq!(queue.wait(30, reap::Nanos::MAX).unwrap(), 30, "{mode}: what was in flight comes to the parent");
+            assert_eq!(queue.wait(30, None).unwrap(), 30, "{mode}: what was in flight comes to the parent");
             queue.reap(&mut Vec::with_capacity(64));
             Job { requests: 20, generation: 2, ..Job::of(1) }.run(queue);
         }
@@ -99,7 +99,7 @@ fn a_process_that_is_stopped_and_continued_goes_on() {
     if is_child() {
         let file = Scratch::new("stopped", BYTES);
         for mode in Mode::ALL {
-            let device = Device::open_with(&file.uri(), &OpenOptions { mode, ..options(2) }).unwrap();
+            let device = Device::open_with(&file.uri(), &options(2).mode(mode)).unwrap();
             thread::scope(|scope| {
                 let (queue, device) = (device.queue().unwrap(), &device);
                 scope.spawn(move || (0..5).for_each(|generation| Job { requests: 150, generation, ..Job::of(1) }.run(&queue)));

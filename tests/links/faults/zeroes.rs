@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use reap::{Device, IoError, Mode, Namespace, OpenOptions, Queue, Refused, Request};
+use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
 use tempfile::TempDir;
 
 use super::files::Mounted;
@@ -36,7 +36,7 @@ fn a_file_is_zeroed_whole_and_gives_back_what_it_may() {
     const LARGE: u64 = 40 << 20;
     let file = Scratch::name("zeroed");
     let uri = format!("{}?size=40M&lba=512", file.uri());
-    let device = Device::open_with(&uri, &OpenOptions { mode: Mode::INTERRUPT, ..options(1) }).unwrap();
+    let device = Device::open_with(&uri, &options(1).mode(Mode::INTERRUPT)).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let room = || {
         queue.block_on(queue.flush(&ns)).unwrap().unwrap();
@@ -122,7 +122,7 @@ fn a_full_file_system_has_room_again_after_a_deallocate() {
         let path = mounted.dir.path().join("sparse");
         fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
         let uri = format!("kernel:{}?lba=4096", path.display());
-        let device = Device::open_with(&uri, &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&uri, &options(1).mode(mode)).unwrap();
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         write(&queue, &ns, 0).unwrap();
         let full = one(&queue, Request::write_zeroes(&ns, 0, ns.blocks()).keep_allocated());
@@ -181,7 +181,7 @@ fn a_file_system_without_holes_is_not_asked_for_any() {
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     assert_eq!((ns.supports_write_zeroes(), ns.supports_deallocate()), (None, None));
     for request in [Request::write_zeroes(&ns, 0, 8), Request::deallocate(&ns, 0, 8)] {
-        let (why, _) = queue.submit(reap::now(), [request]).unwrap_err();
+        let (why, _) = queue.submit([request]).unwrap_err();
         assert!(unsupported(Err(why.into())), "{why}");
     }
     write(&queue, &ns, 0).unwrap();
@@ -210,7 +210,7 @@ fn a_file_system_that_refuses_one_way_is_asked_for_the_other() {
     };
     for mode in [Mode::INTERRUPT, Mode::POLL, Mode::THREADED, Mode::ADAPTIVE] {
         let path = memory.file("file");
-        let device = Device::open_with(&format!("kernel:{path}"), &OpenOptions { mode, ..options(1) }).unwrap();
+        let device = Device::open_with(&format!("kernel:{path}"), &options(1).mode(mode)).unwrap();
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let before = queue.hardware_counters().finished;
         for n in 0..3 {

@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
-use reap::{Backing, Device, DeviceUri, Nanos, Request};
+use reap::{Backing, Device, DeviceUri, Request};
 use workload::Region;
 
-use super::worker::{first_namespace, scribble};
+use super::contents::scribble;
+use super::worker::first_namespace;
 
 /// Bytes of each write.
 const BLOCK: u64 = 256 << 10;
@@ -57,13 +58,13 @@ pub fn fill(device: &Device, region: Region, most: u64, stop: &AtomicBool) -> Re
         {
             let bytes = BLOCK.min(end - at);
             let request = Request::write(&namespace, at / unit, buf).bytes(bytes as u32).tag(bytes);
-            queue.submit(reap::now(), [request]).map_err(|(why, _)| why)?;
+            queue.submit([request]).map_err(|(why, _)| why)?;
             at += bytes;
         }
         if queue.in_flight() == 0 && queue.finished() == 0 {
             return Ok(filled);
         }
-        queue.wait(1, Nanos::MAX)?;
+        queue.wait(1, None)?;
         queue.reap(&mut found);
         for completion in found.drain(..) {
             match completion.result {

@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Result;
 use completion::{LatencyPrice, Mode, Placement, Spin};
-use reap::{Completion, Counters, Device, Group, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
+use reap::{Completion, Counters, Device, Group, Instant, LocalQueue, Nanos, Queue, QueueError, Refused, Request, WouldDeadlock};
 
 /// One queue of a thread.
 pub enum Held {
@@ -77,7 +77,7 @@ impl Lanes {
     #[inline(never)]
     pub fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
         match self.all().get(target) {
-            Some(queue) => queue.as_ref().submit(now, requests),
+            Some(queue) => queue.as_ref().submit_at(instant(now), requests),
             None => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ impl Lanes {
     #[inline(never)]
     pub fn post(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
         match self.all().get(target) {
-            Some(queue) => queue.as_ref().post(now, requests),
+            Some(queue) => queue.as_ref().post_at(instant(now), requests),
             None => Ok(()),
         }
     }
@@ -103,16 +103,17 @@ impl Lanes {
     /// until nothing is in flight.
     #[inline(never)]
     pub fn wait(&self, min: usize, until: Nanos) -> Result<(), WouldDeadlock> {
+        let limit = (until < Nanos::MAX).then(|| instant(until));
         match self {
-            Lanes::One(queue) if until == Nanos::MAX => queue.as_ref().wait(min, until),
-            Lanes::One(queue) => queue.as_ref().wait_until(min, until),
-            Lanes::Many(group) => group.wait(min, until),
+            Lanes::One(queue) => queue.as_ref().wait(min, limit),
+            Lanes::Many(group) => group.wait(min, limit),
         }
         .map(drop)
     }
 
     /// Tells the policies since when an I/O has waited for room.
     pub fn set_wants_room_at(&self, due: Option<Nanos>) {
+        let due = due.map(instant);
         self.queues().for_each(|queue| queue.set_wants_room_at(due));
     }
 
@@ -143,4 +144,10 @@ impl Lanes {
     pub fn take_counters(&self) -> Counters {
         self.queues().map(Queue::take_counters).reduce(Counters::and).unwrap_or_default()
     }
+}
+
+/// An instant of [`hw::now`], as the library has it: they read the same clock.
+#[inline]
+fn instant(at: Nanos) -> Instant {
+    Instant::from_nanos(at.0)
 }

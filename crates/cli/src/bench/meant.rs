@@ -83,7 +83,7 @@ impl Meant {
     /// # Errors
     /// Names of which one is a path and another is not, jobs without a name where names are paths, or a URI that does not parse.
     pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Meant> {
-        let nameless = jobs.iter().find(|job| job.filenames.is_empty());
+        let nameless = jobs.iter().find(|job| job.filenames.is_empty() && job.file_format.is_none());
         if let Some(given) = given {
             let Some(shared) = bare(given)? else { return Ok(Meant::Name(given.to_owned())) };
             if let Some(job) = nameless {

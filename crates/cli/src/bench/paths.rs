@@ -4,6 +4,7 @@ use reap::{Device, Nanos, PathReport};
 use workload::report::PathFigures;
 
 /// What the paths had done when the jobs began.
+#[derive(Debug)]
 pub struct PathMark {
     at: Nanos,
     before: Vec<Vec<PathReport>>,

@@ -8,6 +8,7 @@ use reap::{Device, DeviceUri, EmbeddedOptions, KernelUri, Nanos, OpenError, Open
 use workload::plan::{Plan, Thread};
 use workload::{Generator, Job, Region, Target};
 
+use super::contents;
 use super::fill::{self, Filled};
 use super::meant::Named;
 use super::worker::{Worker, first_namespace};
@@ -40,6 +41,7 @@ pub struct Setup<'a> {
 }
 
 /// Open devices, in the order of the plan's targets.
+#[derive(Debug)]
 pub struct Rig {
     devices: Vec<Device>,
     mode: Mode,
@@ -91,16 +93,14 @@ impl Rig {
             let hardware_queues = setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
             // On files queues are made as they are taken, and a mode of the kernel's own has queues of its own.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
-            let options = OpenOptions {
-                software_queues: kinds * need.threads,
-                hardware_queues,
-                depth: need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32,
-                mode: setup.mode,
-                latency_price: setup.price,
-                pool_bytes: need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20),
-                embedded: EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() },
-                ..OpenOptions::default()
-            };
+            let options = OpenOptions::new()
+                .software_queues(kinds * need.threads)
+                .hardware_queues(hardware_queues)
+                .depth(need.tags.div_ceil(hardware_queues as u64).clamp(16, MOST_TAGS) as u32)
+                .mode(setup.mode)
+                .latency_price(setup.price)
+                .pool_bytes(need.buffer_bytes.saturating_mul(2).saturating_add(256 << 20))
+                .embedded(EmbeddedOptions { device_cpu: machine.device, stamps: stamps(target), ..EmbeddedOptions::default() });
             Device::open_with(uri, &options).map_err(|error| match error {
                 // It names the path itself.
                 OpenError::Target(_) => error.into(),
@@ -172,6 +172,7 @@ impl Rig {
 }
 
 /// A worker to be, on its way to its thread.
+#[derive(Debug)]
 pub struct Hired {
     job: Job,
     devices: Vec<Device>,
@@ -226,7 +227,7 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Need {
         for thread in plan.threads.iter().filter(|t| t.stage == stage && t.targets.contains(&target)) {
             let job = &jobs[thread.job];
             let depth = u64::from(job.iodepth.max(1));
-            let bytes = job.block.read.max.max(job.block.write.max);
+            let bytes = contents::longest(job);
             need.threads += 1;
             // Long I/Os are split into commands of at most 1 MiB, and then some.
             need.tags += depth.saturating_mul(1 + (bytes >> 20));

@@ -17,6 +17,7 @@ const BLOCK: usize = 4096;
 pub type Noted = (usize, Vec<Event>);
 
 /// One job thread's notebook.
+#[derive(Debug)]
 pub struct Tap {
     thread: usize,
     block: Vec<Event>,
@@ -60,7 +61,7 @@ impl Tap {
     /// The library has given these completions to the application.
     pub fn found(&mut self, completions: &[Completion]) {
         for completion in completions {
-            self.note(Event::Completed { place: completion.tag as u32, at: completion.completed_at });
+            self.note(Event::Completed { place: completion.tag as u32, at: Nanos(completion.completed_at.as_nanos()) });
         }
         self.returned();
     }

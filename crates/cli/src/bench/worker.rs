@@ -1,5 +1,6 @@
 //! A job thread: carries out what the generator says.
 
+use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
 use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
 use units::Op;
-use workload::{ErrorCode, Generator, Io, Job, Next};
+use workload::{Contents, ErrorCode, Generator, Io, Job, Next};
 
+use super::contents;
 use super::counted::{Counted, Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
@@ -44,6 +46,10 @@ pub struct Worker {
     fuses: bool,
     /// Each I/O is marked urgent.
     urgent: bool,
+    /// What writes write, of a job whose reads overwrite it.
+    refills: Option<Contents>,
+    /// Each write is durable when it completes.
+    durable: bool,
     host_work: Nanos,
     first_error: Option<IoError>,
     /// Where what it does is noted down.
@@ -70,6 +76,7 @@ struct Place {
 }
 
 /// What reaches a thread from outside while it runs.
+#[derive(Debug)]
 pub struct Control<'a> {
     /// Any of them set: stop, once what is in flight has completed.
     pub stop: [&'a AtomicBool; 2],
@@ -115,6 +122,18 @@ pub struct Run {
     watch: Option<Watch>,
 }
 
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("now", &self.now).field("report_at", &self.report_at).finish_non_exhaustive()
+    }
+}
+
 impl Worker {
     /// The calling thread's, for `job` on `devices`, one for each of its targets, which are open in `mode`.
     ///
@@ -122,7 +141,7 @@ impl Worker {
     /// No software queue left, or no room for the buffers.
     pub fn new(job: &Job, devices: Vec<Device>, mode: Mode, host_work: Nanos) -> Result<Worker> {
         let depth = job.iodepth.max(1) as usize;
-        let len = job.block.read.max.max(job.block.write.max) as usize;
+        let len = contents::longest(job) as usize;
         let mut places = Vec::with_capacity(depth * devices.len());
         let mut queues = Vec::with_capacity(devices.len());
         let mut ways = Vec::with_capacity(devices.len());
@@ -132,7 +151,7 @@ impl Worker {
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
-                scribble(&mut buf, places.len() as u64);
+                contents::fill(&mut buf, places.len() as u64, &job.contents);
                 places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
             }
             queues.push(Held::take(&device, mode)?);
@@ -155,6 +174,8 @@ impl Worker {
             timed: job.measure.slat || job.measure.clat,
             fuses,
             urgent: job.urgent,
+            refills: (job.pattern.reads() && job.verify.is_none() && job.contents != Contents::Random).then(|| job.contents.clone()),
+            durable: job.sync_writes,
             host_work,
             first_error: None,
             tap: None,
@@ -278,6 +299,10 @@ impl Worker {
                 if generator.is_paced() {
                     self.lanes.set_wants_room_at(None);
                 }
+                // The job's own computing has nothing in flight, and looks at nothing.
+                if let Some(end) = generator.computes_until().filter(|end| *end > now) {
+                    now = spin(end.min(until).min(now + STOP_EVERY) - now);
+                }
                 now = self.reap(generator, 1, until.min(now + STOP_EVERY), now)?;
             }
             Next::Done => return Ok(false),
@@ -322,11 +347,14 @@ impl Worker {
             generator.issued(&io, now);
             return generator.completed(io, now, Err(ErrorCode::EIO), &[]);
         };
-        if generator.verifies()
-            && io.op == Op::Write
+        if io.op == Op::Write
+            && (generator.verifies() || self.refills.is_some())
             && let Some(data) = place.buf.as_mut().and_then(|buf| buf.get_mut(..io.len as usize))
         {
-            generator.fill(&io, data);
+            match &self.refills {
+                Some(contents) => contents::fill(data, number as u64, contents),
+                None => generator.fill(&io, data),
+            }
         }
         place.io = io;
         way.batch.push(number as u32);
@@ -392,7 +420,7 @@ impl Worker {
     #[inline]
     fn submit(&mut self, generator: &mut Generator, now: Nanos, min: Option<u32>) -> Result<bool> {
         let mut any = false;
-        let Worker { lanes, ways, places, first_error, tap, urgent, .. } = self;
+        let Worker { lanes, ways, places, first_error, tap, urgent, durable, .. } = self;
         for (target, way) in ways.iter_mut().enumerate() {
             if way.batch.is_empty() {
                 continue;
@@ -410,6 +438,7 @@ impl Worker {
                     let lba = io.offset >> block_shift;
                     let request = Request::of(io.op, &namespace, lba, buf);
                     let request = if *urgent { request.urgent() } else { request };
+                    let request = if *durable && io.op == Op::Write { request.fua() } else { request };
                     Some(request.bytes(io.len).tag(number.into()))
                 });
                 let submitted = if min.is_some() { lanes.post(target, now, requests) } else { lanes.submit(target, now, requests) };
@@ -462,6 +491,7 @@ impl Worker {
             };
             // Taken apart: copied as a whole, what is between its fields would be copied byte by byte.
             let Io { slot, op, target, offset, len } = place.io;
+            let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.
             std::mem::forget(std::mem::replace(&mut place.buf, buf));
@@ -484,8 +514,8 @@ impl Worker {
 impl Progress {
     fn tell(&self, generator: &Generator, now: Nanos) {
         let stats = generator.stats();
-        self.ios.store(stats.read.ios + stats.write.ios, Relaxed);
-        self.bytes.store(stats.read.bytes + stats.write.bytes, Relaxed);
+        self.ios.store(stats.read.ios + stats.write.ios + stats.trim.ios, Relaxed);
+        self.bytes.store(stats.read.bytes + stats.write.bytes + stats.trim.bytes, Relaxed);
         self.millionths.store((generator.progress(now) * 1e6) as u64, Relaxed);
     }
 }
@@ -510,17 +540,6 @@ pub fn first_namespace(device: &Device) -> Result<Namespace> {
     match device.namespaces().first() {
         Some(namespace) => Ok(*namespace),
         None => bail!("{} has no namespace that can be used: {}", description.uri, description.refused.join("; ")),
-    }
-}
-
-/// Fills a buffer with something that does not compress, and so brings its pages into memory.
-pub fn scribble(buf: &mut [u8], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in buf.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
     }
 }
 

@@ -16,9 +16,9 @@ pub enum Allowed {
     All,
 }
 
-/// Whether `job` writes.
+/// Whether `job` changes what its devices hold: it writes or trims.
 pub fn to(job: &Job) -> bool {
-    job.pattern.writes() && job.verify.as_ref().is_none_or(|verify| !verify.only)
+    job.pattern.changes() && job.verify.as_ref().is_none_or(|verify| !verify.only)
 }
 
 /// Refuses what `users` would write to `path`, unless that is a regular file of the user's own or all is `allowed`.

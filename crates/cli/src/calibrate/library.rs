@@ -2,7 +2,7 @@
 //! its own and is waited for in between, so that entries are there when they are looked for, in the other CPU's cache.
 
 use anyhow::{Context, Result};
-use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Measured, Mode, Nanos, OpenOptions, Queue, Request};
+use reap::{Completion, Device, DmaBuf, EmbeddedOptions, Instant, Measured, Mode, Nanos, OpenOptions, Queue, Request};
 
 use super::list::Found;
 use super::sampler::{Sampler, time_each};
@@ -29,10 +29,10 @@ impl Rig {
         let from = self.free.len().checked_sub(ios)?;
         let requests = self.free.drain(from..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
         let begin = hw::now();
-        self.queue.submit(begin, requests).ok()?;
+        self.queue.submit_at(Instant::from_nanos(begin.0), requests).ok()?;
         let submitted = hw::now();
         let looks = spin_until(submitted + DEVICE);
-        self.queue.wait(ios, Nanos::MAX).ok()?;
+        self.queue.wait(ios, None).ok()?;
         let taken = hw::now();
         self.queue.reap(&mut self.done);
         let handed = hw::now();
@@ -53,9 +53,9 @@ impl Rig {
         let ns = self.queue.namespaces().first().copied()?;
         let requests = self.free.drain(..).zip(0..).map(|(buf, n)| Request::read(&ns, n * 8, buf));
         let begin = hw::now();
-        self.queue.submit(begin, requests).ok()?;
+        self.queue.submit_at(Instant::from_nanos(begin.0), requests).ok()?;
         let submitted = hw::now();
-        self.queue.wait(LARGE, Nanos::MAX).ok()?;
+        self.queue.wait(LARGE, None).ok()?;
         let taken = hw::now();
         self.queue.reap(&mut self.done);
         if self.done.len() < LARGE {
@@ -83,7 +83,7 @@ impl Rig {
 /// The device cannot be opened.
 pub fn measure(sampler: &mut Sampler<'_>, device_cpu: usize, found: &mut Found) -> Result<()> {
     let embedded = EmbeddedOptions { device_cpu: Some(device_cpu), ..EmbeddedOptions::default() };
-    let options = OpenOptions { mode: Mode::POLL, embedded, ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(Mode::POLL).embedded(embedded);
     let device = Device::open_with("mem:64M?profile=null", &options).context("cannot open a device to measure the library on")?;
     let free = (0..LARGE).map(|_| device.buffer(4096)).collect::<Result<_, _>>().context("no room for buffers")?;
     let mut rig = Rig {

@@ -10,7 +10,7 @@ use completion::{LatencyPrice, Mode};
 use reap::{Device, Measured, Nanos};
 use workload::plan::{Plan, Thread};
 use workload::report::PathFigures;
-use workload::{Generator, Job, Latency};
+use workload::{Flows, Generator, Job, Latency};
 
 use crate::bench::{Control, Counted, Hired, PathMark, Progress, Ran, Rig, Snapshot, over_all};
 use crate::machine::{self, Machine};
@@ -138,10 +138,12 @@ impl Field {
     /// # Errors
     /// An I/O failed.
     pub fn run(&mut self, block: Block<'_>) -> Result<Sample> {
-        let mut generators = Vec::with_capacity(self.plan.len());
+        let (mut generators, mut flows) = (Vec::with_capacity(self.plan.len()), Flows::default());
         for (thread, targets) in self.plan.iter().zip(&self.targets) {
             let job = Job { seed: Some(block.seed), ..block.jobs[thread.job].clone() };
-            generators.push(Generator::new(&job, thread.seat(block.seed), targets)?);
+            let mut generator = Generator::new(&job, thread.seat(block.seed), targets)?;
+            generator.join(&job, &mut flows);
+            generators.push(generator);
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);

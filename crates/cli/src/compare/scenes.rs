@@ -102,7 +102,7 @@ fn pace(job: &Job, iops: f64, stretches: &[Stretch]) -> Job {
     };
     // A rate is never 0: an operation that a mixed job has none of gets none from its pattern.
     let rate = |part: f64| Some(Rate::Iops((iops * part).round().max(1.0) as u64));
-    let rate = PerOp { read: rate(read), write: rate(1.0 - read) };
+    let rate = PerOp { read: rate(read), write: rate(1.0 - read), trim: None };
     Job { rate, rate_process: RateProcess::Poisson, rate_stretches: stretches.to_vec(), ..job.clone() }
 }
 

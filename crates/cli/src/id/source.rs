@@ -60,7 +60,7 @@ pub fn open(uri: &str) -> Result<Source> {
         return of_kernel(&uri.parse::<KernelUri>()?.path);
     }
     // One queue, which nothing is posted to.
-    let options = DeviceOptions { software_queues: 1, hardware_queues: 1, depth: 2, pool_bytes: 8 << 20, ..DeviceOptions::default() };
+    let options = DeviceOptions::new().software_queues(1).hardware_queues(1).depth(2).pool_bytes(8 << 20);
     Ok(Source::Open(Device::open_with(uri, &options)?))
 }
 

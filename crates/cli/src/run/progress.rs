@@ -37,11 +37,12 @@ impl Bar {
         if self.bar.is_hidden() {
             return;
         }
-        let (mut ios, mut bytes, mut done, mut count) = (0, 0, 0, 0);
+        let (mut ios, mut bytes, mut done, mut count, mut least) = (0, 0, 0, 0, u64::MAX);
         for thread in threads {
             ios += thread.ios.load(Relaxed);
             bytes += thread.bytes.load(Relaxed);
-            done += thread.millionths.load(Relaxed);
+            let millionths = thread.millionths.load(Relaxed);
+            (done, least) = (done + millionths, least.min(millionths));
             count += 1;
         }
         let done = done / u64::max(count, 1);
@@ -55,7 +56,8 @@ impl Bar {
             "{:.1}k IOPS  {:.0} MB/s  ETA {}",
             per_second(ios, ios_then) / 1e3,
             per_second(bytes, bytes_then) / 1e6,
-            eta(self.began.elapsed(), done)
+            // The stage ends with the last of its threads.
+            eta(self.began.elapsed(), if count == 0 { 0 } else { least })
         ));
     }
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod beside;
 mod calibrate;
 mod compare;
+mod fiojobs;
 mod kernel;
 mod machine;
 mod paths_bench;

@@ -153,7 +153,7 @@ fn what_is_looked_for_first_would_have_been_planned() {
             waiter.seen = Seen { woke: [None, Some(Woke::NOTIFIED), Some(Woke::OTHER)][n % 3], ..seen };
             let mut asked = waiter.clone();
             // In `poll` something has to be there, and asking is told so.
-            let first = waiter.looks_first(|| true);
+            let first = waiter.looks_first(|| true).or_else(|| waiter.looks_when_woken());
             asked.seen.pending |= mode == Mode::POLL;
             asked.seen.lock_busy &= mode != Mode::POLL;
             let planned = asked.next(now, &mut Bound(&mut Shared::default(), 0));

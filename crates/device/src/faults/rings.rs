@@ -1,5 +1,6 @@
 //! Rings whose entries are tampered with on their way.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use nvme::{Cid, CqSlots, Cqe, QueueId, SqSlots, Sqe, Status};
@@ -14,6 +15,12 @@ pub struct FaultySq<P: Port> {
     inner: P::Sq,
     port: Injector<P>,
     id: Arc<OnceLock<QueueId>>,
+}
+
+impl<P: Port> fmt::Debug for FaultySq<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultySq").field("id", &self.id.get()).finish_non_exhaustive()
+    }
 }
 
 impl<P: Port> FaultySq<P> {
@@ -51,6 +58,12 @@ pub struct FaultyCq<P: Port> {
     inner: P::Cq,
     port: Injector<P>,
     state: Arc<Mutex<Posted>>,
+}
+
+impl<P: Port> fmt::Debug for FaultyCq<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyCq").finish_non_exhaustive()
+    }
 }
 
 impl<P: Port> FaultyCq<P> {

@@ -8,6 +8,7 @@ use crate::{PropertyError, ProtocolViolation, RegisterValues, Unusable};
 /// Bring-up failed: where, why, and what the registers said then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the controller cannot be brought up; {phase}: {cause} ({registers})")]
+#[non_exhaustive]
 pub struct BringupError {
     /// Where in the sequence.
     pub phase: BringupPhase,
@@ -19,6 +20,7 @@ pub struct BringupError {
 
 /// Where in the sequence (Base 3.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BringupPhase {
     /// Reading CAP and VS.
     Capabilities,
@@ -76,6 +78,7 @@ impl std::fmt::Display for BringupPhase {
 
 /// Why bring-up failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BringupCause {
     /// The registers read as all ones.
     #[error("the controller is gone: its registers read as all ones")]

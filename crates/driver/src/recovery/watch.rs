@@ -1,6 +1,8 @@
 //! Looking for commands that take too long.
 
-use nvme::{CqSlots, QueueId, SqSlots};
+use std::collections::HashMap;
+
+use nvme::{Cid, CqSlots, QueueId, SqSlots};
 use units::Nanos;
 
 use super::config::RecoveryConfig;
@@ -13,6 +15,12 @@ pub struct Watch {
     /// When the next command that is in flight now will be past its time-out.
     next: Option<Nanos>,
     scratch: Vec<Expired>,
+    /// When each queue pair was last looked at.
+    looked: HashMap<QueueId, Nanos>,
+    /// What was in flight then, and since when it counts.
+    known: HashMap<(QueueId, Cid), (Command, Nanos)>,
+    /// Made while a pair is looked at: what is in flight now.
+    present: Vec<(Command, Nanos)>,
 }
 
 impl Watch {
@@ -33,17 +41,27 @@ impl Watch {
         let timeout = if admin { config.grace } else { config.command_timeout };
         self.scratch.clear();
         pair.expired(now, Nanos::ZERO, &mut self.scratch);
+        let before = self.looked.insert(pair.id(), now);
+        self.present.clear();
         for expired in &self.scratch {
             if admin && Purpose::from_token(expired.command.token).may_wait_for_ever() {
                 continue;
             }
-            let expires = expired.command.posted_at + timeout;
+            let command = expired.command;
+            let since = match self.known.get(&(pair.id(), command.cid)) {
+                Some(&(known, since)) if known == command => since,
+                _ => believable(command.posted_at, before, now),
+            };
+            self.present.push((command, since));
+            let expires = since + timeout;
             if expires <= now {
-                self.expired.push((pair.id(), *expired));
+                self.expired.push((pair.id(), Expired { command: Command { posted_at: since, ..command }, ..*expired }));
             } else {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
         }
+        self.known.retain(|(queue, _), _| *queue != pair.id());
+        self.known.extend(self.present.iter().map(|&(command, since)| ((pair.id(), command.cid), (command, since))));
     }
 
     pub(super) fn expired(&self) -> impl Iterator<Item = &(QueueId, Expired)> {
@@ -62,8 +80,18 @@ impl Watch {
     }
 }
 
+/// Since when a command counts that is seen for the first time. Whoever posts says when that was, and may have another clock: a
+/// command that was not there at the last look was not posted before it, and none is posted after `now`. Such a word would have the
+/// controller reset for a command that is late by nothing, or keep it for ever.
+fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
+    if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
+}
+
 /// When waiting for a command that is past its time-out ends.
 fn due(queue: QueueId, expired: &Expired, config: &RecoveryConfig) -> Nanos {
     let posted_at = expired.command.posted_at;
     if queue == QueueId::ADMIN { posted_at + config.grace } else { posted_at + config.command_timeout + config.grace }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use crate::pci::Bdf;
 
 /// Why a PCI function cannot be had by VFIO.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum VfioError {
     /// There is no such function.
     #[error("there is no such PCI function here; {}", there(.controllers))]

@@ -162,7 +162,7 @@ impl fmt::Debug for Namespace {
 }
 
 /// What the NVM command set adds to Identify Namespace, CNS 05h (NVM 4.1.5.3).
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NvmNamespace {
     /// LBSTM, 7:0. Storage tag mask.

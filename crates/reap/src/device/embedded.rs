@@ -1,5 +1,6 @@
 //! What only tests and benchmarks need of controllers that are in this process.
 
+use std::fmt;
 use std::sync::Arc;
 
 use device::{Change, NoSuchPath, Profile, Script};
@@ -14,6 +15,12 @@ use crate::shared::controller::Controller;
 pub struct Embedded {
     pub(super) controllers: Arc<[Controller]>,
     pub(super) paths: Option<Arc<Multipath>>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("controllers", &self.controllers.len()).finish_non_exhaustive()
+    }
 }
 
 impl Embedded {

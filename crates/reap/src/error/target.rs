@@ -20,6 +20,7 @@ pub struct TargetError {
 
 /// What is wrong with a file or a block device.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum TargetFault {
     /// The running kernel lacks what the link needs.
     #[error("it cannot be driven through this kernel: {0}")]

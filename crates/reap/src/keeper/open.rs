@@ -27,13 +27,14 @@ pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &Open
     has_time(options)?;
     cycle::prepare(options.mode);
     let (opened, inventory) = housekeeping::bring_up(Arc::new(link), seat, options)?;
-    let map = QueueMap::new(options.software_queues, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
+    let software = options.software_over(opened.queues.len());
+    let map = QueueMap::new(software, opened.queues.len()).map_err(|e| OpenError::Options(e.to_string()))?;
     let place = |software: usize| {
         let hardware = map.hardware_of(software);
         (hardware, (software - map.software_of(hardware).start) as u8)
     };
     let description = Description { uri: uri.to_owned(), ..opened.description };
-    let free = (0..options.software_queues).rev().map(place).collect();
+    let free = (0..software).rev().map(place).collect();
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), free));
     Ok((Controller::new(Opened { description, ..opened }, roster, options.mode, options.latency_price), inventory))
 }
@@ -46,7 +47,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     has_time(options)?;
     cycle::prepare(options.mode);
     let link = Arc::new(link);
-    let (namespace, queues) = (link.namespace()?, options.software_queues);
+    let (namespace, queues) = (link.namespace()?, options.queues_of_a_file());
     if queues == 0 || queues > usize::from(u16::MAX) {
         return Err(OpenError::Options(format!("{queues} software queues: there can be 1 to {}", u16::MAX)));
     }

@@ -30,7 +30,7 @@ impl Keeper {
                         }
                     }
                     Err(error) => {
-                        let (bytes, queues) = (self.options.pool_bytes, self.options.hardware_queues);
+                        let (bytes, queues) = (self.options.pool_bytes, self.wanted_queues());
                         return self.close_down(OpenError::no_memory(error, bytes, queues), now);
                     }
                 },
@@ -75,10 +75,12 @@ impl Keeper {
         let options = |e: &dyn std::fmt::Display| OpenError::Options(e.to_string());
         // First each hardware queue's lane that notifies, then, as far as they go, those that are only polled.
         let count = self.inventory.queues.len().min(self.wanted_queues());
-        let map = QueueMap::new(self.options.software_queues, count).map_err(|e| options(&e))?;
-        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware_queues };
-        if self.link.facts().reaper == Reaper::Owner && count < self.options.software_queues {
-            let wanted = self.options.software_queues;
+        let map = QueueMap::new(self.options.software_over(count), count).map_err(|e| options(&e))?;
+        let too_small = || OpenError::PoolTooSmall { bytes: self.options.pool_bytes, queues: self.options.hardware() };
+        if let Some(wanted) = self.options.software_queues
+            && self.link.facts().reaper == Reaper::Owner
+            && count < wanted
+        {
             return Err(options(&format!("each of {wanted} threads needs a hardware queue of its own, and the controller grants {count}")));
         }
         let prp = self.link.prp_table();

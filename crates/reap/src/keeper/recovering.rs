@@ -1,6 +1,6 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
-use driver::{AdminCommand, Buffers, Events, Inventory, Purpose, RecoveryAsk};
+use driver::{AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
@@ -85,7 +85,7 @@ impl Keeper {
                 tracing::warn!(%cause, "resetting the controller");
                 let mut health = self.asks.health();
                 health.resets += 1;
-                health.last_reset = Some(cause.to_string());
+                health.last_reset = Some(cause.clone());
                 drop(health);
                 self.admin.pair.close();
                 self.path_resets(&cause);
@@ -191,12 +191,12 @@ impl Keeper {
     }
 
     /// The controller is lost: whatever waits or is yet to come fails.
-    pub(super) fn give_up(&mut self, why: &str) {
+    pub(super) fn give_up(&mut self, why: Dead) {
         let mut health = self.asks.health();
         let known = health.dead.is_some();
         if !known {
-            tracing::error!(why, "the controller is given up");
-            health.dead = Some(why.to_owned());
+            tracing::error!(%why, "the controller is given up");
+            health.dead = Some(why.into());
         }
         drop(health);
         if !known {

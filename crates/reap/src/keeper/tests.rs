@@ -89,7 +89,7 @@ fn a_close_between_look_and_decision_strands_no_future() {
 
 #[test]
 fn nor_does_the_end_of_a_controller() {
-    closed_before(|keeper| keeper.give_up("as a test says"));
+    closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
 }
 
 /// A keeper goes in the middle of things where one of its turns has panicked. Whoever waits for a request hears of it.
@@ -100,12 +100,12 @@ fn a_keeper_that_goes_leaves_nobody_waiting() {
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
     let controller = Controller::new(opened, roster, completion::Mode::INTERRUPT, Default::default());
     let queue = Queue::over_one(&controller, User::Any, None).unwrap();
-    queue.submit(hw::now(), (0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
+    queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
     drop(keeper);
     let since = Instant::now();
     let mut ended = Vec::new();
     while ended.len() < 300 {
-        queue.wait(1, hw::now() + Nanos::from_millis(100)).unwrap();
+        queue.wait_or_idle(1, Some(crate::Instant::now() + std::time::Duration::from_millis(100))).unwrap();
         queue.reap(&mut ended);
         assert!(since.elapsed() < PATIENCE, "{} of 300 have ended", ended.len());
     }
@@ -134,9 +134,9 @@ fn a_handle_of_another_format_is_refused() {
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
     let controller = Controller::new(opened, roster, completion::Mode::POLL, Default::default());
     let queue = Queue::over_one(&controller, User::Any, None).unwrap();
-    let read = || queue.submit(hw::now(), [Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
+    let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
     assert_eq!(read(), Ok(()));
-    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    assert_eq!(queue.wait(1, None), Ok(1));
     let format = |keeper: &mut Keeper, log2| {
         let mut identify = nvme::identify::Namespace::default();
         (identify.nsze, identify.ncap) = (ns.bytes() >> log2, ns.bytes() >> log2);
@@ -152,20 +152,20 @@ fn a_handle_of_another_format_is_refused() {
     let other = queue.namespaces()[1];
     let mixed = [other, other, ns, other].map(|ns| Request::read(&ns, 0, queue.buffer(4096).unwrap()));
     let mut mixed = mixed.into_iter();
-    assert_eq!(queue.submit(hw::now(), &mut mixed).map_err(|(why, _)| why), Err(Refused::Changed(ns.nsid().0)));
-    assert_eq!((queue.wait(3, Nanos::MAX), mixed.len()), (Ok(3), 1));
-    queue.submit(hw::now(), mixed).map_err(|(why, _)| why).unwrap();
-    assert_eq!(queue.wait(4, Nanos::MAX), Ok(4));
+    assert_eq!(queue.submit(&mut mixed).map_err(|(why, _)| why), Err(Refused::Changed(ns.nsid().0)));
+    assert_eq!((queue.wait(3, None), mixed.len()), (Ok(3), 1));
+    queue.submit(mixed).map_err(|(why, _)| why).unwrap();
+    assert_eq!(queue.wait(4, None), Ok(4));
     assert_eq!(queue.block_on(queue.flush(&other)), Ok(Ok(())));
     let foreign = crate::Device::open("mem:1M?profile=null").unwrap().namespaces()[0];
     let foreign = Request::read(&foreign, 0, queue.buffer(4096).unwrap());
-    assert!(matches!(queue.submit(hw::now(), [foreign]), Err((Refused::NoNamespace(_), _))));
+    assert!(matches!(queue.submit([foreign]), Err((Refused::NoNamespace(_), _))));
     queue.reap(&mut Vec::with_capacity(8));
     assert_eq!(controller.current(&ns).blocks(), 0);
     // Nothing is lost of one that is what it was again.
     format(&mut keeper, log2);
     assert_eq!(read(), Ok(()));
-    assert_eq!(queue.wait(1, Nanos::MAX), Ok(1));
+    assert_eq!(queue.wait(1, None), Ok(1));
     drop((queue, controller));
     turn_until(&mut keeper, |keeper| matches!(keeper.life, Life::Ended).then_some(()));
 }

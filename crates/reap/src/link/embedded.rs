@@ -150,7 +150,7 @@ pub(super) fn attach(
     config.queue_entries = uri.entries;
     config.vectors = uri.vectors;
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
-    config.ready_timeout = options.ready_timeout.unwrap_or(config.ready_timeout);
+    config.ready_timeout = options.ready_timeout.map_or(config.ready_timeout, Into::into);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));

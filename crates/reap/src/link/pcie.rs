@@ -27,6 +27,7 @@ const MOST_VECTORS: u64 = 2048;
 
 /// What a PCIe URI says, checked but not yet opened: `pcie:BDF[?vectors=N]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PcieUri {
     /// Where the drive is, as `lspci -D` prints it.
     pub bdf: Bdf,
@@ -74,7 +75,7 @@ pub(crate) fn open(uri: &PcieUri, options: &OpenOptions) -> Result<RingLink, Ope
     let device = vfio::open(bdf).map_err(fault)?;
     device.become_master().map_err(system("let the drive reach memory"))?;
     let registers = device.registers().map_err(fault)?;
-    let queues = options.hardware_queues.clamp(1, options.software_queues.max(1));
+    let queues = options.hardware();
     let (vectors, note) = vectors(&device, uri, queues)?;
     let windows = device.container().windows().to_vec();
     let pool = PoolOptions { windows, pinner: Some(device.container().clone()), ..PoolOptions::default() };

@@ -263,8 +263,8 @@ impl Fan {
             lane.reap_each(|completion| {
                 ended += 1;
                 failed += u64::from(completion.result.is_err());
-                time += (completion.completed_at - completion.submitted_at).0;
-                latest = latest.max(completion.completed_at);
+                time += completion.completed_at.as_nanos().saturating_sub(completion.submitted_at.as_nanos());
+                latest = latest.max(completion.completed_at.nanos());
                 head.came_back(&self.shared, completion);
             });
             tally.ended.add(ended);

@@ -15,6 +15,7 @@ use units::{Class, Nanos, Op};
 
 use super::joined::Multipath;
 use crate::error::{IoError, Refused};
+use crate::instant::Instant;
 use crate::namespace::Namespace;
 use crate::request::{Completion, Modifiers, Request};
 use crate::shared::tickets::Tickets;
@@ -218,7 +219,8 @@ impl Head {
         if let Err(why) = completion.result {
             return self.came_back_badly(shared, completion, why);
         }
-        let Completion { tag, buf, submitted_at, completed_at, .. } = completion;
+        let Completion { tag, buf, .. } = completion;
+        let (submitted_at, completed_at) = (completion.submitted_at.nanos(), completion.completed_at.nanos());
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some((id, token)) = slot.sent.take() else { return };
@@ -247,7 +249,8 @@ impl Head {
 
     /// The same where it has failed.
     #[cold]
-    fn came_back_badly(&mut self, shared: &Multipath, Completion { tag, buf, completed_at: now, .. }: Completion, why: IoError) {
+    fn came_back_badly(&mut self, shared: &Multipath, Completion { tag, buf, completed_at, .. }: Completion, why: IoError) {
+        let now = completed_at.nanos();
         let at = tag as u32;
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some((id, token)) = slot.sent.take() else { return };
@@ -294,7 +297,8 @@ impl Head {
     #[inline(always)] // Where nearly all requests end, and where few do.
     fn finish(&mut self, at: u32, result: Result<(), IoError>, buf: Option<DmaBuf>, now: Nanos) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let completion = Completion { tag: slot.tag, result, buf, submitted_at: slot.submitted_at, completed_at: now };
+        let completion =
+            Completion { tag: slot.tag, result, buf, submitted_at: Instant::of(slot.submitted_at), completed_at: Instant::of(now) };
         let claim = slot.claim;
         self.open -= 1;
         self.vacate(at);
@@ -401,7 +405,13 @@ impl Head {
     /// A path's queue did not take a request.
     pub(super) fn not_taken(&mut self, shared: &Multipath, why: Refused, request: Request, now: Nanos) {
         let why = IoError::from(why);
-        let completion = Completion { tag: request.tag, result: Err(why), buf: request.buf, submitted_at: now, completed_at: now };
+        let completion = Completion {
+            tag: request.tag,
+            result: Err(why),
+            buf: request.buf,
+            submitted_at: Instant::of(now),
+            completed_at: Instant::of(now),
+        };
         self.came_back_badly(shared, completion, why);
     }
 }

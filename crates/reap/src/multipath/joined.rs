@@ -69,6 +69,7 @@ impl Count {
 
 /// A path of a multipath device, as a report shows it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PathReport {
     /// Its URI.
     pub uri: String,

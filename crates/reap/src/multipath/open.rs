@@ -29,7 +29,7 @@ pub(crate) fn open(text: &str, options: &OpenOptions) -> Result<Multipath, OpenE
         return Err(OpenError::Options(what));
     }
     let reach = Reach::new(options.pool_bytes)?;
-    let board = Arc::new(Board::new(uri.paths.len(), options.software_queues, uri.keep_alive));
+    let board = Arc::new(Board::new(uri.paths.len(), options.software(), uri.keep_alive));
     let mut subsystem = the_subsystem(&uri.paths)?;
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
@@ -136,7 +136,7 @@ fn assemble(
     let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_dataless(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..controller.description().clone() };
-    let (queues, nodes) = (options.software_queues, hw::Nodes::here());
+    let (queues, nodes) = (options.software(), hw::Nodes::here());
     let shape = Shape {
         paths: count as u8,
         queues: queues.clamp(1, u16::MAX.into()) as u16,

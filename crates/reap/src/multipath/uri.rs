@@ -19,6 +19,7 @@ use crate::uri::{DeviceUri, MULTIPATH as SCHEME, UriError};
 /// memory node that its controller is on: embedded ones are nowhere by themselves).
 /// Paths that name the same medium are controllers of one subsystem and share its namespaces.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MultipathUri {
     /// `path=`, in order.
     pub paths: Vec<PathUri>,
@@ -37,6 +38,7 @@ pub struct MultipathUri {
 
 /// One path.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PathUri {
     /// As it was written, decoded.
     pub text: String,

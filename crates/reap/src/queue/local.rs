@@ -1,5 +1,6 @@
 //! A software queue that never leaves its thread.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
@@ -24,6 +25,12 @@ impl LocalQueue {
     /// The calling thread's from now on.
     pub(crate) fn new(queue: Queue) -> LocalQueue {
         LocalQueue { queue, stays: PhantomData }
+    }
+}
+
+impl fmt::Debug for LocalQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LocalQueue").field(&self.queue).finish()
     }
 }
 

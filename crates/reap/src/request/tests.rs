@@ -48,7 +48,7 @@ fn a_flush_of_some_bytes_is_refused() {
     assert_eq!(Request::flush(&ns).bytes(0).carrying(pool.alloc(4096).unwrap()).check(&pool).0, Ok(()));
     let device = crate::Device::open("mem:1M?profile=null").unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
-    let (why, request) = queue.submit(crate::now(), [Request::flush(&ns).bytes(65_536).tag(7)]).unwrap_err();
+    let (why, request) = queue.submit([Request::flush(&ns).bytes(65_536).tag(7)]).unwrap_err();
     assert_eq!((why, request.number(), queue.in_flight()), (Refused::FlushOfBytes { bytes: 65_536 }, 7, 0));
 }
 

@@ -44,6 +44,7 @@ struct Shared {
 
 /// Which controller it is, and how the host uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Description {
     /// The URI it was opened with.
     pub uri: String,

@@ -1,5 +1,6 @@
 //! Requests as futures. A future that is dropped or forgotten leaves its request, buffer and all, with the queue.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -51,6 +52,17 @@ impl Future for Pending {
     }
 }
 
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Open { .. } => "open",
+            State::Refused(_) => "refused",
+            State::Taken => "taken",
+        };
+        f.debug_tuple("Pending").field(&state).finish()
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         if let State::Open { tickets, at } = &self.0 {
@@ -73,6 +85,12 @@ impl IoFuture {
     }
 }
 
+impl fmt::Debug for IoFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoFuture").field("pending", &self.pending).finish_non_exhaustive()
+    }
+}
+
 impl Future for IoFuture {
     type Output = (Result<(), IoError>, DmaBuf);
 
@@ -84,6 +102,7 @@ impl Future for IoFuture {
 
 /// A request without data under way: a Flush, a Write Zeroes or a Deallocate.
 #[must_use = "the request is posted already, but its result comes back through the future"]
+#[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);
 
 impl Future for FlushFuture {

@@ -127,12 +127,13 @@ impl Looker {
     /// Takes at most `budget` entries. Returns the clock read of the look, if it found something.
     #[inline]
     pub(crate) fn look(&mut self, queue: &HwQueue, soft: &Soft, budget: u32) -> Option<Nanos> {
-        let (Before { slept, met }, read) = (self.waiter.begin_look(), self.read.take());
+        let Before { slept, met } = self.waiter.begin_look();
         self.counters.looks += 1;
         self.reap(queue, budget);
         let from_inbox = if soft.inbox.is_empty() { 0 } else { soft.inbox.take(MOST, &mut self.inbox) };
         if self.waiter.seen.found == 0 && from_inbox == 0 {
             self.counters.empty_looks += 1;
+            self.read = None;
             if queue.is_dead() {
                 self.fail_waiting(soft);
             }
@@ -141,7 +142,7 @@ impl Looker {
         self.counters.entries += u64::from(self.waiter.seen.found);
         self.counters.drains += 1;
         self.counters.drain_max = self.counters.drain_max.max(self.waiter.seen.found);
-        let now = read.unwrap_or_else(hw::now);
+        let now = self.read_clock();
         if let Some(wakeups) = &mut self.wakeups {
             wakeups.took(self.waiter.seen.found, now);
         }
@@ -150,6 +151,16 @@ impl Looker {
         self.waiter.seen.found += from_inbox as u32;
         self.waiter.seen.met_at = met.then_some(now);
         Some(now)
+    }
+
+    /// The clock read of a look that has found something.
+    #[inline]
+    fn read_clock(&mut self) -> Nanos {
+        if let Some(read) = self.read {
+            self.read = None;
+            return read;
+        }
+        hw::now()
     }
 
     /// The controller is given up: what waits for a tag fails.

@@ -10,7 +10,7 @@ use crate::{Costs, Scenario, SimError};
 const SWEEPS: u32 = 3;
 
 /// A constant of the machine's or the device's that a row was used for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// As its scenario's file has it.
     pub key: &'static str,

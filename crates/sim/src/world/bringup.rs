@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::sync::Arc;
 use workload::record::Replayer;
-use workload::{Generator, Target, plan};
+use workload::{Flows, Generator, Target, plan};
 
 use super::seat::Seat;
 use super::setup::{Setup, make_pair, no_room, unfit};
@@ -192,7 +192,7 @@ impl<'a, P: Bus> World<'a, P> {
     fn place_jobs(&mut self, layout: &Layout, memory: &Memory, inventories: &[Inventory]) -> Result<(), SimError> {
         let scenario = self.scenario;
         let maps = self.maps(layout)?;
-        let mut paths = self.paths(layout)?;
+        let (mut paths, mut flows) = (self.paths(layout)?, Flows::default());
         let mut opened = vec![0; self.devices.len()];
         for (task, planned) in layout.plan.threads.iter().enumerate() {
             let spec = &scenario.jobs[planned.job];
@@ -209,7 +209,7 @@ impl<'a, P: Bus> World<'a, P> {
                     self.queues[queue].users.push(task);
                 }
             }
-            let mut app = layout.application(scenario, task, memory, inventories, spread)?;
+            let mut app = layout.application(scenario, task, memory, inventories, spread, &mut flows)?;
             if let Some(shared) = paths.get_mut(planned.job).and_then(Option::as_mut) {
                 self.give_paths(&mut app, shared, spec, (cpu, inventories))?;
             }
@@ -421,6 +421,7 @@ impl Layout {
         memory: &Memory,
         inventories: &[Inventory],
         spread: usize,
+        flows: &mut Flows,
     ) -> Result<Application, SimError> {
         let planned = &self.plan.threads[task];
         let spec = &scenario.jobs[planned.job];
@@ -445,7 +446,11 @@ impl Layout {
         // What tables show, whatever the job prints: percentiles from the decision to issue, where no rate intends a start.
         job.measure.lat_percentiles |= job.measure.lat;
         let generator = match &spec.replay {
-            None => Source::Job(Generator::new(&job, planned.seat(scenario.seed), seen)?),
+            None => {
+                let mut generator = Generator::new(&job, planned.seat(scenario.seed), seen)?;
+                generator.join(&job, flows);
+                Source::Job(generator)
+            }
             Some(Recorded { trace, thread, late }) => {
                 let missing = || SimError::Unfit(format!("the recording has no thread {thread}"));
                 Source::Trace(Replayer::new(Arc::clone(trace), *thread).ok_or_else(missing)?, *late)

@@ -1,7 +1,8 @@
 //! A section being read: options in any order become a [`Job`] once all are known.
 
+use super::parts::{ContentsDraft, FlowDraft, LatencyDraft, SteadyDraft, ThinkDraft, ZoneDraft};
 use super::values::Bad;
-use crate::job::{Amount, BlockSizes, Distribution, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
+use crate::job::{Amount, Backlog, BlockSizes, Distribution, Flow, Job, PerOp, RandomGenerator, Rate, Verify, VerifyKind};
 
 /// The options of a section as far as they were read, on top of the `[global]` ones.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,28 @@ pub(super) struct Draft {
     pub directory: Option<String>,
     /// `filesize`: how far I/Os reach, where `size` is how much of it there is.
     pub filesize: Option<Amount>,
+    /// `verify_backlog`, `verify_backlog_batch`.
+    pub backlog_writes: u64,
+    pub backlog_batch: u64,
+    /// `fill_device`.
+    pub fills: bool,
+    /// `zonemode` and its kin.
+    pub zones: ZoneDraft,
+    /// `random_sequence_stride`.
+    pub sequence_moves: bool,
+    /// `thinktime` and its kin.
+    pub think: ThinkDraft,
+    /// `flow` and its kin.
+    pub flow: FlowDraft,
+    /// `latency_target` and its kin.
+    pub latency: LatencyDraft,
+    /// `steadystate` and its kin.
+    pub steady: SteadyDraft,
+    /// `buffer_pattern` and its kin.
+    pub contents: ContentsDraft,
+    /// `read_iolog`, and `replay_…`.
+    pub iolog: Option<String>,
+    pub replay: super::iolog::Replay,
 }
 
 /// What is wrong, or odd, about the options taken together.
@@ -47,34 +70,61 @@ impl Draft {
         job.block = PerOp {
             read: sizes(self.bs.read, self.range.read, self.split.read),
             write: sizes(self.bs.write, self.range.write, self.split.write),
+            trim: sizes(self.bs.trim, self.range.trim, self.split.trim),
         };
-        job.rate = PerOp { read: rate(self.rate.read, self.rate_iops.read), write: rate(self.rate.write, self.rate_iops.write) };
-        if (self.rate.read | self.rate.write) != 0 && (self.rate_iops.read | self.rate_iops.write) != 0 {
+        job.rate = PerOp {
+            read: rate(self.rate.read, self.rate_iops.read),
+            write: rate(self.rate.write, self.rate_iops.write),
+            trim: rate(self.rate.trim, self.rate_iops.trim),
+        };
+        let any = |rates: &PerOp<u64>| (rates.read | rates.write | rates.trim) != 0;
+        if any(&self.rate) && any(&self.rate_iops) {
             remarks.errors.push("rate and rate_iops exclude each other".into());
         }
         let kind = match self.verify {
             None if !self.verify_given && self.checks.pattern.is_some() => Some(VerifyKind::PatternHeader),
             kind => kind,
         };
-        job.verify = kind.map(|kind| Verify { kind, ..self.checks.clone() });
+        let (writes, batch) = (self.backlog_writes, self.backlog_batch);
+        let backlog = (writes > 0).then_some(Backlog { writes, batch: if batch == 0 { writes } else { batch } });
+        job.verify = kind.map(|kind| Verify { kind, backlog, ..self.checks.clone() });
         if job.verify.is_none() && self.checks.only && job.pattern.writes() {
             remarks.errors.push("verify_only needs verify=: without it nothing would be done".into());
         }
-        match &self.directory {
-            Some(_) if job.filenames.is_empty() => {
-                remarks.warnings.push("directory without filename: the job names no file, and has the device of the command line".into());
-            }
-            Some(place) => job.filenames.iter_mut().for_each(|name| {
-                if !name.starts_with('/') {
-                    *name = format!("{}/{name}", place.trim_end_matches('/'));
-                }
-            }),
-            None => {}
-        }
+        name_files(&mut job, self.directory.as_deref());
+        job.strided = self.zones.strided(self.filesize.is_none(), &mut remarks.errors);
         if let Some(extent) = self.filesize {
+            let files = u64::from(job.files) * job.filenames.len().max(1) as u64;
+            let extent = match extent {
+                Amount::Bytes(each) => Amount::Bytes(each.saturating_mul(files)),
+                Amount::Percent(_) => extent,
+            };
             // fio's size is the I/O of a job, over all its files; alone it is their extent as well.
             if let Some(Amount::Bytes(all)) = job.size.replace(extent) {
                 job.io_size = job.io_size.or(Some(Amount::Bytes(all)));
+            }
+        }
+        if self.fills {
+            // Until the device is full.
+            (job.size, job.io_size) = (Some(Amount::Percent(100)), None);
+        }
+        if let Distribution::Sequence { moves, .. } = &mut job.distribution {
+            *moves = self.sequence_moves;
+        }
+        job.think = self.think.finish();
+        job.flow = self.flow.weight.map(|weight| Flow { id: self.flow.id, weight, sleep: self.flow.sleep });
+        job.latency_target = self.latency.finish();
+        job.steady = self.steady.finish(&mut remarks.errors);
+        job.contents = self.contents.finish();
+        for (place, name) in
+            [(&mut job.logs.bandwidth, "write_bw_log"), (&mut job.logs.latency, "write_lat_log"), (&mut job.logs.iops, "write_iops_log")]
+        {
+            // fio names the file after the job, if the option is a name alone.
+            if place.as_deref() == Some("") {
+                *place = Some(job.name.clone());
+            }
+            if place.as_ref().is_some_and(|place| place.contains('\0')) {
+                remarks.errors.push(format!("{name}: that is no name of a file"));
             }
         }
         let foreign = job.engine.foreign_options();
@@ -93,13 +143,10 @@ fn consistent(job: &mut Job, remarks: &mut Remarks) {
         job.time_based = false;
         remarks.warnings.push("time_based needs a runtime; it is ignored".into());
     }
-    let least = match (job.pattern.reads(), job.pattern.writes()) {
-        (true, true) => job.block.read.min.min(job.block.write.min),
-        (true, false) => job.block.read.min,
-        _ => job.block.write.min,
-    };
+    let least = job.pattern.direction.ops().iter().map(|op| job.block.get(*op).min).min().unwrap_or(1);
     if let Some(Amount::Bytes(size)) = job.size
         && size < least
+        && job.iolog.is_none()
     {
         remarks.errors.push(format!("size {size} is less than the smallest block, {least}"));
     }
@@ -122,6 +169,9 @@ fn verified(job: &Job, verify: &Verify, remarks: &mut Remarks) {
     }
     let own_order = match job.distribution {
         Distribution::Zipf { .. } => Some("random_distribution=zipf"),
+        Distribution::Pareto { .. } | Distribution::Normal { .. } | Distribution::Zoned(_) | Distribution::Sequence { .. } => {
+            Some("this random_distribution")
+        }
         Distribution::Uniform => Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr),
     };
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
@@ -155,5 +205,20 @@ fn rate(bytes: u64, iops: u64) -> Option<Rate> {
         (0, 0) => None,
         (0, iops) => Some(Rate::Iops(iops)),
         (bytes, _) => Some(Rate::Bytes(bytes)),
+    }
+}
+
+/// The names of a job's files: within `directory`, or made for each thread.
+fn name_files(job: &mut Job, directory: Option<&str>) {
+    let within = |name: &str| match directory {
+        Some(place) if !name.starts_with('/') => format!("{}/{name}", place.trim_end_matches('/')),
+        _ => name.to_owned(),
+    };
+    if !job.filenames.is_empty() {
+        job.filenames.iter_mut().for_each(|name| *name = within(name));
+        // fio then has these files, and no others.
+        (job.files, job.file_format) = (1, None);
+    } else if directory.is_some() || job.file_format.is_some() {
+        job.file_format = Some(within(job.file_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum")));
     }
 }

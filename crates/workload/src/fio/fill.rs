@@ -4,7 +4,7 @@ use super::values::Bad;
 use crate::job::FillPattern;
 
 /// Most bytes of a pattern in fio.
-const MOST: usize = 512;
+pub(super) const MOST: usize = 512;
 /// Most `%o` in fio.
 const MOST_OFFSETS: usize = 8;
 
@@ -16,7 +16,6 @@ pub(super) fn pattern(text: &str) -> Result<FillPattern, Bad> {
     while let Some(first) = rest.chars().next() {
         rest = match first {
             '"' => string(&rest[1..], &mut pattern.bytes)?,
-            '\'' => return Err(format!("{rest}: Reap reads no pattern from a file; give its bytes as 0x…")),
             '%' => offset(&rest[1..], &mut pattern)?,
             _ => match rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
                 Some(digits) => hexadecimal(digits, &mut pattern.bytes)?,

@@ -11,9 +11,11 @@ mod draft;
 mod expand;
 mod fill;
 mod ini;
+mod iolog;
 mod known;
 mod options;
 mod outside;
+mod parts;
 mod values;
 
 pub use diagnostic::{Diagnostic, Location, ParseErrors};
@@ -24,6 +26,7 @@ use draft::Draft;
 use expand::expand;
 use ini::{Line, MAX_LINE, Section, shorten};
 use options::Takes;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Errors that are shown; the others are counted.
@@ -145,14 +148,55 @@ impl Parser<'_> {
             }
             return true;
         }
+        let (list, replay) = (draft.iolog.clone(), draft.replay);
         let (mut job, remarks) = draft.finish(&section.name);
+        if let Some(name) = list {
+            self.list(&mut job, &name, replay, &section.location);
+        }
         let on = |message: String| Diagnostic::at(&section.location, format!("job '{}': {message}", shorten(&section.name)));
         self.errors.extend(remarks.errors.into_iter().map(on));
         self.parsed.warnings.extend(remarks.warnings.into_iter().map(on));
+        if let Some(name) = job.wait_for.as_deref().filter(|name| !self.parsed.jobs.iter().any(|job| job.name == *name)) {
+            let message = format!("wait_for={}: there is no job of that name above", shorten(name));
+            self.errors.push(Diagnostic::at(&section.location, message));
+        }
         job.stonewall |= wall;
         job.options = own;
         self.parsed.jobs.push(job);
         true
+    }
+
+    /// Gives `job` the I/Os of the list `name`.
+    fn list(&mut self, job: &mut Job, name: &str, replay: iolog::Replay, at: &Location) {
+        let read = self.outside.include(&at.file, name).and_then(|(name, text)| iolog::read(&name, &text, replay));
+        match read {
+            Ok(list) => {
+                if job.filenames.is_empty() && list.files.len() > 1 {
+                    job.filenames = list.files.clone();
+                }
+                job.replays(list);
+            }
+            Err(why) => self.errors.push(Diagnostic::at(at, format!("read_iolog={}: {why}", shorten(name)))),
+        }
+    }
+
+    /// `buffer_pattern` and `verify_pattern` with each `'file'` in it replaced by its bytes.
+    fn with_files<'t>(&self, assignment: &Assignment, text: &'t str) -> Result<Cow<'t, str>, String> {
+        if !matches!(assignment.name.as_str(), "buffer_pattern" | "verify_pattern") || !text.contains('\'') {
+            return Ok(Cow::Borrowed(text));
+        }
+        let mut out = String::new();
+        for (at, part) in text.split('\'').enumerate() {
+            if at % 2 == 0 {
+                out.push_str(part);
+                continue;
+            }
+            let (_, bytes) = self.outside.include(&assignment.location.file, part).map_err(|why| format!("'{}': {why}", shorten(part)))?;
+            let hex: String = bytes.iter().take(fill::MOST).map(|byte| format!("{byte:02x}")).collect();
+            out.push_str("0x");
+            out.push_str(&hex);
+        }
+        if text.matches('\'').count().is_multiple_of(2) { Ok(Cow::Owned(out)) } else { Err(format!("{text}: the second ' is missing")) }
     }
 
     fn take_apart(&mut self, line: Line) -> Option<Assignment> {
@@ -187,7 +231,8 @@ impl Parser<'_> {
             (None, Takes::Bool) => Err("needs a value, 0 or 1".to_owned()),
             (None, Takes::Value) => Err("needs a value".to_owned()),
         };
-        if let Err(bad) = text.and_then(|text| (option.set)(draft, text)) {
+        let text = text.and_then(|text| self.with_files(assignment, text));
+        if let Err(bad) = text.and_then(|text| (option.set)(draft, &text)) {
             let error = Diagnostic::at(&assignment.value_at, format!("{name}: {}", shorten_message(&bad)));
             self.errors.push(match assignment.unset.as_slice() {
                 [] => error,

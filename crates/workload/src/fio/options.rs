@@ -1,10 +1,24 @@
 //! The options that Reap knows: their names, what they take, what they set.
 
+/// Assigns the result of a parser to a place.
+macro_rules! set {
+    ($($place:ident).+ = $parse:expr) => {
+        |draft, text| {
+            let parse: fn(&Draft, &str) -> Result<_, Bad> = $parse;
+            draft.$($place).+ = parse(draft, text)?;
+            Ok(())
+        }
+    };
+}
+
+mod more;
+mod places;
+
 use super::draft::Draft;
 use super::fill;
 use super::known;
 use super::values::{self, Bad};
-use crate::job::{Amount, CpuPolicy, Direction, Distribution, Engine, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
+use crate::job::{Amount, CpuPolicy, Direction, Engine, ExitWhat, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
 use units::Nanos;
 
 /// What may follow the name.
@@ -32,15 +46,18 @@ pub(super) fn goes_first(name: &str) -> bool {
     name == "kb_base"
 }
 
+fn known_here() -> impl Iterator<Item = &'static Opt> {
+    OPTIONS.iter().chain(more::OPTIONS)
+}
+
 /// The option of that name.
 pub(super) fn find(name: &str) -> Option<&'static Opt> {
-    OPTIONS.iter().find(|option| option.names.contains(&name))
+    known_here().find(|option| option.names.contains(&name))
 }
 
 /// Everything that fio itself knows, for the nearest name.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    OPTIONS
-        .iter()
+    known_here()
         .flat_map(|option| option.names)
         .copied()
         .chain(known::OPTIONS.iter().copied())
@@ -63,17 +80,6 @@ const fn flag(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Resul
 pub(super) const MOST_JOBS: u64 = 4096;
 /// More commands than an NVMe queue holds.
 const MOST_DEPTH: u64 = 65_535;
-
-/// Assigns the result of a parser to a place.
-macro_rules! set {
-    ($($place:ident).+ = $parse:expr) => {
-        |draft, text| {
-            let parse: fn(&Draft, &str) -> Result<_, Bad> = $parse;
-            draft.$($place).+ = parse(draft, text)?;
-            Ok(())
-        }
-    };
-}
 
 static OPTIONS: &[Opt] = &[
     value(&["name"], set!(job.name = |_, v| Ok(v.to_owned()))),
@@ -106,6 +112,13 @@ static OPTIONS: &[Opt] = &[
     // Where.
     value(&["filename"], set!(job.filenames = |_, v| values::filenames(v))),
     value(&["directory"], set!(directory = |_, v| directory(v).map(Some))),
+    value(&["filename_format"], set!(job.file_format = |_, v| Ok(Some(v.to_owned())))),
+    value(&["nrfiles", "nr_files"], set!(job.files = |d, v| Ok(values::within(v, d.job.kb_base, 1, 1024)? as u32))),
+    value(&["file_service_type"], |d, v| {
+        (d.job.service, d.job.service_run) = places::service(v, d.job.kb_base)?;
+        Ok(())
+    }),
+    flag(&["fill_device", "fill_fs"], set!(fills = |_, v| values::flag(v))),
     value(&["filesize"], set!(filesize = |d, v| filesize(v, d.job.kb_base).map(Some))),
     value(&["size"], set!(job.size = |d, v| values::amount(v, d.job.kb_base).map(Some))),
     value(&["offset", "fileoffset"], set!(job.offset = |d, v| values::amount(v, d.job.kb_base))),
@@ -135,7 +148,20 @@ static OPTIONS: &[Opt] = &[
     // Random numbers.
     flag(&["norandommap"], set!(job.random_map = |_, v| values::flag(v).map(|off| !off))),
     value(&["random_generator"], set!(job.random_generator = random_generator)),
-    value(&["random_distribution"], set!(job.distribution = distribution)),
+    value(&["random_distribution"], set!(job.distribution = |d, v| places::distribution(v, d.job.kb_base))),
+    boolean(&["random_sequence_stride"], set!(sequence_moves = |_, v| values::flag(v))),
+    value(&["rw_sequencer"], set!(job.identical = |_, v| choose(v, &[("sequential", false), ("identical", true)]))),
+    value(&["percentage_random"], |d, v| {
+        let given = values::per_op(v, &[','], |v| values::within(v, 1024, 0, 100).map(|n| n as u32))?;
+        merge_plain(&mut d.job.random_percent, given);
+        Ok(())
+    }),
+    value(&["percentage_sequential"], set!(job.random_percent = |_, v| Ok(PerOp::both(100 - values::within(v, 1024, 0, 100)? as u32)))),
+    value(&["blockalign", "ba"], |d, v| {
+        let kb_base = d.job.kb_base;
+        merge_plain(&mut d.job.align, values::per_op(v, &[','], |v| values::within(v, kb_base, 1, 1 << 62))?);
+        Ok(())
+    }),
     boolean(&["randrepeat"], set!(job.repeatable = |_, v| values::flag(v))),
     boolean(&["allrandrepeat"], set!(job.all_repeatable = |_, v| values::flag(v))),
     value(&["randseed"], set!(job.seed = |d, v| values::number(v, d.job.kb_base).map(Some))),
@@ -158,6 +184,8 @@ static OPTIONS: &[Opt] = &[
     flag(&["new_group"], set!(job.new_group = |_, v| values::flag(v))),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = |_, v| values::flag(v))),
     flag(&["exitall"], set!(job.exitall = |_, v| values::flag(v))),
+    value(&["exit_what"], set!(job.exit_what = |_, v| choose(v, &EXITS))),
+    value(&["wait_for"], set!(job.wait_for = |_, v| Ok(Some(v.to_owned())))),
     // How completions are found. Not fio's.
     flag(&["reap_urgent"], set!(job.urgent = |_, v| values::flag(v))),
     // Verification.
@@ -169,6 +197,8 @@ static OPTIONS: &[Opt] = &[
     value(&["verify_interval"], set!(checks.interval = |d, v| values::within(v, d.job.kb_base, 1, 1 << 31).map(Some))),
     value(&["verify_offset"], set!(checks.offset = |d, v| Ok(values::within(v, d.job.kb_base, 0, 1 << 31)? as u32))),
     boolean(&["verify_fatal"], set!(checks.fatal = |_, v| values::flag(v))),
+    value(&["verify_backlog"], set!(backlog_writes = |d, v| values::number(v, d.job.kb_base))),
+    value(&["verify_backlog_batch"], set!(backlog_batch = |d, v| values::number(v, d.job.kb_base))),
     boolean(&["do_verify"], set!(checks.after_write = |_, v| values::flag(v))),
     flag(&["verify_only"], set!(checks.only = |_, v| values::flag(v))),
     boolean(&["verify_header_seed"], set!(checks.header_seed = |_, v| values::flag(v).map(Some))),
@@ -192,6 +222,7 @@ static OPTIONS: &[Opt] = &[
 ];
 
 const RATE_PROCESSES: [(&str, RateProcess); 2] = [("linear", RateProcess::Linear), ("poisson", RateProcess::Poisson)];
+const EXITS: [(&str, ExitWhat); 3] = [("group", ExitWhat::Group), ("stonewall", ExitWhat::Stonewall), ("all", ExitWhat::All)];
 const CPU_POLICIES: [(&str, CpuPolicy); 2] = [("shared", CpuPolicy::Shared), ("split", CpuPolicy::Split)];
 
 /// fio separates the values of reads, writes and trims by commas; where there is none, by colons or dashes.
@@ -203,18 +234,16 @@ fn separators(text: &str) -> Result<&'static [char], Bad> {
     Ok(&[':', '-'])
 }
 
-fn merge<T>(place: &mut PerOp<Option<T>>, (read, write): (Option<T>, Option<T>)) {
-    if read.is_some() {
-        place.read = read;
-    }
-    if write.is_some() {
-        place.write = write;
-    }
+fn merge<T>(place: &mut PerOp<Option<T>>, given: PerOp<Option<T>>) {
+    place.read = given.read.or(place.read.take());
+    place.write = given.write.or(place.write.take());
+    place.trim = given.trim.or(place.trim.take());
 }
 
-fn merge_plain(place: &mut PerOp<u64>, (read, write): (Option<u64>, Option<u64>)) {
-    place.read = read.unwrap_or(place.read);
-    place.write = write.unwrap_or(place.write);
+fn merge_plain<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) {
+    place.read = given.read.unwrap_or(place.read);
+    place.write = given.write.unwrap_or(place.write);
+    place.trim = given.trim.unwrap_or(place.trim);
 }
 
 fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
@@ -248,8 +277,7 @@ fn kb_base(_: &Draft, text: &str) -> Result<u64, Bad> {
 fn ioengine(_: &Draft, text: &str) -> Result<Option<String>, Bad> {
     let name = text.split([',', ':']).next().unwrap_or(text);
     if !Engine::does_block_io(name) {
-        let instead = if name == "null" { "; for I/O that costs nothing use a device with profile=null" } else { "" };
-        return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else{instead}"));
+        return Err(format!("ioengine={name} does no block I/O, and Reap does nothing else"));
     }
     if name == "external" || known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
@@ -273,9 +301,13 @@ fn pattern(draft: &Draft, text: &str) -> Result<Pattern, Bad> {
         "randread" => (Direction::Read, true),
         "randwrite" => (Direction::Write, true),
         "randrw" => (Direction::Mixed, true),
-        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => return Err(format!("'{name}': Reap does not trim yet")),
+        "trim" => (Direction::Trim, false),
+        "randtrim" => (Direction::Trim, true),
+        "trimwrite" => (Direction::TrimWrite, false),
+        "randtrimwrite" => (Direction::TrimWrite, true),
         _ => {
-            let names = ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
+            let names =
+                ["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw", "trim", "randtrim", "trimwrite", "randtrimwrite"];
             return Err(match units::nearest(name, names) {
                 Some(near) => format!("'{name}' is no pattern; did you mean '{near}'?"),
                 None => format!("'{name}' is none of {}", names.join(", ")),
@@ -310,28 +342,6 @@ fn random_generator(_: &Draft, text: &str) -> Result<RandomGenerator, Bad> {
         text,
         &[("tausworthe", RandomGenerator::Tausworthe), ("lfsr", RandomGenerator::Lfsr), ("tausworthe64", RandomGenerator::Tausworthe64)],
     )
-}
-
-/// `random_distribution`: a name, and for zipf its exponent after a colon.
-fn distribution(_: &Draft, text: &str) -> Result<Distribution, Bad> {
-    let (name, theta) = match text.split_once(':') {
-        Some((name, theta)) => (name.trim(), Some(theta.trim())),
-        None => (text, None),
-    };
-    match name {
-        "random" => Ok(Distribution::Uniform),
-        "zipf" => {
-            // What fio takes if none is given.
-            let theta = theta.unwrap_or("1.2");
-            match theta.parse::<f64>() {
-                Ok(1.0) => Err("the exponent of zipf must not be 1".into()),
-                Ok(theta) if theta.is_finite() && theta > 0.0 && theta <= 100.0 => Ok(Distribution::Zipf { theta }),
-                _ => Err(format!("'{theta}' is no exponent for zipf: a number above 0, at most 100")),
-            }
-        }
-        "pareto" | "normal" | "zoned" | "zoned_abs" => Err(format!("'{name}': Reap has random and zipf so far")),
-        _ => Err(format!("'{name}' is none of random, zipf")),
-    }
 }
 
 /// `verify`: how to verify, if at all.

@@ -2,7 +2,7 @@
 
 mod arithmetic;
 
-use crate::job::Amount;
+use crate::job::{Amount, PerOp};
 use units::Nanos;
 
 /// Why a value is bad, in words that follow "option: ".
@@ -82,6 +82,16 @@ pub(super) fn amount(text: &str, kb_base: u64) -> Result<Amount, Bad> {
 
 /// A time; without a unit in seconds.
 pub(super) fn time(text: &str) -> Result<Nanos, Bad> {
+    time_in(text, 1_000_000_000)
+}
+
+/// A time; without a unit in microseconds.
+pub(super) fn micros(text: &str) -> Result<Nanos, Bad> {
+    time_in(text, 1_000)
+}
+
+/// A time; without a unit in so many nanoseconds.
+fn time_in(text: &str, usual: u64) -> Result<Nanos, Bad> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     if digits.is_empty() {
@@ -90,7 +100,8 @@ pub(super) fn time(text: &str) -> Result<Nanos, Bad> {
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
         "us" | "usec" => 1_000,
         "ms" | "msec" => 1_000_000,
-        "" | "s" => 1_000_000_000,
+        "" => usual,
+        "s" => 1_000_000_000,
         "m" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
@@ -101,14 +112,9 @@ pub(super) fn time(text: &str) -> Result<Nanos, Bad> {
 }
 
 /// One to three values for reads, writes and trims. An empty place keeps what was there; missing ones at the end repeat
-/// the last one given. The trims' value is checked and dropped: the result is what reads and what writes change to.
-pub(super) fn per_op<T: Clone>(
-    text: &str,
-    separators: &[char],
-    parse: impl Fn(&str) -> Result<T, Bad>,
-) -> Result<(Option<T>, Option<T>), Bad> {
+/// the last one.
+pub(super) fn per_op<T: Clone>(text: &str, separators: &[char], parse: impl Fn(&str) -> Result<T, Bad>) -> Result<PerOp<Option<T>>, Bad> {
     // A comma separates before anything else does.
-    let text = text.strip_suffix(',').unwrap_or(text);
     let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
     if parts.len() > 3 {
         return Err(format!("{} values; at most three, for reads, writes and trims", parts.len()));
@@ -120,12 +126,8 @@ pub(super) fn per_op<T: Clone>(
     if values.iter().all(Option::is_none) {
         return Err("no value".into());
     }
-    let read = values.first().cloned().flatten();
-    let write = match values.get(1) {
-        Some(write) => write.clone(),
-        None => read.clone(),
-    };
-    Ok((read, write))
+    let value = |at: usize| values.get(at).or(values.last()).cloned().flatten();
+    Ok(PerOp { read: value(0), write: value(1), trim: value(2) })
 }
 
 /// `least-most`, in whichever order.

@@ -33,6 +33,8 @@ impl Checks {
             left: 0,
             // A pass that writes is judged when it is over.
             exact: stream.touches_once(at_most, goal.bytes),
+            backlog: given.backlog.filter(|_| writes && given.after_write && !only),
+            interim: false,
             bad: Vec::new(),
             count: 0,
         })
@@ -53,8 +55,8 @@ impl Generator {
     /// All is issued and has completed.
     pub(super) fn after_run(&mut self, now: Nanos) {
         match &self.goal.pass {
-            Some(Pass { replay: Some(replay), writes, ios, bytes, .. }) if *writes > 0 => {
-                self.checks.left = *writes;
+            Some(Pass { replay: Some(replay), writes, verified, ios, bytes, .. }) if writes > verified => {
+                self.checks.left = writes - verified;
                 self.checks.exact = replay.touches_once(*ios, *bytes);
                 self.phase = Phase::Verify;
             }
@@ -67,28 +69,27 @@ impl Generator {
         self.goal.passes_left = self.goal.passes_left.saturating_sub(1);
         let more = self.goal.passes_left > 0 || self.goal.time_based;
         if self.checks.count > 0 || !more || self.goal.pass.is_none() {
-            return self.finish();
+            return self.finish(now);
         }
         self.stream.start_pass();
         let replay = (self.checks.after_write && !self.checks.only && !self.checks.reads).then(|| self.stream.clone());
-        self.goal.pass = Some(Pass { replay, first_sequence: self.checks.sequence, began: now, ios: 0, bytes: 0, writes: 0 });
+        self.goal.pass = Some(Pass { replay, first_sequence: self.checks.sequence, began: now, ios: 0, bytes: 0, writes: 0, verified: 0 });
         self.refill_goal();
         self.begin_pass(now);
     }
 
     /// The next write of the pass, as a read; `None` if there is none.
-    pub(super) fn issue_check(&mut self) -> Option<Next> {
+    pub(super) fn issue_check(&mut self, now: Nanos) -> Option<Next> {
         let (place, seed, sequence) = if self.checks.only { self.earlier_write()? } else { self.replayed_write()? };
         let slot = self.flight.occupy()?;
+        self.note_issued(Place { op: Op::Read, ..place }, now);
         self.flight.set_extra(slot, Extra { intended: Nanos::MAX, sequence, check: true, seed, written: Nanos::ZERO });
         Some(io(slot, Place { op: Op::Read, ..place }))
     }
 
     /// A write of this run.
     fn replayed_write(&mut self) -> Option<(Place, u64, u64)> {
-        let Some((pass, replay)) =
-            self.goal.pass.as_mut().and_then(|pass| Some((pass.first_sequence + pass.writes, pass.replay.as_mut()?)))
-        else {
+        let Some(Pass { first_sequence, verified, replay: Some(replay), .. }) = &mut self.goal.pass else {
             self.checks.left = 0;
             return None;
         };
@@ -98,7 +99,8 @@ impl Generator {
                 break place;
             }
         };
-        let sequence = pass - self.checks.left;
+        let sequence = *first_sequence + *verified;
+        *verified += 1;
         self.checks.left -= 1;
         Some((place, replay.data_seed(), sequence))
     }

@@ -42,8 +42,8 @@ pub(super) struct Flight {
     pub in_flight: u32,
     /// I/Os posted and not announced: the first so many of `batch`.
     pub queued: u32,
-    /// Of these, reads, writes and Flushes.
-    queued_of: [u32; 3],
+    /// Of these, reads, writes, Flushes and trims.
+    queued_of: [u32; 4],
     times: Box<[Times]>,
     /// As many as `times`, or none.
     extras: Box<[Extra]>,
@@ -63,7 +63,7 @@ impl Flight {
         Flight {
             in_flight: 0,
             queued: 0,
-            queued_of: [0; 3],
+            queued_of: [0; 4],
             times: vec![Times::IDLE; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
             free: (0..depth).collect(),
@@ -103,15 +103,17 @@ impl Flight {
         }
         stats.submit.add_batch(self.queued);
         stats.depth.add_depth(self.in_flight, self.queued);
-        let [reads, writes, syncs] = self.queued_of.map(u64::from);
+        let [reads, writes, syncs, trims] = self.queued_of.map(u64::from);
         stats.read.issued += reads;
         stats.write.issued += writes;
         stats.sync.issued += syncs;
+        stats.trim.issued += trims;
         if timed && !self.uneven && now == self.batch_start {
             // Announced at the instant at which it was posted, as far as the clock was read.
             stats.add_slat(Op::Read, Nanos::ZERO, reads);
             stats.add_slat(Op::Write, Nanos::ZERO, writes);
             stats.add_slat(Op::Flush, Nanos::ZERO, syncs);
+            stats.add_slat(Op::Deallocate, Nanos::ZERO, trims);
         } else if timed {
             for tagged in self.batch.iter().take(self.queued as usize) {
                 if let Some(times) = self.times.get_mut((*tagged >> 2) as usize) {
@@ -125,17 +127,18 @@ impl Flight {
                 stats.add_slat(Op::Read, now - self.batch_start, reads);
                 stats.add_slat(Op::Write, now - self.batch_start, writes);
                 stats.add_slat(Op::Flush, now - self.batch_start, syncs);
+                stats.add_slat(Op::Deallocate, now - self.batch_start, trims);
             }
         }
         self.queued = 0;
-        self.queued_of = [0; 3];
+        self.queued_of = [0; 4];
         self.uneven = false;
     }
 
     #[cold]
     fn count_each(&self, now: Nanos, stats: &mut Stats) {
         for tagged in self.batch.iter().take(self.queued as usize) {
-            let op = [Op::Read, Op::Write, Op::Flush, Op::Flush][(tagged & 3) as usize];
+            let op = [Op::Read, Op::Write, Op::Flush, Op::Deallocate][(tagged & 3) as usize];
             if let Some(times) = self.times.get((*tagged >> 2) as usize) {
                 stats.add_slat(op, now - times.start, 1);
             }
@@ -169,12 +172,13 @@ impl Flight {
     }
 }
 
-/// How an operation is counted: as a read, a write or a flush.
+/// How an operation is counted: as a read, a write, a flush or a trim.
 #[inline]
 fn kind(op: Op) -> usize {
     match op {
         Op::Read => 0,
-        Op::Write | Op::WriteZeroes | Op::Deallocate => 1,
+        Op::Write | Op::WriteZeroes => 1,
         Op::Flush => 2,
+        Op::Deallocate => 3,
     }
 }

@@ -22,22 +22,30 @@ mod checking;
 mod dice;
 mod error;
 mod flight;
+mod flow;
+mod held;
 mod io;
+mod manners;
 mod offsets;
 mod pacing;
 mod phases;
+mod steady;
 mod syncs;
+mod trail;
 mod verify;
 
 pub use error::{ErrorCode, Failure};
+pub use flow::Flows;
 pub use io::Io;
 pub use offsets::{Misfit, Region, Target};
+pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::Job;
+use crate::job::{Backlog, Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use flight::{Extra, Flight};
+use flight::{Extra, Flight, Times};
+use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
@@ -113,6 +121,8 @@ struct Pass {
     ios: u64,
     bytes: u64,
     writes: u64,
+    /// Of these, the ones that were read back already.
+    verified: u64,
 }
 
 /// The state machine of one job thread.
@@ -150,6 +160,9 @@ pub struct Generator {
     held: Option<Place>,
     pacing: Option<Box<Pacing>>,
     syncs: Option<Box<Syncs>>,
+    manners: Option<Box<Manners>>,
+    /// Errnos of each operation with which the job goes on.
+    goes_on: PerOp<Vec<i32>>,
     stats: Stats,
     clock: Clock,
     checks: Checks,
@@ -161,9 +174,13 @@ pub struct Generator {
 /// The job's instants.
 #[derive(Debug)]
 struct Clock {
+    /// When it was asked first.
+    asked: Nanos,
     delay: Nanos,
     ramp: Nanos,
     runtime: Option<Nanos>,
+    /// When it began to issue.
+    began: Nanos,
     /// When the measured part began; `None`: in the ramp.
     epoch: Option<Nanos>,
     ramp_end: Nanos,
@@ -176,9 +193,10 @@ struct Clock {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at: Nanos,
-    /// Bytes and I/Os of reads and of writes by then.
+    /// Bytes and I/Os of reads, of writes and of trims by then.
     read: (u64, u64),
     write: (u64, u64),
+    trim: (u64, u64),
 }
 
 /// How much to do.
@@ -214,6 +232,9 @@ struct Checks {
     /// The verification phase: writes still to be read back, and whether a block was written once only.
     left: u64,
     exact: bool,
+    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
+    backlog: Option<Backlog>,
+    interim: bool,
     bad: Vec<BadBlock>,
     count: u64,
 }
@@ -248,7 +269,8 @@ impl Generator {
         let goal = Goal::new(job, &stream, targets);
         let checks = Checks::new(job, seat, &stream, &goal)?;
         let syncs = Syncs::new(job, targets.len()).map(Box::new);
-        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some();
+        let manners = Manners::new(job).map(Box::new);
+        let special = pacing.is_some() || job.verify.is_some() || syncs.is_some() || manners.is_some() || job.iolog.is_some();
         let mut generator = Generator {
             credit: 0,
             event: Nanos::ZERO,
@@ -272,6 +294,8 @@ impl Generator {
             held: None,
             pacing,
             syncs,
+            manners,
+            goes_on: job.goes_on.clone(),
             stats: Stats::default(),
             clock: Clock::new(job, seeds.next_u64()),
             checks,
@@ -282,19 +306,6 @@ impl Generator {
         generator.prepare_stats(job);
         generator.refill_goal();
         Ok(generator)
-    }
-
-    fn prepare_stats(&mut self, job: &Job) {
-        let on = |wanted: bool| wanted.then(Histogram::default);
-        let measure = &job.measure;
-        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.sync] {
-            stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
-            // Also for the lines that say how the latencies are distributed.
-            stats.clat.histogram = on(measure.clat);
-            stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
-            stats.intended.histogram = on(self.timed && self.pacing.is_some());
-        }
-        self.stats.measure = job.measure;
     }
 
     /// What to do next, at `now`.
@@ -370,14 +381,25 @@ impl Generator {
             }
             match self.phase {
                 Phase::Run if self.bytes_left > 0 && self.ios_left > 0 => {
+                    if self.backlog_is_due() {
+                        if let Some(next) = self.begin_backlog() {
+                            return next;
+                        }
+                        continue;
+                    }
                     let room = (self.batch - self.flight.queued).min(self.limit - self.flight.in_flight);
+                    let room = match self.manners.as_mut().map(|manners| manners.before(now, self.flight.in_flight)) {
+                        None => room,
+                        Some(Hold::Go(most)) => most.min(room.into()) as u32,
+                        Some(hold) => return self.held(hold),
+                    };
                     let ios = self.stream.least_ios(self.bytes_left).min(self.ios_left).min(u64::from(room));
                     self.ios_left -= ios;
                     self.credit = ios as u32 - 1;
                     return self.issue(now);
                 }
                 Phase::Verify if self.checks.left > 0 => {
-                    if let Some(next) = self.issue_check() {
+                    if let Some(next) = self.issue_check(now) {
                         return next;
                     }
                 }
@@ -439,6 +461,11 @@ impl Generator {
             None => self.stream.next(),
         };
         let mut intended = now;
+        if let Some(due) = self.listed_due().filter(|due| *due > now) {
+            self.held = Some(place);
+            self.credit += 1;
+            return if self.flight.queued > 0 { Next::Commit } else { Next::Wait { until: due.min(self.event) } };
+        }
         if let Some(pacing) = &mut self.pacing {
             if let Some(due) = pacing.due(place.op) {
                 if due > now {
@@ -463,17 +490,13 @@ impl Generator {
             pass.bytes += u64::from(place.len);
             pass.writes += write;
         }
+        if let Some(manners) = &mut self.manners {
+            manners.issued();
+        }
+        self.note_issued(place, now);
         let check = self.checks.reads && place.op == Op::Read;
         self.flight.set_extra(slot, Extra { intended, sequence, check, seed: self.stream.data_seed(), written: now });
         io(slot, place)
-    }
-
-    /// A Flush of `target`.
-    fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
-        // One slot at least is free: for what was granted, or because nothing is in flight.
-        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
-        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
-        io(slot, Place { op: Op::Flush, target, offset: 0, len: 0 })
     }
 
     /// `io` was posted at `now`; nothing was announced yet.
@@ -495,6 +518,9 @@ impl Generator {
         let Some(times) = self.flight.release(io.slot) else { return };
         self.reaped += 1;
         if let Err(code) = result {
+            if self.goes_on.get(io.op).contains(&code.0) {
+                return self.stats.add_error(code.0);
+            }
             return self.fail(Failure { code, op: io.op, target: io.target, offset: io.offset, len: io.len });
         }
         let stats = self.stats.op_mut(io.op);
@@ -504,13 +530,14 @@ impl Generator {
             self.alike.add(io.op, times, now, &mut self.stats);
         }
         if self.special {
-            self.completed_special(io, now, buf);
+            self.completed_special(io, times, now, buf);
         }
     }
 
     /// By value: of a job that needs none of this the I/O stays in registers.
     #[inline(never)]
-    fn completed_special(&mut self, io: Io, now: Nanos, buf: &[u8]) {
+    fn completed_special(&mut self, io: Io, times: Times, now: Nanos, buf: &[u8]) {
+        self.note_completed(&io, times, now);
         let extra = self.flight.extra(io.slot);
         if self.timed && self.pacing.is_some() && extra.intended != Nanos::MAX {
             self.stats.op_mut(io.op).intended.add(now - extra.intended);

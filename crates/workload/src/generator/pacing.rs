@@ -32,8 +32,12 @@ impl Pacing {
     pub fn new(job: &Job, seed: u64) -> Option<Pacing> {
         let line = |rate| Line { rate, units: 0, next: Nanos::ZERO };
         let used = |rate: Option<Rate>, used: bool| rate.filter(|_| used).map(line);
-        let lines = PerOp { read: used(job.rate.read, job.pattern.reads()), write: used(job.rate.write, job.pattern.writes()) };
-        (lines.read.is_some() || lines.write.is_some()).then(|| Pacing {
+        let lines = PerOp {
+            read: used(job.rate.read, job.pattern.reads()),
+            write: used(job.rate.write, job.pattern.writes()),
+            trim: used(job.rate.trim, job.pattern.trims()),
+        };
+        (lines.read.is_some() || lines.write.is_some() || lines.trim.is_some()).then(|| Pacing {
             lines,
             process: job.rate_process,
             stretches: job.rate_stretches.clone(),
@@ -69,7 +73,7 @@ impl Pacing {
     pub fn next_due(&self, op: Option<Op>) -> Option<Nanos> {
         match op {
             Some(op) => self.due(op),
-            None => self.due(Op::Read).into_iter().chain(self.due(Op::Write)).min(),
+            None => [Op::Read, Op::Write, Op::Deallocate].into_iter().filter_map(|op| self.due(op)).min(),
         }
     }
 

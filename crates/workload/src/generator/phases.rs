@@ -1,6 +1,7 @@
 //! From phase to phase: start delay, ramp, passes, the end; and what happens at instants.
 
 use super::*;
+use crate::job::Direction;
 use crate::stats::OpStats;
 
 impl Clock {
@@ -11,6 +12,8 @@ impl Clock {
             delay: shortest + Nanos(random % (longest - shortest).0.saturating_add(1)),
             ramp: job.ramp_time,
             runtime: job.runtime,
+            asked: Nanos::ZERO,
+            began: Nanos::ZERO,
             epoch: None,
             ramp_end: Nanos::ZERO,
             phase_start: Nanos::ZERO,
@@ -25,12 +28,19 @@ impl Goal {
         let whole = targets.iter().fold(0, |sum: u64, t| sum.saturating_add(t.bytes));
         let verifies = job.verify.is_some();
         let all = || if verifies { stream.whole_blocks() } else { stream.extent() };
-        let bytes = job.io_size.map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
-        let ios = job.number_ios.filter(|n| *n > 0);
+        let strided = job.size.filter(|_| job.strided.is_some_and(|zones| zones.whole));
+        let bytes = job.io_size.or(strided).map(|size| size.on(whole)).filter(|bytes| *bytes > 0).unwrap_or_else(all);
+        // Each block is issued twice.
+        let bytes = if job.pattern.direction == Direction::TrimWrite { bytes.saturating_mul(2) } else { bytes };
+        let (ios, bytes) = match stream.listed() {
+            // Flushes have no bytes: the list ends by its count.
+            Some((ios, _)) => (Some(ios), u64::MAX),
+            None => (job.number_ios.filter(|n| *n > 0), bytes),
+        };
         let loops = job.loops.max(1);
         let replayed = job.pattern.writes() && job.verify.as_ref().is_some_and(|verify| verify.after_write && !verify.only);
         let replay = replayed.then(|| stream.clone());
-        let pass = verifies.then_some(Pass { replay, first_sequence: 0, began: Nanos::ZERO, ios: 0, bytes: 0, writes: 0 });
+        let pass = verifies.then_some(Pass { replay, first_sequence: 0, began: Nanos::ZERO, ios: 0, bytes: 0, writes: 0, verified: 0 });
         // Passes of a job that verifies are done one after the other, others as one.
         let (times, passes_left) = if verifies { (1, loops) } else { (loops, 1) };
         Goal {
@@ -97,8 +107,10 @@ impl Generator {
     /// What of the job's work or time is done, from 0 to 1, for a progress line.
     pub fn progress(&self, now: Nanos) -> f64 {
         let ratio = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-        let by_time = match (self.clock.runtime, self.clock.epoch) {
-            (Some(runtime), Some(epoch)) => ratio((now - epoch).0, runtime.0),
+        // Delay and ramp take their time as well.
+        let Clock { asked, delay, ramp, runtime, .. } = self.clock;
+        let by_time = match runtime {
+            Some(runtime) if self.phase != Phase::New => ratio((now - asked).0, (delay - asked + ramp + runtime).0),
             _ => 0.0,
         };
         let by_bytes = ratio(self.goal.bytes - self.bytes_left.min(self.goal.bytes), self.goal.bytes);
@@ -121,7 +133,7 @@ impl Generator {
             self.drain();
         }
         if self.phase == Phase::New {
-            self.clock.delay = now + self.clock.delay;
+            (self.clock.asked, self.clock.delay) = (now, now + self.clock.delay);
             self.phase = Phase::Delay;
         }
         match self.phase {
@@ -131,7 +143,7 @@ impl Generator {
                     self.stats.clear();
                     self.measure_from(now);
                 }
-                if self.run_out(now) {
+                if self.run_out(now) || self.is_steady_at(now) {
                     self.stopping = true;
                     self.drain();
                 } else if now >= self.clock.sample.at + SAMPLE_EVERY {
@@ -155,10 +167,19 @@ impl Generator {
                     (Some(epoch), Some(runtime)) => epoch + runtime,
                     (Some(_), None) => Nanos::MAX,
                 };
-                sample.min(end)
+                let steady = self.manners.as_ref().and_then(|manners| manners.steady.as_ref()).map_or(Nanos::MAX, |steady| steady.due());
+                sample.min(end).min(steady)
             }
             Phase::Drain | Phase::Done => Nanos::MAX,
         }
+    }
+
+    /// Takes a figure of a job that is to become steady, if one is due: whether it is steady now.
+    fn is_steady_at(&mut self, now: Nanos) -> bool {
+        let Some(steady) = self.manners.as_mut().and_then(|manners| manners.steady.as_mut()) else { return false };
+        let all = self.stats.ops();
+        let sum = |of: fn(&OpStats) -> u64| of(all.read) + of(all.write) + of(all.trim);
+        now >= steady.due() && steady.look(now, sum(|stats| stats.ios), sum(|stats| stats.bytes))
     }
 
     fn run_out(&self, now: Nanos) -> bool {
@@ -169,7 +190,11 @@ impl Generator {
     }
 
     fn begin(&mut self, now: Nanos) {
+        self.clock.began = now;
         self.begin_pass(now);
+        if let Some(manners) = &mut self.manners {
+            manners.begin(now);
+        }
         self.clock.ramp_end = now + self.clock.ramp;
         if let Some(pacing) = &mut self.pacing {
             pacing.start(now);
@@ -185,6 +210,9 @@ impl Generator {
         self.clock.epoch = Some(now);
         self.clock.phase_start = now;
         self.clock.sample = Sample { at: now, ..Sample::default() };
+        if let Some(steady) = self.manners.as_mut().and_then(|manners| manners.steady.as_mut()) {
+            steady.begin(now);
+        }
     }
 
     fn drain(&mut self) {
@@ -220,10 +248,11 @@ impl Generator {
         }
         self.account(now);
         match self.phase {
-            _ if self.stopping => self.finish(),
+            _ if self.stopping => self.finish(now),
+            Phase::Verify if self.checks.interim => (self.checks.interim, self.phase) = (false, Phase::Run),
             Phase::Run => self.after_run(now),
             Phase::Verify => self.after_pass(now),
-            _ => self.finish(),
+            _ => self.finish(now),
         }
         self.event = self.next_event();
         None
@@ -234,8 +263,11 @@ impl Generator {
         self.ios_left = self.goal.ios;
     }
 
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, now: Nanos) {
         self.phase = Phase::Done;
+        if let Some(manners) = &mut self.manners {
+            manners.end(now);
+        }
         if self.clock.epoch.is_none() {
             // Over before the ramp was: nothing was measured.
             self.stats.clear();
@@ -249,7 +281,7 @@ impl Generator {
         }
         let span = now - self.clock.phase_start;
         self.clock.phase_start = now;
-        for stats in [&mut self.stats.read, &mut self.stats.write] {
+        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim] {
             // Whatever was idle in this phase has the same count as when the last one ended.
             if stats.ios != stats.accounted {
                 stats.runtime += span;
@@ -272,6 +304,7 @@ impl Generator {
         sample.at = now;
         sample.read = take(&mut self.stats.read, sample.read);
         sample.write = take(&mut self.stats.write, sample.write);
+        sample.trim = take(&mut self.stats.trim, sample.trim);
     }
 
     #[cold]

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 mod laws;
 mod likefio;
 mod measured;
+mod paced;
+mod placed;
 mod synced;
 mod verified;
 

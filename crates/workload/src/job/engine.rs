@@ -20,9 +20,9 @@ pub struct Engine {
 
 /// fio's engines that do no block I/O.
 #[rustfmt::skip]
-const NO_BLOCK_IO: [&str; 17] = [
-    "cpuio", "exec", "net", "netsplice", "rdma", "null", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete",
-    "cpp_null", "ftruncate", "falloc", "e4defrag", "page_fault",
+const NO_BLOCK_IO: [&str; 15] = [
+    "cpuio", "exec", "net", "netsplice", "rdma", "filecreate", "filestat", "filedelete", "dircreate", "dirstat", "dirdelete",
+    "ftruncate", "falloc", "e4defrag", "page_fault",
 ];
 
 impl Engine {

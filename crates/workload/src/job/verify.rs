@@ -97,6 +97,8 @@ pub struct Verify {
     pub fatal: bool,
     /// `do_verify`: read back what was written once the writing is done.
     pub after_write: bool,
+    /// `verify_backlog`: what was written is read back after so many writes already.
+    pub backlog: Option<Backlog>,
     /// `verify_only`: write nothing, and check what the same job wrote earlier.
     pub only: bool,
     /// `verify_header_seed`: compare the seed in the header. `None`: where the job's seeds are known to be the writer's.
@@ -115,9 +117,19 @@ impl Default for Verify {
             offset: 0,
             fatal: false,
             after_write: true,
+            backlog: None,
             only: false,
             header_seed: None,
             sequence: true,
         }
     }
+}
+
+/// `verify_backlog`: verification between writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Writes before the oldest of them are read back; never 0.
+    pub writes: u64,
+    /// `verify_backlog_batch`: so many are read back then; never 0.
+    pub batch: u64,
 }

@@ -10,6 +10,16 @@ use serde_json::{Map, Value, json};
 /// The results of all jobs, as `fio --output-format=json` has them. Times are in nanoseconds where the field says so,
 /// else in milliseconds; `bw` in KiB/s.
 pub fn json(report: &Report) -> Value {
+    with(report, false)
+}
+
+/// The same as `fio --output-format=json+` has it: each latency that has percentiles has `bins` as well, the middle of each bucket of
+/// its histogram in nanoseconds, and how many I/Os fell into it.
+pub fn json_plus(report: &Report) -> Value {
+    with(report, true)
+}
+
+fn with(report: &Report, bins: bool) -> Value {
     let groups = Groups::new(report);
     let mut root = Map::new();
     root.insert("fio version".into(), report.program.clone().into());
@@ -19,37 +29,38 @@ pub fn json(report: &Report) -> Value {
     if !report.global_options.is_empty() {
         root.insert("global options".into(), options(&report.global_options));
     }
-    root.insert("jobs".into(), report.entries.iter().map(|entry| job(entry, &groups)).collect());
+    root.insert("jobs".into(), report.entries.iter().map(|entry| job(entry, &groups, bins)).collect());
     if !report.paths.is_empty() {
         root.insert("paths".into(), serde_json::to_value(&report.paths).unwrap_or_default());
     }
     Value::Object(root)
 }
 
-fn job(entry: &Entry, groups: &Groups) -> Value {
+fn job(entry: &Entry, groups: &Groups, bins: bool) -> Value {
     let stats = &entry.stats;
-    let (read_bps, write_bps) = groups.bytes_per_second(entry.group);
+    let group = groups.bytes_per_second(entry.group);
     let (user, system) = entry.cpu_percent();
     let latencies = distribution::latencies(stats);
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
     if let Value::Object(reap) = &mut reap {
-        for (name, op) in [("read", &stats.read), ("write", &stats.write)] {
+        for (name, op) in [("read", &stats.read), ("write", &stats.write), ("trim", &stats.trim)] {
             if op.intended.moments.n > 0 {
-                reap.insert(format!("{name}_lat_from_intended_start_ns"), latency(entry, &op.intended, true));
+                reap.insert(format!("{name}_lat_from_intended_start_ns"), latency(entry, &op.intended, true, bins));
             }
         }
     }
-    json!({
+    let target = entry.latency_target;
+    let mut value = json!({
         "jobname": entry.name,
         "groupid": entry.group,
         "error": entry.error,
         "eta": 0,
         "elapsed": entry.elapsed.0.div_ceil(1_000_000_000),
         "job options": options(&entry.options),
-        "read": operation(entry, &stats.read, read_bps),
-        "write": operation(entry, &stats.write, write_bps),
-        "trim": operation(entry, &OpStats::default(), 0),
-        "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, measured(&stats.sync.clat, stats.measure.clat), true) },
+        "read": operation(entry, &stats.read, group.read, bins),
+        "write": operation(entry, &stats.write, group.write, bins),
+        "trim": operation(entry, &stats.trim, group.trim, bins),
+        "sync": { "total_ios": stats.sync.ios, "lat_ns": latency(entry, measured(&stats.sync.clat, stats.measure.clat), true, bins) },
         "job_runtime": entry.thread_time.0 / 1_000_000,
         "usr_cpu": rounded(user),
         "sys_cpu": rounded(system),
@@ -63,16 +74,21 @@ fn job(entry: &Entry, groups: &Groups) -> Value {
         "latency_us": latency_shares(&latencies.us),
         "latency_ms": latency_shares(&latencies.ms),
         "latency_depth": entry.iodepth,
-        "latency_target": 0,
-        "latency_percentile": 100.0,
-        "latency_window": 0,
+        "latency_target": target.map_or(0, |target| target.target.0 / 1000),
+        "latency_percentile": target.map_or(100.0, |target| target.percentile),
+        "latency_window": target.map_or(0, |target| target.window.0 / 1000),
         "reap": reap,
-    })
+    });
+    if let (Value::Object(object), true) = (&mut value, stats.errors > 0) {
+        object.insert("total_err".into(), stats.errors.into());
+        object.insert("first_error".into(), stats.first_error.into());
+    }
+    value
 }
 
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-fn operation(entry: &Entry, stats: &OpStats, group_bps: u64) -> Value {
+fn operation(entry: &Entry, stats: &OpStats, group_bps: u64, bins: bool) -> Value {
     let ms = stats.runtime.0.div_ceil(1_000_000);
     let bps = (u128::from(stats.bytes) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64;
     let iops = if ms == 0 { 0.0 } else { stats.ios as f64 * 1000.0 / ms as f64 };
@@ -92,9 +108,9 @@ fn operation(entry: &Entry, stats: &OpStats, group_bps: u64) -> Value {
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency(entry, measured(&stats.slat, measure.slat), measure.slat_percentiles),
-        "clat_ns": latency(entry, measured(&stats.clat, measure.clat), measure.clat_percentiles),
-        "lat_ns": latency(entry, measured(&stats.lat, measure.lat), measure.lat_percentiles),
+        "slat_ns": latency(entry, measured(&stats.slat, measure.slat), measure.slat_percentiles, bins),
+        "clat_ns": latency(entry, measured(&stats.clat, measure.clat), measure.clat_percentiles, bins),
+        "lat_ns": latency(entry, measured(&stats.lat, measure.lat), measure.lat_percentiles, bins),
         "bw_min": stats.bw.min(),
         "bw_max": stats.bw.max(),
         "bw_agg": rounded(share),
@@ -115,7 +131,7 @@ fn measured(latency: &Latency, wanted: bool) -> &Latency {
     if wanted { latency } else { &NONE }
 }
 
-fn latency(entry: &Entry, latency: &Latency, percentiles: bool) -> Value {
+fn latency(entry: &Entry, latency: &Latency, percentiles: bool, bins: bool) -> Value {
     let moments = &latency.moments;
     let mut object = Map::new();
     object.insert("min".into(), moments.min().into());
@@ -128,6 +144,10 @@ fn latency(entry: &Entry, latency: &Latency, percentiles: bool) -> Value {
         let values = histogram.percentiles(&percents);
         let table = percents.iter().zip(values).map(|(percent, value)| (format!("{percent:.6}"), value.into())).collect();
         object.insert("percentile".into(), Value::Object(table));
+        if bins {
+            let bins = histogram.buckets().map(|(nanos, n)| (nanos.to_string(), n.into())).collect();
+            object.insert("bins".into(), Value::Object(bins));
+        }
     }
     Value::Object(object)
 }

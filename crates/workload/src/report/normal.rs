@@ -4,7 +4,8 @@ use super::distribution::{self, BOUNDS};
 use super::numbers::{scale, short};
 use super::time::ctime;
 use super::{Entry, Report};
-use crate::job::{BlockSizes, Job};
+use crate::generator::ErrorCode;
+use crate::job::{BlockSizes, Job, PerOp};
 use crate::plan::Plan;
 use crate::stats::{Latency, Moments, OpStats, Stats};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub fn opening(jobs: &[Job], plan: &Plan, program: &str, engine: &str) -> String
             job.pattern.name(),
             sizes(&job.block.read),
             sizes(&job.block.write),
-            sizes(&job.block.write),
+            sizes(&job.block.trim),
             job.iodepth
         );
         if job.numjobs > 1 {
@@ -58,7 +59,7 @@ fn write_all(out: &mut String, report: &Report, groups: &Groups) -> fmt::Result 
     }
     for (group, sums) in &groups.0 {
         write!(out, "\nRun status group {group} (all jobs):\n")?;
-        for (name, sum) in [("READ", &sums.read), ("WRITE", &sums.write)] {
+        for (name, sum) in [("READ", &sums.read), ("WRITE", &sums.write), ("TRIM", &sums.trim)] {
             if sum.longest_ms > 0 {
                 sum.write(out, name, sums.kb_base)?;
             }
@@ -86,8 +87,12 @@ fn write_entry(out: &mut String, entry: &Entry, report: &Report, groups: &Groups
         writeln!(out, "  Description  : [{description}]")?;
     }
     let group = groups.0.get(&entry.group);
-    for (name, stats, sum) in [("read", &entry.stats.read, group.map(|g| &g.read)), ("write", &entry.stats.write, group.map(|g| &g.write))]
-    {
+    let stats = &entry.stats;
+    for (name, stats, sum) in [
+        ("read", &stats.read, group.map(|g| &g.read)),
+        ("write", &stats.write, group.map(|g| &g.write)),
+        ("trim", &stats.trim, group.map(|g| &g.trim)),
+    ] {
         if stats.bytes > 0 && stats.runtime.0 > 0 {
             write_op(out, name, entry, stats, sum.map_or(0, |sum| sum.bytes_per_second()))?;
         }
@@ -109,7 +114,7 @@ fn write_op(out: &mut String, name: &str, entry: &Entry, stats: &OpStats, group_
         short(bandwidth, DIGITS, binary, "B/s"),
         short(bandwidth, DIGITS, !binary, "B/s"),
         short(stats.bytes, DIGITS, binary, "B"),
-        if name == "write" { "; 0 zone resets" } else { "" }
+        if name == "read" { "" } else { "; 0 zone resets" }
     )?;
     let measure = &entry.stats.measure;
     for (name, wanted, latency) in
@@ -260,10 +265,15 @@ fn write_rest(out: &mut String, entry: &Entry) -> fmt::Result {
     }
     writeln!(
         out,
-        "     issued rwts: total={},{},0,{} short=0,0,0,0 dropped=0,0,0,0",
-        stats.read.issued, stats.write.issued, stats.sync.issued
+        "     issued rwts: total={},{},{},{} short=0,0,0,0 dropped=0,0,0,0",
+        stats.read.issued, stats.write.issued, stats.trim.issued, stats.sync.issued
     )?;
-    writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={}", entry.iodepth)?;
+    if stats.errors > 0 {
+        writeln!(out, "     errors    : total={}, first_error={}/<{}>", stats.errors, stats.first_error, ErrorCode(stats.first_error))?;
+    }
+    let (target, window, percentile) =
+        entry.latency_target.map_or((0, 0, 100.0), |target| (target.target.0 / 1000, target.window.0 / 1000, target.percentile));
+    writeln!(out, "     latency   : target={target}, window={window}, percentile={percentile:.2}%, depth={}", entry.iodepth)?;
     let reap = &entry.reap;
     if !reap.mode.is_empty() {
         write!(out, "  reap         : mode={}, cpu={:.0}ns/IO, ", reap.mode, reap.cpu_ns_per_io)?;
@@ -284,6 +294,7 @@ struct GroupSums {
     kb_base: u64,
     read: Sum,
     write: Sum,
+    trim: Sum,
 }
 
 /// One operation's sums over a group.
@@ -302,17 +313,23 @@ impl Groups {
     pub(super) fn new(report: &Report) -> Groups {
         let mut groups = BTreeMap::new();
         for entry in &report.entries {
-            let sums =
-                groups.entry(entry.group).or_insert_with(|| GroupSums { kb_base: entry.kb_base, read: Sum::new(), write: Sum::new() });
+            let new = || GroupSums { kb_base: entry.kb_base, read: Sum::new(), write: Sum::new(), trim: Sum::new() };
+            let sums = groups.entry(entry.group).or_insert_with(new);
             sums.read.add(&entry.stats.read);
             sums.write.add(&entry.stats.write);
+            sums.trim.add(&entry.stats.trim);
         }
         Groups(groups)
     }
 
-    /// Bytes per second of an entry's group, reads and writes.
-    pub(super) fn bytes_per_second(&self, group: u32) -> (u64, u64) {
-        self.0.get(&group).map_or((0, 0), |sums| (sums.read.bytes_per_second(), sums.write.bytes_per_second()))
+    /// Bytes per second of an entry's group.
+    pub(super) fn bytes_per_second(&self, group: u32) -> PerOp<u64> {
+        let all = |sums: &GroupSums| PerOp {
+            read: sums.read.bytes_per_second(),
+            write: sums.write.bytes_per_second(),
+            trim: sums.trim.bytes_per_second(),
+        };
+        self.0.get(&group).map_or_else(PerOp::default, all)
     }
 }
 

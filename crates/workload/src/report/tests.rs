@@ -249,3 +249,25 @@ fn an_empty_report_is_no_panic() {
     assert!(normal(&nothing).contains("jobs=0"));
     assert_eq!(json(&nothing)["jobs"][0]["read"]["iops_min"], Moments::default().min());
 }
+
+#[test]
+fn trims_have_rows_of_their_own() {
+    let (report, opening) = report("[a]\nrw=trimwrite\nbs=4k,4k,8k\nsize=1m\n");
+    assert!(opening.contains("rw=trimwrite, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 8192B-8192B"), "{opening}");
+    let text = normal(&report);
+    for row in ["\n  trim: IOPS=", "\n  write: IOPS=", "\n   TRIM: bw=", "issued rwts: total=0,128,128,0"] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let trim = &json(&report)["jobs"][0]["trim"];
+    assert_eq!((trim["total_ios"].as_u64(), trim["io_bytes"].as_u64()), (Some(128), Some(1 << 20)));
+}
+
+#[test]
+fn json_plus_has_the_histograms() {
+    let (report, _) = report("[a]\nrw=randread\nsize=1m\n");
+    let (plain, plus) = (json(&report), json_plus(&report));
+    assert!(plain["jobs"][0]["read"]["clat_ns"]["bins"].is_null());
+    let bins = plus["jobs"][0]["read"]["clat_ns"]["bins"].as_object().unwrap();
+    assert_eq!(bins.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), 256);
+    assert!(plus["jobs"][0]["write"]["clat_ns"]["bins"].is_null());
+}

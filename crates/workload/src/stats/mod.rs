@@ -175,6 +175,8 @@ pub struct Stats {
     pub read: OpStats,
     /// Writes.
     pub write: OpStats,
+    /// Trims: commands that deallocate blocks.
+    pub trim: OpStats,
     /// Flushes; no other figure has them in it but depths and batches.
     pub sync: OpStats,
     /// I/Os in flight, as each one was announced.
@@ -183,17 +185,22 @@ pub struct Stats {
     pub submit: Bands,
     /// Completions taken at once.
     pub complete: Bands,
+    /// I/Os that failed and with which the job went on, and the first errno (`continue_on_error`).
+    pub errors: u64,
+    /// The first of them.
+    pub first_error: i32,
     /// Which latencies were measured.
     pub measure: Measure,
 }
 
 impl Stats {
-    /// The figures of `op`; what changes blocks counts as a write.
+    /// The figures of `op`; Write Zeroes counts as a write.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
             Op::Read => &mut self.read,
-            Op::Write | Op::WriteZeroes | Op::Deallocate => &mut self.write,
+            Op::Write | Op::WriteZeroes => &mut self.write,
+            Op::Deallocate => &mut self.trim,
             Op::Flush => &mut self.sync,
         }
     }
@@ -206,20 +213,34 @@ impl Stats {
         }
     }
 
-    /// The reads' and the writes' figures.
+    /// The reads', the writes' and the trims' figures.
     pub fn ops(&self) -> PerOp<&OpStats> {
-        PerOp { read: &self.read, write: &self.write }
+        PerOp { read: &self.read, write: &self.write, trim: &self.trim }
     }
 
     /// I/Os that were announced, Flushes included.
     pub fn issued(&self) -> u64 {
-        self.read.issued + self.write.issued + self.sync.issued
+        self.read.issued + self.write.issued + self.trim.issued + self.sync.issued
+    }
+
+    /// An I/O failed, and the job goes on.
+    #[cold]
+    pub(crate) fn add_error(&mut self, code: i32) {
+        if self.errors == 0 {
+            self.first_error = code;
+        }
+        self.errors += 1;
     }
 
     /// Adds another thread's figures, of the same time.
     pub fn merge(&mut self, other: &Stats) {
+        if self.errors == 0 {
+            self.first_error = other.first_error;
+        }
+        self.errors += other.errors;
         self.read.merge(&other.read);
         self.write.merge(&other.write);
+        self.trim.merge(&other.trim);
         self.sync.merge(&other.sync);
         self.depth.merge(&other.depth);
         self.submit.merge(&other.submit);
@@ -230,6 +251,7 @@ impl Stats {
     pub fn clear(&mut self) {
         self.read.clear();
         self.write.clear();
+        self.trim.clear();
         self.sync.clear();
         self.depth = Bands::default();
         self.submit = Bands::default();

@@ -1,18 +1,20 @@
 use super::*;
 
 fn hardware(finished: u64, doorbells: u64, messages: u64, vector_finished: u64) -> HardwareCounters {
-    HardwareCounters {
-        finished,
-        sq_doorbells: doorbells,
-        cq_doorbells: doorbells,
-        messages,
-        vector_finished,
-        ..HardwareCounters::default()
-    }
+    let mut counters = HardwareCounters::default();
+    counters.finished = finished;
+    counters.sq_doorbells = doorbells;
+    counters.cq_doorbells = doorbells;
+    counters.messages = messages;
+    counters.vector_finished = vector_finished;
+    counters
 }
 
 fn device(messages: u64, notify: u64) -> DeviceCounters {
-    DeviceCounters { messages, notify: Nanos(notify), ..DeviceCounters::default() }
+    let mut counters = DeviceCounters::default();
+    counters.messages = messages;
+    counters.notify = Nanos(notify);
+    counters
 }
 
 fn ios(ios: u64) -> Ended {
@@ -57,7 +59,12 @@ fn nothing_done_costs_nothing() {
 /// The device counts system calls, and each thread has the part of them that its queue has of the doorbells.
 #[test]
 fn system_calls_are_shared_by_doorbells() {
-    let device = |doorbells, calls| DeviceCounters { sq_doorbells: doorbells, system_calls: Some(calls), ..DeviceCounters::default() };
+    let device = |doorbells, calls| {
+        let mut counters = DeviceCounters::default();
+        counters.sq_doorbells = doorbells;
+        counters.system_calls = Some(calls);
+        counters
+    };
     let mut counted = Counted::default();
     counted.add_target(ios(100), (hardware(0, 0, 0, 0), device(10, 50)), (hardware(100, 25, 0, 100), device(110, 350)));
     assert_eq!((counted.sq_doorbells, counted.system_calls), (25.0, Some(75.0)));

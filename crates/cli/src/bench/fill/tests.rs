@@ -37,7 +37,7 @@ fn filling_ends_at_its_limit_where_the_medium_is_full_and_on_request() {
 /// What is in flight when somebody stops it ends badly, as he wants it to.
 #[test]
 fn what_is_given_up_on_request_is_no_error() {
-    let options = OpenOptions { timeout: Nanos::from_millis(200), ..OpenOptions::default() };
+    let options = OpenOptions::new().timeout(std::time::Duration::from_millis(200));
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("never.toml");
     std::fs::write(&profile, "[read]\n[write]\nbase_ns = 3600000000000\n").unwrap();

@@ -10,7 +10,7 @@ fn job(text: &str) -> Job {
 
 /// Runs `job` on new devices, twice with the same worker.
 fn run(job: &Job, uri: &str, devices: usize, mode: Mode) -> [(Generator, Ran); 2] {
-    let options = reap::OpenOptions { mode, ..reap::OpenOptions::default() };
+    let options = reap::OpenOptions::new().mode(mode);
     let devices: Vec<Device> = (0..devices).map(|_| Device::open_with(uri, &options).unwrap()).collect();
     let targets: Vec<Target> = devices
         .iter()

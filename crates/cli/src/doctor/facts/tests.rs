@@ -61,6 +61,7 @@ proptest! {
     fn any_status_and_any_choice_is_read(status in ".{0,60}|CapEff:.{0,20}", choices in "[a-z\\[\\] ]{0,24}") {
         memlock(&status);
         let word = chosen(&choices);
-        prop_assert!(word.is_empty() || choices.split_whitespace().any(|choice| choice == format!("[{word}]")));
+        let marked = format!("[{word}]");
+        prop_assert!(word.is_empty() || choices.split_whitespace().any(|choice| choice == marked));
     }
 }

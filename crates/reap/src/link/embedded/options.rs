@@ -1,6 +1,6 @@
 //! What counts for controllers in this process alone, when a device is opened.
 
-use units::Nanos;
+use std::time::Duration;
 
 use super::faults::Faults;
 use super::stamps::Stamps;
@@ -22,7 +22,7 @@ pub struct EmbeddedOptions {
     pub debts: DebtHabits,
     /// How long a host waits for the controller to become ready, or to stop (CAP.TO), in steps of half a second; `None`: ten seconds, as
     /// drives say, because the device thread may be late. For tests of controllers that do neither.
-    pub ready_timeout: Option<Nanos>,
+    pub ready_timeout: Option<Duration>,
     /// The controller has no Write Zeroes.
     pub no_write_zeroes: bool,
     /// The controller has no Dataset Management, and so no Deallocate.

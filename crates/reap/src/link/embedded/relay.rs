@@ -3,6 +3,7 @@
 //!
 //! To the controller it is the host: it has the rings and the vectors. To the host it is the controller's port.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -50,6 +51,7 @@ struct Shared {
 
 /// What has been counted of commands that travel as bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WireCounters {
     /// Sends of the host's that were given a command or more.
     pub sends: u64,
@@ -61,6 +63,12 @@ pub struct WireCounters {
 
 /// While it lives the relay neither receives nor sends, so that what the host sends fills the sockets, and stays there.
 pub struct HeldWire(Arc<Shared>);
+
+impl fmt::Debug for HeldWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldWire").finish_non_exhaustive()
+    }
+}
 
 impl Drop for HeldWire {
     fn drop(&mut self) {

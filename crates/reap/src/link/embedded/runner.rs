@@ -3,6 +3,7 @@
 //! One thread for all of them, because controllers that spin on threads of their own would take the CPU from each other. Those that ask
 //! for one (`thread=own`) have it: then nothing but the host keeps controllers apart, as with hardware.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -160,6 +161,12 @@ impl Measured {
     }
 }
 
+impl fmt::Debug for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measured").field("gaps", &self.gaps()).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Measured {
     fn drop(&mut self) {
         self.0.measured.fetch_sub(1, Relaxed);
@@ -184,6 +191,12 @@ impl ByHand {
         let mut steppers = lock(&self.0.steppers);
         self.0.adopt(&mut steppers);
         step_all(&mut steppers, hw::now()).worked
+    }
+}
+
+impl fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByHand").finish_non_exhaustive()
     }
 }
 

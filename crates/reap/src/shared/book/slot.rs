@@ -7,6 +7,7 @@ use nvme::{Nsid, Status};
 use units::{Class, Nanos, Op};
 
 use crate::error::{IoError, Refused};
+use crate::instant::Instant;
 use crate::link::Part;
 use crate::request::{Completion, Modifiers, Request};
 
@@ -95,7 +96,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// A free one, and which is the next.
-    pub fn free(next: u32) -> Slot {
+    pub(super) fn free(next: u32) -> Slot {
         Slot {
             state: State::Free,
             next,
@@ -117,7 +118,7 @@ impl Slot {
 
     /// Takes in a checked request, as one part until it turns out to be several.
     #[inline(always)]
-    pub fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
+    pub(super) fn fill(&mut self, request: Request, claim: Claim, now: Nanos) {
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = request;
         let (nsid, splitter) = (namespace.nsid(), namespace.splitter());
         (self.op, self.modifiers, self.urgent) = (op, modifiers, urgent);
@@ -135,7 +136,7 @@ impl Slot {
 
     /// All of it, if that is one part that moves data.
     #[inline(always)]
-    pub fn only_part(&self) -> Option<Part<'_>> {
+    pub(super) fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
         self.splitter.fits_one(lba, blocks).then_some(Part { op, fua, keep, nsid, lba, blocks, addr, bytes, buf })
@@ -143,29 +144,29 @@ impl Slot {
 
     /// What has gone wrong, to be added to.
     #[cold]
-    pub fn trouble(&mut self) -> &mut Trouble {
+    pub(super) fn trouble(&mut self) -> &mut Trouble {
         self.trouble.get_or_insert_default()
     }
 
     /// The first failure.
     #[inline]
-    pub fn failure(&self) -> Option<Failure> {
+    pub(super) fn failure(&self) -> Option<Failure> {
         self.trouble.as_ref().and_then(|trouble| trouble.failure)
     }
 
     /// Whether anything has gone wrong with it, even if it is well again.
     #[inline]
-    pub fn is_troubled(&self) -> bool {
+    pub(super) fn is_troubled(&self) -> bool {
         self.trouble.is_some()
     }
 
     /// Ends the request: what its caller is told, with its buffer.
-    pub fn complete(&mut self, now: Nanos) -> Completion {
+    pub(super) fn complete(&mut self, now: Nanos) -> Completion {
         let Trouble { failure, lost, .. } = self.trouble.take().map(|trouble| *trouble).unwrap_or_default();
         // A lost buffer is dropped as lent: that leaks its memory, and counts it.
         let buf = self.buf.take().filter(|_| !lost).map(Lent::take_back);
         let result = failure.map_or(Ok(()), |failure| Err(self.told(failure)));
-        Completion { tag: self.tag, result, buf, submitted_at: self.submitted_at, completed_at: now }
+        Completion { tag: self.tag, result, buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
     /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
@@ -180,26 +181,26 @@ impl Slot {
 
     /// The same for one that is not [`Slot::is_troubled`]; so little that it can be put together where it stays.
     #[inline(always)]
-    pub fn complete_well(&mut self, now: Nanos) -> Completion {
+    pub(super) fn complete_well(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
-        Completion { tag: self.tag, result: Ok(()), buf, submitted_at: self.submitted_at, completed_at: now }
+        Completion { tag: self.tag, result: Ok(()), buf, submitted_at: Instant::of(self.submitted_at), completed_at: Instant::of(now) }
     }
 
     /// How often each part was posted again, on average: one reset takes every part of a large request back at once.
     #[cold]
-    pub fn retries(&self) -> u8 {
+    pub(super) fn retries(&self) -> u8 {
         let again = self.trouble.as_ref().map_or(0, |trouble| trouble.again);
         (again / self.parts(0, self.blocks)).try_into().unwrap_or(u8::MAX)
     }
 
     /// What its device time is like.
     #[inline]
-    pub fn class(&self) -> Class {
+    pub(super) fn class(&self) -> Class {
         Class::new(self.op, self.blocks.saturating_mul(self.splitter.block_size() as u32))
     }
 
     /// How many parts the `blocks` blocks from block `from` on are; 1 for a Flush.
-    pub fn parts(&self, from: u32, blocks: u32) -> u32 {
+    pub(super) fn parts(&self, from: u32, blocks: u32) -> u32 {
         if let Some(most) = self.most_of_range() {
             return blocks.div_ceil(most).max(1);
         }
@@ -212,7 +213,7 @@ impl Slot {
     }
 
     /// The part that begins `from` blocks into the request, of which `left` are still to come; of no blocks for a Flush.
-    pub fn part(&self, from: u32, left: u32) -> Part<'_> {
+    pub(super) fn part(&self, from: u32, left: u32) -> Part<'_> {
         let (first, log2) = (self.lba + u64::from(from), self.splitter.block_log2());
         let Slot { op, modifiers, nsid, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());

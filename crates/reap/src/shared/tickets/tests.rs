@@ -1,10 +1,10 @@
+use crate::instant::Instant;
 use proptest::prelude::*;
-use units::Nanos;
 
 use super::*;
 
 fn done(tag: u64) -> Completion {
-    Completion { tag, result: Ok(()), buf: None, submitted_at: Nanos::ZERO, completed_at: Nanos::ZERO }
+    Completion { tag, result: Ok(()), buf: None, submitted_at: Instant::from_nanos(0), completed_at: Instant::from_nanos(0) }
 }
 
 /// What may happen to a future of those that there are.

@@ -33,8 +33,11 @@ impl Driven for SoftQueue {
             looker = self.looker.borrow_mut();
         }
         // What a look submits, and that it holds nothing back, is known: it need not be asked below.
-        let woke_at = looker.woke_at.take();
         if let Some(plan) = looker.looks_first(&self.queue) {
+            return plan;
+        }
+        let woke_at = looker.woke_at.take();
+        if let Some(plan) = looker.waiter.looks_when_woken() {
             // A sleep in the ring ends with what it found, and the look follows at once: one clock read is both's.
             looker.read = woke_at.filter(|&at| at == now && self.alone.get());
             return plan;

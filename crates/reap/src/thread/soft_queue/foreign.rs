@@ -10,6 +10,7 @@ use crate::thread::engine::Driven;
 
 /// What [`crate::Queue::turn`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Turned {
     /// Entries found.
     pub found: u32,

@@ -3,13 +3,14 @@ mod owned;
 mod sharing;
 mod waking;
 
+use hw::now;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use completion::{Mode, Plan};
 
 use super::SoftQueue;
 use crate::thread::engine::{Driven, Slept};
-use crate::{Device, Group, OpenOptions, Queue, Request, now};
+use crate::{Device, Group, OpenOptions, Queue, Request};
 use units::Nanos;
 
 /// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
@@ -24,8 +25,8 @@ fn read(queue: &Queue, ios: u64) {
     let mut done = Vec::with_capacity(8);
     for n in 0..ios {
         let batch = (0..8).map(|i| Request::read(&ns, (n + i) % 64, queue.buffer(4096).unwrap()));
-        queue.submit(now(), batch).map_err(|(why, _)| why).unwrap();
-        assert_eq!(queue.wait(8, Nanos::MAX).unwrap(), 8);
+        queue.submit(batch).map_err(|(why, _)| why).unwrap();
+        assert_eq!(queue.wait(8, None).unwrap(), 8);
         queue.reap(&mut done);
         assert_eq!(done.drain(..).filter(|done| done.result.is_ok()).count(), 8);
     }
@@ -35,7 +36,7 @@ fn read(queue: &Queue, ios: u64) {
 /// and does not go by the look role.
 #[test]
 fn a_queue_that_was_drained_is_its_threads_alone_again() {
-    let device = Device::open_with("mem:1M?profile=optane", &OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() }).unwrap();
+    let device = Device::open_with("mem:1M?profile=optane", &OpenOptions::new().mode(Mode::INTERRUPT)).unwrap();
     let queue = device.queue().unwrap();
     let lane = &queue.lanes()[0];
     let alone = || {
@@ -69,7 +70,7 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
 fn what_a_thread_counts_is_what_it_does() {
     const IOS: u64 = 40;
     for mode in [Mode::INTERRUPT, Mode::HYBRID_MEAN, Mode::POLL] {
-        let options = OpenOptions { mode, ..OpenOptions::default() };
+        let options = OpenOptions::new().mode(mode);
         let device = Device::open_with("mem:1M?profile=tlc", &options).unwrap();
         let queue = device.queue().unwrap();
         _ = queue.take_counters();
@@ -93,13 +94,13 @@ fn what_a_thread_counts_is_what_it_does() {
 /// Queues of a group have one notification where they are posted, whatever mode they were in when they were joined or since.
 #[test]
 fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
-    let options = OpenOptions { software_queues: 2, hardware_queues: 2, mode: Mode::THREADED, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::THREADED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let lanes: Vec<_> = group.queues().iter().flat_map(Queue::lanes).collect();
     for mode in [Mode::POSTED, Mode::THREADED, Mode::POSTED] {
         group.queues().iter().for_each(|queue| queue.set_mode(mode));
-        group.wait(1, Nanos::MAX).unwrap();
+        group.wait(1, None).unwrap();
         assert!(
             lanes.iter().all(|lane| lane.mode() == mode && lane.posting.home(&lane.queue.lane) == lanes[0].queue.lane.vector()),
             "{mode}"
@@ -112,7 +113,7 @@ fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
 /// found by nobody.)
 #[test]
 fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
-    let options = OpenOptions { software_queues: 2, hardware_queues: 2, mode: Mode::POSTED, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let [first, posted] = group.queues() else { unreachable!("two were joined") };
@@ -121,9 +122,9 @@ fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
         first.set_mode(mode);
         for n in 0..50 {
             let batch = [posted, first].into_iter().take(1 + n % 2);
-            let sent = batch.map(|queue| queue.submit(now(), [Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]));
+            let sent = batch.map(|queue| queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]));
             let sent = sent.map(|sent| sent.map_err(|(why, _)| why).unwrap()).count();
-            assert_eq!(group.wait(sent, now() + Nanos::from_secs(20)).unwrap(), sent, "{mode}");
+            assert_eq!(group.wait(sent, Some(crate::Instant::now() + std::time::Duration::from_secs(20))).unwrap(), sent, "{mode}");
             group.queues().iter().for_each(|queue| _ = queue.reap(&mut done));
         }
     }
@@ -135,7 +136,7 @@ fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
 #[test]
 fn requests_before_a_panic_of_the_iterator_are_done() {
     for mode in [Mode::POLL, Mode::INTERRUPT] {
-        let device = Device::open_with("mem:1M?entries=4", &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+        let device = Device::open_with("mem:1M?entries=4", &OpenOptions::new().mode(mode)).unwrap();
         let queue = device.queue().unwrap();
         let ns = queue.namespaces()[0];
         let mut all = 0;
@@ -144,12 +145,12 @@ fn requests_before_a_panic_of_the_iterator_are_done() {
                 assert!(n < yielded, "the caller's own mistake");
                 Request::read(&ns, n, queue.buffer(4096).unwrap())
             });
-            let submit = || queue.submit(now(), requests).map_err(|(why, _)| why).unwrap();
+            let submit = || queue.submit(requests).map_err(|(why, _)| why).unwrap();
             assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submit)).is_err());
             // Those of before are done and not reaped.
             all += yielded as usize;
             assert_eq!(queue.in_flight() as usize + queue.finished(), all, "in {mode}");
-            assert_eq!(queue.wait_until(all, now() + Nanos::from_secs(20)).unwrap(), all, "in {mode}");
+            assert_eq!(queue.wait(all, Some(crate::Instant::now() + std::time::Duration::from_secs(20))).unwrap(), all, "in {mode}");
             assert_eq!(queue.in_flight(), 0, "in {mode}");
         }
         let mut done = Vec::with_capacity(all);
@@ -161,7 +162,7 @@ fn requests_before_a_panic_of_the_iterator_are_done() {
 
 #[test]
 fn without_a_time_out_every_command_would_be_late_and_no_device_is_opened() {
-    let opened = Device::open_with("mem:1M?profile=null", &OpenOptions { timeout: Nanos::ZERO, ..OpenOptions::default() });
+    let opened = Device::open_with("mem:1M?profile=null", &OpenOptions::new().timeout(std::time::Duration::ZERO));
     let refused = opened.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("time-out of 0"), "{refused}");
 }
@@ -172,7 +173,7 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
     let _alone = by_hand();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let options = OpenOptions::new().mode(Mode::INTERRUPT);
     for (uri, counts) in [(format!("kernel:{}", file.path().display()), true), ("mem:1M?profile=optane".into(), false)] {
         let device = match Device::open_with(&uri, &options) {
             Ok(device) => device,
@@ -187,7 +188,7 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
         let post = |ios: u64, urgent: bool| {
             let read = |lba| Request::read(&ns, lba, queue.buffer(4096).unwrap());
             let batch = (0..ios).map(|lba| if urgent { read(lba).urgent() } else { read(lba) });
-            queue.post(now(), batch).map_err(|(why, _)| why).unwrap();
+            queue.post(batch).map_err(|(why, _)| why).unwrap();
         };
         let wants = |wanted: u32| {
             lane.alone.set(true);
@@ -198,7 +199,7 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
         };
         let finish = || {
             let open = queue.in_flight() as usize;
-            queue.wait(queue.finished() + open, Nanos::MAX).unwrap();
+            queue.wait(queue.finished() + open, None).unwrap();
             let mut done = Vec::with_capacity(64);
             queue.reap(&mut done);
             assert!(done.iter().all(|done| done.result.is_ok()));
@@ -225,12 +226,12 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
 #[test]
 fn the_look_before_a_sleep_finds_what_came_meanwhile() {
     let _alone = by_hand();
-    let device = Device::open_with("mem:1M?profile=null", &OpenOptions { mode: Mode::IRQ_POLL, ..OpenOptions::default() }).unwrap();
+    let device = Device::open_with("mem:1M?profile=null", &OpenOptions::new().mode(Mode::IRQ_POLL)).unwrap();
     let (queue, hand) = (device.queue().unwrap(), device.embedded().unwrap().by_hand());
     let lane = &queue.lanes()[0];
     let submit = || {
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        queue.submit(now(), [request]).map_err(|(why, _)| why).unwrap();
+        queue.submit([request]).map_err(|(why, _)| why).unwrap();
     };
     // As the engine goes to sleep, with one thing that happens meanwhile, and comes back.
     let finds = |meanwhile: &dyn Fn()| {
@@ -292,21 +293,21 @@ fn the_look_before_a_sleep_finds_what_came_meanwhile() {
     assert!(finds(&|| lane.queue.fail()), "the controller is given up");
     lane.queue.revive();
     entry();
-    assert_eq!(queue.wait(4, Nanos::MAX).unwrap(), 4);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
 /// A thread that waits on a queue which it shares is found by its number, and told where it sleeps.
 #[test]
 fn whoever_is_named_by_the_look_role_is_told() {
     let _alone = by_hand();
-    let options = OpenOptions { software_queues: 2, hardware_queues: 1, mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(2).hardware_queues(1).mode(Mode::INTERRUPT);
     let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
     let queues = [device.queue().unwrap(), device.queue().unwrap()];
     let lanes = queues.each_ref().map(|queue| &queue.lanes()[0]);
     let _hand = device.embedded().unwrap().by_hand();
     for queue in &queues {
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        queue.submit(now(), [request]).map_err(|(why, _)| why).unwrap();
+        queue.submit([request]).map_err(|(why, _)| why).unwrap();
     }
     for lane in lanes {
         assert!(matches!(lane.plan(now(), Nanos::MAX), Plan::Sleep { .. }));

@@ -289,7 +289,7 @@ fn a_run_that_ends_in_its_ramp_is_told_so() {
 fn mixed_at(read: u64, write: u64) -> workload::Job {
     let direction = if write > 0 { workload::Direction::Mixed } else { workload::Direction::Read };
     let pattern = workload::Pattern { direction, ..closed_loop(1, 1).pattern };
-    let rate = workload::PerOp { read: Some(workload::Rate::Iops(read)), write: Some(workload::Rate::Iops(write)) };
+    let rate = workload::PerOp { read: Some(workload::Rate::Iops(read)), write: Some(workload::Rate::Iops(write)), trim: None };
     workload::Job { rate, pattern, read_percent: 70, iodepth: 32, ..open_loop(1, 50_000) }
 }
 

@@ -33,7 +33,7 @@ fn what_is_no_pattern_is_told() {
         ("\"\"", "no byte"),
         ("0x", "no hexadecimal digit"),
         ("%x", "the only format is %o"),
-        ("'file'", "no pattern from a file"),
+        ("'file'", "begins with no string"),
         ("99999999999", "of 32 bits"),
         ("abc", "begins with no string"),
         ("-", "begins with no string"),

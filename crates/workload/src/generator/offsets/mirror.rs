@@ -52,7 +52,7 @@ impl Mirror {
             offset_seed,
             offsets: Tausworthe::new(offset_seed, wide),
             sizes: PerOp::both(dice(Purpose::Sizes, wide)),
-            splits: PerOp { read: rarest_first(&job.block.read), write: rarest_first(&job.block.write) },
+            splits: PerOp { read: rarest_first(&job.block.read), write: rarest_first(&job.block.write), trim: Vec::new() },
             mix: dice(Purpose::Mix, false),
             data: dice(Purpose::Data, wide),
             seed: 0,

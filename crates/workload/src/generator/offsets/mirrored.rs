@@ -5,6 +5,7 @@
 //! order (`write:4k`) that meets the end of the region, and in mixed jobs with two rates or whose reads and writes have different
 //! smallest lengths. fio then still accepts what covers its whole region once.
 
+use super::cover::Bitmap;
 use super::*;
 
 impl Stream {
@@ -12,6 +13,15 @@ impl Stream {
     pub fn follow(&mut self, mirror: Mirror) {
         self.plain = false;
         self.mirror = Some(Box::new(mirror));
+    }
+
+    /// Draws the seed of the next I/O's data, where it takes one: reads of a mixed job are not checked, and trims have none.
+    pub(super) fn draw_seed(&mut self, op: Op) {
+        if let Some(mirror) = &mut self.mirror
+            && (op == Op::Write || self.direction == Direction::Read)
+        {
+            mirror.draw_seed();
+        }
     }
 
     /// The seed of the last I/O's data; 0 if the job does not verify.
@@ -25,7 +35,7 @@ impl Stream {
         let drawn = |walk: &Walk| matches!(walk.choice, Choice::Bitmap(_) | Choice::Any) && !lfsr;
         let placed = if self.random { self.walks.iter().all(drawn) } else { self.step == 0 };
         let alike = self.direction != Direction::Mixed || self.turns.is_none() && self.block.read.min == self.block.write.min;
-        placed && alike && self.mirror.as_ref().is_some_and(|mirror| mirror.repeats(passes))
+        placed && alike && !self.own && self.mirror.as_ref().is_some_and(|mirror| mirror.repeats(passes))
     }
 
     /// The most I/Os that `bytes` bytes can take.
@@ -48,14 +58,14 @@ impl Stream {
                 Some(turns) => turns.turn(),
                 None => mirror.mixed(),
             },
+            Direction::Trim | Direction::TrimWrite => return None,
         };
         // Reads of a mixed job are not checked, and take no seed.
         if op == Op::Write || self.direction == Direction::Read {
             mirror.draw_seed();
         }
         let sizes = self.block.get(op);
-        let index = self.turn;
-        self.turn = if index + 1 >= self.walks.len() { 0 } else { index + 1 };
+        let index = self.files.next(&mut self.walks, &mut self.rng);
         let walk = &mut self.walks[index];
         let (offset, len) = if !self.random || self.run_left > 0 {
             let room = walk.region.len - walk.begin_in_order(op, sizes.min);
@@ -72,7 +82,7 @@ impl Stream {
         if let Some(turns) = &mut self.turns {
             turns.issued(op, len as u32);
         }
-        Some(Place { op, target: index as u16, offset: walk.region.start + offset, len: len as u32 })
+        Some(Place { op, target: walk.target, offset: walk.region.start + offset, len: len as u32 })
     }
 }
 
@@ -90,7 +100,7 @@ impl Walk {
                 let offset = mirror.block(blocks) * sizes.min;
                 (offset, mirror.size(op, sizes, len - offset))
             }
-            Choice::Shuffle(_) | Choice::Zipf(..) => {
+            Choice::Shuffle(_) | Choice::Skewed(_) | Choice::Zoned(_) | Choice::Sequence { .. } => {
                 let wanted = mirror.size(op, sizes, len);
                 let (offset, bytes) = self.random(op, wanted, sizes.min, unit, rng);
                 // Whole blocks, because each has a header.

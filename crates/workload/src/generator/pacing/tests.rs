@@ -43,7 +43,7 @@ fn poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential() {
 #[test]
 fn only_what_is_issued_is_paced() {
     assert!(Pacing::new(&Job::default(), 1).is_none());
-    let writes = PerOp { read: None, write: Some(Rate::Iops(5)) };
+    let writes = PerOp { write: Some(Rate::Iops(5)), ..PerOp::default() };
     assert!(Pacing::new(&Job { rate: writes, ..Job::default() }, 1).is_none());
     let pattern = Pattern { direction: Direction::Mixed, random: true, step: 1 };
     let mixed = Pacing::new(&Job { rate: writes, pattern, ..Job::default() }, 1).unwrap();

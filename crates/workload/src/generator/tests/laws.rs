@@ -245,7 +245,10 @@ fn mixes_and_splits_come_in_their_shares() {
         pattern: pattern(Direction::Mixed, true),
         random_map: false,
         read_percent: 70,
-        block: PerOp { read: BlockSizes { min: 4096, max: 16384, split: vec![(4096, 25), (16384, 75)] }, write: BlockSizes::fixed(512) },
+        block: PerOp {
+            read: BlockSizes { min: 4096, max: 16384, split: vec![(4096, 25), (16384, 75)] },
+            ..PerOp::both(BlockSizes::fixed(512))
+        },
         number_ios: Some(40_000),
         io_size: Some(Amount::Bytes(u64::MAX)),
         ..Job::default()
@@ -358,7 +361,7 @@ fn misfits_are_told() {
     assert!(misfit(&verified(inside), &[TARGET]).contains("verify_offset 40 lies within the header of 44 bytes"));
     let behind = Verify { offset: 4090, ..Verify::default() };
     assert!(misfit(&verified(behind), &[TARGET]).contains("verify_offset 4090"));
-    let block = PerOp { read: BlockSizes::fixed(512), write: BlockSizes::fixed(4096) };
+    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
     let short = Job { verify: Some(Verify::default()), block, ..job.clone() };
     assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is no whole number"));
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };

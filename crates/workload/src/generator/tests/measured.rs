@@ -61,7 +61,7 @@ fn whoever_waits_for_room_can_be_told_since_when() {
 #[test]
 fn rates_keep_their_mean_whatever_the_process() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {
-        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)) };
+        let rate = PerOp { read: Some(Rate::Bytes(40 << 20)), write: Some(Rate::Iops(2_000)), trim: None };
         let job = Job {
             rate,
             rate_process: process,
@@ -81,7 +81,7 @@ fn rates_keep_their_mean_whatever_the_process() {
 
 /// Reads and writes at two rates that are not as 84 to 16.
 fn two_rates(process: RateProcess) -> Job {
-    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)) };
+    let rate = PerOp { read: Some(Rate::Iops(7_000)), write: Some(Rate::Bytes(3_000 * 4096)), trim: None };
     let pattern = pattern(Direction::Mixed, true);
     let job = Job { rate, rate_process: process, pattern, read_percent: 84, iodepth: 64, ..Job::default() };
     Job { number_ios: Some(20_000), io_size: Some(Amount::Bytes(u64::MAX)), ..job }
@@ -241,4 +241,35 @@ fn progress_goes_from_nothing_to_all() {
         }
     }
     assert_eq!(last, 1.0);
+}
+
+/// What is left is known from what is done: delay and ramp are part of it.
+#[test]
+fn progress_is_even_whatever_comes_before_the_measured_part() {
+    let millis = Nanos::from_millis;
+    let job =
+        Job { start_delay: (millis(20), millis(20)), ramp_time: millis(30), runtime: Some(millis(50)), time_based: true, ..Job::default() };
+    let mut generator = generator(&job);
+    let mut seen = Vec::new();
+    let begin = Nanos(1_000);
+    assert_eq!(generator.progress(begin), 0.0);
+    for at in 0..=100 {
+        let now = begin + millis(at);
+        // Until it waits for time to pass, or has ended.
+        for _ in 0..64 {
+            match generator.next(now) {
+                Next::Issue(io) => {
+                    generator.issued(&io, now);
+                    generator.committed(now);
+                    generator.completed(io, now, Ok(()), &[]);
+                }
+                Next::Done => break,
+                _ => generator.committed(now),
+            }
+        }
+        seen.push((at, generator.progress(now)));
+    }
+    for (at, progress) in seen {
+        assert!((progress - at as f64 / 100.0).abs() < 0.02, "{at} ms: {progress}");
+    }
 }

@@ -182,7 +182,7 @@ fn null_reads_back_and_looks_at_nothing() {
 
 #[test]
 fn reads_and_writes_of_different_lengths_keep_whole_blocks() {
-    let block = PerOp { read: BlockSizes::fixed(512), write: BlockSizes::fixed(4096) };
+    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
     for (random, distribution) in [(false, Distribution::Uniform), (true, Distribution::Uniform), (true, Distribution::Zipf { theta: 1.1 })]
     {
         let job = Job { block: block.clone(), distribution, pattern: pattern(Direction::Mixed, random), ..writer(random) };

@@ -111,7 +111,7 @@ fn each_fault_has_its_name() {
 #[test]
 fn intervals_are_made_as_fio_makes_them() {
     let of = |write: (u64, u64), read: u64, reads: bool, given: Option<u64>| {
-        let block = PerOp { read: BlockSizes::fixed(read), write: BlockSizes { min: write.0, max: write.1, split: Vec::new() } };
+        let block = PerOp { read: BlockSizes::fixed(read), ..PerOp::both(BlockSizes { min: write.0, max: write.1, split: Vec::new() }) };
         let direction = if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };
         let pattern = crate::job::Pattern { direction, random: false, step: 0 };
         interval(&Job { block, pattern, ..Job::default() }, given)

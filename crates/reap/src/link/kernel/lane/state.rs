@@ -58,7 +58,7 @@ pub(super) fn answered(passes: bool, command: &mut Command, result: i32, ways: &
 impl State {
     /// A command's completion; `None`: it goes on, or it is something else's.
     #[inline]
-    pub fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
+    pub(super) fn end(&mut self, cqe: &Cqe, ways: &Ways) -> Option<Completed> {
         if cqe.user_data >= BELL {
             match cqe.user_data {
                 BELL if !cqe.more() => self.left.push(BELL),
@@ -85,7 +85,7 @@ impl State {
 
     /// Pushes the command at `at`, by what its target takes. False: there is no room.
     #[inline(always)] // Once for each request.
-    pub fn push(&mut self, at: u16) -> bool {
+    pub(super) fn push(&mut self, at: u16) -> bool {
         let (command, file) = (&self.commands[usize::from(at)], File::Slot(TARGET));
         match self.passthrough.and_then(|passthrough| passthrough.entry(command, file)) {
             None => self.sq.push(command.entry(file).user_data(at.into())).is_ok(),
@@ -96,7 +96,7 @@ impl State {
     /// Before a sleep for `several` completions: sees to it that the bell comes with as many. For how many to sleep; `None`: it has rung
     /// since it was last heard.
     #[cold]
-    pub fn pealed(&mut self, several: u32) -> Option<u32> {
+    pub(super) fn pealed(&mut self, several: u32) -> Option<u32> {
         if self.peal.is_none() {
             // The counter is level: what it holds would ring the peal at once, for ever. Signals until now are heard hereby.
             if self.signal.drain() > 0 {
@@ -125,7 +125,7 @@ impl State {
 
     /// Pushes what was left.
     #[cold]
-    pub fn push_left(&mut self) {
+    pub(super) fn push_left(&mut self) {
         while let Some(&user_data) = self.left.last() {
             let pushed = match user_data {
                 BELL => self.sq.push(Entry::poll(self.bell, true).user_data(BELL)).is_ok(),

@@ -6,10 +6,11 @@ use units::Nanos;
 use super::super::SoftQueue;
 use super::by_hand;
 use crate::thread::engine::Driven;
-use crate::{Device, OpenOptions, Queue, Request, now};
+use crate::{Device, OpenOptions, Queue, Request};
+use hw::now;
 
 fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
-    let options = OpenOptions { software_queues: queues, hardware_queues: 1, mode, ..OpenOptions::default() };
+    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(1), mode, ..OpenOptions::default() };
     let device = Device::open_with(uri, &options).unwrap();
     let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
     (device, queues)
@@ -18,7 +19,7 @@ fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
 fn submit(queue: &Queue, requests: u64) {
     let ns = queue.namespaces()[0];
     let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
-    queue.submit(now(), requests).map_err(|(why, _)| why).unwrap();
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
@@ -73,7 +74,7 @@ fn a_submission_looks_where_something_has_completed() {
     submit(queue, 1);
     assert_eq!(checks(), (2, 2, 3));
     drop(hand);
-    assert_eq!(queue.wait(4, Nanos::MAX).unwrap(), 4);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
 /// A thread that looks in vain at a controller that is given up fails what waits for a tag, since nobody will return one.
@@ -88,7 +89,7 @@ fn a_look_fails_what_waits_where_the_controller_is_given_up() {
     assert_eq!((lane(queue).look(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
     lane(queue).queue.revive();
     drop(hand);
-    assert_eq!(queue.wait(5, Nanos::MAX).unwrap(), 5);
+    assert_eq!(queue.wait(5, None).unwrap(), 5);
 }
 
 /// A policy learns from what its own queue's requests took, whoever takes the entries, and from nobody else's.
@@ -102,7 +103,7 @@ fn a_policy_learns_from_its_own_requests() {
         // By one clock read, so that no delay of this thread's is taken for the device's.
         let at = now();
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        queue.submit(at, [request]).map_err(|(why, _)| why).unwrap();
+        lane(queue).submit(at, [request]).map_err(|(why, _)| why).unwrap();
         let naps = matches!(lane(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
         while lane(queue).queue.lane.in_flight() > 0 && !lane(queue).queue.pending() {
             hand.step();
@@ -117,7 +118,7 @@ fn a_policy_learns_from_its_own_requests() {
     assert_eq!(lane(second).look(u32::MAX).0, 1);
     assert!(!naps(second));
     drop(hand);
-    assert_eq!((first.wait(2, Nanos::MAX).unwrap(), second.wait(1, Nanos::MAX).unwrap()), (2, 1));
+    assert_eq!((first.wait(2, None).unwrap(), second.wait(1, None).unwrap()), (2, 1));
 }
 
 /// With another price a policy begins anew, as with another mode: with a look.
@@ -142,5 +143,5 @@ fn another_price_is_another_policy() {
     queue.set_latency_price(other);
     assert!(looks());
     drop(hand);
-    assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
 }

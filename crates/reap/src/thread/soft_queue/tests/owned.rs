@@ -10,10 +10,11 @@ use super::super::SoftQueue;
 use super::by_hand;
 use crate::shared::book::Claim;
 use crate::thread::engine::{Driven, Slept};
-use crate::{Device, OpenOptions, Queue, Request, now};
+use crate::{Device, OpenOptions, Queue, Request};
+use hw::now;
 
 fn open(uri: &str, queues: usize, mode: Mode) -> Device {
-    let options = OpenOptions { software_queues: queues, hardware_queues: queues, mode, ..OpenOptions::default() };
+    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(queues), mode, ..OpenOptions::default() };
     Device::open_with(uri, &options).unwrap()
 }
 
@@ -22,7 +23,7 @@ fn read(queue: &Queue, lba: u64) -> Request {
 }
 
 fn submit(queue: &Queue, requests: u64) {
-    queue.submit(now(), (0..requests).map(|lba| read(queue, lba))).map_err(|(why, _)| why).unwrap();
+    queue.submit((0..requests).map(|lba| read(queue, lba))).map_err(|(why, _)| why).unwrap();
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
@@ -81,7 +82,7 @@ fn what_others_want_of_a_threads_own_queue_is_left_with_that_thread() {
     let again = device.local_queue().unwrap();
     assert!(!hardware.lacks_its_owner());
     submit(&again, 1);
-    assert_eq!(again.wait(1, Nanos::MAX).unwrap(), 1);
+    assert_eq!(again.wait(1, None).unwrap(), 1);
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_devices_messages_are_those_of_its_vectors() {
         assert_eq!(first == second, shared);
         for queue in &queues {
             submit(queue, 1);
-            assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+            assert_eq!(queue.wait(1, None).unwrap(), 1);
         }
         let counters = device.counters();
         assert_eq!((counters.messages, counters.sq_doorbells), (2, 2), "{vectors} vectors");
@@ -147,7 +148,7 @@ fn a_devices_messages_are_those_of_its_vectors() {
     let device = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
     submit(&queue, 1);
-    assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
     let hardware = &lane(&queue).queue;
     let asked = Cell::new(0);
     _ = hardware.counted(|vector| {
@@ -200,7 +201,7 @@ fn a_batch_is_as_urgent_as_what_is_in_it() {
         assert_eq!(submitted.batch.urgent, told);
     }
     drop(hand);
-    assert_eq!(queue.wait(6, Nanos::MAX).unwrap(), 6);
+    assert_eq!(queue.wait(6, None).unwrap(), 6);
 }
 
 /// A command that the kernel has not answered in time is cancelled once, and its owner, where it alone may enter the kernel, is asked to.
@@ -224,12 +225,12 @@ fn what_is_late_in_the_kernel_is_cancelled_once() {
         let hardware = &lane(queue).queue;
         assert_eq!(hardware.is_owned(), owned);
         let (at, second) = (now(), Nanos::from_secs(1));
-        queue.post(at, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
+        lane(queue).post(at, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
         let cancels = |late: Nanos, count: u32| asks(queue, || assert_eq!(hardware.cancel_late(at + late, second), count, "{late}"));
         assert!(!cancels(Nanos::ZERO, 0), "nothing is late yet");
         assert_eq!(cancels(second, 2), owned);
         assert!(!cancels(second + second, 0), "it is cancelled already");
-        assert_eq!(queue.wait(2, Nanos::MAX).unwrap(), 2);
+        assert_eq!(queue.wait(2, None).unwrap(), 2);
         let mut done = Vec::with_capacity(2);
         queue.reap(&mut done);
     }

@@ -2,16 +2,17 @@
 
 use completion::{Mode, Plan, Route};
 use handover::SleeperId;
+use hw::now;
 use units::Nanos;
 
 use super::super::SoftQueue;
 use super::by_hand;
 use crate::thread::engine::Driven;
-use crate::{Device, OpenOptions, Queue, Request, now};
+use crate::{Device, OpenOptions, Queue, Request};
 
 /// So many software queues of one hardware queue.
 fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
-    let options = OpenOptions { software_queues: queues, hardware_queues: 1, mode, ..OpenOptions::default() };
+    let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode);
     let device = Device::open_with(uri, &options).unwrap();
     let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
     (device, queues)
@@ -20,7 +21,7 @@ fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
 fn submit(queue: &Queue, requests: u64) {
     let ns = queue.namespaces()[0];
     let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
-    queue.submit(now(), requests).map_err(|(why, _)| why).unwrap();
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
@@ -56,7 +57,7 @@ fn entries_are_left_with_their_owners_and_those_that_sleep_are_told() {
     }
     for owner in owners {
         let queue = &queues[owner];
-        assert_eq!(queue.wait(2, Nanos::MAX).unwrap(), 1 + owner % 2, "queue {owner}");
+        assert_eq!(queue.wait(2, None).unwrap(), 1 + owner % 2, "queue {owner}");
     }
 
     // A thread that is none of theirs leaves each with its owner, however little it takes at once.
@@ -68,7 +69,7 @@ fn entries_are_left_with_their_owners_and_those_that_sleep_are_told() {
     assert!(!hardware.pending());
     assert!(owners.iter().all(|&owner| !lane(&queues[owner]).soft.inbox.is_empty()));
     for owner in owners {
-        assert_eq!(queues[owner].wait(3, Nanos::MAX).unwrap(), 2 + owner % 2, "queue {owner}");
+        assert_eq!(queues[owner].wait(3, None).unwrap(), 2 + owner % 2, "queue {owner}");
     }
 }
 
@@ -93,7 +94,7 @@ fn the_sleeper_is_told_of_entries_that_another_thread_leaves() {
     assert!(!is_told_of(4), "all are taken, and the other queue's thread is told");
     assert!(is_told_of(20));
     assert_eq!(hardware.role.release(SleeperId(0)), None);
-    assert_eq!(queues[1].wait(24, Nanos::MAX).unwrap(), 24);
+    assert_eq!(queues[1].wait(24, None).unwrap(), 24);
 }
 
 #[test]
@@ -130,13 +131,13 @@ fn tags_go_to_the_queue_that_has_waited_longest() {
     assert_eq!(hardware.lane.in_flight(), 1);
     carry_out();
     for (queue, all) in queues.iter().zip([3, 3, 1]) {
-        assert_eq!(queue.wait(all, Nanos::MAX).unwrap(), all);
+        assert_eq!(queue.wait(all, None).unwrap(), all);
     }
     // Nobody waits any more, so that a queue with a tag posts at once.
     submit(third, 1);
     assert_eq!((hardware.lane.in_flight(), hardware.try_serve_line(now())), (1, true));
     carry_out();
-    assert_eq!(third.wait(2, Nanos::MAX).unwrap(), 2);
+    assert_eq!(third.wait(2, None).unwrap(), 2);
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn a_queue_whose_book_is_busy_serves_the_line_itself_once_it_is_not() {
     hardware.serve_own(now());
     assert_eq!(hardware.lane.in_flight(), 1);
     while hand.step() {}
-    assert_eq!(second.wait(1, Nanos::MAX).unwrap(), 1);
+    assert_eq!(second.wait(1, None).unwrap(), 1);
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn where_nothing_can_be_masked_both_lanes_are_looked_at() {
     submit(queue, 1);
     while hand.step() {}
     assert!(hardware.pending() && hardware.hint() && hardware.shows());
-    assert_eq!(queue.wait(9, Nanos::MAX).unwrap(), 9);
+    assert_eq!(queue.wait(9, None).unwrap(), 9);
 
     // What one lane alone has left over is left over.
     for mode in [Mode::INTERRUPT, Mode::POLL] {
@@ -232,7 +233,7 @@ fn a_queue_of_a_controller_that_is_given_up_posts_nothing_and_fails_what_waits()
     lane(queue).look(u32::MAX);
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}
-    assert_eq!(queue.wait(3, now() + Nanos::from_secs(20)).unwrap(), 3);
+    assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(20))).unwrap(), 3);
 }
 
 /// A queue that is served while its thread sleeps is told where no notification tells of what was posted for it, and not elsewhere.
@@ -254,6 +255,6 @@ fn a_queue_that_is_served_is_told_of_a_lane_that_does_not_notify() {
         assert_eq!((polled.in_flight() == 1, notifying.in_flight() == 1), (told, !told), "the second's is posted");
         assert_eq!(!lane(second).soft.wake.bell().is_armed(), told, "{mode}");
         while hand.step() {}
-        assert_eq!(second.wait(1, Nanos::MAX).unwrap(), 1);
+        assert_eq!(second.wait(1, None).unwrap(), 1);
     }
 }

@@ -7,7 +7,8 @@ use units::Nanos;
 use super::super::SoftQueue;
 use super::by_hand;
 use crate::thread::engine::{Driven, Slept};
-use crate::{Device, LocalQueue, OpenOptions, Queue, Request, now};
+use crate::{Device, LocalQueue, OpenOptions, Queue, Request};
+use hw::now;
 
 const URI: &str = "mem:1M?profile=null&queues=1";
 
@@ -39,7 +40,7 @@ fn read(queue: &Queue) -> Request {
 }
 
 fn submit(queue: &Queue, requests: usize) {
-    queue.submit(now(), (0..requests).map(|_| read(queue))).map_err(|(why, _)| why).unwrap();
+    queue.submit((0..requests).map(|_| read(queue))).map_err(|(why, _)| why).unwrap();
 }
 
 fn lane(queue: &Queue) -> &SoftQueue {
@@ -128,7 +129,7 @@ fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
     lane(&queue).looker.borrow_mut().waiter.others_look = true;
     assert_eq!(blocks(sleep), None, "another thread takes what comes");
     lane(&queue).looker.borrow_mut().waiter.others_look = false;
-    assert_eq!(queue.wait(1, Nanos::MAX).unwrap(), 1);
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
 }
 
 /// A wait for two is for both; where somebody stands in line it is for each.
@@ -148,7 +149,7 @@ fn a_wait_for_two_is_for_both_unless_somebody_waits_for_a_tag() {
     lane.queue.join_line(lane.me);
     assert_eq!([1, 2, 3, 9].map(wants), [0; 4]);
     lane.queue.serve_own(now());
-    assert_eq!(queue.wait(4, Nanos::MAX).unwrap(), 4);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
 }
 
 /// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
@@ -204,7 +205,7 @@ fn a_mode_that_was_asked_for_is_adopted() {
 /// Queues are notified together on one controller, and where each has its vector to itself.
 #[test]
 fn notifications_are_shared_within_a_controller_by_queues_of_one_thread() {
-    let options = OpenOptions { software_queues: 3, hardware_queues: 2, mode: Mode::POSTED, ..OpenOptions::default() };
+    let options = OpenOptions { software_queues: Some(3), hardware_queues: Some(2), mode: Mode::POSTED, ..OpenOptions::default() };
     let open = || Device::open_with("mem:1M?profile=null&queues=2&vectors=3", &options).unwrap();
     let (device, other) = (open(), open());
     let queues = [device.queue().unwrap(), device.queue().unwrap(), device.queue().unwrap()];

@@ -1,0 +1,60 @@
+use nvme::Sqe;
+
+use super::*;
+use crate::QueueSizes;
+use crate::testing::{Pair, pair};
+
+const CONFIG: RecoveryConfig = RecoveryConfig {
+    command_timeout: Nanos::from_secs(1),
+    grace: Nanos::from_secs(1),
+    attempts: 3,
+    health_interval: Nanos::from_secs(1),
+    lost_patience: Nanos::ZERO,
+};
+
+fn sec(n: u64) -> Nanos {
+    Nanos::from_secs(1_000 + n)
+}
+
+/// How many are past their time-out at `now`, and how many no longer may be waited for.
+fn late(watch: &mut Watch, pair: &Pair, now: Nanos) -> (usize, bool) {
+    watch.clear();
+    watch.look(pair, now, &CONFIG);
+    (watch.expired().count(), watch.overdue(now, &CONFIG).is_some())
+}
+
+/// A command that says it was posted at `posted_at`, seen first at second 1, after a look at second 0.
+fn first_seen_at_one(posted_at: Nanos) -> (Watch, Pair) {
+    let (pair, _far, bells) = pair(QueueSizes { sq_entries: 8, cq_entries: 8, tags: 4 });
+    let mut watch = Watch::new();
+    assert_eq!(late(&mut watch, &pair, sec(0)), (0, false));
+    let mut sq = pair.lock_sq();
+    sq.post(Sqe::default(), 7, posted_at).unwrap();
+    sq.commit(&bells);
+    drop(sq);
+    (watch, pair)
+}
+
+#[test]
+fn a_clock_that_is_behind_makes_no_command_late() {
+    let (mut watch, pair) = first_seen_at_one(Nanos(1));
+    let found = (1..=4).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
+    assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
+}
+
+#[test]
+fn a_clock_that_is_ahead_makes_a_command_late_all_the_same() {
+    let (mut watch, pair) = first_seen_at_one(sec(3600));
+    let found = (1..=3).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
+    assert_eq!(found, [(0, false), (1, false), (1, true)]);
+}
+
+#[test]
+fn a_clock_that_agrees_is_believed_to_the_nanosecond() {
+    let posted_at = sec(1) - Nanos::from_millis(1);
+    let (mut watch, pair) = first_seen_at_one(posted_at);
+    assert_eq!(late(&mut watch, &pair, sec(1)), (0, false));
+    let due = posted_at + CONFIG.command_timeout;
+    assert_eq!(late(&mut watch, &pair, due - Nanos(1)), (0, false));
+    assert_eq!(late(&mut watch, &pair, due), (1, false));
+}

@@ -1,0 +1,107 @@
+//! Lists of I/Os: `read_iolog`, versions 2 and 3, as fio's manual has them (section *Trace file format*).
+
+use super::values::Bad;
+use crate::job::{Iolog, IologStep};
+use units::{Nanos, Op};
+
+/// How a list is replayed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replay {
+    /// `replay_no_stall`: as fast as it goes.
+    pub no_stall: bool,
+    /// `replay_time_scale`: per cent of the list's speed.
+    pub time_scale: u64,
+    /// `replay_scale`: offsets are divided by it; never 0.
+    pub scale: u64,
+    /// `replay_align`: offsets are rounded down to multiples of it; 0: they are not.
+    pub align: u64,
+}
+
+impl Default for Replay {
+    fn default() -> Replay {
+        Replay { no_stall: false, time_scale: 100, scale: 1, align: 0 }
+    }
+}
+
+/// Most I/Os of a list.
+const MOST: usize = 4 << 20;
+/// Shorter waits are nothing.
+const LEAST_WAIT: u64 = 100;
+
+/// Reads the list `name`, whose bytes are `text`.
+pub(super) fn read(name: &str, text: &[u8], replay: Replay) -> Result<Iolog, Bad> {
+    let text =
+        std::str::from_utf8(text).map_err(|_| format!("{name} is no list of fio's: it is not text (blktrace's files are not read)"))?;
+    let mut lines = text.lines().zip(1u32..);
+    let timed = match lines.next().map(|(line, _)| line.trim()) {
+        Some("fio version 2 iolog") => false,
+        Some("fio version 3 iolog") => true,
+        Some("fio version 1 iolog") => return Err(format!("{name} is a list of version 1; Reap reads versions 2 and 3")),
+        _ => return Err(format!("{name} is no list of fio's: its first line is not 'fio version 2 iolog' or 'fio version 3 iolog'")),
+    };
+    let mut list = Iolog { name: name.to_owned(), steps: Vec::new(), files: Vec::new() };
+    for (line, number) in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.is_empty() {
+            continue;
+        }
+        step(&mut list, &words, timed, replay).map_err(|why| format!("{name}:{number}: {why}"))?;
+        if list.steps.len() > MOST {
+            return Err(format!("{name} has more than {MOST} I/Os"));
+        }
+    }
+    if list.steps.iter().any(|step| matches!(step, IologStep::Io { .. })) { Ok(list) } else { Err(format!("{name} has no I/O")) }
+}
+
+fn step(list: &mut Iolog, words: &[&str], timed: bool, replay: Replay) -> Result<(), Bad> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no number"));
+    let (at, words) = match words.split_first() {
+        Some((at, rest)) if timed => (Some(number(at)?), rest),
+        _ => (None, words),
+    };
+    // A percentage of the speed: 200 is twice as fast.
+    let scaled =
+        |micros: u64| Nanos((u128::from(micros) * 1000 * 100 / u128::from(replay.time_scale.max(1))).min(u128::from(u64::MAX / 2)) as u64);
+    let at = at.filter(|_| !replay.no_stall).map(scaled);
+    let (name, action, rest) = match words {
+        [name, action, rest @ ..] => (*name, *action, rest),
+        _ => return Err("a line has a file and what is done with it".into()),
+    };
+    if action == "add" {
+        if list.files.len() >= 1024 {
+            return Err("more than 1024 files".into());
+        }
+        if !list.files.iter().any(|known| known == name) {
+            list.files.push(name.to_owned());
+        }
+        return Ok(());
+    }
+    if let (false, "wait", [span, ..]) = (timed, action, rest) {
+        let micros = number(span)?;
+        if micros >= LEAST_WAIT && !replay.no_stall {
+            list.steps.push(IologStep::Wait(scaled(micros)));
+        }
+        return Ok(());
+    }
+    let file = list.files.iter().position(|known| known == name).ok_or_else(|| format!("the file '{name}' was not added"))? as u16;
+    let op = match action {
+        "open" | "close" => return Ok(()),
+        "read" => Op::Read,
+        "write" => Op::Write,
+        "trim" => Op::Deallocate,
+        "sync" | "datasync" => Op::Flush,
+        _ => return Err(format!("'{action}' is none of add, open, close, read, write, trim, sync, datasync, wait")),
+    };
+    let (offset, len) = match (op, rest) {
+        (Op::Flush, _) => (0, 0),
+        (_, [offset, len]) => (number(offset)?, number(len)?),
+        _ => return Err(format!("'{action}' needs an offset and a length")),
+    };
+    let offset = offset / replay.scale.max(1);
+    let offset = if replay.align > 1 { offset - offset % replay.align } else { offset };
+    list.steps.push(IologStep::Io { op, file, offset, len, at });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

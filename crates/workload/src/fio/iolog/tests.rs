@@ -1,0 +1,53 @@
+use super::*;
+use proptest::prelude::*;
+
+fn steps(text: &str, replay: Replay) -> Result<Vec<IologStep>, Bad> {
+    read("list", text.as_bytes(), replay).map(|list| list.steps)
+}
+
+fn io(op: Op, offset: u64, len: u64, at: Option<u64>) -> IologStep {
+    IologStep::Io { op, file: 0, offset, len, at: at.map(Nanos::from_micros) }
+}
+
+#[test]
+fn version_2_says_when_to_wait() {
+    let text = "fio version 2 iolog\n/d add\n/d open\n/d read 0 4096\n/d wait 99 0\n/d wait 500 0\n/d write 8192 512\n/d sync\n/d close\n";
+    let found = steps(text, Replay::default()).unwrap();
+    let wait = IologStep::Wait(Nanos::from_micros(500));
+    assert_eq!(found, [io(Op::Read, 0, 4096, None), wait, io(Op::Write, 8192, 512, None), io(Op::Flush, 0, 0, None)]);
+}
+
+#[test]
+fn version_3_says_when_each_io_was() {
+    let text = "fio version 3 iolog\n1 /d add\n2 /d open\n100 /d trim 0 2147483648\n300 /d write 12288 4096\n";
+    let found = steps(text, Replay::default()).unwrap();
+    assert_eq!(found, [io(Op::Deallocate, 0, 1 << 31, Some(100)), io(Op::Write, 12288, 4096, Some(300))]);
+    let twice = steps(text, Replay { time_scale: 200, scale: 2, align: 4096, ..Replay::default() }).unwrap();
+    assert_eq!(twice[1], io(Op::Write, 4096, 4096, Some(150)));
+    let fast = steps(text, Replay { no_stall: true, ..Replay::default() }).unwrap();
+    assert_eq!(fast[1], io(Op::Write, 12288, 4096, None));
+}
+
+#[test]
+fn what_is_no_list_is_told_with_its_line() {
+    let cases = [
+        ("", "first line"),
+        ("fio version 1 iolog\n", "version 1"),
+        ("fio version 2 iolog\n/d add\n", "no I/O"),
+        ("fio version 2 iolog\n/d read 0 1\n", "list:2: the file '/d' was not added"),
+        ("fio version 2 iolog\n/d add\n/d eat 0 1\n", "list:3: 'eat' is none of"),
+        ("fio version 2 iolog\n/d add\n/d read x 1\n", "'x' is no number"),
+        ("fio version 3 iolog\n/d add\n", "'/d' is no number"),
+    ];
+    for (text, expected) in cases {
+        let error = steps(text, Replay::default()).unwrap_err();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_strange(text in "(fio version [23] iolog\n)?([0-9 /a-z-]{0,20}\n){0,10}") {
+        let _ = steps(&text, Replay::default());
+    }
+}

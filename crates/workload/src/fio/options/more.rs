@@ -1,0 +1,143 @@
+//! Options beside the I/O itself: pauses, turns, ends, what is written, logs and lists.
+
+use super::{Opt, boolean, choose, flag, value};
+use crate::fio::draft::Draft;
+use crate::fio::parts::{self, NON_FATAL};
+use crate::fio::values::{self, Bad};
+use crate::job::LogValue;
+use units::Nanos;
+
+pub(super) static OPTIONS: &[Opt] = &[
+    // Strided zones.
+    value(&["zonemode"], set!(zones.is_strided = |_, v| zone_mode(v))),
+    value(&["zonesize"], set!(zones.size = |d, v| values::number(v, d.job.kb_base))),
+    value(&["zonerange"], set!(zones.range = |d, v| Ok(Some(values::number(v, d.job.kb_base)?).filter(|range| *range > 0)))),
+    value(&["zoneskip"], set!(zones.skip = |d, v| values::within(v, d.job.kb_base, 0, 1 << 62))),
+    // Pauses.
+    value(&["thinktime"], set!(think.time = |_, v| values::micros(v))),
+    value(&["thinktime_spin"], set!(think.spin = |_, v| values::micros(v))),
+    value(&["thinktime_blocks"], set!(think.blocks = |d, v| values::number(v, d.job.kb_base).map(Some))),
+    value(&["thinktime_blocks_type"], |_, v| choose(v, &[("complete", ()), ("issue", ())])),
+    value(&["thinktime_iotime"], set!(think.every = |_, v| values::time(v).map(Some))),
+    // Turns.
+    value(&["flow"], set!(flow.weight = |d, v| Ok(Some(values::within(v, d.job.kb_base, 0, 1000)?).filter(|weight| *weight > 0)))),
+    value(&["flow_id"], set!(flow.id = |d, v| values::number(v, d.job.kb_base))),
+    value(&["flow_sleep"], set!(flow.sleep = |_, v| values::micros(v))),
+    // A latency to keep, and an end by a steady state.
+    value(&["latency_target"], set!(latency.target = |_, v| values::micros(v))),
+    value(&["latency_window"], set!(latency.window = |_, v| values::micros(v))),
+    value(&["latency_percentile"], set!(latency.percentile = |_, v| percentile(v).map(Some))),
+    boolean(&["latency_run"], set!(latency.run = |_, v| values::flag(v))),
+    value(&["steadystate", "ss"], set!(steady.of = |_, v| parts::steady(v).map(Some))),
+    value(&["steadystate_duration", "ss_dur"], set!(steady.window = |_, v| values::time(v))),
+    value(&["steadystate_ramp_time", "ss_ramp"], set!(steady.ramp = |_, v| values::time(v))),
+    value(&["steadystate_check_interval", "ss_interval"], set!(steady.interval = |_, v| interval(v).map(Some))),
+    // Errors that do not end a job.
+    value(&["continue_on_error"], |d, v| {
+        let (reads, writes) = match v {
+            "none" | "0" => (false, false),
+            "read" => (true, false),
+            "write" => (false, true),
+            "io" | "all" | "1" => (true, true),
+            "verify" => return Ok(()),
+            _ => return Err(format!("'{v}' is none of none, read, write, io, verify, all")),
+        };
+        let list = |goes_on: bool| if goes_on { NON_FATAL.to_vec() } else { Vec::new() };
+        let ignored = &mut d.job.goes_on;
+        (ignored.read, ignored.write, ignored.trim) = (list(reads), list(writes), list(writes));
+        Ok(())
+    }),
+    value(&["ignore_error"], |d, v| {
+        for (place, part) in v.split(',').enumerate().filter(|(_, part)| !part.trim().is_empty()) {
+            let errnos = parts::errnos(part.trim())?;
+            match place {
+                0 => d.job.goes_on.read.extend(errnos),
+                1 => {
+                    d.job.goes_on.write.extend(&errnos);
+                    d.job.goes_on.trim.extend(errnos);
+                }
+                // Data that are wrong are counted, and end no job, anyway.
+                2 => {}
+                _ => return Err("more than three lists, of reads, writes and verification".into()),
+            }
+        }
+        Ok(())
+    }),
+    // What is written.
+    value(&["sync"], |d, v| {
+        d.job.sync_writes = choose(v, &[("0", false), ("none", false), ("1", true), ("sync", true), ("dsync", true)])?;
+        Ok(())
+    }),
+    boolean(&["writefua"], set!(job.sync_writes = |_, v| values::flag(v))),
+    value(&["buffer_pattern"], set!(contents.pattern = |_, v| parts::contents(v).map(Some))),
+    flag(&["zero_buffers"], set!(contents.zeroes = |_, v| values::flag(v))),
+    value(&["buffer_compress_percentage"], set!(contents.compress = |_, v| values::within(v, 1024, 0, 100).map(|n| Some(n as u32)))),
+    value(&["buffer_compress_chunk"], set!(contents.chunk = |d, v| chunk(d, v).map(Some))),
+    // Logs, and lists of I/Os.
+    flag(&["write_bw_log"], set!(job.logs.bandwidth = |_, v| Ok(Some(log_name(v))))),
+    flag(&["write_lat_log"], set!(job.logs.latency = |_, v| Ok(Some(log_name(v))))),
+    flag(&["write_iops_log"], set!(job.logs.iops = |_, v| Ok(Some(log_name(v))))),
+    value(&["log_avg_msec"], set!(job.logs.average = |d, v| values::within(v, d.job.kb_base, 0, 1 << 40).map(Nanos::from_millis))),
+    value(&["log_window_value", "log_max_value"], set!(job.logs.value = |_, v| log_value(v))),
+    boolean(&["log_offset"], set!(job.logs.offset = |_, v| values::flag(v))),
+    boolean(&["log_prio"], set!(job.logs.priority = |_, v| values::flag(v))),
+    boolean(&["log_issue_time"], set!(job.logs.issue_time = |_, v| values::flag(v))),
+    boolean(&["per_job_logs"], set!(job.logs.shared = |_, v| values::flag(v).map(|own| !own))),
+    value(&["write_iolog"], set!(job.write_iolog = |_, v| Ok(Some(v.to_owned())))),
+    value(&["read_iolog"], set!(iolog = |_, v| Ok(Some(v.to_owned())))),
+    boolean(&["replay_no_stall"], set!(replay.no_stall = |_, v| values::flag(v))),
+    value(&["replay_time_scale"], set!(replay.time_scale = |d, v| values::within(v, d.job.kb_base, 1, 1 << 32))),
+    value(&["replay_scale"], set!(replay.scale = |d, v| values::within(v, d.job.kb_base, 1, 1 << 32))),
+    value(&["replay_align"], set!(replay.align = |d, v| values::within(v, d.job.kb_base, 0, 1 << 40))),
+];
+
+/// fio's other way, `zbd`, drives zoned devices.
+fn zone_mode(text: &str) -> Result<bool, Bad> {
+    match text {
+        "none" => Ok(false),
+        "strided" => Ok(true),
+        "zbd" => Err("'zbd': Reap does not drive zoned devices".into()),
+        _ => Err(format!("'{text}' is none of none, strided")),
+    }
+}
+
+fn percentile(text: &str) -> Result<f64, Bad> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 100.0 => Ok(value),
+        _ => Err(format!("'{text}' is no percentage above 0")),
+    }
+}
+
+/// Figures more often than this say nothing.
+fn interval(text: &str) -> Result<Nanos, Bad> {
+    let least = Nanos::from_millis(10);
+    let given = values::time(text)?;
+    if given < least { Err(format!("'{text}' is too short; the least is {least}")) } else { Ok(given) }
+}
+
+fn chunk(draft: &Draft, text: &str) -> Result<u32, Bad> {
+    // 0: the whole block, and no block is longer than this.
+    Ok(match values::within(text, draft.job.kb_base, 0, 1 << 31)? {
+        0 => 1 << 31,
+        bytes => bytes as u32,
+    })
+}
+
+/// fio takes the option without a name as well: the file is then named after the job.
+fn log_name(text: &str) -> String {
+    if text == "1" { String::new() } else { text.to_owned() }
+}
+
+fn log_value(text: &str) -> Result<LogValue, Bad> {
+    choose(
+        text,
+        &[
+            ("avg", LogValue::Mean),
+            ("0", LogValue::Mean),
+            ("max", LogValue::Max),
+            ("1", LogValue::Max),
+            ("both", LogValue::Both),
+            ("2", LogValue::Both),
+        ],
+    )
+}

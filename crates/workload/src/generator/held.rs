@@ -1,0 +1,116 @@
+//! What holds a job's I/Os back beside rates, and what it notes down of them.
+
+use super::*;
+use trail::ListLine;
+
+impl Generator {
+    /// The job shares its flow with the other threads that join `flows`. To be called before the first [`Generator::next`]; without it
+    /// the job goes as fast as it can.
+    pub fn join(&mut self, job: &Job, flows: &mut Flows) {
+        if let Some(manners) = &mut self.manners {
+            manners.flow = flows.part(job);
+        }
+    }
+
+    /// Until when the thread is meant to compute while [`Next::Wait`] has it wait (`thinktime_spin`).
+    pub fn computes_until(&self) -> Option<Nanos> {
+        self.manners.as_ref()?.think.as_ref()?.computes_until()
+    }
+
+    /// What the job noted down of its I/Os, if it does.
+    pub fn trail(&self) -> Option<&Trail> {
+        self.manners.as_ref()?.trail.as_ref()
+    }
+
+    /// The depth at which the latency was kept, of a job with `latency_target`.
+    pub fn kept_depth(&self) -> Option<u32> {
+        self.manners.as_ref()?.depth.as_ref().map(|depth| depth.depth)
+    }
+
+    /// Whether the job's figures became steady; `None`: it did not ask.
+    pub fn is_steady(&self) -> Option<bool> {
+        self.manners.as_ref()?.steady.as_ref().map(|steady| steady.attained)
+    }
+
+    /// A Flush of `target`.
+    pub(super) fn issue_flush(&mut self, target: u16, now: Nanos) -> Next {
+        // One slot at least is free: for what was granted, or because nothing is in flight.
+        let Some(slot) = self.flight.occupy() else { return Next::Wait { until: now } };
+        self.flight.set_extra(slot, Extra { intended: Nanos::MAX, ..Extra::default() });
+        let flush = Place { op: Op::Flush, target, offset: 0, len: 0 };
+        self.note_issued(flush, now);
+        io(slot, flush)
+    }
+
+    /// What is measured of each operation.
+    pub(super) fn prepare_stats(&mut self, job: &Job) {
+        let on = |wanted: bool| wanted.then(Histogram::default);
+        let measure = &job.measure;
+        for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim, &mut self.stats.sync] {
+            stats.slat.histogram = on(measure.slat && measure.slat_percentiles);
+            // Also for the lines that say how the latencies are distributed.
+            stats.clat.histogram = on(measure.clat);
+            stats.lat.histogram = on(measure.lat && measure.lat_percentiles);
+            stats.intended.histogram = on(self.timed && self.pacing.is_some());
+        }
+        self.stats.measure = job.measure;
+    }
+
+    /// What to do while I/Os are held back.
+    #[cold]
+    pub(super) fn held(&mut self, hold: Hold) -> Next {
+        if self.flight.queued > 0 {
+            return Next::Commit;
+        }
+        let in_flight = self.flight.in_flight;
+        match hold {
+            Hold::Until(until) => Next::Wait { until: until.min(self.event) },
+            Hold::Reap => Next::Reap { min: 1, max: self.complete_max.max(1) },
+            Hold::Drain | Hold::Go(_) => Next::Reap { min: in_flight.max(1), max: self.complete_max.max(in_flight) },
+        }
+    }
+
+    /// When the I/O that the list says next is due.
+    pub(super) fn listed_due(&self) -> Option<Nanos> {
+        self.stream.listed_at().map(|at| self.clock.began + at)
+    }
+
+    pub(super) fn note_issued(&mut self, place: Place, now: Nanos) {
+        if let Some(trail) = self.manners.as_mut().and_then(|manners| manners.trail.as_mut()) {
+            let Place { op, target, offset, len } = place;
+            trail.issued(ListLine { at: now, op, target, offset, len });
+        }
+    }
+
+    pub(super) fn note_completed(&mut self, io: &Io, times: Times, now: Nanos) {
+        let Some(manners) = &mut self.manners else { return };
+        manners.completed(io.op, now - times.start);
+        if let Some(trail) = &mut manners.trail {
+            trail.completed(io.op, io.offset, io.len, [times.start, times.committed, now]);
+        }
+        let over = manners.depth.as_ref().is_some_and(|depth| depth.is_over());
+        if over {
+            self.stop();
+        }
+    }
+
+    /// So much was written since it was read back that it is to be read back now.
+    #[inline]
+    pub(super) fn backlog_is_due(&self) -> bool {
+        let Some(Backlog { writes, .. }) = self.checks.backlog else { return false };
+        self.goal.pass.as_ref().is_some_and(|pass| pass.writes - pass.verified >= writes)
+    }
+
+    /// Reads back what was written first, once all that is in flight has completed.
+    pub(super) fn begin_backlog(&mut self) -> Option<Next> {
+        if self.flight.in_flight > 0 {
+            return Some(self.held(Hold::Drain));
+        }
+        if let (Some(Backlog { batch, .. }), Some(pass)) = (self.checks.backlog, &self.goal.pass) {
+            self.checks.left = batch.clamp(1, pass.writes - pass.verified);
+            self.checks.exact = pass.replay.as_ref().is_some_and(|replay| replay.touches_once(pass.ios, pass.bytes));
+            (self.checks.interim, self.phase) = (true, Phase::Verify);
+        }
+        None
+    }
+}

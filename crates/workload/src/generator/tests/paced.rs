@@ -1,0 +1,195 @@
+//! When I/Os go: pauses, turns, lists, a latency to keep, verification between writes.
+
+use super::*;
+
+fn ordered(direction: Direction) -> Job {
+    Job { pattern: pattern(direction, false), size: Some(Amount::Bytes(64 << 10)), ..Job::default() }
+}
+
+/// When a job issues each of its I/Os, in microseconds from the first.
+fn starts(job: &Job) -> Vec<u64> {
+    let (mut generator, mut starts) = (generator(job), Vec::new());
+    Device::new().run(&mut generator, |next, device| {
+        if let Next::Issue(_) = next {
+            starts.push(device.now.0 / 1000);
+        }
+    });
+    starts.iter().map(|start| start - starts[0]).collect()
+}
+
+#[test]
+fn a_job_pauses_when_so_many_ios_have_completed() {
+    let think = |blocks, every| Some(Think { time: Nanos::from_millis(1), spin: Nanos::ZERO, blocks, every });
+    let fours = starts(&Job { think: think(4, None), iodepth: 8, ..ordered(Direction::Read) });
+    assert_eq!(fours.len(), 16);
+    for (index, pair) in fours.windows(2).enumerate() {
+        assert_eq!(pair[1] - pair[0] >= 1000, index % 4 == 3, "{fours:?}");
+    }
+    // An I/O takes 10 us: about ten go in 100 us.
+    let timed = starts(&Job { think: think(u64::MAX, Some(Nanos::from_micros(100))), ..ordered(Direction::Read) });
+    assert_eq!(timed.windows(2).filter(|pair| pair[1] - pair[0] >= 1000).count(), 1, "{timed:?}");
+    let spin = Nanos::from_micros(300);
+    let spins = Job { think: Some(Think { time: Nanos::from_millis(1), spin, blocks: 1, every: None }), ..ordered(Direction::Read) };
+    let (mut generator, mut now) = (generator(&spins), Nanos(1_000));
+    let until = loop {
+        match generator.next(now) {
+            Next::Issue(io) => {
+                generator.issued(&io, now);
+                generator.committed(now);
+                now += Nanos(500);
+                generator.completed(io, now, Ok(()), &[]);
+            }
+            Next::Wait { until } if generator.in_flight() == 0 && until > now => break until,
+            _ => {}
+        }
+    };
+    assert_eq!((until, generator.computes_until()), (now + Nanos::from_millis(1), Some(now + spin)));
+}
+
+#[test]
+fn threads_of_a_flow_keep_the_ratio_of_their_weights() {
+    let job = |weight| Job {
+        flow: Some(Flow { id: 1, weight, sleep: Nanos::ZERO }),
+        time_based: true,
+        runtime: Some(Nanos::from_secs(1)),
+        ..ordered(Direction::Read)
+    };
+    let mut flows = Flows::default();
+    let mut threads: Vec<Generator> = [1, 3]
+        .map(|weight| {
+            let mut generator = generator(&job(weight));
+            generator.join(&job(weight), &mut flows);
+            generator
+        })
+        .into();
+    let mut issued = [0u64; 2];
+    for now in (0..20_000).map(Nanos::from_micros) {
+        for (generator, issued) in threads.iter_mut().zip(&mut issued) {
+            match generator.next(now) {
+                Next::Issue(io) => {
+                    *issued += 1;
+                    generator.issued(&io, now);
+                    generator.committed(now);
+                    generator.completed(io, now, Ok(()), &[]);
+                }
+                Next::Commit => generator.committed(now),
+                _ => {}
+            }
+        }
+    }
+    let ratio = issued[1] as f64 / issued[0] as f64;
+    assert!(issued[0] > 100 && (2.9..3.1).contains(&ratio), "{issued:?}");
+    // One that has ended holds no one up.
+    threads[0].stop();
+    while threads[0].next(Nanos::from_millis(21)) != Next::Done {}
+    let mut alone = 0;
+    for now in (21_000..22_000).map(Nanos::from_micros) {
+        if let Next::Issue(io) = threads[1].next(now) {
+            alone += 1;
+            threads[1].issued(&io, now);
+            threads[1].committed(now);
+            threads[1].completed(io, now, Ok(()), &[]);
+        }
+    }
+    assert!(alone > 300, "{alone}");
+}
+
+#[test]
+fn lists_are_gone_through_in_their_order_and_time() {
+    let io = |op, offset, len, at: Option<u64>| IologStep::Io { op, file: 0, offset, len, at: at.map(Nanos::from_micros) };
+    let list = |steps: &[IologStep]| {
+        let mut job = Job::default();
+        job.replays(Iolog { name: "list".into(), steps: steps.to_vec(), files: vec!["/d".into()] });
+        job
+    };
+    let steps = [
+        io(Op::Write, 8192, 4096, Some(0)),
+        io(Op::Read, 512, 512, Some(200)),
+        io(Op::Flush, 0, 0, Some(300)),
+        io(Op::Deallocate, 0, 65536, Some(900)),
+    ];
+    let job = list(&steps);
+    let log: Vec<(Op, u64, u32)> = run(&job).1.iter().map(|io| (io.op, io.offset, io.len)).collect();
+    assert_eq!(log, [(Op::Write, 8192, 4096), (Op::Read, 512, 512), (Op::Flush, 0, 0), (Op::Deallocate, 0, 65536)]);
+    let times = starts(&job);
+    assert!(times[1] >= 200 && times[2] >= 300 && times[3] >= 900, "{times:?}");
+    let waits = list(&[io(Op::Read, 0, 512, None), IologStep::Wait(Nanos::from_millis(2)), io(Op::Read, 512, 512, None)]);
+    assert!(starts(&waits)[1] >= 2_000);
+    let beyond = list(&[io(Op::Read, TARGET.bytes, 512, None)]);
+    assert!(Generator::new(&beyond, Seat::default(), &[TARGET]).unwrap_err().to_string().contains("not even one block"));
+}
+
+/// A device whose I/Os take 100 us for each one in flight keeps 500 us at a depth of 5.
+#[test]
+fn the_largest_depth_that_keeps_the_latency_is_found() {
+    let target = LatencyTarget { target: Nanos::from_micros(500), window: Nanos::from_millis(20), percentile: 95.0, run: false };
+    let job = Job {
+        latency_target: Some(target),
+        iodepth: 64,
+        time_based: true,
+        runtime: Some(Nanos::from_secs(60)),
+        ..ordered(Direction::Read)
+    };
+    let (mut generator, mut flying, mut now) = (generator(&job), Vec::new(), Nanos(1));
+    for _ in 0..1_000_000 {
+        match generator.next(now) {
+            Next::Issue(io) => {
+                generator.issued(&io, now);
+                flying.push(io);
+            }
+            Next::Commit => generator.committed(now),
+            Next::Reap { .. } | Next::Wait { .. } => {
+                now += Nanos::from_micros(100);
+                if !flying.is_empty() {
+                    generator.completed(flying.remove(0), now, Ok(()), &[]);
+                }
+            }
+            Next::Done => break,
+        }
+    }
+    assert!(generator.is_done() && now < Nanos::from_secs(5), "{now}");
+    assert_eq!(generator.kept_depth(), Some(5));
+}
+
+/// As fio 3.33 does: observed with `--write_iolog`.
+#[test]
+fn what_was_written_is_read_back_between_writes() {
+    let verify = Some(Verify { backlog: Some(Backlog { writes: 4, batch: 4 }), ..Verify::default() });
+    let (generator, log) = run(&Job { verify, ..ordered(Direction::Write) });
+    let letters: String = log.iter().map(|io| if io.op == Op::Write { 'w' } else { 'r' }).collect();
+    assert_eq!(letters, "wwwwrrrr".repeat(4));
+    assert_eq!((generator.bad_count(), log[5].offset, log[12].offset), (0, 4096, 16384));
+    // What is lost is found, whatever the depth and the order.
+    let verify = Some(Verify { backlog: Some(Backlog { writes: 3, batch: 2 }), ..Verify::default() });
+    let job = Job { verify, iodepth: 8, pattern: pattern(Direction::Write, true), ..ordered(Direction::Write) };
+    let (clean, log) = run(&job);
+    assert_eq!((clean.bad_count(), log.iter().filter(|io| io.op == Op::Read).count()), (0, 16));
+    let mut device = Device { loses_write: Some(9), ..Device::new() };
+    assert_eq!(run_on(&mut device, &job).0.bad_count(), 1);
+}
+
+#[test]
+fn errors_that_are_ignored_end_no_job() {
+    let goes_on = PerOp { read: vec![ErrorCode::EIO.0], ..PerOp::default() };
+    let mut device = Device { fails: Some(3), ..Device::new() };
+    let (generator, log) = run_on(&mut device, &Job { goes_on, ..ordered(Direction::Read) });
+    let stats = generator.stats();
+    assert_eq!((log.len(), stats.read.ios, stats.errors, stats.first_error, generator.error()), (16, 15, 1, 5, 0));
+}
+
+#[test]
+fn each_io_is_noted_down_or_each_stretch_of_time() {
+    let logs = Logs { latency: Some("l".into()), ..Logs::default() };
+    let job = Job { logs, write_iolog: Some("w".into()), ..ordered(Direction::Read) };
+    let (generator, log) = run(&job);
+    let trail = generator.trail().unwrap();
+    assert_eq!((trail.lines.len(), trail.ios.len(), trail.lost), (16, 16, 0));
+    assert!(trail.ios.iter().zip(&log).all(|(line, io)| (line.op, line.offset, line.len) == (io.op, io.offset, io.len)));
+    assert!(trail.lines.iter().all(|line| line.ios == 1 && line.bytes == 4096 && line.mean[2] == line.mean[0] + line.mean[1]));
+    let average = Nanos::from_micros(50);
+    let logs = Logs { bandwidth: Some("b".into()), average, ..Logs::default() };
+    let (generator, _) = run(&Job { logs, ..ordered(Direction::Read) });
+    let lines = &generator.trail().unwrap().lines;
+    assert!(lines.len() < 6 && lines.iter().map(|line| line.ios).sum::<u64>() == 16, "{lines:?}");
+    assert!(lines.windows(2).all(|pair| pair[0].at < pair[1].at));
+}

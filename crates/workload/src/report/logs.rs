@@ -1,0 +1,130 @@
+//! The files of `write_bw_log`, `write_lat_log`, `write_iops_log` and `write_iolog`, as fio's manual has them (sections *Log File
+//! Formats* and *Trace file format v3*).
+
+use crate::generator::{LogLine, Trail};
+use crate::job::{Job, LogValue};
+use crate::plan::Thread;
+use std::io::{self, Write};
+use units::{Nanos, Op};
+
+/// A file that a job thread leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFile {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: LogKind,
+    /// Threads of a job write into it one after the other (`per_job_logs=0`).
+    pub shared: bool,
+}
+
+/// What a log holds of each I/O, or of each stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// kB per second.
+    Bandwidth,
+    /// I/Os per second.
+    Iops,
+    /// Nanoseconds from the decision to issue to the doorbell.
+    Slat,
+    /// From there to the completion.
+    Clat,
+    /// Both together.
+    Lat,
+    /// No samples but the I/Os themselves, to replay.
+    Iolog,
+}
+
+/// The files that `thread` of `job` leaves.
+pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
+    let logs = &job.logs;
+    let mut files = Vec::new();
+    for (kind, word, name) in [
+        (LogKind::Bandwidth, "bw", &logs.bandwidth),
+        (LogKind::Slat, "slat", &logs.latency),
+        (LogKind::Clat, "clat", &logs.latency),
+        (LogKind::Lat, "lat", &logs.latency),
+        (LogKind::Iops, "iops", &logs.iops),
+    ] {
+        let Some(name) = name else { continue };
+        let name = if logs.shared { format!("{name}_{word}.log") } else { format!("{name}_{word}.{}.log", thread.number) };
+        files.push(LogFile { name, kind, shared: logs.shared });
+    }
+    if let Some(name) = &job.write_iolog {
+        // One list is one thread's: those of the others have its number.
+        let name = if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
+        files.push(LogFile { name, kind: LogKind::Iolog, shared: false });
+    }
+    files
+}
+
+/// Writes what a thread of `job` noted down; `targets` are the names of its devices.
+///
+/// # Errors
+/// What `out` says.
+pub fn write(kind: LogKind, job: &Job, targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()> {
+    if kind == LogKind::Iolog {
+        return list(targets, trail, out);
+    }
+    let averaged = job.logs.average > Nanos::ZERO;
+    for line in &trail.lines {
+        let (mean, most) = values(kind, line, averaged);
+        write!(out, "{}, ", line.at.0 / 1_000_000)?;
+        match job.logs.value {
+            LogValue::Both if averaged => write!(out, "{mean}, {most}, ")?,
+            LogValue::Max if averaged => write!(out, "{most}, ")?,
+            _ => write!(out, "{mean}, ")?,
+        }
+        write!(out, "{}, {}", line.direction, if averaged { 0 } else { line.bytes })?;
+        if job.logs.offset {
+            write!(out, ", {}", line.offset)?;
+        }
+        // No I/O of Reap's has a priority.
+        write!(out, ", {}", if job.logs.priority { "0x0000" } else { "0" })?;
+        if job.logs.issue_time {
+            write!(out, ", {}", line.issued.0)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The mean and the largest value of a line.
+fn values(kind: LogKind, line: &LogLine, averaged: bool) -> (u64, u64) {
+    let per_second = |n: u64, unit: u128| (u128::from(n) * 1_000_000_000 / unit / u128::from(line.span.0.max(1))) as u64;
+    let both = |value: u64| (value, value);
+    let latency = |at: usize| (line.mean[at].0, line.most[at].0);
+    match kind {
+        LogKind::Bandwidth => both(per_second(line.bytes, if averaged { 1024 } else { 1000 })),
+        LogKind::Iops if averaged => both(per_second(line.ios, 1)),
+        LogKind::Iops | LogKind::Iolog => both(1),
+        LogKind::Slat => latency(0),
+        LogKind::Clat => latency(1),
+        LogKind::Lat => latency(2),
+    }
+}
+
+/// A list of version 3.
+fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "fio version 3 iolog")?;
+    for action in ["add", "open"] {
+        for name in targets {
+            writeln!(out, "0 {name} {action}")?;
+        }
+    }
+    for io in &trail.ios {
+        let micros = io.at.0 / 1000;
+        let name = targets.get(usize::from(io.target)).map_or("device", String::as_str);
+        match io.op {
+            Op::Flush => writeln!(out, "{micros} {name} sync 0 0")?,
+            Op::Read => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
+            Op::Write | Op::WriteZeroes => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
+            Op::Deallocate => writeln!(out, "{micros} {name} trim {} {}", io.offset, io.len)?,
+        }
+    }
+    let end = trail.ios.last().map_or(0, |io| io.at.0 / 1000);
+    targets.iter().try_for_each(|name| writeln!(out, "{end} {name} close"))
+}
+
+#[cfg(test)]
+mod tests;

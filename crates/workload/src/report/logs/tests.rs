@@ -1,0 +1,76 @@
+use super::*;
+use crate::{Generator, Next, Target, fio, plan};
+
+/// Runs a job on a device that takes 10 us for each I/O; its logs by name.
+fn logs(options: &str) -> Vec<(String, String)> {
+    let text = format!("[a]\nsize=16k\n{options}\n");
+    let jobs = fio::parse(&[fio::Input { name: "t", text: text.as_bytes() }], &fio::Nothing).unwrap().jobs;
+    let (job, thread) = (&jobs[0], &plan::plan(&jobs, &[0]).threads[0]);
+    let mut generator = Generator::new(job, thread.seat(1), &[Target { bytes: 1 << 20, block: 512 }]).unwrap();
+    let (mut now, mut flying) = (Nanos(1_000_000), Vec::new());
+    loop {
+        match generator.next(now) {
+            Next::Issue(io) => {
+                generator.issued(&io, now);
+                flying.push(io);
+            }
+            Next::Commit => {
+                now += Nanos(100);
+                generator.committed(now);
+            }
+            Next::Reap { .. } | Next::Wait { .. } => {
+                now += Nanos(10_000);
+                flying.drain(..).for_each(|io| generator.completed(io, now, Ok(()), &[]));
+            }
+            Next::Done => break,
+        }
+    }
+    let text = |file: LogFile| {
+        let mut out = Vec::new();
+        write(file.kind, job, &["/dev/x".into()], generator.trail().unwrap(), &mut out).unwrap();
+        (file.name, String::from_utf8(out).unwrap())
+    };
+    files(job, thread).into_iter().map(text).collect()
+}
+
+#[test]
+fn each_io_has_a_line_in_each_log() {
+    let found = logs("write_bw_log=l\nwrite_lat_log\nwrite_iops_log=l\nlog_offset=1\nlog_prio=1\nlog_issue_time=1");
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["l_bw.1.log", "a_slat.1.log", "a_clat.1.log", "a_lat.1.log", "l_iops.1.log"]);
+    let second = |at: usize| found[at].1.lines().nth(1).unwrap().to_owned();
+    assert_eq!(second(0), "0, 409600, 0, 4096, 4096, 0x0000, 10100");
+    assert_eq!([1, 2, 3, 4].map(second).map(|line| line.split(", ").nth(1).unwrap().to_owned()), ["100", "10000", "10100", "1"]);
+    assert!(found.iter().all(|(_, text)| text.lines().count() == 4));
+}
+
+#[test]
+fn stretches_of_time_have_means_and_largest_values() {
+    let found = logs("write_bw_log=l\nwrite_iops_log=l\nlog_avg_msec=1\nlog_window_value=both\nper_job_logs=0\nthinktime=500");
+    assert_eq!((found[0].0.as_str(), found[1].0.as_str()), ("l_bw.log", "l_iops.log"));
+    // Two I/Os in the first millisecond.
+    assert_eq!(found[1].1.lines().next(), Some("1, 2000, 2000, 0, 0, 0"));
+    assert_eq!(found[0].1.lines().next(), Some("1, 8000, 8000, 0, 0, 0"));
+}
+
+#[test]
+fn lists_can_be_read_again() {
+    let found = logs("rw=trimwrite\nwrite_iolog=list\nfilename=x\nfsync=2");
+    assert_eq!(found[0].0, "list");
+    let again = fio::parse(&[fio::Input { name: "t", text: b"[a]\nread_iolog=list\n" }], &Again(found[0].1.clone())).unwrap().jobs;
+    let list = again[0].iolog.as_ref().unwrap();
+    assert_eq!((list.files.as_slice(), list.steps.len()), (&["/dev/x".to_owned()][..], found[0].1.lines().count() - 4));
+    assert!(found[0].1.contains(" trim 4096 4096\n") && found[0].1.contains(" write 4096 4096\n") && found[0].1.contains(" sync 0 0\n"));
+}
+
+struct Again(String);
+
+impl fio::Outside for Again {
+    fn include(&self, _: &str, path: &str) -> Result<(String, Vec<u8>), String> {
+        Ok((path.into(), self.0.clone().into_bytes()))
+    }
+
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+}

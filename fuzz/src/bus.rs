@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use device::{BusError, Config, Controller, Namespace, Port, Step};
+use device::{BusError, Config, Controller, Message, Namespace, Port, Step};
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::Dptr;
 use nvme::regs::{self, Aqa, Cc};
@@ -182,8 +182,12 @@ impl Port for Bus {
         self
     }
 
-    fn message(&self, _: Vector) -> bool {
-        true
+    fn message(&self, _: Vector) -> Message {
+        Message::Sent
+    }
+
+    fn is_masked(&self, _: Vector) -> bool {
+        false
     }
 }
 

@@ -178,6 +178,14 @@ impl Shutdown {
         }
     }
 
+    /// The controller broke the protocol on the admin queue: what [`crate::Reaped::violation`] said. Nothing more is taken from that
+    /// queue, so that no deletion would be answered: they are left out.
+    pub fn violated(&mut self) {
+        if let State::Delete { .. } = self.state {
+            self.state = State::Notify;
+        }
+    }
+
     /// The answer to an access that was under way. One that nobody waits for is ignored.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         self.asking.answered(ticket, answer);

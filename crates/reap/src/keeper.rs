@@ -263,8 +263,8 @@ impl Keeper {
         match &mut self.life {
             Life::BringingUp(bringup, ..) => bringup.violated(violation),
             Life::Live(recovery) => recovery.violated(violation),
-            // Its command stays unanswered, and that has a deadline.
-            Life::ShuttingDown(..) | Life::Ended => {}
+            Life::ShuttingDown(shutdown, _) => shutdown.violated(),
+            Life::Ended => {}
         }
     }
 

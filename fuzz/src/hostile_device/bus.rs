@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use device::{BusError, Port};
+use device::{BusError, Message, Port};
 use driver::{Access, Answer, Asked, Properties, Property, Ticket};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 
@@ -125,8 +125,12 @@ impl Port for Twisted {
         &self.bus
     }
 
-    fn message(&self, _: Vector) -> bool {
-        true
+    fn message(&self, _: Vector) -> Message {
+        Message::Sent
+    }
+
+    fn is_masked(&self, _: Vector) -> bool {
+        false
     }
 }
 

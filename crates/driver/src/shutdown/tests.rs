@@ -36,3 +36,15 @@ fn a_controller_that_is_gone_cannot_be_shut_down() {
     host.controller.remove();
     assert_eq!(host.shut_down(&inventory), Err(ShutdownError::Gone));
 }
+
+/// An entry that answers no command stops the admin queue: what is still to be deleted there is left out, and waits for no answer.
+#[test]
+fn a_violation_of_the_protocol_ends_the_deletions_at_once() {
+    for astray in [admin::DELETE_SQ, admin::DELETE_CQ] {
+        let (mut host, inventory) = up(Script { astray: vec![(astray, 0)], ..Script::default() });
+        let start = host.now;
+        assert_eq!(host.shut_down(&inventory), Ok(()));
+        assert!(!host.controller.csts().rdy());
+        assert!(host.now < start + Nanos::from_millis(500), "{astray:#x}: it waited for an answer until {}", host.now - start);
+    }
+}

@@ -168,6 +168,9 @@ impl Host {
             match shutdown.step(self.now, &wire) {
                 ShutdownAsk::Wait { until } => {
                     let (completed, answers) = self.sleep(until);
+                    if self.violation.take().is_some() {
+                        shutdown.violated();
+                    }
                     answers.into_iter().for_each(|(ticket, answer)| shutdown.answered(ticket, answer));
                     completed.iter().for_each(|completed| shutdown.completed(&Host::reply(completed, &[])));
                 }

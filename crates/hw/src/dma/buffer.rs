@@ -201,6 +201,11 @@ impl DmaBuf {
         self.0.addr
     }
 
+    /// Whether it is a range of a region. The owner of the region's memory goes with the last of them.
+    pub fn is_registered(&self) -> bool {
+        self.0.region.is_some()
+    }
+
     /// Lends the buffer to the device. Until it is taken back nobody can reach it as bytes.
     #[inline]
     pub fn lend(self) -> Lent {
@@ -267,8 +272,8 @@ impl Lent {
     }
 
     /// What was lent beside the region that the buffer is a range of.
-    pub fn beside(&self) -> Option<Beside> {
-        self.0.0.region.as_ref()?.beside
+    pub fn beside(&self) -> Option<&Beside> {
+        self.0.0.region.as_ref()?.beside.as_ref()
     }
 
     /// Where its memory is in this process: for a kernel that copies by itself.

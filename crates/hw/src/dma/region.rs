@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffer::{DmaBuf, Lent};
@@ -178,7 +179,10 @@ impl<M: Memory> Region<M> {
         let mut region = Registered::new(extent, Kept { addresses, description: Description(None), owner: Mutex::new(owner) });
         match describe(base, bytes) {
             Ok(lent) => {
-                region.beside = lent.as_ref().map(|lent| Beside { base, addr: lent.addr() });
+                region.beside = lent.as_ref().map(|lent| {
+                    let written = (0..lent.len().div_ceil(PAGE as usize)).map(|_| AtomicBool::new(false)).collect();
+                    Beside { base, addr: lent.addr(), written }
+                });
                 region.keeps.description = Description(lent);
             }
             Err(why) => return Err((why, into_owner(region))),

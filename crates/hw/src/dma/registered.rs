@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use super::extent::Extent;
 use super::lock::lock;
 
 /// Where the device finds what was lent beside a region: see [`DmaPool::register_with`](super::DmaPool::register_with).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Beside {
     /// Bus address of the region's first byte.
     pub base: u64,
     /// Bus address of what stands beside it.
     pub addr: u64,
+    /// Which pages of it are written, for those who write it page by page.
+    pub written: Box<[AtomicBool]>,
 }
 
 /// A region that is registered. Fields are dropped in this order: nobody names the memory any more when what it `keeps` goes.

@@ -2,11 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
 
 use completion::WEIGHT;
 use driver::Completed;
 use handover::orphan::{self, Orphan};
+use hw::DmaBuf;
 use units::Nanos;
 
 use crate::shared::book::Failure;
@@ -56,13 +56,9 @@ impl Orphans {
         let taken = &mut self.taken;
         self.list.retain(|(queue, me)| {
             queue.take_for_owners(taken);
-            // What nobody claims is dropped here: memory of an application's, whose end is the application's code.
-            let open = catch_unwind(AssertUnwindSafe(|| end_orphans(queue, *me)));
+            let open = end_orphans(queue, *me);
             *unserved |= !queue.try_serve_line(now);
-            open.unwrap_or_else(|_| {
-                tracing::error!("what an abandoned request owned has panicked when it was dropped");
-                true
-            })
+            open
         });
         if self.list.is_empty() { Nanos::MAX } else { now + SWEEP_EVERY }
     }
@@ -73,18 +69,27 @@ impl Orphans {
     }
 }
 
-/// Wakes each, on a thread that is made for it: a waker is the application's code and may block, and this thread has other devices to look
-/// after. Where the system has no thread left they are woken here.
-fn wake_elsewhere(wakers: Vec<Waker>) {
-    if wakers.is_empty() {
+/// Does something with each, on a thread that is made for it: what it comes to is the application's code and may block, and this thread has
+/// other devices to look after. Where the system has no thread left it is done here.
+fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
+    if things.is_empty() {
         return;
     }
-    let wakers = Arc::new(Mutex::new(wakers));
-    let theirs = wakers.clone();
-    let wake = |wakers: &Mutex<Vec<Waker>>| executor::wake_all(std::mem::take(&mut *wakers.lock().unwrap_or_else(PoisonError::into_inner)));
-    if let Err(error) = std::thread::Builder::new().name("reap-wake".into()).spawn(move || wake(&theirs)) {
-        tracing::warn!(%error, "futures are woken on the housekeeping thread");
-        wake(&wakers);
+    let things = Arc::new(Mutex::new(things));
+    let theirs = things.clone();
+    let take = |things: &Mutex<Vec<T>>| std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner));
+    if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(move || with(take(&theirs))) {
+        tracing::warn!(%error, name, "the application's code runs on the housekeeping thread");
+        with(take(&things));
+    }
+}
+
+/// Memory of an application's, whose end is the application's code. A panic of one is no other's.
+fn let_go(memory: Vec<DmaBuf>) {
+    for buf in memory {
+        if catch_unwind(AssertUnwindSafe(|| drop(buf))).is_err() {
+            tracing::error!("registered memory has panicked when it was dropped");
+        }
     }
 }
 
@@ -106,6 +111,7 @@ impl Orphan for Left<'_> {
         let mut book = soft.try_requests()?;
         let (mut wakers, mut outcomes, now) = (Vec::new(), Vec::new(), hw::now());
         let found = soft.inbox.take(usize::MAX, &mut outcomes) > 0;
+        book.keep_registered();
         for outcome in outcomes {
             wakers.extend(book.end(outcome.token, outcome.how, now));
         }
@@ -118,8 +124,10 @@ impl Orphan for Left<'_> {
             queue.join_line(me);
         }
         book.take_ended(&mut wakers);
+        let memory = book.take_kept();
         drop(book);
-        wake_elsewhere(wakers);
+        elsewhere("reap-wake", wakers, |mut wakers| executor::wake_all(wakers.drain(..)));
+        elsewhere("reap-let-go", memory, let_go);
         Some(found)
     }
 

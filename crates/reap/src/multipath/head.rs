@@ -306,7 +306,7 @@ impl Head {
             Claim::Batch => self.done.push(completion),
             Claim::Future(ticket) => {
                 self.futures -= 1;
-                self.wakers.extend(self.tickets.complete(ticket, completion));
+                self.wakers.extend(self.tickets.complete(ticket, completion).ok().flatten());
             }
             Claim::Part => {}
         }

@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use completion::{Done, Found, Route};
 use driver::{Buffers, Completed, Fate, RetryPolicy};
+use hw::DmaBuf;
 use units::{Class, Nanos};
 
 use super::tickets::Tickets;
@@ -79,6 +80,8 @@ pub(crate) struct Requests {
     retry: RetryPolicy,
     /// See [`Requests::take_ended`].
     ended: Vec<Waker>,
+    /// See [`Requests::keep_registered`].
+    kept: Option<Vec<DmaBuf>>,
 }
 
 impl Requests {
@@ -103,6 +106,7 @@ impl Requests {
             posted: 0,
             retry: RETRY,
             ended: Vec::new(),
+            kept: None,
         }
     }
 
@@ -428,14 +432,27 @@ impl Requests {
             Claim::Future(ticket) => {
                 let completion = slot.complete(now);
                 vacate(&mut self.slots, &mut self.free, at);
-                self.tickets.complete(ticket, completion)
+                self.tickets.complete(ticket, completion).unwrap_or_else(|left| {
+                    self.let_go(left);
+                    None
+                })
             }
             Claim::Nobody => {
                 self.disowned -= 1;
-                drop(slot.complete(now));
+                let completion = slot.complete(now);
                 vacate(&mut self.slots, &mut self.free, at);
+                self.let_go(completion);
                 None
             }
+        }
+    }
+
+    /// Nobody claims this.
+    #[cold]
+    fn let_go(&mut self, Completion { buf, .. }: Completion) {
+        match &mut self.kept {
+            Some(kept) => kept.extend(buf.filter(DmaBuf::is_registered)),
+            None => drop(buf),
         }
     }
 
@@ -505,6 +522,17 @@ impl Requests {
                 self.disowned += 1;
             }
         }
+    }
+
+    /// From now on registered memory of requests that nobody claims is kept, because its end is the application's code: for a thread that
+    /// must not run any. [`Requests::take_kept`] follows.
+    pub(crate) fn keep_registered(&mut self) {
+        self.kept.get_or_insert_default();
+    }
+
+    /// What was kept, to be dropped where the application's code may run. Nothing is kept any more.
+    pub(crate) fn take_kept(&mut self) -> Vec<DmaBuf> {
+        self.kept.take().unwrap_or_default()
     }
 
     /// From now on nothing is posted again.

@@ -58,19 +58,22 @@ impl Tickets {
     }
 
     /// The request is finished. The waker to be called, outside every lock.
-    pub(crate) fn complete(&self, at: u32, completion: Completion) -> Option<Waker> {
+    ///
+    /// # Errors
+    /// No future has the ticket any more: the completion, whose end may be the application's code.
+    pub(crate) fn complete(&self, at: u32, completion: Completion) -> Result<Option<Waker>, Completion> {
         let mut table = self.lock();
-        let ticket = table.tickets.get_mut(at as usize)?;
-        if let Ticket::Waiting(waker) = ticket {
-            let waker = waker.take();
-            *ticket = Ticket::Complete(completion);
-            return waker;
+        match table.tickets.get_mut(at as usize) {
+            Some(ticket @ Ticket::Waiting(_)) => match std::mem::replace(ticket, Ticket::Complete(completion)) {
+                Ticket::Waiting(waker) => Ok(waker),
+                _ => Ok(None),
+            },
+            Some(Ticket::Dropped) => {
+                table.vacate(at);
+                Err(completion)
+            }
+            _ => Err(completion),
         }
-        if matches!(ticket, Ticket::Dropped) {
-            table.vacate(at);
-        }
-        drop(table);
-        None
     }
 
     /// What a future's poll finds: its result, or the waker that it had left, which is dropped outside the lock.

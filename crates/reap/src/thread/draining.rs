@@ -29,14 +29,7 @@ pub(super) fn engage(queue: &Arc<HwQueue>) -> std::io::Result<()> {
 }
 
 fn begin(queue: &Arc<HwQueue>) -> std::io::Result<JoinHandle<()>> {
-    let poller = Poller::new()?;
-    poller.add(&queue.drain.wake, KEY_WAKE)?;
-    queue.lane.uring().into_iter().for_each(UringLane::tell_by_event);
-    if let Some(eventfd) = queue.lane.wait_on() {
-        poller.add(eventfd, KEY_VECTOR)?;
-    }
-    let (taken, events) = (Vec::with_capacity(WEIGHT as usize), Vec::with_capacity(8));
-    let worker = Worker { queue: queue.clone(), poller, taken, events, waits_for_room: false };
+    let worker = Worker::new(queue)?;
     std::thread::Builder::new().name("reap-drain".into()).spawn(move || worker.run())
 }
 
@@ -49,13 +42,21 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(queue: &Arc<HwQueue>) -> std::io::Result<Worker> {
+        let poller = Poller::new()?;
+        poller.add(&queue.drain.wake, KEY_WAKE)?;
+        queue.lane.uring().into_iter().for_each(UringLane::tell_by_event);
+        if let Some(eventfd) = queue.lane.wait_on() {
+            poller.add(eventfd, KEY_VECTOR)?;
+        }
+        let (taken, events) = (Vec::with_capacity(WEIGHT as usize), Vec::with_capacity(8));
+        Ok(Worker { queue: queue.clone(), poller, taken, events, waits_for_room: false })
+    }
+
     fn run(mut self) {
         let queue = self.queue.clone();
-        let vector = Vector { queue: &queue, me: queue.drain_id(), seat: None };
-        let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
-        waiter.plan = Plan::sleep(Nanos::MAX);
         queue.drain.begun();
-        let mut side = Side { worker: &mut self, vector, waiter };
+        let mut side = Side::new(&mut self, &queue);
         loop {
             _ = side.waiter.begin_look();
             queue.take_for_owners(&mut side.worker.taken);
@@ -110,6 +111,15 @@ struct Side<'a> {
     waiter: Waiter,
 }
 
+impl<'a> Side<'a> {
+    fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> Side<'a> {
+        let vector = Vector { queue, me: queue.drain_id(), seat: None };
+        let mut waiter = Waiter::new(Policy::new(Mode::THREADED), Lawful);
+        waiter.plan = Plan::sleep(Nanos::MAX);
+        Side { worker, vector, waiter }
+    }
+}
+
 impl LightSleeper for Side<'_> {
     type Thread = SleeperId;
 
@@ -156,3 +166,6 @@ impl LightSleeper for Side<'_> {
     /// Its mode does not mask.
     fn mask(&mut self) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -268,6 +268,11 @@ impl Looker {
             self.delay_seen = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
         }
         let delay = self.delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
+        self.weigh_delay(delay, elapsed);
+    }
+
+    /// The thread has waited for its CPU so long by now, and `elapsed` has gone by since it was last asked.
+    fn weigh_delay(&mut self, delay: Nanos, elapsed: Nanos) {
         self.tell_wanted((delay - self.delay_seen).0 > elapsed.0 / WANTED_PART);
         self.delay_seen = delay;
     }

@@ -118,6 +118,12 @@ impl SoftQueue {
         Ok(queue)
     }
 
+    /// What it shares with others.
+    #[cfg(test)]
+    pub(super) fn hardware(&self) -> &Arc<HwQueue> {
+        &self.queue
+    }
+
     /// The device's namespaces.
     pub(crate) fn namespaces(&self) -> &[Namespace] {
         self.controller.namespaces()
@@ -491,5 +497,7 @@ impl Drop for SoftQueue {
     }
 }
 
+#[cfg(test)]
+pub(super) use tests::by_hand;
 #[cfg(test)]
 mod tests;

@@ -88,3 +88,45 @@ fn a_waker_that_blocks_holds_up_no_other_device() {
     go.send(()).unwrap();
     assert!(matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(done) if done.result.is_ok()));
 }
+
+/// What is dropped after the memory of a region, and does as the test says.
+struct AtItsEnd(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for AtItsEnd {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|end| end());
+    }
+}
+
+/// A request that nobody claims is all that is left of a region, and its queue is gone: this thread ends it, and with it the memory. How
+/// memory is given back is the application's code. It may take as long as it likes, and a panic is its own affair.
+#[test]
+fn memory_whose_end_blocks_or_panics_holds_up_no_device() {
+    let device = Device::open("mem:1M?profile=optane").unwrap();
+    let ((ending, ends), (go, may_go)) = (channel(), channel::<()>());
+    let blocks = move || {
+        _ = ending.send(thread::current().name().map(str::to_owned));
+        _ = may_go.recv_timeout(PATIENCE);
+    };
+    let (panicking, panics) = channel();
+    let panics_at_its_end = move || {
+        _ = panicking.send(thread::current().name().map(str::to_owned));
+        panic!("as the test says");
+    };
+    for (end, ended_on) in [(Box::new(blocks) as Box<dyn FnOnce() + Send>, ends), (Box::new(panics_at_its_end), panics)] {
+        let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
+        let region = device.register((hw::Pages::new(4096).unwrap(), AtItsEnd(Some(end)))).map_err(|(why, _)| why).unwrap();
+        let read = queue.read(&ns, 0, region.buffer(0..4096).unwrap());
+        queue.commit();
+        drop((read, region, queue));
+        assert_ne!(ended_on.recv_timeout(PATIENCE).unwrap().as_deref(), Some("reap-housekeep"));
+    }
+    in_time(|| drop(Device::open("mem:1M?profile=null").unwrap()));
+    go.send(()).unwrap();
+    device.reset();
+    in_time(move || {
+        while device.health().resets == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}

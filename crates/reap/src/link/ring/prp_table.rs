@@ -7,7 +7,8 @@
 //!
 //! The pool's table is in the pool, and all paths that reach the pool have the one. It is a 256th of the pool: 64 MiB of 16 GiB. So none of
 //! it is touched at open: a page of it is written by the first command that needs it, on that command's thread. A region's table is memory of
-//! its own, a 256th of the region, which goes with it; it is written when the region is registered.
+//! its own, a 256th of the region, which goes with it, and is written in the same way. What of it has to be pinned is pinned when the region
+//! is registered, because a command could tell nobody that it cannot be.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -69,34 +70,42 @@ impl PrpTable {
     fn other_entry(&self, second: u64, buf: &Option<Lent>) -> u64 {
         let page = second.wrapping_sub(self.base) / PAGE;
         if page >= self.pages {
-            return region_entry(second, buf);
+            return self.region_entry(second, buf);
         }
-        self.write(page / RUN);
+        self.write((self.lists.addr(), self.base), page / RUN, &self.written);
         entry_of(self.lists.addr(), page)
     }
 
-    /// Writes a page of the table. Threads that come at once write the same, one after the other, and a controller that reads it for one of
-    /// them finds that: it is copied as a device copies.
+    /// The entry for the page at `second`, which is not in the pool: the buffer is a range of a region, or was refused.
+    fn region_entry(&self, second: u64, buf: &Option<Lent>) -> u64 {
+        let Some(table) = buf.as_ref().and_then(Lent::beside) else { return 0 };
+        let page = second.wrapping_sub(table.base) / PAGE;
+        if !table.written.get((page / RUN) as usize).is_some_and(|written| written.load(Acquire)) {
+            self.write((table.addr, table.base), page / RUN, &table.written);
+        }
+        entry_of(table.addr, page)
+    }
+
+    /// Writes page `k` of a table at `lists` over memory that begins at `base`. Threads that come at once write the same, one after the
+    /// other, and a controller that reads it for one of them finds that: it is copied as a device copies.
     #[cold]
-    fn write(&self, list: u64) {
-        let mut page = [0; PAGE as usize];
-        write_list(&mut page, self.base, list);
-        let copied = self.pool.dma_write(self.lists.addr() + list * PAGE, &page);
-        debug_assert!(copied.is_ok(), "the table is lent for as long as it is there");
-        if let Some(written) = self.written.get(list as usize) {
+    fn write(&self, (lists, base): (u64, u64), k: u64, written: &[AtomicBool]) {
+        let mut list = [0; PAGE as usize];
+        write_list(&mut list, base, k);
+        let copied = self.pool.dma_write(lists + k * PAGE, &list);
+        debug_assert!(copied.is_ok(), "a table is lent for as long as it is there");
+        if let Some(written) = written.get(k as usize) {
             // Release: who finds it written finds what was written.
             written.store(true, Release);
         }
     }
 }
 
-/// Registers memory with the pool's device, with a table over it.
+/// Registers memory with the pool's device, with room for a table over it, of which none is written.
 pub(crate) fn register<M: Memory>(pool: &DmaPool, memory: M) -> Result<Region<M>, (RegisterError, M)> {
-    pool.register_with(memory, |base, bytes| {
+    pool.register_with(memory, |_, bytes| {
         let lists = pool.register(Pages::new(table_bytes(bytes))?).map_err(|(why, _)| why)?;
-        let mut lists = lists.buffer(0..lists.len())?;
-        write_table(&mut lists, base);
-        Ok(Some(lists.lend()))
+        Ok(Some(lists.buffer(0..lists.len())?.lend()))
     })
 }
 
@@ -105,12 +114,7 @@ fn table_bytes(bytes: u64) -> usize {
     ((bytes / PAGE).div_ceil(RUN) * PAGE) as usize
 }
 
-/// Writes the table over the memory that begins at bus address `base`.
-fn write_table(lists: &mut [u8], base: u64) {
-    (0..).zip(lists.chunks_exact_mut(PAGE as usize)).for_each(|(k, list)| write_list(list, base, k));
-}
-
-/// Writes page `k` of it.
+/// Writes page `k` of a table over the memory that begins at bus address `base`.
 fn write_list(list: &mut [u8], base: u64, k: u64) {
     for (i, entry) in (0..ENTRIES).zip(list.chunks_exact_mut(8)) {
         entry.copy_from_slice(&(base + (k * RUN + i) * PAGE).to_le_bytes());
@@ -121,12 +125,6 @@ fn write_list(list: &mut [u8], base: u64, k: u64) {
 #[inline]
 fn entry_of(lists: u64, page: u64) -> u64 {
     lists + page / RUN * PAGE + page % RUN * 8
-}
-
-/// The entry for the page at `second`, which is not in the pool: the buffer is a range of a region, or was refused.
-#[cold]
-fn region_entry(second: u64, buf: &Option<Lent>) -> u64 {
-    buf.as_ref().and_then(Lent::beside).map_or(0, |table| entry_of(table.addr, (second - table.base) / PAGE))
 }
 
 #[cfg(test)]

@@ -36,3 +36,41 @@ fn who_is_told_that_others_want_the_cpu() {
         assert!(!looker.waiter.seen.cpu_wanted);
     }
 }
+
+/// The system is asked for what a thread has waited once in a while, whoever asks how often.
+#[test]
+fn the_run_delay_is_read_once_in_a_while() {
+    let mut looker = Looker::new(0, Policy::new(Mode::POLL));
+    let (first, due) = (Nanos::from_secs(1), Nanos::from_secs(1) + DELAY_EVERY);
+    for (at, read_at) in [(first, first), (due - Nanos(1), first), (due, due), (due, due), (due + DELAY_EVERY, due + DELAY_EVERY)] {
+        looker.sample_delay(at);
+        assert_eq!(looker.delay_at, read_at);
+        assert_eq!(looker.delay.is_some(), RunDelay::of_current().is_ok());
+    }
+}
+
+/// More than an eighth of the time, since it was last asked.
+#[test]
+fn a_cpu_is_wanted_where_the_thread_has_waited_for_a_good_part_of_the_time() {
+    let mut looker = Looker::new(0, Policy::new(Mode::POLL));
+    let elapsed = Nanos::from_millis(8);
+    let mut waited = Nanos::ZERO;
+    for (more, wanted) in [(0, false), (1_000_000, false), (1_000_001, true), (8_000_000, true), (999_999, false), (0, false)] {
+        waited += Nanos(more);
+        looker.weigh_delay(waited, elapsed);
+        assert_eq!(looker.waiter.seen.cpu_wanted, wanted, "{more} ns of {elapsed}");
+    }
+}
+
+/// The room for wakers is allocated once: what is lent comes back, and is not exchanged for less.
+#[test]
+fn room_for_wakers_is_given_back() {
+    let mut looker = Looker::new(0, Policy::new(Mode::POLL));
+    let room = looker.take_wakers();
+    let all = room.capacity();
+    assert!(all >= MOST && looker.wakers.capacity() == 0);
+    looker.keep_wakers(room);
+    assert_eq!(looker.wakers.capacity(), all);
+    looker.keep_wakers(Vec::new());
+    assert_eq!(looker.wakers.capacity(), all);
+}

@@ -1,4 +1,7 @@
+mod looking;
+mod owned;
 mod sharing;
+mod waking;
 
 use hw::now;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +15,7 @@ use units::Nanos;
 
 /// All embedded controllers of the process have one thread, so that one test at a time may step them by hand. Taken before anything
 /// else, and so let go last.
-fn by_hand() -> MutexGuard<'static, ()> {
+pub(in crate::thread) fn by_hand() -> MutexGuard<'static, ()> {
     static HAND: Mutex<()> = Mutex::new(());
     HAND.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -37,3 +37,58 @@ fn a_thread_of_ones_own_steps_nobody_elses_controller() {
     assert_eq!(steps[0].load(Relaxed), first);
     assert!(resting.step() && steps[0].load(Relaxed) == first + 1);
 }
+
+/// A controller whose messages the host tallies at once, whichever thread sends them: it reads the tally, and writes one more. In between
+/// another controller's message may come, and is waited for as long as the test says.
+struct Tallied {
+    tally: Arc<AtomicU32>,
+    /// Messages under way.
+    inside: Arc<AtomicU32>,
+    atomically: bool,
+    patience: Nanos,
+    sent: bool,
+}
+
+impl Stepper for Tallied {
+    fn step(&mut self, _: Nanos) -> Step {
+        if std::mem::replace(&mut self.sent, true) {
+            return Step { worked: false, next: None };
+        }
+        let read = self.tally.load(Acquire);
+        self.inside.fetch_add(1, AcqRel);
+        let until = hw::now() + self.patience;
+        while self.inside.load(Acquire) < 2 && hw::now() < until {
+            thread::yield_now();
+        }
+        match self.atomically {
+            true => _ = self.tally.fetch_add(1, AcqRel),
+            false => self.tally.store(read + 1, Release),
+        }
+        Step { worked: true, next: None }
+    }
+}
+
+/// A broken host counts on two controllers taking turns, and so their messages. Controllers of one thread do, however long a
+/// message takes, and hide the fault. Two that have threads of their own show it.
+#[test]
+fn a_host_that_counts_on_controllers_taking_turns_is_found_out_by_threads_of_their_own() {
+    for (own, atomically, tallied) in [(false, false, 2), (false, true, 2), (true, true, 2), (true, false, 1)] {
+        let shared = Runner::own().unwrap();
+        let runners = if own { [shared, Runner::own().unwrap()] } else { [shared.clone(), shared] };
+        let (tally, inside) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        // One thread waits in vain, and a short time does as well.
+        let patience = if own { Nanos::from_secs(60) } else { Nanos::from_millis(20) };
+        for runner in &runners {
+            let stepper = Tallied { tally: tally.clone(), inside: inside.clone(), atomically, patience, sent: false };
+            runner.attach(Box::new(stepper), Arc::new(Attachment::new(1, None)));
+        }
+        let limit = hw::now() + Nanos::from_secs(60);
+        while inside.load(Acquire) < 2 {
+            assert!(hw::now() < limit, "a controller was not stepped");
+            thread::yield_now();
+        }
+        // A thread at rest has ended its step.
+        runners.iter().for_each(|runner| drop(ByHand::new(runner)));
+        assert_eq!(tally.load(Acquire), tallied, "threads of their own: {own}, an atomic step: {atomically}");
+    }
+}

@@ -115,6 +115,25 @@ fn opening_writes_nothing_of_the_table() {
     assert!(resident(buf.as_ptr()) <= before + (2 << 20));
 }
 
+/// The same of a region's: registering it writes nothing, wherever the table lies.
+#[test]
+fn registering_writes_nothing_of_the_table() {
+    let pool = DmaPool::new(4 << 20).unwrap();
+    let table = PrpTable::new(&pool).unwrap();
+    let region = register(&pool, Pages::new(1 << 30).unwrap()).unwrap();
+    let lent = Some(region.buffer(0..region.len()).unwrap().lend());
+    let written = |k: usize| lent.as_ref().and_then(Lent::beside).unwrap().written[k].load(Acquire);
+    let pages = (region.len() as u64).div_ceil(RUN * PAGE) as usize;
+    assert!(!(0..pages).any(written));
+    let (addr, bytes) = (region.base() + region.len() as u64 - (1 << 20), 1 << 20);
+    for _ in 0..2 {
+        let (prp1, prp2) = table.pointers(addr, bytes, &lent);
+        assert_eq!(walked(&pool, prp1, prp2, bytes), every_4_bytes(addr, bytes));
+        assert_eq!((0..pages).filter(|&k| written(k)).collect::<Vec<_>>(), [pages - 1]);
+    }
+    drop(lent.map(Lent::take_back));
+}
+
 /// Threads that need the same page of the table at once each find it whole.
 #[test]
 fn a_page_of_the_table_is_there_for_whoever_asks() {

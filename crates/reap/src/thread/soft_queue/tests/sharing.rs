@@ -112,6 +112,8 @@ fn tags_go_to_the_queue_that_has_waited_longest() {
     // What is in line comes before what its queues add, and before a queue that has a tag to return.
     submit(first, 1);
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (2, vec![(3, 0), (3, 0), (1, 0)]));
+    // As long as there are no tags, whoever serves the line need not come again.
+    assert!(hardware.has_line() && hardware.try_serve_line(now()));
     carry_out();
     lane(first).look(u32::MAX);
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (2, vec![(1, 2), (3, 0), (1, 0)]));
@@ -194,6 +196,19 @@ fn where_nothing_can_be_masked_both_lanes_are_looked_at() {
     while hand.step() {}
     assert!(hardware.pending() && hardware.hint() && hardware.shows());
     assert_eq!(queue.wait(9, None).unwrap(), 9);
+
+    // What one lane alone has left over is left over.
+    for mode in [Mode::INTERRUPT, Mode::POLL] {
+        queue.set_mode(mode);
+        lane(queue).plan(now(), Nanos::MAX);
+        submit(queue, 3);
+        while hand.step() {}
+        assert!(lane(queue).look(2).0 < 3);
+        let (used_up, more) = (lane(queue).looker.borrow().waiter.seen.budget_used_up, lane(queue).looker.borrow().waiter.seen.pending);
+        assert!(used_up && more, "{mode}");
+        lane(queue).look(u32::MAX);
+    }
+    assert_eq!(queue.finished(), 15);
 }
 
 #[test]
@@ -219,4 +234,27 @@ fn a_queue_of_a_controller_that_is_given_up_posts_nothing_and_fails_what_waits()
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}
     assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(20))).unwrap(), 3);
+}
+
+/// A queue that is served while its thread sleeps is told where no notification tells of what was posted for it, and not elsewhere.
+#[test]
+fn a_queue_that_is_served_is_told_of_a_lane_that_does_not_notify() {
+    let _alone = by_hand();
+    for (mode, told) in [(Mode::POLL, true), (Mode::INTERRUPT, false)] {
+        let (device, queues) = open("mem:1M?profile=null&queues=2&masks=no&entries=2", 2, mode);
+        let hand = device.embedded().unwrap().by_hand();
+        let [first, second] = &queues[..] else { unreachable!("two were taken") };
+        let hardware = &lane(first).queue;
+        let (polled, notifying) = (hardware.polled.as_ref().unwrap(), &hardware.lane);
+        submit(first, 1);
+        submit(second, 1);
+        assert_eq!((polled.in_flight() == 1, notifying.in_flight() == 1), (told, !told));
+        lane(second).soft.wake.arm();
+        while hand.step() {}
+        assert_eq!(lane(first).look(u32::MAX).0, 1);
+        assert_eq!((polled.in_flight() == 1, notifying.in_flight() == 1), (told, !told), "the second's is posted");
+        assert_eq!(!lane(second).soft.wake.bell().is_armed(), told, "{mode}");
+        while hand.step() {}
+        assert_eq!(second.wait(1, None).unwrap(), 1);
+    }
 }

@@ -1,0 +1,66 @@
+//! How the drain thread goes to sleep, step by step: the test takes its steps, and no such thread runs.
+
+use super::*;
+use crate::thread::soft_queue::by_hand;
+use crate::{Device, OpenOptions, Queue, Request};
+
+fn open() -> (Device, Queue, Arc<HwQueue>) {
+    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    let device = Device::open_with("mem:1M?profile=null&queues=1", &options).unwrap();
+    let queue = device.queue().unwrap();
+    let hardware = queue.lanes()[0].hardware().clone();
+    hardware.drain.engage(|| std::thread::Builder::new().spawn(|| ())).unwrap();
+    (device, queue, hardware)
+}
+
+fn submit(queue: &Queue) {
+    let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+    queue.submit([request]).map_err(|(why, _)| why).unwrap();
+}
+
+#[test]
+fn it_takes_the_role_allows_messages_and_looks() {
+    let _alone = by_hand();
+    let (device, queue, hardware) = open();
+    let hand = device.embedded().unwrap().by_hand();
+    let mut worker = Worker::new(&hardware).unwrap();
+    let mut side = Side::new(&mut worker, &hardware);
+    let messages = || hardware.lane.messages();
+
+    sleep::arm(&mut side);
+    assert!(hardware.drain.wake.bell().is_armed());
+    assert_eq!(hardware.role.owner(), Some(hardware.drain_id()), "a thread that goes away from entries finds it by the role");
+    assert!(!sleep::look(&mut side), "there is nothing");
+    sleep::wake(&mut side);
+    assert!(!hardware.drain.wake.bell().is_armed());
+
+    // A thread that polled has left the vector masked.
+    hardware.lane.mask();
+    submit(&queue);
+    let before = messages();
+    while hand.step() {}
+    assert_eq!(messages(), before, "it is masked");
+    sleep::arm(&mut side);
+    assert!(sleep::look(&mut side), "an entry that no message tells of");
+    while hand.step() {}
+    sleep::wake(&mut side);
+    side.worker.taken.clear();
+    hardware.take_for_owners(&mut side.worker.taken);
+    submit(&queue);
+    let before = messages();
+    while hand.step() {}
+    assert_eq!(messages(), before + 1, "messages are allowed");
+    hardware.take_for_owners(&mut side.worker.taken);
+
+    // The last queue leaves the mode, after the bell was armed or before.
+    sleep::arm(&mut side);
+    assert!(!sleep::look(&mut side));
+    hardware.drain.dismiss();
+    assert!(!hardware.drain.wake.bell().is_armed());
+    sleep::wake(&mut side);
+    sleep::arm(&mut side);
+    assert!(sleep::look(&mut side), "nobody wants it any more");
+    sleep::wake(&mut side);
+    drop(hand);
+    assert_eq!(queue.wait(2, None).unwrap(), 2);
+}

@@ -1,0 +1,147 @@
+//! What a thread's side of a queue sees before it asks its policy, and what it takes note of. The device is stepped by hand.
+
+use completion::{LatencyPrice, Mode, Plan, Spin};
+use units::Nanos;
+
+use super::super::SoftQueue;
+use super::by_hand;
+use crate::thread::engine::Driven;
+use crate::{Device, OpenOptions, Queue, Request};
+use hw::now;
+
+fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
+    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(1), mode, ..OpenOptions::default() };
+    let device = Device::open_with(uri, &options).unwrap();
+    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
+    (device, queues)
+}
+
+fn submit(queue: &Queue, requests: u64) {
+    let ns = queue.namespaces()[0];
+    let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
+    queue.submit(requests).map_err(|(why, _)| why).unwrap();
+}
+
+fn lane(queue: &Queue) -> &SoftQueue {
+    &queue.lanes()[0]
+}
+
+#[test]
+fn a_policy_is_told_when_its_caller_goes_on_and_what_it_wants() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
+    let lane = lane(&queues[0]);
+    let next = |goes_on_at, wants| {
+        let mut looker = lane.looker.borrow_mut();
+        looker.waiter.seen.pending = true;
+        _ = looker.next(&lane.soft, now(), (goes_on_at, wants), &mut lane.vector());
+        (looker.waiter.seen.goes_on_at, looker.waiter.seen.pending)
+    };
+    // Who wants several sleeps for several, though some are there.
+    let at = now() + Nanos::from_secs(5);
+    assert_eq!(next(at, 0), (Some(at), true));
+    assert_eq!(next(Nanos::MAX, 1), (None, true));
+    assert_eq!(next(at, 2), (Some(at), false));
+    assert_eq!(next(Nanos::MAX, 3), (None, false));
+}
+
+#[test]
+fn what_a_policy_asks_to_hold_back_is_said_when_it_changes() {
+    let (_device, queues) = open("mem:1M?profile=null", 1, Mode::INTERRUPT);
+    let lane = lane(&queues[0]);
+    assert_eq!(lane.soft.holds(), 0);
+    assert!(lane.soft.asks_to_hold(7) && !lane.soft.asks_to_hold(8));
+    // It asks for nothing, whatever was asked for before.
+    _ = lane.looker.borrow_mut().next(&lane.soft, now(), (Nanos::MAX, 0), &mut lane.vector());
+    assert_eq!(lane.soft.holds(), 0);
+}
+
+/// A look as a batch is submitted is one only where something has completed, and says so.
+#[test]
+fn a_submission_looks_where_something_has_completed() {
+    let _alone = by_hand();
+    let mode = Mode::INTERRUPT.with_submit_check().unwrap();
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 1, mode);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let checks = || (queue.counters().submit_checks, queue.counters().looks, queue.finished());
+    submit(queue, 1);
+    assert_eq!(checks(), (0, 0, 0));
+    while hand.step() {}
+    submit(queue, 1);
+    assert_eq!(checks(), (1, 1, 1));
+    submit(queue, 1);
+    assert_eq!(checks(), (1, 1, 1));
+    while hand.step() {}
+    submit(queue, 1);
+    assert_eq!(checks(), (2, 2, 3));
+    drop(hand);
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
+}
+
+/// A thread that looks in vain at a controller that is given up fails what waits for a tag, since nobody will return one.
+#[test]
+fn a_look_fails_what_waits_where_the_controller_is_given_up() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    submit(queue, 5);
+    assert_eq!((lane(queue).look(u32::MAX).0, queue.finished()), (0, 0));
+    lane(queue).queue.fail();
+    assert_eq!((lane(queue).look(u32::MAX).0, queue.in_flight(), queue.finished()), (0, 2, 3));
+    lane(queue).queue.revive();
+    drop(hand);
+    assert_eq!(queue.wait(5, None).unwrap(), 5);
+}
+
+/// A policy learns from what its own queue's requests took, whoever takes the entries, and from nobody else's.
+#[test]
+fn a_policy_learns_from_its_own_requests() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=tlc&queues=1", 2, Mode::HYBRID_MEAN);
+    let hand = device.embedded().unwrap().by_hand();
+    let naps = |queue: &Queue| {
+        queue.set_spin(Spin::Spins);
+        // By one clock read, so that no delay of this thread's is taken for the device's.
+        let at = now();
+        let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        lane(queue).submit(at, [request]).map_err(|(why, _)| why).unwrap();
+        let naps = matches!(lane(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
+        while lane(queue).queue.lane.in_flight() > 0 && !lane(queue).queue.pending() {
+            hand.step();
+        }
+        naps
+    };
+    let [first, second] = &queues[..] else { unreachable!("two were taken") };
+    assert!(!naps(first), "nothing is known yet");
+    assert_eq!(lane(first).look(u32::MAX).0, 1);
+    assert!(naps(first));
+    // The second queue takes the first's entry, and has learnt nothing from it.
+    assert_eq!(lane(second).look(u32::MAX).0, 1);
+    assert!(!naps(second));
+    drop(hand);
+    assert_eq!((first.wait(2, None).unwrap(), second.wait(1, None).unwrap()), (2, 1));
+}
+
+/// With another price a policy begins anew, as with another mode: with a look.
+#[test]
+fn another_price_is_another_policy() {
+    let _alone = by_hand();
+    let (device, queues) = open("mem:1M?profile=null&queues=1", 1, Mode::ADAPTIVE);
+    let (queue, hand) = (&queues[0], device.embedded().unwrap().by_hand());
+    let looks = || matches!(lane(queue).plan(now(), Nanos::MAX), Plan::Look { .. });
+    let rest = || {
+        while looks() {
+            lane(queue).look(u32::MAX);
+        }
+    };
+    submit(queue, 1);
+    rest();
+    assert!(!looks());
+    let price = lane(queue).price.get();
+    queue.set_latency_price(price);
+    assert!(!looks(), "it is the price that it had");
+    let other: LatencyPrice = if price.to_string() == "3" { "0.3" } else { "3" }.parse().unwrap();
+    queue.set_latency_price(other);
+    assert!(looks());
+    drop(hand);
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
+}

@@ -1,0 +1,245 @@
+//! What the engine asks of a queue, one question at a time: before it sleeps, where it blocks, when it is back. The device is stepped by
+//! hand.
+
+use completion::{Cause, Mode, Plan, Spin};
+use units::Nanos;
+
+use super::super::SoftQueue;
+use super::by_hand;
+use crate::thread::engine::{Driven, Slept};
+use crate::{Device, LocalQueue, OpenOptions, Queue, Request};
+use hw::now;
+
+const URI: &str = "mem:1M?profile=null&queues=1";
+
+fn open(uri: &str, mode: Mode) -> (Device, Queue) {
+    let device = Device::open_with(uri, &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
+    let queue = device.queue().unwrap();
+    (device, queue)
+}
+
+/// A file that is there as long as the process, and a queue of it; `None`: the system has no io_uring.
+fn kernel() -> Option<(Device, LocalQueue)> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
+    let options = OpenOptions { mode: Mode::INTERRUPT, ..OpenOptions::default() };
+    match Device::open_with(&format!("kernel:{}", file.path().display()), &options) {
+        Ok(device) => {
+            let queue = device.local_queue().unwrap();
+            Some((device, queue))
+        }
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn read(queue: &Queue) -> Request {
+    Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())
+}
+
+fn submit(queue: &Queue, requests: usize) {
+    queue.submit((0..requests).map(|_| read(queue))).map_err(|(why, _)| why).unwrap();
+}
+
+fn lane(queue: &Queue) -> &SoftQueue {
+    &queue.lanes()[0]
+}
+
+fn slept(notified: bool) -> Slept {
+    Slept { found: false, nap: false, notified, woke_at: now(), until: Nanos::MAX, cycle: None }
+}
+
+/// What was posted is announced before the thread does anything but sleep in the ring, which announces it.
+#[test]
+fn a_plan_announces_what_no_system_call_of_its_own_will() {
+    let _alone = by_hand();
+    for (mode, alone, announced) in [(Mode::INTERRUPT, false, 1), (Mode::INTERRUPT, true, 0), (Mode::POLL, false, 1), (Mode::POLL, true, 1)]
+    {
+        let (device, queue) = open(URI, mode);
+        let hand = device.embedded().unwrap().by_hand();
+        let lane = lane(&queue);
+        // A poller has looked, and spins.
+        submit(&queue, 1);
+        while let Plan::Look { budget } = lane.plan(now(), Nanos::MAX) {
+            lane.look(budget);
+        }
+        let future = queue.read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        assert_eq!((lane.queue.lane.in_flight(), Driven::in_flight(lane)), (1, 2));
+        lane.alone.set(alone);
+        let plan = lane.plan(now(), Nanos::MAX);
+        lane.alone.set(false);
+        assert_eq!(lane.queue.lane.in_flight(), 1 + announced, "{mode}, alone: {alone}, {plan:?}");
+        queue.commit();
+        drop(hand);
+        queue.block_on(future).unwrap().0.unwrap();
+    }
+}
+
+#[test]
+fn what_a_queue_says_of_its_mode() {
+    for (mode, spin, weighs, gives_way) in [
+        (Mode::INTERRUPT, Spin::Naps, false, false),
+        (Mode::POLL, Spin::Yields, false, true),
+        (Mode::POLL, Spin::Naps, false, false),
+        (Mode::ADAPTIVE, Spin::Naps, true, false),
+    ] {
+        let (_device, queue) = open(URI, mode);
+        queue.set_spin(spin);
+        assert_eq!((lane(&queue).weighs_sleeps(), lane(&queue).gives_way()), (weighs, gives_way), "{mode}, {spin}");
+    }
+}
+
+/// A thread that has spun in vain, or comes back from a nap, or has given way, asks anew whether its CPU is wanted.
+#[test]
+fn whether_the_cpu_is_wanted_is_asked_again() {
+    let (_device, queue) = open(URI, Mode::POLL);
+    let lane = lane(&queue);
+    // What a thread has waited before it is first asked does not count.
+    let wanted = |ask: &dyn Fn()| {
+        *lane.looker.borrow_mut() = super::super::Looker::new(lane.me, completion::Policy::new(Mode::POLL));
+        lane.looker.borrow_mut().waiter.seen.cpu_wanted = true;
+        ask();
+        lane.looker.borrow().waiter.seen.cpu_wanted
+    };
+    assert!(wanted(&|| {}));
+    assert!(!wanted(&|| lane.spun_in_vain(now())));
+    assert!(!wanted(&|| lane.woken(&slept(false))));
+}
+
+#[test]
+fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
+    let (_device, queue) = open(URI, Mode::INTERRUPT);
+    for plan in [Plan::sleep(Nanos::MAX), Plan::Nap { until: Nanos::MAX }, Plan::Rest] {
+        lane(&queue).looker.borrow_mut().waiter.plan = plan;
+        assert_eq!(lane(&queue).block(Some(Nanos::ZERO)), None, "it has none");
+    }
+    let Some((_device, queue)) = kernel() else { return };
+    let blocks = |plan| {
+        lane(&queue).looker.borrow_mut().waiter.plan = plan;
+        lane(&queue).block(Some(Nanos::from_millis(1)))
+    };
+    let (sleep, nap) = (Plan::sleep(Nanos::MAX), Plan::Nap { until: Nanos::MAX });
+    assert_eq!([sleep, nap].map(blocks), [None; 2], "nothing is out");
+    submit(&queue, 1);
+    assert_eq!(blocks(Plan::Rest), None);
+    assert_eq!(blocks(nap), Some(false), "a nap is no notification");
+    assert_eq!(blocks(sleep), Some(true));
+    lane(&queue).looker.borrow_mut().waiter.others_look = true;
+    assert_eq!(blocks(sleep), None, "another thread takes what comes");
+    lane(&queue).looker.borrow_mut().waiter.others_look = false;
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
+}
+
+/// A wait for two is for both; where somebody stands in line it is for each.
+#[test]
+fn a_wait_for_two_is_for_both_unless_somebody_waits_for_a_tag() {
+    let Some((_device, queue)) = kernel() else { return };
+    let lane = lane(&queue);
+    submit(&queue, 4);
+    let wants = |wanted| {
+        lane.alone.set(true);
+        lane.wanted.set(wanted);
+        let wants = lane.wants();
+        lane.alone.set(false);
+        wants
+    };
+    assert_eq!([1, 2, 3, 9].map(wants), [0, 2, 3, 4]);
+    lane.queue.join_line(lane.me);
+    assert_eq!([1, 2, 3, 9].map(wants), [0; 4]);
+    lane.queue.serve_own(now());
+    assert_eq!(queue.wait(4, None).unwrap(), 4);
+}
+
+/// What led to a wake-up is counted, and told to the policy; a queue that is not moderated stirs no moderator.
+#[test]
+fn a_wake_up_is_counted_and_its_cause_told() {
+    let (_device, queue) = open(URI, Mode::INTERRUPT);
+    let lane = lane(&queue);
+    lane.queue.idle.arm();
+    for (notified, cause, wakeups) in [(true, Cause::Notification, 1), (false, Cause::Other, 2), (true, Cause::Notification, 3)] {
+        lane.arm();
+        lane.woken(&slept(notified));
+        assert_eq!(queue.counters().wakeups, wakeups);
+        assert_eq!(lane.looker.borrow().waiter.seen.woke.map(|woke| woke.cause), Some(cause));
+    }
+    assert!(lane.queue.idle.is_armed());
+    lane.queue.idle.mask();
+}
+
+/// A message of the queue's vector is among what its poller reports, once.
+#[test]
+fn a_pollers_events_say_whether_the_vector_was_among_them() {
+    let _alone = by_hand();
+    let (device, queue) = open(URI, Mode::INTERRUPT);
+    let (lane, hand) = (lane(&queue), device.embedded().unwrap().by_hand());
+    assert!(!lane.drain_events().unwrap());
+    submit(&queue, 1);
+    while hand.step() {}
+    assert!(lane.drain_events().unwrap());
+    assert!(!lane.drain_events().unwrap());
+    drop(hand);
+    lane.look(u32::MAX);
+    assert_eq!(queue.finished(), 1);
+}
+
+/// A controller that is given up has nothing to fail where nothing is open, and its queue's thread may sleep.
+#[test]
+fn nothing_fails_where_nothing_is_open() {
+    let (_device, queue) = open(URI, Mode::INTERRUPT);
+    lane(&queue).queue.fail();
+    assert!(!lane(&queue).has_to_fail() && !lane(&queue).look_while_spinning());
+    lane(&queue).queue.revive();
+}
+
+#[test]
+fn a_mode_that_was_asked_for_is_adopted() {
+    let (_device, queue) = open(URI, Mode::INTERRUPT);
+    lane(&queue).soft.mode.ask(Mode::POLL);
+    assert_eq!(lane(&queue).mode(), Mode::INTERRUPT);
+    lane(&queue).adopt();
+    assert_eq!(lane(&queue).mode(), Mode::POLL);
+}
+
+/// Queues are notified together on one controller, and where each has its vector to itself.
+#[test]
+fn notifications_are_shared_within_a_controller_by_queues_of_one_thread() {
+    let options = OpenOptions { software_queues: Some(3), hardware_queues: Some(2), mode: Mode::POSTED, ..OpenOptions::default() };
+    let open = || Device::open_with("mem:1M?profile=null&queues=2&vectors=3", &options).unwrap();
+    let (device, other) = (open(), open());
+    let queues = [device.queue().unwrap(), device.queue().unwrap(), device.queue().unwrap()];
+    let elsewhere = other.queue().unwrap();
+    assert!(queues.iter().all(|queue| lane(queue).is_beside(lane(&queues[0])) && !lane(queue).is_beside(lane(&elsewhere))));
+    let (several, single): (Vec<_>, Vec<_>) = queues.iter().map(lane).partition(|lane| lane.queue.serves_several());
+    assert_eq!((several.len(), single.len()), (2, 1));
+    for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
+        queue.share_notification(home);
+        assert_eq!(queue.posting.home(&queue.queue.lane), queue.queue.lane.vector());
+    }
+}
+
+/// The owner of a queue takes what is out before it leaves, and says what it had to leave.
+#[test]
+fn an_owner_that_leaves_takes_what_is_out() {
+    let _alone = by_hand();
+    let device = Device::open_with("mem:1M?profile=null&queues=1&reaper=owner", &OpenOptions::default()).unwrap();
+    let hand = device.embedded().unwrap().by_hand();
+    for left in [0, 1] {
+        let queue = device.local_queue().unwrap();
+        let hardware = lane(&queue).queue.clone();
+        submit(&queue, 3);
+        while hand.step() {}
+        submit(&queue, left);
+        drop(queue);
+        assert_eq!((hardware.lane.in_flight(), hardware.softs[0].open()), (left as u32, left as u32));
+    }
+    let noted = || device.health().events.into_iter().filter(|event| event.contains("was left by its thread")).collect::<Vec<_>>();
+    let limit = now() + Nanos::from_secs(60);
+    while noted().is_empty() {
+        assert!(now() < limit, "nothing was said");
+        std::thread::yield_now();
+    }
+    let noted = noted();
+    assert!(noted.len() == 1 && noted[0].contains("with 1 requests"), "{noted:?}");
+}

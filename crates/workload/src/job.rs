@@ -4,6 +4,7 @@ mod access;
 mod data;
 mod engine;
 mod log;
+mod per_op;
 mod timing;
 mod verify;
 
@@ -11,56 +12,11 @@ pub use access::{AccessZone, Distribution, FileService, Strided, ZoneRoom};
 pub use data::Contents;
 pub use engine::Engine;
 pub use log::{Iolog, IologStep, LogValue, Logs};
+pub use per_op::PerOp;
 pub use timing::{ExitWhat, Flow, LatencyTarget, Steady, SteadyOf, Think};
 pub use verify::{Backlog, FillPattern, Verify, VerifyKind};
 
 use units::{Nanos, Op};
-
-/// One value for reads, one for writes, and one for trims.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PerOp<T> {
-    /// For reads.
-    pub read: T,
-    /// For writes.
-    pub write: T,
-    /// For trims: commands that deallocate blocks.
-    pub trim: T,
-}
-
-impl<T> PerOp<T> {
-    /// The same for all of them.
-    pub fn both(value: T) -> PerOp<T>
-    where
-        T: Clone,
-    {
-        PerOp { read: value.clone(), write: value.clone(), trim: value }
-    }
-
-    /// Another value made of each.
-    pub fn map<U>(self, change: impl Fn(T) -> U) -> PerOp<U> {
-        PerOp { read: change(self.read), write: change(self.write), trim: change(self.trim) }
-    }
-
-    /// The value for `op`; whatever is neither read nor trim counts as a write.
-    #[inline]
-    pub fn get(&self, op: Op) -> &T {
-        match op {
-            Op::Read => &self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes => &self.write,
-            Op::Deallocate => &self.trim,
-        }
-    }
-
-    /// The value for `op`, to change it.
-    #[inline]
-    pub fn get_mut(&mut self, op: Op) -> &mut T {
-        match op {
-            Op::Read => &mut self.read,
-            Op::Write | Op::Flush | Op::WriteZeroes => &mut self.write,
-            Op::Deallocate => &mut self.trim,
-        }
-    }
-}
 
 /// Which operations a job issues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -502,5 +458,35 @@ impl Default for Job {
             percentile_precision: 2,
             kb_base: 1024,
         }
+    }
+}
+
+impl Job {
+    /// The job's I/Os are those of `list` from now on.
+    pub(crate) fn replays(&mut self, list: Iolog) {
+        let ops = |wanted: fn(Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
+        let (reads, writes, trims) = (ops(|op| op == Op::Read), ops(|op| op == Op::Write), ops(|op| op == Op::Deallocate));
+        let longest = |of: Op| {
+            let len = |step: &IologStep| if let IologStep::Io { op, len, .. } = step { (*op == of).then_some(*len) } else { None };
+            list.steps.iter().filter_map(len).max()
+        };
+        self.pattern = Pattern {
+            direction: match (reads, writes, trims) {
+                (true, true, _) | (true, _, true) => Direction::Mixed,
+                (_, true, true) => Direction::TrimWrite,
+                (_, true, false) => Direction::Write,
+                (_, false, true) => Direction::Trim,
+                _ => Direction::Read,
+            },
+            random: false,
+            step: 0,
+        };
+        for op in [Op::Read, Op::Write] {
+            if let Some(bytes) = longest(op) {
+                *self.block.get_mut(op) = BlockSizes::fixed(bytes.max(1));
+            }
+        }
+        self.verify = None;
+        self.iolog = Some(Box::new(list));
     }
 }

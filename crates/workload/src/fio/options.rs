@@ -12,6 +12,7 @@ macro_rules! set {
 }
 
 mod more;
+mod opt;
 mod places;
 
 use super::draft::Draft;
@@ -19,27 +20,9 @@ use super::fill;
 use super::known;
 use super::values::{self, Bad};
 use crate::job::{Amount, CpuPolicy, Direction, Engine, ExitWhat, Measure, Pattern, PerOp, RandomGenerator, RateProcess, VerifyKind};
+pub(super) use opt::{Opt, Takes};
+use opt::{boolean, choose, flag, value};
 use units::Nanos;
-
-/// What may follow the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// A value.
-    Value,
-    /// 0 or 1.
-    Bool,
-    /// Nothing, which means 1; or a number.
-    Flag,
-}
-
-/// An option.
-pub(super) struct Opt {
-    /// Its name and its synonyms.
-    pub names: &'static [&'static str],
-    pub takes: Takes,
-    /// Applies a value.
-    pub set: fn(&mut Draft, &str) -> Result<(), Bad>,
-}
 
 /// Which of a line's options decide how the others are read: they are applied first.
 pub(super) fn goes_first(name: &str) -> bool {
@@ -62,18 +45,6 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .copied()
         .chain(known::OPTIONS.iter().copied())
         .chain(known::CHANGES.iter().map(|(name, _)| *name))
-}
-
-const fn value(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Value, set }
-}
-
-const fn boolean(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Bool, set }
-}
-
-const fn flag(names: &'static [&'static str], set: fn(&mut Draft, &str) -> Result<(), Bad>) -> Opt {
-    Opt { names, takes: Takes::Flag, set }
 }
 
 /// More threads than fio starts.
@@ -244,13 +215,6 @@ fn merge_plain<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) {
     place.read = given.read.unwrap_or(place.read);
     place.write = given.write.unwrap_or(place.write);
     place.trim = given.trim.unwrap_or(place.trim);
-}
-
-fn choose<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, Bad> {
-    choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        format!("'{text}' is none of {}", names.join(", "))
-    })
 }
 
 /// `directory`: one. fio deals several out to the threads of a job.

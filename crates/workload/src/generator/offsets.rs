@@ -6,28 +6,22 @@ mod fit;
 mod list;
 mod mirror;
 mod mirrored;
+mod place;
 mod turns;
 mod walk;
 
 use super::pacing::Pacing;
 use crate::job::{BlockSizes, Direction, Distribution, Job, PerOp};
-pub use fit::{Misfit, Region, Target};
+pub use fit::{Misfit, Target};
 use list::List;
 pub(super) use mirror::Mirror;
+pub(super) use place::Place;
+pub use place::Region;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use turns::Turns;
 use units::{Nanos, Op};
-use walk::{Choice, Walk};
-
-/// Where and how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub op: Op,
-    pub target: u16,
-    pub offset: u64,
-    pub len: u32,
-}
+use walk::{Choice, Walk, below};
 
 /// The stream of one job thread's I/Os.
 #[derive(Clone, Debug)]
@@ -270,12 +264,6 @@ impl Stream {
         *walk.next.get_mut(op) = offset + len;
         (offset, len)
     }
-}
-
-/// A number below `n`, each as likely up to 2^-64.
-#[inline]
-fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
-    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 
 /// A size of a job whose sizes vary.

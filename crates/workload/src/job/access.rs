@@ -1,6 +1,6 @@
 //! Where I/Os go: distributions of random offsets, files within a device, strided zones.
 
-use super::PerOp;
+use super::per_op::PerOp;
 
 /// How random offsets are distributed.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -74,34 +74,3 @@ pub enum IologStep {
     /// A pause.
     Wait(Nanos),
 }
-
-impl super::Job {
-    /// The job's I/Os are those of `list` from now on.
-    pub(crate) fn replays(&mut self, list: Iolog) {
-        let ops = |wanted: fn(units::Op) -> bool| list.steps.iter().any(|step| matches!(step, IologStep::Io { op, .. } if wanted(*op)));
-        let (reads, writes, trims) =
-            (ops(|op| op == units::Op::Read), ops(|op| op == units::Op::Write), ops(|op| op == units::Op::Deallocate));
-        let longest = |of: units::Op| {
-            let len = |step: &IologStep| if let IologStep::Io { op, len, .. } = step { (*op == of).then_some(*len) } else { None };
-            list.steps.iter().filter_map(len).max()
-        };
-        self.pattern = super::Pattern {
-            direction: match (reads, writes, trims) {
-                (true, true, _) | (true, _, true) => super::Direction::Mixed,
-                (_, true, true) => super::Direction::TrimWrite,
-                (_, true, false) => super::Direction::Write,
-                (_, false, true) => super::Direction::Trim,
-                _ => super::Direction::Read,
-            },
-            random: false,
-            step: 0,
-        };
-        for op in [units::Op::Read, units::Op::Write] {
-            if let Some(bytes) = longest(op) {
-                *self.block.get_mut(op) = super::BlockSizes::fixed(bytes.max(1));
-            }
-        }
-        self.verify = None;
-        self.iolog = Some(Box::new(list));
-    }
-}

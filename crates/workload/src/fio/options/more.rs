@@ -1,6 +1,6 @@
 //! Options beside the I/O itself: pauses, turns, ends, what is written, logs and lists.
 
-use super::{Opt, boolean, choose, flag, value};
+use super::opt::{Opt, boolean, choose, flag, value};
 use crate::fio::draft::Draft;
 use crate::fio::parts::{self, NON_FATAL};
 use crate::fio::values::{self, Bad};

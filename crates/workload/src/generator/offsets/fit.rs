@@ -1,21 +1,13 @@
 //! What of its devices a job thread uses, and why it may not be able to.
 
 use super::cover::{Bitmap, Shuffle};
+use super::place::Region;
 use super::walk::{Choice, Skew, Stride, Walk, Zones};
 use crate::job::{Amount, Distribution, Iolog, IologStep, Job, PerOp, RandomGenerator};
 use rand::Rng;
 use rand_distr::{Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Op;
-
-/// The part of one target that a job thread uses, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// First byte.
-    pub start: u64,
-    /// Length.
-    pub len: u64,
-}
 
 /// Why a job cannot run on the devices it is given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

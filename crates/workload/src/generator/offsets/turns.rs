@@ -1,7 +1,6 @@
 //! Which of a job's files has the next I/O.
 
-use super::below;
-use super::walk::Walk;
+use super::walk::{Walk, below};
 use crate::job::{FileService, Job};
 use rand_xoshiro::Xoshiro256PlusPlus;
 

@@ -1,10 +1,9 @@
 //! The way of a job thread through one file or device.
 
-use super::below;
 use super::cover::{Bitmap, Shuffle};
-use super::fit::Region;
+use super::place::Region;
 use crate::job::{AccessZone, PerOp, Strided, ZoneRoom};
-use rand::RngExt;
+use rand::{Rng, RngExt};
 use rand_distr::{Distribution as _, Normal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Op;
@@ -223,4 +222,10 @@ impl Walk {
 /// `end + skip`, around the region's ends.
 fn skipped(end: u64, skip: i64, len: u64) -> u64 {
     (i128::from(end) + i128::from(skip)).rem_euclid(i128::from(len.max(1))) as u64
+}
+
+/// A number below `n`, each as likely up to 2^-64.
+#[inline]
+pub(super) fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }

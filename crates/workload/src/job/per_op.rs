@@ -1,0 +1,49 @@
+//! What a job says of reads, writes and trims apart.
+
+use units::Op;
+
+/// One value for reads, one for writes, and one for trims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerOp<T> {
+    /// For reads.
+    pub read: T,
+    /// For writes.
+    pub write: T,
+    /// For trims: commands that deallocate blocks.
+    pub trim: T,
+}
+
+impl<T> PerOp<T> {
+    /// The same for all of them.
+    pub fn both(value: T) -> PerOp<T>
+    where
+        T: Clone,
+    {
+        PerOp { read: value.clone(), write: value.clone(), trim: value }
+    }
+
+    /// Another value made of each.
+    pub fn map<U>(self, change: impl Fn(T) -> U) -> PerOp<U> {
+        PerOp { read: change(self.read), write: change(self.write), trim: change(self.trim) }
+    }
+
+    /// The value for `op`; whatever is neither read nor trim counts as a write.
+    #[inline]
+    pub fn get(&self, op: Op) -> &T {
+        match op {
+            Op::Read => &self.read,
+            Op::Write | Op::Flush | Op::WriteZeroes => &self.write,
+            Op::Deallocate => &self.trim,
+        }
+    }
+
+    /// The value for `op`, to change it.
+    #[inline]
+    pub fn get_mut(&mut self, op: Op) -> &mut T {
+        match op {
+            Op::Read => &mut self.read,
+            Op::Write | Op::Flush | Op::WriteZeroes => &mut self.write,
+            Op::Deallocate => &mut self.trim,
+        }
+    }
+}

@@ -17,7 +17,7 @@ use crate::properties::{Asking, Pace, Properties, Pulse};
 use crate::stop::{Stop, Stopping};
 use crate::{
     AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, PropertyError,
-    ProtocolViolation, QueueSizes, Stage, Ticket,
+    ProtocolViolation, QueueSizes, Ticket,
 };
 pub use config::RecoveryConfig;
 pub use retry::{Fate, RetryPolicy};
@@ -408,20 +408,20 @@ impl Recovery {
             Ok(Some(csts)) if csts.cfs() => State::Due(ResetCause::Fatal { csts: csts.into_bits() }),
             Ok(Some(csts)) if !csts.rdy() => State::Due(ResetCause::Stopped { csts: csts.into_bits() }),
             Ok(_) => match watch.overdue(now, &self.config) {
-                Some((queue, command)) => State::Due(ResetCause::Unanswered { queue, command, waited: now - command.posted_at }),
+                Some((queue, command, waited)) => State::Due(ResetCause::Unanswered { queue, command, waited }),
                 None => State::Watching(pulse),
             },
         };
         if !self.is_watching() {
             return None;
         }
-        let to_abort = watch.expired().find(|(queue, expired)| *queue != QueueId::ADMIN && expired.stage == Stage::InFlight);
-        if let Some((queue, expired)) = to_abort
+        if let Some(late) = watch.to_abort()
             && self.aborts < self.aborts_allowed
         {
             self.aborts += 1;
-            let sqe = admin::Abort { sq: *queue, cid: expired.command.cid }.to_sqe();
-            return Some(RecoveryAsk::Abort { queue: *queue, command: expired.command, sqe });
+            let (queue, command) = (late.queue, late.expired.command);
+            let sqe = admin::Abort { sq: queue, cid: command.cid }.to_sqe();
+            return Some(RecoveryAsk::Abort { queue, command, sqe });
         }
         let until = watch.next_event(now, &self.config).min(now + self.config.health_interval).min(next_look);
         Some(RecoveryAsk::Wait { until })

@@ -113,6 +113,11 @@ impl OpenOptions {
         self.software_queues.or(self.hardware_queues).unwrap_or_else(likely)
     }
 
+    /// Whether the application says how many queues it wants.
+    pub(crate) fn says_queues(&self) -> bool {
+        self.software_queues.is_some() || self.hardware_queues.is_some()
+    }
+
     /// Hardware queues to ask a controller for.
     pub(crate) fn hardware(&self) -> usize {
         let software = self.software().max(1);

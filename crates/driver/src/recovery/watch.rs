@@ -6,12 +6,12 @@ use nvme::{Cid, CqSlots, QueueId, SqSlots};
 use units::Nanos;
 
 use super::config::RecoveryConfig;
-use crate::{Command, Expired, Purpose, QueuePair};
+use crate::{Command, Expired, Purpose, QueuePair, Stage};
 
 /// The commands past their time-out, over all the queue pairs of a controller. Kept, so that looking allocates rarely.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    expired: Vec<(QueueId, Expired)>,
+    late: Vec<Late>,
     /// When the next command that is in flight now will be past its time-out.
     next: Option<Nanos>,
     scratch: Vec<Expired>,
@@ -23,6 +23,22 @@ pub struct Watch {
     present: Vec<(Command, Nanos)>,
 }
 
+/// A command past its time-out. Its own word of when it was posted stays as it is, because an Abort names the command by all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    pub queue: QueueId,
+    pub expired: Expired,
+    /// Since when it counts.
+    since: Nanos,
+}
+
+impl Late {
+    /// When waiting for it ends.
+    fn due(&self, config: &RecoveryConfig) -> Nanos {
+        self.since + if self.queue == QueueId::ADMIN { config.grace } else { config.command_timeout + config.grace }
+    }
+}
+
 impl Watch {
     /// Has looked at nothing.
     pub fn new() -> Watch {
@@ -31,7 +47,7 @@ impl Watch {
 
     /// Forgets what it saw.
     pub fn clear(&mut self) {
-        self.expired.clear();
+        self.late.clear();
         self.next = None;
     }
 
@@ -55,7 +71,7 @@ impl Watch {
             self.present.push((command, since));
             let expires = since + timeout;
             if expires <= now {
-                self.expired.push((pair.id(), Expired { command: Command { posted_at: since, ..command }, ..*expired }));
+                self.late.push(Late { queue: pair.id(), expired: *expired, since });
             } else {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
@@ -64,18 +80,20 @@ impl Watch {
         self.known.extend(self.present.iter().map(|&(command, since)| ((pair.id(), command.cid), (command, since))));
     }
 
-    pub(super) fn expired(&self) -> impl Iterator<Item = &(QueueId, Expired)> {
-        self.expired.iter()
+    /// A command past its time-out that no Abort has been sent for.
+    pub(super) fn to_abort(&self) -> Option<&Late> {
+        self.late.iter().find(|late| late.queue != QueueId::ADMIN && late.expired.stage == Stage::InFlight)
     }
 
-    /// A command that no longer may be waited for.
-    pub(super) fn overdue(&self, now: Nanos, config: &RecoveryConfig) -> Option<(QueueId, Command)> {
-        self.expired.iter().find(|(queue, expired)| due(*queue, expired, config) <= now).map(|(queue, e)| (*queue, e.command))
+    /// A command that no longer may be waited for, and how long it has been.
+    pub(super) fn overdue(&self, now: Nanos, config: &RecoveryConfig) -> Option<(QueueId, Command, Nanos)> {
+        let late = self.late.iter().find(|late| late.due(config) <= now)?;
+        Some((late.queue, late.expired.command, now - late.since))
     }
 
     /// When to look again: a command posted after this look cannot be past its time-out earlier.
     pub(super) fn next_event(&self, now: Nanos, config: &RecoveryConfig) -> Nanos {
-        let due = self.expired.iter().map(|(queue, expired)| due(*queue, expired, config));
+        let due = self.late.iter().map(|late| late.due(config));
         due.chain(self.next).min().unwrap_or(Nanos::MAX).min(now + config.command_timeout.min(config.grace))
     }
 }
@@ -85,12 +103,6 @@ impl Watch {
 /// controller reset for a command that is late by nothing, or keep it for ever.
 fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
-}
-
-/// When waiting for a command that is past its time-out ends.
-fn due(queue: QueueId, expired: &Expired, config: &RecoveryConfig) -> Nanos {
-    let posted_at = expired.command.posted_at;
-    if queue == QueueId::ADMIN { posted_at + config.grace } else { posted_at + config.command_timeout + config.grace }
 }
 
 #[cfg(test)]

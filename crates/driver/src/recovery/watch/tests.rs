@@ -20,7 +20,7 @@ fn sec(n: u64) -> Nanos {
 fn late(watch: &mut Watch, pair: &Pair, now: Nanos) -> (usize, bool) {
     watch.clear();
     watch.look(pair, now, &CONFIG);
-    (watch.expired().count(), watch.overdue(now, &CONFIG).is_some())
+    (watch.late.len(), watch.overdue(now, &CONFIG).is_some())
 }
 
 /// A command that says it was posted at `posted_at`, seen first at second 1, after a look at second 0.
@@ -40,6 +40,17 @@ fn a_clock_that_is_behind_makes_no_command_late() {
     let (mut watch, pair) = first_seen_at_one(Nanos(1));
     let found = (1..=4).map(|n| late(&mut watch, &pair, sec(n))).collect::<Vec<_>>();
     assert_eq!(found, [(0, false), (1, false), (1, true), (1, true)], "it counts from the look that saw it first");
+}
+
+/// The ledger knows it by all that it was posted with: an Abort of another command would be refused, and asked for again, for ever.
+#[test]
+fn a_command_whose_clock_is_not_believed_is_named_as_it_was_posted() {
+    let (mut watch, pair) = first_seen_at_one(Nanos(1));
+    late(&mut watch, &pair, sec(1));
+    late(&mut watch, &pair, sec(2));
+    let command = watch.to_abort().map(|late| late.expired.command).unwrap();
+    assert_eq!(command.posted_at, Nanos(1));
+    assert!(pair.begin_abort(&command));
 }
 
 #[test]

@@ -183,7 +183,9 @@ fn wait_for(device: &Device, path: usize, link: PathLink) {
 /// A write goes into a controller that holds it, and is then lost with it. The host ends that write, and a later one to the
 /// same block; only then the controller lets go, and may come back. What the block holds in the end, and in between.
 fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -> u64) {
-    let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), OpenOptions::default());
+    // A path that is back before the later write is sent holds that as well, until it is late.
+    let options = OpenOptions::new().timeout(Duration::from_secs(2));
+    let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), options);
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let submit = |request| queue.submit([request]).map_err(|(why, _)| why).unwrap();
     device.embedded().unwrap().change_path(0, Change::Hold(Some(units::Op::Write))).unwrap();
@@ -233,7 +235,7 @@ fn a_write_that_a_lost_controller_holds_does_not_come_back() {
         wait_for(&device, 0, PathLink::Live);
         assert_eq!(generation(&device), 2, "{parameters}: once the path is back");
         let failover = device.failover();
-        assert!(failover.held == 1 && failover.longest_hold > Nanos::ZERO, "{failover:?}");
+        assert!(failover.held >= 1 && failover.longest_hold > Nanos::ZERO, "{failover:?}");
     }
 }
 

@@ -105,5 +105,5 @@ fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -26,7 +26,7 @@ pub struct Stamp {
     pub offset: u64,
     /// Bytes moved. A long request is several commands.
     pub bytes: u32,
-    /// The controller's clock ([`crate::now`]) when it took the command from its queue.
+    /// The controller's clock ([`crate::Instant::now`]) when it took the command from its queue.
     pub fetched: Nanos,
     /// How long it then waited for others: for the ceiling, the link, a channel.
     pub queued: Nanos,

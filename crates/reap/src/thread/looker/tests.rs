@@ -37,7 +37,7 @@ fn who_is_told_that_others_want_the_cpu() {
     }
 }
 
-/// The system is asked for what a thread has waited once in a while, whoever asks how often.
+/// The system is asked for what a thread has waited once in a while, however often the looker asks.
 #[test]
 fn the_run_delay_is_read_once_in_a_while() {
     let mut looker = Looker::new(0, Policy::new(Mode::POLL));

@@ -3,28 +3,11 @@
 use completion::{LatencyPrice, Mode, Plan, Spin};
 use units::Nanos;
 
-use super::super::SoftQueue;
 use super::by_hand;
+use super::sharing::{lane, open, submit};
 use crate::thread::engine::Driven;
-use crate::{Device, OpenOptions, Queue, Request};
+use crate::{Queue, Request};
 use hw::now;
-
-fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
-    let options = OpenOptions { software_queues: Some(queues), hardware_queues: Some(1), mode, ..OpenOptions::default() };
-    let device = Device::open_with(uri, &options).unwrap();
-    let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
-    (device, queues)
-}
-
-fn submit(queue: &Queue, requests: u64) {
-    let ns = queue.namespaces()[0];
-    let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
-    queue.submit(requests).map_err(|(why, _)| why).unwrap();
-}
-
-fn lane(queue: &Queue) -> &SoftQueue {
-    &queue.lanes()[0]
-}
 
 #[test]
 fn a_policy_is_told_when_its_caller_goes_on_and_what_it_wants() {
@@ -92,7 +75,7 @@ fn a_look_fails_what_waits_where_the_controller_is_given_up() {
     assert_eq!(queue.wait(5, None).unwrap(), 5);
 }
 
-/// A policy learns from what its own queue's requests took, whoever takes the entries, and from nobody else's.
+/// A policy learns from what its own queue's requests took, whichever thread takes the entries, and from nobody else's.
 #[test]
 fn a_policy_learns_from_its_own_requests() {
     let _alone = by_hand();

@@ -144,7 +144,7 @@ fn a_devices_messages_are_those_of_its_vectors() {
         let counters = device.counters();
         assert_eq!((counters.messages, counters.sq_doorbells), (2, 2), "{vectors} vectors");
     }
-    // A lane that does not notify has no messages of its own, whoever counts them.
+    // A lane that does not notify has no messages of its own, whichever thread counts them.
     let device = open("mem:1M?profile=null&queues=2&masks=no", 1, Mode::INTERRUPT);
     let queue = device.queue().unwrap();
     submit(&queue, 1);

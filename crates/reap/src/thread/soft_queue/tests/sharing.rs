@@ -11,20 +11,20 @@ use crate::thread::engine::Driven;
 use crate::{Device, OpenOptions, Queue, Request};
 
 /// So many software queues of one hardware queue.
-fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
+pub(super) fn open(uri: &str, queues: usize, mode: Mode) -> (Device, Vec<Queue>) {
     let options = OpenOptions::new().software_queues(queues).hardware_queues(1).mode(mode);
     let device = Device::open_with(uri, &options).unwrap();
     let queues = (0..queues).map(|_| device.queue().unwrap()).collect();
     (device, queues)
 }
 
-fn submit(queue: &Queue, requests: u64) {
+pub(super) fn submit(queue: &Queue, requests: u64) {
     let ns = queue.namespaces()[0];
     let requests = (0..requests).map(|n| Request::read(&ns, n, queue.buffer(4096).unwrap()));
     queue.submit(requests).map_err(|(why, _)| why).unwrap();
 }
 
-fn lane(queue: &Queue) -> &SoftQueue {
+pub(super) fn lane(queue: &Queue) -> &SoftQueue {
     &queue.lanes()[0]
 }
 
@@ -112,7 +112,7 @@ fn tags_go_to_the_queue_that_has_waited_longest() {
     // What is in line comes before what its queues add, and before a queue that has a tag to return.
     submit(first, 1);
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (2, vec![(3, 0), (3, 0), (1, 0)]));
-    // As long as there are no tags, whoever serves the line need not come again.
+    // As long as there are no tags, the thread that serves the line need not come again.
     assert!(hardware.has_line() && hardware.try_serve_line(now()));
     carry_out();
     lane(first).look(u32::MAX);

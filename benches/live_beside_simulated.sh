@@ -2,7 +2,7 @@
 # What the simulator says beside what the engine does, here and now: closed loops on embedded devices run live by `compare`, and simulated with
 # the price list that `calibrate` has just measured and `in_process = true`. Of each mode IOPS, CPU per I/O and p50, simulated ÷ live.
 #   benches/live_beside_simulated.sh [--quick] [REPEAT (6)] [REAP (target/release/reap)]
-# With all cells ten minutes, with --quick (one thread, depth 32) two. Two CPUs and python3; a quiet machine: the live
+# With all cells four minutes, with --quick (one thread, depth 32) one. Two CPUs and python3; a quiet machine: the live
 # figures' intervals are beside them, and a cell that is not within 20 % is marked only where the interval does not reach it.
 # On a machine that is short of CPUs a closed loop does as much less as its threads are away, whatever the mode: where the thread that spins
 # has less than nine tenths of its CPU, the cell says so and its IOPS are not judged. CPU per I/O and p50 are.

@@ -1,6 +1,6 @@
 //! The book in which a software queue keeps its open requests.
 //!
-//! A request owns its buffer until it is finished. Whoever drops or forgets the future, the entry in the book, the
+//! A request owns its buffer until it is finished. If a future is dropped or forgotten, the entry in the book, the
 //! buffer and the CID stay until the controller has answered. A batch is entered first, while the application's iterator runs,
 //! and posted afterwards, so that no lock of the hardware queue is held while the application's code does.
 
@@ -394,7 +394,7 @@ impl Requests {
     }
 
     /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
-    /// request. Here, by the owner: whoever serves the line would have nobody to tell.
+    /// request. Here, by the owner: a thread that serves the line would have nobody to tell.
     #[cold]
     fn skip_waiting(&mut self, at: u32, failure: Failure, now: Nanos) {
         let mut place = 0;

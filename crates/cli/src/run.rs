@@ -103,6 +103,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let results = Report { paths, ..results };
     let mut text = match args.output_format {
         OutputFormat::Normal => report::normal(&results),
+        OutputFormat::Terse => report::terse(&results),
         format => {
             let mut json = if format == OutputFormat::JsonPlus { report::json_plus(&results) } else { report::json(&results) };
             json["devices"] = used;
@@ -113,7 +114,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
-            OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
+            OutputFormat::Json | OutputFormat::JsonPlus | OutputFormat::Terse => say(drawn.trim_end()),
         }
     }
     let written = output::all([

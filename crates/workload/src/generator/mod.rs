@@ -19,6 +19,7 @@
 
 mod alike;
 mod checking;
+mod checks;
 mod dice;
 mod error;
 mod flight;
@@ -42,10 +43,10 @@ pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{Backlog, Job, PerOp};
+use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use checking::Checks;
+use checks::Checks;
 use flight::{Extra, Flight, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};

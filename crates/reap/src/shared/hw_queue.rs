@@ -397,6 +397,13 @@ impl HwQueue {
         self.line.is_formed()
     }
 
+    /// Whether a thread that serves the line finds no tag on the lane that notifies.
+    #[cfg(test)]
+    pub(crate) fn finds_no_tag(&self) -> bool {
+        let line = InLine { queue: self, now: Nanos::ZERO, patience: Patience::Waits };
+        line.is_exhausted(&&self.lane).unwrap_or(true)
+    }
+
     /// What waits in the book of `me` is posted when the line is served.
     pub(crate) fn join_line(&self, me: u8) {
         self.line.join(me);

@@ -114,11 +114,8 @@ struct UsesTheQueue(mpsc::Sender<bool>);
 impl Drop for UsesTheQueue {
     fn drop(&mut self) {
         let queue = QUEUE.with(|queue| queue.borrow().clone());
-        let accepted = queue.is_some_and(|queue| {
-            let read = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-            queue.submit([read]).is_ok()
-        });
-        self.0.send(accepted).unwrap();
+        let read = |queue: &Queue| Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        self.0.send(queue.is_some_and(|queue| queue.submit([read(&queue)]).is_ok())).unwrap();
     }
 }
 

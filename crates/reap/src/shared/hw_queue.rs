@@ -6,6 +6,8 @@
 
 mod debts;
 mod entering;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -395,13 +397,6 @@ impl HwQueue {
     #[inline]
     pub(crate) fn has_line(&self) -> bool {
         self.line.is_formed()
-    }
-
-    /// Whether a thread that serves the line finds no tag on the lane that notifies.
-    #[cfg(test)]
-    pub(crate) fn finds_no_tag(&self) -> bool {
-        let line = InLine { queue: self, now: Nanos::ZERO, patience: Patience::Waits };
-        line.is_exhausted(&&self.lane).unwrap_or(true)
     }
 
     /// What waits in the book of `me` is posted when the line is served.

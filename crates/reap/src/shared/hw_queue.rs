@@ -6,6 +6,8 @@
 
 mod debts;
 mod entering;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -98,7 +98,7 @@ impl Watch {
     }
 }
 
-/// Since when a command counts that is seen for the first time. Whoever posts says when that was, and may have another clock: a
+/// Since when a command counts that is seen for the first time. The thread that posts says when that was, and may have another clock: a
 /// command that was not there at the last look was not posted before it, and none is posted after `now`. Such a word would have the
 /// controller reset for a command that is late by nothing, or keep it for ever.
 fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {

@@ -13,7 +13,7 @@ pub(super) enum Halt {
 }
 
 impl Generator {
-    /// What comes before the next I/O, if anything does.
+    /// Why the next I/O has to wait, if it has to.
     #[inline(always)] // Two comparisons.
     pub(super) fn held_up(&self) -> Option<Halt> {
         if self.flight.queued >= self.batch {

@@ -1,6 +1,6 @@
 //! What a job thread does next: a state machine without a clock, a thread or a device.
 //!
-//! Whoever runs it (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
+//! Its runner (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
 //!
 //! ```text
 //! loop {
@@ -557,7 +557,7 @@ impl Generator {
         self.pacing.is_some()
     }
 
-    /// When the job's rate means its next I/O to start, or meant it to: whoever waits for completions to make room for it may be
+    /// When the job's rate means its next I/O to start, or meant it to: a runner that waits for completions to make room for it may be
     /// late already. `None`: there is no rate, or nothing is left to issue.
     pub fn next_due(&self) -> Option<Nanos> {
         let left = self.ios_left > 0 && self.bytes_left > 0 || self.credit > 0 || self.held.is_some();

@@ -208,7 +208,7 @@ impl LightSleeper for Bedside<'_> {
         // What cannot be masked is not read while it naps.
         let sleeps = matches!(waiter.plan, Plan::Sleep { .. });
         let owner = waiter.owner && !waiter.others_look;
-        // Whoever naps does not stay either.
+        // A thread that naps does not stay either.
         let write = queue.owes() && queue.has_to_wait_for_room(owner);
         self.0.vector().watch_for(Interest { read: sleeps && owner, write });
     }

@@ -35,6 +35,15 @@ pub(super) struct Extra {
 /// No I/O starts at the end of time.
 const IDLE: Nanos = Nanos::MAX;
 
+/// Why nothing can be issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// As much is posted as is announced at once.
+    Uncommitted,
+    /// As many are in flight as may be.
+    Full,
+}
+
 /// The slots of a job thread.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -70,6 +79,18 @@ impl Flight {
             batch: vec![0; slots].into(),
             batch_start: Nanos::ZERO,
             uneven: false,
+        }
+    }
+
+    /// Why the next I/O has to wait, if it has to: `batch` are announced at once, and `limit` may be in flight.
+    #[inline(always)] // Two comparisons.
+    pub fn halt(&self, batch: u32, limit: u32) -> Option<Halt> {
+        if self.queued >= batch {
+            Some(Halt::Uncommitted)
+        } else if self.in_flight >= limit {
+            Some(Halt::Full)
+        } else {
+            None
         }
     }
 

@@ -3,28 +3,7 @@
 use super::*;
 use trail::ListLine;
 
-/// Why nothing can be issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Halt {
-    /// As much is posted as is announced at once.
-    Uncommitted,
-    /// As many are in flight as may be.
-    Full,
-}
-
 impl Generator {
-    /// Why the next I/O has to wait, if it has to.
-    #[inline(always)] // Two comparisons.
-    pub(super) fn held_up(&self) -> Option<Halt> {
-        if self.flight.queued >= self.batch {
-            Some(Halt::Uncommitted)
-        } else if self.flight.in_flight >= self.limit {
-            Some(Halt::Full)
-        } else {
-            None
-        }
-    }
-
     /// The job shares its flow with the other threads that join `flows`. To be called before the first [`Generator::next`]; without it
     /// the job goes as fast as it can.
     pub fn join(&mut self, job: &Job, flows: &mut Flows) {

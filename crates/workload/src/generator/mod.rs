@@ -44,8 +44,7 @@ pub use verify::{BadBlock, Digest, Fault, Wrong};
 use crate::job::{Backlog, Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
-use flight::{Extra, Flight, Times};
-use held::Halt;
+use flight::{Extra, Flight, Halt, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
@@ -317,7 +316,7 @@ impl Generator {
                 return self.issue_granted(now);
             }
             if self.reaped == 0 {
-                match self.held_up() {
+                match self.flight.halt(self.batch, self.limit) {
                     Some(Halt::Uncommitted) => return Next::Commit,
                     Some(Halt::Full) => return self.full(),
                     None => {}
@@ -358,7 +357,7 @@ impl Generator {
             if now >= self.event {
                 self.on_event(now);
             }
-            match self.held_up() {
+            match self.flight.halt(self.batch, self.limit) {
                 Some(Halt::Uncommitted) => return Next::Commit,
                 Some(Halt::Full) => return self.full(),
                 None => {}

@@ -416,7 +416,7 @@ impl HwQueue {
                 left = reaped.as_ref().is_some_and(|reaped| reaped.more);
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
-                    self.reporter.violated(violation);
+                    self.reporter.violated(*violation);
                 }
                 if !taken.is_empty() {
                     self.hand_out(None, taken);

@@ -88,8 +88,8 @@ impl Reporter {
 
     /// The controller broke the protocol on some queue.
     #[cold]
-    pub(crate) fn violated(&self, violation: Box<ProtocolViolation>) {
-        self.violations().push(*violation);
+    pub(crate) fn violated(&self, violation: ProtocolViolation) {
+        self.violations().push(violation);
         self.kick();
     }
 

@@ -188,7 +188,7 @@ impl Looker {
         self.waiter.seen.budget_used_up = reaped.budget_used_up;
         self.waiter.seen.pending = reaped.more;
         if let Some(violation) = reaped.violation {
-            queue.reporter.violated(violation);
+            queue.reporter.violated(*violation);
         }
     }
 

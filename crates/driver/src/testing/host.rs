@@ -118,7 +118,7 @@ impl Host {
             self.controller.step(self.now);
             let answers = self.wire.come(self.now);
             let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
-            self.violation = reaped.violation;
+            self.violation = reaped.violation.map(|violation| *violation);
             assert!(self.violation.is_none() || !self.controller.script.astray.is_empty(), "the scripted admin queue is correct");
             if !out.is_empty() || self.violation.is_some() || !answers.is_empty() || self.now >= until {
                 self.now += self.stands_still;
@@ -201,7 +201,7 @@ impl Host {
             if let Some(violation) = pair.reap(&self.controller.bells, 64, &mut out).violation
                 && let Some(recovery) = &mut self.recovery
             {
-                recovery.violated(violation);
+                recovery.violated(*violation);
             }
         }
         for completed in out {

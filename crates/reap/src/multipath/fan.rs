@@ -227,7 +227,7 @@ impl Fan {
             let Some(batch) = head.take_batch(path) else { continue };
             let mut left = batch.iter();
             // Those after one that is not taken are sent all the same.
-            while let Err((why, request)) = lane.submit(now, head.requests(&mut left, namespace)) {
+            while let Err((why, request)) = lane.submit(now, false, head.requests(&mut left, namespace)) {
                 head.not_taken(&self.shared, why, request, now);
             }
             tally.sent.add(batch.len() as u64);

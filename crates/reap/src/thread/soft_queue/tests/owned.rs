@@ -238,7 +238,7 @@ fn what_is_late_in_the_kernel_is_cancelled_once() {
         let hardware = &lane(queue).queue;
         assert_eq!(hardware.is_owned(), owned);
         let (at, second) = (now(), Nanos::from_secs(1));
-        lane(queue).post(at, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
+        lane(queue).submit(at, true, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
         let cancels = |late: Nanos, count: u32| asks(queue, || assert_eq!(hardware.cancel_late(at + late, second), count, "{late}"));
         assert!(!cancels(Nanos::ZERO, 0), "nothing is late yet");
         assert_eq!(cancels(second, 2), owned);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, Nanos, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
+use crate::load::{BLOCK, LONG, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
 
 /// The load notices what it is there for: on a device that does not copy it finds blocks that hold something else.
 #[test]
@@ -82,15 +82,16 @@ fn a_thread_that_computes_for_longer_than_the_time_out_costs_no_reset() {
         for mode in modes() {
             scope.spawn(move || {
                 let _watchdog = Watchdog::new(&format!("a thread that computes, {mode}"));
-                let (device, _faults) = open(FaultPlan::new(), mode, 1, Nanos::from_millis(400));
+                let (device, _faults) = open(FaultPlan::new(), mode, 1, PATIENT);
                 let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
                 let batch = (0..8).map(|n| Request::read(&ns, n, queue.buffer(BLOCK).unwrap()));
                 queue.submit(batch).map_err(|(why, _)| why).unwrap();
                 let started = queue.read(&ns, 0, queue.buffer(BLOCK).unwrap());
                 // Past the time-out, and past the grace after it.
-                thread::sleep(Duration::from_millis(1_300));
+                thread::sleep(Duration::from_secs(13));
                 let health = device.health();
-                assert_eq!((health.aborts, health.resets), (0, 0), "{mode}: {health:?}");
+                // A controller has a tenth of a second for what is announced at its time-out: a stalled thread of its own may cost Aborts.
+                assert_eq!(health.resets, 0, "{mode}: {health:?}");
                 assert_eq!(queue.block_on(started).unwrap().0, Ok(()), "{mode}");
                 assert_eq!(queue.wait(8, None), Ok(8), "{mode}");
             });
@@ -109,13 +110,13 @@ fn a_waker_that_panics_ends_nobody_elses_thread() {
         }
     }
     let _watchdog = Watchdog::new("a waker that panics");
-    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, PATIENT);
+    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, LONG);
     let (queue, (woken, was_woken)) = (device.queue().unwrap(), mpsc::channel());
     let mut read = pin!(queue.read(&device.namespaces()[0], 0, queue.buffer(BLOCK).unwrap()));
     assert!(read.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Panics(woken))))).is_pending());
     drop(queue);
     was_woken.recv().unwrap();
-    let (other, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, PATIENT);
+    let (other, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, LONG);
     let queue = other.queue().unwrap();
     assert_eq!(queue.block_on(queue.read(&other.namespaces()[0], 0, queue.buffer(BLOCK).unwrap())).unwrap().0, Ok(()));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reap::{Device, FaultPlan, IoError, Mode, Nanos, OpenOptions, Queue, Request};
 
-use crate::load::{BLOCK, PATIENT, SOON, Watchdog, open, open_to_lose};
+use crate::load::{BLOCK, LONG, SOON, Watchdog, open, open_to_lose};
 
 const NEVER: Nanos = Nanos::from_secs(3600);
 
@@ -30,19 +30,18 @@ fn wait(queue: &Queue) -> usize {
 /// The controller is given up while the queue's thread computes: nothing of the queue's is in flight, so that nothing comes.
 #[test]
 fn requests_without_a_tag_fail_with_their_controller() {
-    let _watchdog = Watchdog::new("requests without a tag");
-    for name in ["interrupt", "irq-poll", "threaded", "suspend", "poll", "adaptive"] {
-        let mode = name.parse().unwrap();
-        let (device, faults) = open_to_lose(FaultPlan::new(), mode, 1, SOON);
+    let lose = |name: &str| {
+        let _watchdog = Watchdog::new(&format!("requests without a tag, {name}"));
+        let (device, faults) = open_to_lose(FaultPlan::new(), name.parse().unwrap(), 1, SOON);
         let queue = device.queue().unwrap();
         faults.hang();
         device.reset();
         while device.health().resets == 0 {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         read(&queue, 4);
         while device.health().dead.is_none() {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         while queue.in_flight() > 0 {
             queue.wait(4, None).unwrap();
@@ -50,7 +49,12 @@ fn requests_without_a_tag_fail_with_their_controller() {
         let mut out = Vec::with_capacity(4);
         queue.reap(&mut out);
         assert!(out.len() == 4 && out.iter().all(|done| done.result == Err(IoError::DeviceLost)), "{name}: {out:?}");
-    }
+    };
+    thread::scope(|scope| {
+        for name in ["interrupt", "irq-poll", "threaded", "suspend", "poll", "adaptive"] {
+            scope.spawn(move || lose(name));
+        }
+    });
 }
 
 /// More threads than tags: those in line are served, no matter which thread returns a tag or has their books meanwhile.
@@ -95,7 +99,7 @@ fn a_polled_lane_is_drained_in_threaded() {
 #[test]
 fn a_turn_inside_the_iterator_takes_nothing_and_says_so() {
     let _watchdog = Watchdog::new("a turn inside the iterator");
-    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, PATIENT);
+    let (device, _faults) = open(FaultPlan::new(), Mode::INTERRUPT, 1, LONG);
     let queue = device.queue().unwrap();
     let ns = queue.namespaces()[0];
     read(&queue, 1);

@@ -39,8 +39,11 @@ impl Watchdog {
 /// Where what is lost is to be found out soon.
 pub const SOON: Nanos = Nanos::from_millis(60);
 
-/// Where nothing is lost, or a time-out may not be mistaken for one: longer than a busy machine keeps a thread away.
-pub const PATIENT: Nanos = Nanos::from_secs(2);
+/// Where a time-out is needed, and one that a stalled thread provokes is told apart from it: longer than a busy machine keeps a thread away.
+pub const PATIENT: Nanos = Nanos::from_secs(6);
+
+/// Where nothing is to be late: no machine keeps a thread away for so long.
+pub const LONG: Nanos = Nanos::from_secs(60);
 
 /// An embedded device with faults and one hardware queue for `threads` threads. Its controller has a minute to stop or to come up: one
 /// whose thread is kept from its CPU for seconds is not given up.
@@ -48,9 +51,9 @@ pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Dev
     open_within(Duration::from_secs(60), plan, mode, threads, timeout)
 }
 
-/// The same where the controller is to be lost, which takes as long as it has for stopping.
+/// The same where the controller is to be lost, which takes as long as it has for stopping, and for coming up first.
 pub fn open_to_lose(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
-    open_within(Duration::from_secs(1), plan, mode, threads, timeout)
+    open_within(PATIENT.into(), plan, mode, threads, timeout)
 }
 
 fn open_within(ready: Duration, plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {

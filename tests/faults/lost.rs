@@ -6,11 +6,23 @@ use std::time::Duration;
 use driver::{BringupCause, BringupError};
 use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
+use crate::load::{BLOCK, LONG, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
 
 /// Every occasion, those of the admin queue as well.
 fn always(fault: Fault) -> FaultPlan {
     FaultPlan::new().admin_too().with_chance(1_000_000, fault)
+}
+
+/// In all of them at once: what a lost controller is waited for takes long, and nothing of this machine's.
+fn in_every_mode(test: impl Fn(Mode) + Sync) {
+    thread::scope(|scope| {
+        modes().into_iter().for_each(|mode| {
+            _ = scope.spawn({
+                let test = &test;
+                move || test(mode)
+            })
+        })
+    });
 }
 
 /// Breaks the controller while two threads use it. Every request ends, whatever is asked later fails at once, and
@@ -50,12 +62,12 @@ fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
 
 #[test]
 fn a_controller_that_hangs_is_lost_and_its_buffers_are_leaked() {
-    modes().into_iter().for_each(|mode| break_in_use(mode, true, |_, faults| faults.hang()));
+    in_every_mode(|mode| break_in_use(mode, true, |_, faults| faults.hang()));
 }
 
 #[test]
 fn a_controller_that_is_pulled_out_is_lost() {
-    for mode in modes() {
+    in_every_mode(|mode| {
         break_in_use(mode, true, |device, faults| {
             // Between two batches nothing is in flight: a controller that is pulled out then has nothing to leak.
             faults.hang();
@@ -64,14 +76,12 @@ fn a_controller_that_is_pulled_out_is_lost() {
             }
             faults.remove();
         });
-    }
+    });
 }
 
 #[test]
 fn a_controller_that_stops_but_does_not_come_up_again_is_lost_and_leaks_nothing() {
-    for mode in modes() {
-        break_in_use(mode, false, |_, faults| faults.set(always(Fault::Fatal)));
-    }
+    in_every_mode(|mode| break_in_use(mode, false, |_, faults| faults.set(always(Fault::Fatal))));
 }
 
 #[test]
@@ -105,7 +115,7 @@ fn without_patience_a_request_that_is_never_answered_is_not_sent_again() {
 fn a_request_in_many_parts_survives_a_reset_whole() {
     let _watchdog = Watchdog::new("a request in many parts");
     for mode in modes() {
-        let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1, PATIENT);
+        let (device, _faults) = open(FaultPlan::new().at(3, Fault::Fatal), mode, 1, LONG);
         let queue = device.queue().unwrap();
         let ns = queue.namespaces()[0];
         let mut buf = queue.buffer(8 << 20).unwrap();
@@ -140,7 +150,7 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
     prepare(&faults);
     let options = OpenOptions::new().timeout(std::time::Duration::from_millis(60)).embedded(EmbeddedOptions {
         faults: Some(faults),
-        ready_timeout: Some(std::time::Duration::from_secs(1)),
+        ready_timeout: Some(PATIENT.into()),
         ..EmbeddedOptions::default()
     });
     match Device::open_with("mem:1M?profile=null", &options) {
@@ -155,13 +165,18 @@ fn refused(plan: FaultPlan, prepare: impl Fn(&Faults)) -> BringupError {
 
 #[test]
 fn opening_a_controller_that_does_not_come_up_says_why() {
-    assert!(matches!(refused(FaultPlan::new(), Faults::hang).cause, BringupCause::NotReady { .. }));
-    assert!(matches!(refused(FaultPlan::new(), Faults::remove).cause, BringupCause::Gone));
-    assert!(matches!(refused(always(Fault::Fatal), |_| ()).cause, BringupCause::Fatal));
-    for silent in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
-        let cause = refused(always(silent), |_| ()).cause;
-        assert!(matches!(cause, BringupCause::NoReply { .. }), "{cause}");
-    }
+    // Silence takes as long as an admin command has.
+    thread::scope(|scope| {
+        for silent in [Fault::SwallowCommand, Fault::SwallowEntry, Fault::WrongPhase] {
+            scope.spawn(move || {
+                let cause = refused(always(silent), |_| ()).cause;
+                assert!(matches!(cause, BringupCause::NoReply { .. }), "{cause}");
+            });
+        }
+        scope.spawn(|| assert!(matches!(refused(FaultPlan::new(), Faults::hang).cause, BringupCause::NotReady { .. })));
+        scope.spawn(|| assert!(matches!(refused(FaultPlan::new(), Faults::remove).cause, BringupCause::Gone)));
+        scope.spawn(|| assert!(matches!(refused(always(Fault::Fatal), |_| ()).cause, BringupCause::Fatal)));
+    });
     let said_no = refused(always(Fault::Status(nvme::Status::INTERNAL_ERROR)), |_| ()).cause;
     assert!(matches!(said_no, BringupCause::Rejected { status: nvme::Status::INTERNAL_ERROR }), "{said_no}");
     // The process has not suffered.

@@ -9,7 +9,7 @@ mod lost;
 use std::thread;
 use std::time::Duration;
 
-use load::{Ended, Load, PATIENT, Watchdog, modes, open, run, run_for};
+use load::{Ended, LONG, Load, PATIENT, Watchdog, modes, open, run, run_for};
 use nvme::Status;
 use reap::{Fault, FaultPlan, IoError, Nanos};
 
@@ -49,13 +49,17 @@ fn lost_notifications_cost_a_time_out_at_most() {
 /// entry is found where it was, and nothing is aborted.
 #[test]
 fn a_lost_notification_of_the_only_request_is_made_up_for_at_its_time_out() {
-    for (mode, lost) in modes().into_iter().flat_map(|mode| [(mode, 10), (mode, 20)]) {
-        let (device, faults, ended) = run_for(at(&[lost], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
-        good(&ended, 100);
-        let health = device.health();
-        println!("{mode}, message {lost}: {} faults, {} aborts", faults.injected().len(), health.aborts);
-        assert_eq!((health.aborts, health.resets, health.last_reset), (0, 0, None), "{mode}");
-    }
+    thread::scope(|scope| {
+        for (mode, lost) in modes().into_iter().flat_map(|mode| [(mode, 10), (mode, 20)]) {
+            scope.spawn(move || {
+                let (device, faults, ended) = run_for(at(&[lost], Fault::LoseMessage), mode, 1, (100, 1), PATIENT);
+                good(&ended, 100);
+                let health = device.health();
+                println!("{mode}, message {lost}: {} faults, {} aborts", faults.injected().len(), health.aborts);
+                assert_eq!((health.aborts, health.resets, health.last_reset), (0, 0, None), "{mode}");
+            });
+        }
+    });
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn resets_that_the_application_asks_for_fail_no_request() {
     let swallowed: Vec<_> = (0..RESETS.into()).collect();
     for mode in modes() {
         let _watchdog = Watchdog::new("a request that meets many resets");
-        let (device, faults) = open(at(&swallowed, Fault::SwallowCommand), mode, 1, Nanos::from_secs(60));
+        let (device, faults) = open(at(&swallowed, Fault::SwallowCommand), mode, 1, LONG);
         let queue = device.queue().unwrap();
         thread::scope(|scope| {
             let thread = scope.spawn(move || {
@@ -134,7 +138,7 @@ fn a_fatal_controller_is_reset() {
 fn a_bad_status_is_the_requests_result_and_nobody_elses() {
     for status in [Status::INTERNAL_ERROR.with_dnr(), Status::UNRECOVERED_READ_ERROR, Status::COMMAND_INTERRUPTED.with_dnr()] {
         for mode in modes() {
-            let (device, faults, ended) = run_for(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16), PATIENT);
+            let (device, faults, ended) = run_for(FaultPlan::new().with_chance(30_000, Fault::Status(status)), mode, 1, (600, 16), LONG);
             let bad = &ended[0].bad;
             assert!(!bad.is_empty() && bad.iter().all(|&error| error == IoError::Status(status)), "{mode}: {bad:?}");
             // As often as it was said: nothing was posted again.
@@ -147,7 +151,8 @@ fn a_bad_status_is_the_requests_result_and_nobody_elses() {
 #[test]
 fn a_status_that_invites_it_is_answered_by_trying_again() {
     for mode in modes() {
-        let (_, faults, ended) = run(at(&[10, 11, 12, 200, 201], Fault::Status(Status::COMMAND_INTERRUPTED)), mode, 1, (600, 16));
+        let plan = at(&[10, 11, 12, 200, 201], Fault::Status(Status::COMMAND_INTERRUPTED));
+        let (_, faults, ended) = run_for(plan, mode, 1, (600, 16), LONG);
         good(&ended, 600);
         assert_eq!(faults.injected().len(), 5);
     }

@@ -200,7 +200,7 @@ impl Keeper {
         let polled = std::iter::repeat_n(None, if link.has_two_lanes() { wanted } else { 0 });
         let vectors = notifying.chain(polled).collect();
         let wanted = WantedQueues::New { depth: options.depth, vectors };
-        let config = bringup_config(seat.as_ref(), &admin, wanted, admin_timeout(options));
+        let config = bringup_config(seat.as_ref(), &admin, wanted);
         link.arm(Vector(0));
         let sends = link.end().is_some_and(|end| end.relay().is_some());
         let debts = sends.then(Debts::new).transpose().map_err(|source| OpenError::System { what: "poller for sockets", source })?;
@@ -331,7 +331,7 @@ impl Keeper {
 
     /// How to bring the controller up again: with the queues that there are.
     fn again(&self) -> BringupConfig {
-        bringup_config(self.seat.as_ref(), &self.admin, WantedQueues::Again(self.inventory.queues.clone()), self.admin_timeout())
+        bringup_config(self.seat.as_ref(), &self.admin, WantedQueues::Again(self.inventory.queues.clone()))
     }
 
     fn live(&mut self, now: Nanos) -> Nanos {
@@ -455,10 +455,11 @@ fn admin_timeout(options: &OpenOptions) -> Nanos {
     options.timeout.clamp(ADMIN_TIMEOUT_MIN, ADMIN_TIMEOUT)
 }
 
-fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues, admin_timeout: Nanos) -> BringupConfig {
+/// However impatient the caller is with I/O, a controller that is slow to answer while it comes up is not refused, nor given up.
+fn bringup_config(seat: Option<&Seat>, admin: &Admin, queues: WantedQueues) -> BringupConfig {
     let (admin_sq, admin_cq) = admin.addrs;
     let keep_alive = seat.map_or(Nanos::ZERO, |seat| seat.board.keep_alive);
-    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout, keep_alive }
+    BringupConfig { admin_sq, admin_cq, admin_sizes: Admin::SIZES, queues, admin_timeout: ADMIN_TIMEOUT, keep_alive }
 }
 
 /// Where its life has not ended, a turn has panicked: nobody stops the controller, which may write to whatever it was given.

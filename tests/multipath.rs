@@ -15,8 +15,8 @@ use reap::{Change, Completion, Device, Loss, Mode, Nanos, OpenOptions, PathLink,
 /// Two paths that nothing watches.
 const TWO: &str = "multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&keep_alive=0s";
 
-/// Where paths are watched, for so long: a Keep Alive that is late because this machine is busy loses a path as well, and none of
-/// its threads stands still for seconds.
+/// Where paths are watched, for so long. A Keep Alive that is late because this machine keeps a thread from its CPU loses a path as well:
+/// no test may count how often that happens.
 const WATCHED: &str = "keep_alive=2s";
 
 fn open(uri: &str, options: OpenOptions) -> Device {
@@ -147,16 +147,18 @@ fn a_path_that_hangs_is_left_and_used_again() {
         drain(queue).remove(0).result.unwrap();
     };
     read(&queue);
-    assert_eq!(device.paths()[0].ios, 1);
+    wait_for(&device, 0, PathLink::Live);
     device.embedded().unwrap().change_path(0, Change::Lost(Loss::Frozen)).unwrap();
     read(&queue);
     let paths = device.paths();
-    assert_eq!((paths[0].status.link, paths[0].failed, paths[1].ios), (PathLink::Lost, 1, 1), "{paths:?}");
-    assert_eq!(device.failover().failed_over, 1);
+    assert!(paths[0].status.link == PathLink::Lost && paths[0].failed >= 1 && paths[1].ios >= 1, "{paths:?}");
+    assert!(device.failover().failed_over >= 1);
     device.embedded().unwrap().change_path(0, Change::Back).unwrap();
-    wait_for(&device, 0, PathLink::Live);
-    read(&queue);
-    assert_eq!(device.paths()[0].ios, 3, "it is the nearest, and takes the request that it had lost, and this one");
+    let limit = reap::Instant::now() + Duration::from_secs(60);
+    while device.paths()[0].ios == paths[0].ios {
+        assert!(reap::Instant::now() < limit, "it is the nearest, and is not used again: {:?}", device.paths());
+        read(&queue);
+    }
 }
 
 /// What a foreign loop would have waited for in `wait` comes in `turn`, and at the deadline that it was given.
@@ -219,8 +221,8 @@ fn wait_for(device: &Device, path: usize, link: PathLink) {
 /// A write goes into a controller that holds it, and is then lost with it. The host ends that write, and a later one to the
 /// same block; only then the controller lets go, and may come back. What the block holds in the end, and in between.
 fn held_write(parameters: &str, back_first: bool) -> (Device, impl Fn(&Device) -> u64) {
-    // A path that is back before the later write is sent holds that as well, until it is late.
-    let options = OpenOptions::new().timeout(Duration::from_secs(2));
+    // A path that is back before the later write is sent holds that as well, until it is late. The first is not late before it is lost.
+    let options = OpenOptions::new().timeout(Duration::from_secs(if back_first { 6 } else { 3600 }));
     let device = open(&format!("{TWO_QUIET}&policy=numa&{parameters}"), options);
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let submit = |request| queue.submit([request]).map_err(|(why, _)| why).unwrap();
@@ -289,7 +291,7 @@ fn without_waiting_the_later_write_is_undone() {
 /// `numa` takes the path whose controller is said to be on this CPU's node; a node that is not there is refused.
 #[test]
 fn the_nearest_path_is_taken() {
-    let device = open("multipath:?path=mem:64M&path=mem:64M?node=0&policy=numa", OpenOptions::default());
+    let device = open("multipath:?path=mem:64M&path=mem:64M?node=0&policy=numa&keep_alive=0s", OpenOptions::default());
     round_trip(&device.queue().unwrap(), 8, 4, 1);
     let ios: Vec<u64> = device.paths().iter().map(|path| path.ios).collect();
     // The machine that this runs on may have more nodes, of which all are nearer than nowhere.
@@ -340,7 +342,7 @@ fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespa
 /// used; what is beyond the new end fails with the controller's status, or is refused with a newer handle.
 #[test]
 fn a_namespace_that_is_resized_is_used_in_its_new_size() {
-    let device = open("multipath:?path=mem:64M?profile=null&path=mem:64M?profile=null&policy=round-robin", OpenOptions::default());
+    let device = open(&format!("{TWO}&policy=round-robin"), OpenOptions::default());
     let (queue, old) = (device.queue().unwrap(), device.namespaces()[0]);
     let last = |ns: &reap::Namespace| ns.blocks() - 8;
     let sent = || device.paths().iter().map(|path| path.ios).collect::<Vec<_>>();
@@ -396,7 +398,7 @@ fn flush_after(how: Change) -> (Result<(), reap::IoError>, Vec<String>) {
     // A file has a volatile cache, memory has none.
     let file = std::env::temp_dir().join(format!("reap-multipath-{}", std::process::id()));
     let path = format!("path=file:{}?size=1M%26profile=null", file.display());
-    let device = open(&format!("multipath:?{path}&{path}&policy=round-robin"), OpenOptions::default());
+    let device = open(&format!("multipath:?{path}&{path}&policy=round-robin&keep_alive=0s"), OpenOptions::default());
     std::fs::remove_file(&file).unwrap();
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     let away_and_back = |how| {
@@ -430,7 +432,7 @@ fn writes_that_went_with_a_controllers_power_fail_the_flush() {
 /// A thread that drops a queue gives up its requests in flight: they are not counted any more, and no path seems busy for ever.
 #[test]
 fn a_queue_that_is_dropped_leaves_nothing_counted() {
-    let device = open("multipath:?path=mem:64M?profile=tlc&path=mem:64M?profile=tlc", OpenOptions::default());
+    let device = open("multipath:?path=mem:64M?profile=tlc&path=mem:64M?profile=tlc&keep_alive=0s", OpenOptions::default());
     for policy in Policy::ALL {
         device.set_path_policy(policy);
         let queue = device_queue(&device);
@@ -556,7 +558,7 @@ fn a_path_is_killed_and_returns_at_random_moments() {
     let device = open(&format!("{TWO_QUIET}&policy=latency&{WATCHED}"), OpenOptions::new().mode(Mode::INTERRUPT));
     let queue = device.queue().unwrap();
     let mut load = Load::new(&queue, 512, 0x5eed);
-    let kills = kills();
+    let (kills, mut seen) = (kills(), 0);
     for kill in 0..kills {
         let (path, frozen) = (load.draw(2) as usize, load.draw(4) == 0);
         let loss = if frozen { Loss::Frozen } else { Loss::Gone };
@@ -566,9 +568,15 @@ fn a_path_is_killed_and_returns_at_random_moments() {
         }
         device.embedded().unwrap().change_path(path, Change::Lost(loss)).unwrap();
         let back = reap::Instant::now() + std::time::Duration::from_nanos(load.draw(if kill % 8 == 7 { 400_000_000 } else { 40_000_000 }));
-        while reap::Instant::now() < back {
+        // One that nobody has missed yet may come back as if nothing had been; every other one that is pulled out is missed first.
+        let (missed, mut lost) = (!frozen && kill % 2 == 0, false);
+        let limit = back + std::time::Duration::from_secs(60);
+        while reap::Instant::now() < back || missed && !lost {
+            assert!(reap::Instant::now() < limit, "path {path} is not missed: {:?}", device.paths());
             load.step(16);
+            lost |= device.paths()[path].status.link == PathLink::Lost;
         }
+        seen += u32::from(lost);
         device.embedded().unwrap().change_path(path, Change::Back).unwrap();
         // Until it is used again: one path is always up.
         let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
@@ -586,5 +594,6 @@ fn a_path_is_killed_and_returns_at_random_moments() {
     );
     assert_eq!(device.paths_counted(), 0, "something is still counted");
     assert_eq!(device.counters().leaked_bytes, 0, "buffers were leaked");
-    assert!(device.health().resets >= kills as u32 / 2, "nothing was killed: {:?}", device.health());
+    // A path that is lost comes back by a reset, and only so.
+    assert!(seen > 0 && device.health().resets >= seen, "{seen} losses were seen: {:?}", device.health());
 }

@@ -6,6 +6,9 @@
 //! spinning", 1991), so falling back to it never widens a gap; and predictions are followed only while the gap is narrow
 //! enough for one of them to be wrong. That keeps the sum within twice the best of the three, and a constant.
 //!
+//! Nobody sees when the entries came that a nap finds. For such a wait the middle one counts the whole of it, up to two sleeps: the bound
+//! is that of a choice which sees no more than the thread did. Counting nothing would forbid naps that are the cheapest.
+//!
 //! Ski rental need not narrow the gap either: where every wait is long it costs just twice what sleeping does. So where
 //! sleeping at once is the best of the three by a sleep, it is fallen back to instead: that costs a sleep, and grants two.
 

@@ -172,7 +172,8 @@ impl GuestMemory {
     pub fn unmap(&mut self, addr: u64, bytes: u64) -> Result<u64, GuestError> {
         let end = addr.checked_add(bytes).ok_or(GuestError::Shape { addr, bytes, offset: 0 })?;
         let cut = |other: u64| GuestError::Cut { addr, bytes, other };
-        if let Some((&other, _)) = self.ranges.range(..addr).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0) {
+        if let Some((&other, _)) = self.ranges.range(..addr).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0)
+        {
             return Err(cut(other));
         }
         let within: Vec<(u64, u64)> = self.ranges.range(addr..end).map(|(addr, mapped)| (*addr, mapped.bytes)).collect();

@@ -44,8 +44,12 @@ impl fmt::Display for ServeEvent {
             ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
             ServeEvent::Refused(what) => write!(f, "refused: {what}"),
             ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),
-            ServeEvent::QueueLost => write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset"),
-            ServeEvent::Detached { why: None, commands } => write!(f, "the client has gone after {commands} commands; the controller is reset"),
+            ServeEvent::QueueLost => {
+                write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
+            }
+            ServeEvent::Detached { why: None, commands } => {
+                write!(f, "the client has gone after {commands} commands; the controller is reset")
+            }
             ServeEvent::Detached { why: Some(why), commands } => {
                 write!(f, "the client was let go after {commands} commands, and the controller is reset: {why}")
             }

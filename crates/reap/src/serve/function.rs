@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use device::{Change, Step};
 use hw::{EventFd, GuestRange, Rights};
-use nvme::regs::{self, Csts};
 use nvme::Registers;
+use nvme::regs::{self, Csts};
 use rustix::io::Errno;
 use units::Nanos;
 use vfio_user::{Access, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region};
@@ -216,7 +216,10 @@ impl Function {
         let end = access.offset.checked_add(access.count.into());
         if access.count > MOST_DATA || end.is_none_or(|end| end > bytes) {
             let Access { offset, region, count } = access;
-            return Err(Refusal::new(Errno::INVAL, format!("{count} bytes at {offset:#x} are not in region {region}, which has {bytes:#x}")));
+            return Err(Refusal::new(
+                Errno::INVAL,
+                format!("{count} bytes at {offset:#x} are not in region {region}, which has {bytes:#x}"),
+            ));
         }
         Ok(())
     }
@@ -312,6 +315,3 @@ fn errno_of(error: &hw::GuestError) -> Errno {
         _ => Errno::INVAL,
     }
 }
-
-#[cfg(test)]
-mod tests;

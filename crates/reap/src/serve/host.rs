@@ -34,12 +34,7 @@ impl Host {
     /// One that has mapped nothing yet, for a controller of so many I/O queues and vectors.
     pub(super) fn new(queues: u16, vectors: u16) -> Host {
         let vectors = (0..vectors).map(|_| Line::default()).collect();
-        Host {
-            memory: RefCell::default(),
-            bar: Bar::new(queues + 1),
-            vectors: RefCell::new(vectors),
-            queue_lost: Cell::new(false),
-        }
+        Host { memory: RefCell::default(), bar: Bar::new(queues + 1), vectors: RefCell::new(vectors), queue_lost: Cell::new(false) }
     }
 
     /// Messages of a vector go there from now on, or nowhere. False: there is no such vector.

@@ -80,7 +80,8 @@ impl Served for Late {
 /// The controller of `uri` on this host.
 pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>) -> Result<Box<dyn Served>, OpenError> {
     if let Some(word) = of_this_process(uri) {
-        let what = format!("`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out");
+        let what =
+            format!("`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out");
         return Err(OpenError::Options(what));
     }
     let (config, port) = (config(uri)?, GuestPort(host.clone()));

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
-use vfio_user::{Capabilities, Command, Message, Malformed, Received, Reply, Request, Socket, SocketError, Version};
+use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Request, Socket, SocketError, Version};
 
 use super::event::ServeEvent;
 use super::function::{Function, MOST_DATA, Refusal};
@@ -70,9 +70,9 @@ impl Session {
         }
         let command = Command::from_number(header.command);
         let unknown = || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));
-        let request = command.ok_or_else(unknown).and_then(|command| {
-            Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error))
-        });
+        let request = command
+            .ok_or_else(unknown)
+            .and_then(|command| Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error)));
         let agreed = self.agreed;
         let reply = match &request {
             Err(_) => None,

@@ -12,7 +12,13 @@ fn request(data: &[u8]) -> impl Strategy<Value = Request<'_>> {
     (0..10usize, numbers, any::<bool>(), any::<bool>()).prop_map(move |(kind, (a, b, c, d, e, f), x, y)| {
         let access = Access { offset: a, region: d, count: data.len() as u32 };
         let capabilities = Capabilities { max_msg_fds: d, max_data_xfer_size: e, max_dma_maps: f };
-        let action = if x { IrqAction::Trigger } else if y { IrqAction::Mask } else { IrqAction::Unmask };
+        let action = if x {
+            IrqAction::Trigger
+        } else if y {
+            IrqAction::Mask
+        } else {
+            IrqAction::Unmask
+        };
         let (irqs, count) = if x == y { (IrqData::Bools(data), data.len() as u32) } else { (IrqData::Eventfds, e % 99) };
         match kind {
             0 => Request::Version(Version { major: a as u16, minor: b as u16, capabilities }),
@@ -96,7 +102,8 @@ fn capabilities_of_other_programs() {
     let qemu = r#"{"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 1048576, "pgsizes": 4096, "max_dma_maps": 65535, "write_multiple": true}}"#;
     assert_eq!(read(&format!("{qemu}\0")), Ok(Capabilities { max_msg_fds: 8, ..usual }));
     assert_eq!(read("{\"capabilities\":{\"max_msg_fds\":99999999999}}"), Ok(Capabilities { max_msg_fds: u32::MAX, ..usual }));
-    for bad in ["x", "[]", "{\"capabilities\":1}", "{\"capabilities\":{\"max_msg_fds\":-1}}", "{\"capabilities\":{\"max_msg_fds\":\"8\"}}"] {
+    for bad in ["x", "[]", "{\"capabilities\":1}", "{\"capabilities\":{\"max_msg_fds\":-1}}", "{\"capabilities\":{\"max_msg_fds\":\"8\"}}"]
+    {
         assert!(matches!(read(bad), Err(Malformed::Capabilities(_))), "{bad}");
     }
     let deep = "[".repeat(100_000);

@@ -1,7 +1,42 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
-use verify::Expected;
+use standing::Standing;
+use verify::{Expected, Layout};
+
+/// Bad blocks that are kept for the report; the others are counted.
+const BAD_KEPT: usize = 16;
+
+/// What verification needs and found.
+#[derive(Debug)]
+pub(super) struct Checks {
+    /// What blocks look like; `None`: nothing is looked at.
+    pub(super) layout: Option<Box<Layout>>,
+    pub(super) fatal: bool,
+    /// Reads of the running phase are checked: a job that only reads.
+    pub(super) reads: bool,
+    /// What a writing job wrote earlier is read, and nothing is written.
+    pub(super) only: bool,
+    /// What is written is read back.
+    pub(super) after_write: bool,
+    /// Seeds and numbers of writes are compared.
+    pub(super) seeds: bool,
+    pub(super) numbers: bool,
+    /// The thread's number, as headers have it.
+    pub(super) thread: u16,
+    /// Writes so far.
+    pub(super) sequence: u64,
+    /// The verification phase: writes still to be read back, and whether a block was written once only.
+    pub(super) left: u64,
+    pub(super) exact: bool,
+    /// Where writes may overwrite one another in part: those that can still be read back.
+    pub(super) standing: Option<Standing>,
+    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
+    pub(super) backlog: Option<Backlog>,
+    pub(super) interim: bool,
+    pub(super) bad: Vec<BadBlock>,
+    pub(super) count: u64,
+}
 
 impl Checks {
     pub(super) fn new(job: &Job, seat: Seat, stream: &Stream, goal: &Goal) -> Result<Checks, Misfit> {
@@ -20,8 +55,10 @@ impl Checks {
             given.header_seed.unwrap_or(false)
         };
         let at_most = if goal.ios == u64::MAX { stream.most_ios(goal.bytes) } else { goal.ios };
+        let standing = layout.as_ref().filter(|_| writes).and_then(|layout| Standing::of(job, layout.interval()));
         Ok(Checks {
             layout,
+            standing,
             fatal: given.fatal,
             reads: job.verify.is_some() && !writes,
             only,
@@ -50,6 +87,26 @@ impl Generator {
         // What was written earlier is gone through as if it were written, and read.
         self.phase = if self.checks.only { Phase::Verify } else { Phase::Run };
         self.checks.left = u64::from(self.checks.only);
+        if let Some(standing) = &mut self.checks.standing {
+            standing.clear();
+            if self.checks.only {
+                self.recall_writes();
+            }
+        }
+    }
+
+    /// Goes through all that an earlier run wrote: which of it stands is known at its end.
+    fn recall_writes(&mut self) {
+        let Some(standing) = &mut self.checks.standing else { return };
+        let (mut stream, mut bytes, mut ios, mut sequence) = (self.stream.clone(), self.bytes_left, self.ios_left, self.checks.sequence);
+        while bytes > 0 && ios > 0 {
+            let place = stream.next();
+            (bytes, ios) = (bytes.saturating_sub(u64::from(place.len)), ios - 1);
+            if place.op != Op::Read {
+                standing.changes(&place, sequence);
+            }
+            sequence += u64::from(place.op == Op::Write);
+        }
     }
 
     /// All is issued and has completed.
@@ -93,16 +150,18 @@ impl Generator {
             self.checks.left = 0;
             return None;
         };
-        let place = loop {
+        while self.checks.left > 0 {
             let place = replay.next();
             if place.op == Op::Write {
-                break place;
+                let sequence = *first_sequence + *verified;
+                *verified += 1;
+                self.checks.left -= 1;
+                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
+                    return Some((place, replay.data_seed(), sequence));
+                }
             }
-        };
-        let sequence = *first_sequence + *verified;
-        *verified += 1;
-        self.checks.left -= 1;
-        Some((place, replay.data_seed(), sequence))
+        }
+        None
     }
 
     /// A write that an earlier run of the job made.
@@ -114,7 +173,9 @@ impl Generator {
             if place.op == Op::Write {
                 let sequence = self.checks.sequence;
                 self.checks.sequence += 1;
-                return Some((place, self.stream.data_seed(), sequence));
+                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
+                    return Some((place, self.stream.data_seed(), sequence));
+                }
             }
         }
         self.checks.left = 0;

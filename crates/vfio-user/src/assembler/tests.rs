@@ -4,13 +4,11 @@ use proptest::prelude::*;
 use super::Assembler;
 use crate::{Flags, Header, Malformed};
 
+/// A message: header, body, descriptors.
+type Got = (Header, Vec<u8>, Vec<u32>);
+
 /// Feeds a stream in pieces of these sizes, each byte with its descriptors, as a socket would: never more than is asked for.
-fn feed(
-    assembler: &mut Assembler<u32>,
-    stream: &[u8],
-    fds: &[Vec<u32>],
-    pieces: &[usize],
-) -> Result<Vec<(Header, Vec<u8>, Vec<u32>)>, Malformed> {
+fn feed(assembler: &mut Assembler<u32>, stream: &[u8], fds: &[Vec<u32>], pieces: &[usize]) -> Result<Vec<Got>, Malformed> {
     let (mut at, mut out) = (0, Vec::new());
     let mut pieces = pieces.iter().cycle();
     while at < stream.len() {

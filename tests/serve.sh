@@ -23,15 +23,16 @@ server=
 trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null; rm -rf "$work"' EXIT
 # How long the guest takes to boot nobody knows, so the controller hangs again and again. From a hold on each command that is sent is held, an
 # abort changes nothing, and a reset forgets those that were. By the release the kernel has tried to abort some, and has reset the controller.
+# A second time-out within one reset would be the kernel's end with the device, so a hang is shorter than three time-outs of 6 s.
 # The guest's time has to be that of this machine: on a busy one the kernel misjudges the TSC, and its seconds are too short.
-for begin in $(seq 20 40 1000); do echo "at ${begin}s path 0 hold; at $((begin + 20))s path 0 release"; done >"$work/script"
+for begin in $(seq 20 40 1000); do echo "at ${begin}s path 0 hold; at $((begin + 16))s path 0 release"; done >"$work/script"
 target/debug/reap serve 'mem:256M?profile=optane&aborts=never' --vfio-user "$work/socket" --script "$work/script" 2>"$work/server" &
 server=$!
 for tenth in $(seq 100); do [ -S "$work/socket" ] && break; sleep 0.1; done
 
 mkfifo "$work/said"
 tests/guest/run.sh --timeout "${REAP_GUEST_TIMEOUT:-600}" --vfio-user "$work/socket" --module ext4 "${bins[@]}" \
-    --append "nvme_core.multipath=N nvme_core.io_timeout=3 clocksource=acpi_pm" --file tests/guest/serve.sh:/serve.sh -- "sh /serve.sh" >"$work/said" &
+    --append "nvme_core.multipath=N nvme_core.io_timeout=6 clocksource=acpi_pm" --file tests/guest/serve.sh:/serve.sh -- "sh /serve.sh" >"$work/said" &
 guest=$!
 while IFS= read -r line; do
     echo "$line"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# In the guest: the kernel's driver on a controller that Reap serves. It hangs for twenty seconds of every forty.
+# In the guest: the kernel's driver on a controller that Reap serves. It hangs for sixteen seconds of every forty.
 set -u
 failures=0
 failed() { echo "FAILED: $*"; failures=$((failures + 1)); }

@@ -27,7 +27,7 @@ impl Watchdog {
         let (alive, ended) = mpsc::channel();
         let what = what.to_owned();
         thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(Duration::from_secs(600)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("{what}: hangs");
                 abort();
             }

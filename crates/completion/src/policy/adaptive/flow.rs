@@ -36,6 +36,9 @@ pub(super) struct Flow {
 pub(super) struct Stretch {
     since: Nanos,
     sent: u32,
+    /// In flight when it began, and at most.
+    first: u32,
+    most: u32,
     /// CPU time that waiting had cost when it began.
     spent: u64,
     /// Naps and sleeps in it.
@@ -115,12 +118,14 @@ impl Flow {
 
     /// So many are sent, and so many are in flight then: in a closed loop as many have completed. The stretch, if it is over.
     pub(super) fn sent(&mut self, now: Nanos, commands: u32, in_flight: u32, spent: u64) -> Option<Stretch> {
-        self.stretch.sent += commands;
-        let begins = self.stretch.since == Nanos::ZERO;
-        if !begins && self.stretch.sent < in_flight.max(MEMORY) * STRETCH {
+        let stretch = &mut self.stretch;
+        (stretch.sent, stretch.most) = (stretch.sent + commands, stretch.most.max(in_flight));
+        let begins = stretch.since == Nanos::ZERO;
+        if !begins && stretch.sent < stretch.most.max(MEMORY) * STRETCH {
             return None;
         }
-        let over = std::mem::replace(&mut self.stretch, Stretch { since: now, spent, ..Stretch::default() });
+        let next = Stretch { since: now, first: in_flight, most: in_flight, spent, ..Stretch::default() };
+        let over = std::mem::replace(stretch, next);
         (!begins).then_some(over)
     }
 
@@ -131,11 +136,11 @@ impl Flow {
 
     /// A stretch is over: what it has cost, and what is done in the next.
     pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
-        let (sent, in_flight) = (over.sent as f32, around.in_flight as f32);
-        let span = ((now - over.since).0 as f32).max(1.0);
-        let rate = sent / span;
+        // What was found and not made up for yet counts too: a thread that sends one at a time may be in the midst of that.
+        let done = (over.sent + over.first).saturating_sub(around.in_flight).max(1) as f32;
+        let (in_flight, rate) = (over.most as f32, done / ((now - over.since).0 as f32).max(1.0));
         // By Little's law each has taken so long.
-        let cost = around.spent.saturating_sub(over.spent) as f32 / sent + around.lambda * in_flight / rate;
+        let cost = around.spent.saturating_sub(over.spent) as f32 / done + around.lambda * in_flight / rate;
         let awake = self.is_awake();
         // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
         let other = if awake { self.planned.cost() } else { self.awake.cost() };
@@ -160,12 +165,12 @@ impl Flow {
         if self.left == 0 && !self.stays && !promises {
             self.left = STRETCH;
         }
-        self.spares(around);
+        self.spares(in_flight, around);
     }
 
     /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
-    fn spares(&mut self, around: &Around) {
-        self.spare = (around.queued * self.full()).min(around.in_flight as f32 / 2.0) * self.used;
+    fn spares(&mut self, in_flight: f32, around: &Around) {
+        self.spare = (around.queued * self.full()).min(in_flight / 2.0) * self.used;
         if self.spare > 1.0 {
             self.cap = self.cap.max(self.full());
         }

@@ -24,10 +24,10 @@ impl Loop {
     fn stretch(&mut self, gathering: f32, awake: f32, around: Around) {
         let is_awake = self.flow.is_awake();
         self.awake += u32::from(is_awake);
-        let commands = MEMORY * STRETCH;
+        let commands = around.in_flight.max(MEMORY) * STRETCH;
         self.now += Nanos((commands as f32 / if is_awake { awake } else { gathering }) as u64);
         self.spent += u64::from(commands) * self.cpu[usize::from(is_awake)];
-        let over = self.flow.sent(self.now, commands, 32, self.spent).expect("it is over");
+        let over = self.flow.sent(self.now, commands, around.in_flight, self.spent).expect("it is over");
         self.flow.judge(self.now, &over, &Around { spent: self.spent, ..around });
     }
 
@@ -46,6 +46,24 @@ fn what_seems_spare_is_used_unless_the_device_becomes_slower() {
     // And again as soon as it costs nothing.
     all.run(1_000, RATE);
     assert!(all.flow.used > 0.99, "{:?}", all.flow);
+}
+
+/// A thread that sends one for each that it takes has fewer in flight while it makes up for what it found together.
+#[test]
+fn a_stretch_that_ends_amid_refilling_shows_the_rate_of_the_device() {
+    let (mut flow, mut now) = (Flow::new(), Nanos(1));
+    assert!(flow.sent(now, 128, 128, 0).is_none());
+    for stretch in 0..20 {
+        // Every other one ends when 22 were found and are not made up for.
+        let in_flight = if stretch % 2 == 0 { 106 } else { 128 };
+        let done = 256 * STRETCH;
+        now += Nanos((done as f32 / RATE) as u64);
+        let sent = if stretch % 2 == 0 { done - 22 } else { done + 22 };
+        let over = flow.sent(now, 22, 128, 0).or_else(|| flow.sent(now, sent - 22, in_flight, 0)).expect("it is over");
+        flow.judge(now, &over, &Around { in_flight, ..QUEUED });
+        assert!((flow.full() / RATE - 1.0).abs() < 0.005, "{flow:?}");
+    }
+    assert!(flow.used > 0.99, "{flow:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::Nanos;
 
@@ -19,7 +20,11 @@ use crate::thread::soft_queue::SoftQueue;
 pub struct Group<Q = Queue> {
     place: Place,
     queues: Vec<Q>,
+    /// No other group of the process has it, and none has 0.
+    number: u64,
 }
+
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl<Q: fmt::Debug> fmt::Debug for Group<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,16 +38,22 @@ impl<Q: AsRef<Queue>> Group<Q> {
     /// # Errors
     /// The system has no epoll instance left.
     pub fn new(queues: Vec<Q>) -> io::Result<Group<Q>> {
-        let place = Place::new()?;
+        let place = Place::joint()?;
         for (key, lane) in (0..).zip(lanes(&queues)) {
             place.poller().add(lane, key)?;
         }
         lanes(&queues).for_each(SoftQueue::sleeps_elsewhere);
-        for lane in lanes(&queues) {
-            let first = lanes(&queues).find(|first| first.is_beside(lane));
-            first.into_iter().for_each(|first| lane.share_notification(first));
+        let group = Group { place, queues, number: NUMBERS.fetch_add(1, Ordering::Relaxed) };
+        group.share_notifications();
+        Ok(group)
+    }
+
+    /// Queues on one controller are notified by the first one's vector, where messages are posted.
+    fn share_notifications(&self) {
+        for lane in lanes(&self.queues) {
+            let first = lanes(&self.queues).find(|first| first.is_beside(lane));
+            first.into_iter().for_each(|first| lane.share_notification(first, self.number));
         }
-        Ok(Group { place, queues })
     }
 
     /// The queues, in the order in which they were joined.
@@ -65,6 +76,10 @@ impl<Q: AsRef<Queue>> Group<Q> {
         if lanes(&self.queues).any(|lane| !lane.is_here()) {
             // Nothing comes any more in this process.
             return Ok(finished());
+        }
+        // Each may have been waited for by itself, or by another group.
+        if !lanes(&self.queues).all(|lane| lane.is_joined_by(self.number)) {
+            self.share_notifications();
         }
         loop {
             // Queues over several paths may hold requests for which there is no path, and look after them in time.

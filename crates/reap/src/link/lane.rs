@@ -194,15 +194,24 @@ impl Lane {
         on_lane!(self, lane => lane.vector())
     }
 
-    /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
-    /// follow.
+    /// From now on its messages are told of by way of `home`; `None`: they signal its own eventfd. Arming and a look follow.
     pub(crate) fn route(&self, home: Option<Vector>) {
         if let Lane::Ring(lane) = self {
             lane.route(home);
         }
     }
 
-    /// The descriptor of `home`, into which messages are posted.
+    /// Whether a message has come by way of `home`; it is told once.
+    pub(crate) fn take_posted(&self, home: Vector) -> bool {
+        self.ring().is_some_and(|lane| lane.take_posted(home))
+    }
+
+    /// Whether its vector tells of this lane alone, masked or not.
+    pub(crate) fn has_own_vector(&self) -> bool {
+        self.ring().is_some_and(RingLane::has_own_vector)
+    }
+
+    /// The descriptor of `home`, into which messages are posted; `None`: they are not.
     pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
         self.ring()?.posted(home)
     }

@@ -46,6 +46,8 @@ pub(crate) struct HwQueue {
     pub idle: Bell,
     /// So many entries the controller holds back before a message on its vector, as it has confirmed.
     held: AtomicU32,
+    /// Queues of the same thread whose messages are told of by this one's vector.
+    guests: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
     /// Another thread wants what only the owner may do: announce, look, serve the line.
@@ -94,13 +96,24 @@ impl HwQueue {
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
-        let held = AtomicU32::new(0);
-        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, errand, line })
+        let (held, guests) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, guests, dead, errand, line })
     }
 
     /// The controller has confirmed that it holds so many entries back.
     pub(crate) fn holds_back(&self, entries: u32) {
         self.held.store(entries, Relaxed);
+    }
+
+    /// Another queue's messages are told of by this one's vector from now on, or no more.
+    pub(crate) fn has_guest(&self, more: bool) {
+        let step = if more { 1 } else { u32::MAX };
+        self.guests.fetch_add(step, Relaxed);
+    }
+
+    /// Whether this one's vector tells of others' messages, and nothing but a look at those says which.
+    pub(crate) fn tells_of_others(&self) -> bool {
+        !self.lane.is_maskable() && self.guests.load(Relaxed) > 0
     }
 
     /// So many entries are held back before a message.

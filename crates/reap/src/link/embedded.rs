@@ -152,6 +152,7 @@ pub(super) fn attach(
     (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
     config.ready_timeout = options.ready_timeout.map_or(config.ready_timeout, Into::into);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
+    (config.compare, config.verify) = (!options.no_checks, !options.no_checks);
     let bar = Arc::new(Bar::new(uri.queues + 1));
     let attachment = Arc::new(Attachment::new(vectors.len(), member.as_ref().map(|_| Gate::default())));
     let port = EmbeddedPort { pool: pool.clone(), bar: bar.clone(), vectors: vectors.clone(), attachment: attachment.clone() };

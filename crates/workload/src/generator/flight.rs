@@ -176,7 +176,7 @@ impl Flight {
 #[inline]
 fn kind(op: Op) -> usize {
     match op {
-        Op::Read => 0,
+        Op::Read | Op::Compare | Op::Verify => 0,
         Op::Write | Op::WriteZeroes => 1,
         Op::Flush => 2,
         Op::Deallocate => 3,

@@ -238,8 +238,8 @@ impl Post for RingPosting<'_> {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(other(part, &self.lane.prp), token.0, now).is_ok()
     }
 
     #[inline]
@@ -259,8 +259,8 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     }
 }
 
-/// What a part without data is to a controller.
-pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+/// What a part that neither reads nor writes is to a controller.
+pub(in crate::link) fn other(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
@@ -271,6 +271,11 @@ pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
             nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
         }
+        Op::Compare => {
+            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+            nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
+        }
+        Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
         Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
     }
 }

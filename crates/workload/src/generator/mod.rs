@@ -29,6 +29,7 @@ mod manners;
 mod offsets;
 mod pacing;
 mod phases;
+mod standing;
 mod steady;
 mod syncs;
 mod trail;
@@ -50,6 +51,7 @@ use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
+use standing::Standing;
 use syncs::Syncs;
 use units::{Nanos, Op};
 use verify::{Layout, Mark};
@@ -232,6 +234,8 @@ struct Checks {
     /// The verification phase: writes still to be read back, and whether a block was written once only.
     left: u64,
     exact: bool,
+    /// Where writes may overwrite one another in part: those that can still be read back.
+    standing: Option<Standing>,
     /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
     backlog: Option<Backlog>,
     interim: bool,
@@ -489,6 +493,9 @@ impl Generator {
             pass.ios += 1;
             pass.bytes += u64::from(place.len);
             pass.writes += write;
+            if let Some(standing) = self.checks.standing.as_mut().filter(|_| place.op != Op::Read) {
+                standing.changes(&place, sequence);
+            }
         }
         if let Some(manners) = &mut self.manners {
             manners.issued();

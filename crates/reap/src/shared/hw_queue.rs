@@ -6,6 +6,7 @@
 
 mod debts;
 mod entering;
+mod guests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -103,17 +104,6 @@ impl HwQueue {
     /// The controller has confirmed that it holds so many entries back.
     pub(crate) fn holds_back(&self, entries: u32) {
         self.held.store(entries, Relaxed);
-    }
-
-    /// Another queue's messages are told of by this one's vector from now on, or no more.
-    pub(crate) fn has_guest(&self, more: bool) {
-        let step = if more { 1 } else { u32::MAX };
-        self.guests.fetch_add(step, Relaxed);
-    }
-
-    /// Whether this one's vector tells of others' messages, and nothing but a look at those says which.
-    pub(crate) fn tells_of_others(&self) -> bool {
-        !self.lane.is_maskable() && self.guests.load(Relaxed) > 0
     }
 
     /// So many entries are held back before a message.

@@ -1,7 +1,11 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
-use verify::Expected;
+use standing::Standing;
+use verify::{Expected, Layout};
+
+/// Bad blocks that are kept for the report; the others are counted.
+const BAD_KEPT: usize = 16;
 
 impl Checks {
     pub(super) fn new(job: &Job, seat: Seat, stream: &Stream, goal: &Goal) -> Result<Checks, Misfit> {

@@ -19,6 +19,7 @@
 
 mod alike;
 mod checking;
+mod checks;
 mod dice;
 mod error;
 mod flight;
@@ -42,19 +43,19 @@ pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{Backlog, Job, PerOp};
+use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
+use checks::Checks;
 use flight::{Extra, Flight, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
-use standing::Standing;
 use syncs::Syncs;
 use units::{Nanos, Op};
-use verify::{Layout, Mark};
+use verify::Mark;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,41 +213,8 @@ struct Goal {
     pass: Option<Pass>,
 }
 
-/// What verification needs and found.
-#[derive(Debug)]
-struct Checks {
-    /// What blocks look like; `None`: nothing is looked at.
-    layout: Option<Box<Layout>>,
-    fatal: bool,
-    /// Reads of the running phase are checked: a job that only reads.
-    reads: bool,
-    /// What a writing job wrote earlier is read, and nothing is written.
-    only: bool,
-    /// What is written is read back.
-    after_write: bool,
-    /// Seeds and numbers of writes are compared.
-    seeds: bool,
-    numbers: bool,
-    /// The thread's number, as headers have it.
-    thread: u16,
-    /// Writes so far.
-    sequence: u64,
-    /// The verification phase: writes still to be read back, and whether a block was written once only.
-    left: u64,
-    exact: bool,
-    /// Where writes may overwrite one another in part: those that can still be read back.
-    standing: Option<Standing>,
-    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
-    backlog: Option<Backlog>,
-    interim: bool,
-    bad: Vec<BadBlock>,
-    count: u64,
-}
-
 /// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
-/// Bad blocks that are kept for the report; the others are counted.
-const BAD_KEPT: usize = 16;
 /// Most slots of a job thread.
 const MOST_DEPTH: u32 = 1 << 20;
 /// fio's default seed.

@@ -16,3 +16,4 @@ pub mod scenarios;
 pub mod scripts;
 pub mod uris;
 pub mod verify;
+pub mod vfio_user;

@@ -7,12 +7,13 @@
 #   --iommu          an IOMMU (Intel's), and the kernel's VFIO
 #   --nvme N         NVMe controllers with 256 MiB each, serial LAB0, LAB1, …         --nvme-opt K=V,… properties of each
 #   --module NAME    a kernel module, with those that it needs                        --append ARGS    for the kernel's command line
+#   --vfio-user SOCK a PCI device that another process serves there; the QEMU is setup-vfio-user.sh's, and RAM a memory file
 #   --tcg multi|single (multi)   a thread of the host's for each CPU, or one: QEMU 10.0 ends by an assertion (iotlb_to_section) now and
 #                    then where one CPU changes what an IOMMU maps while another reaches a device
 #   --smp N|SPEC (2)  --mem MIB (1024)  --timeout SECONDS (120)  --qemu ARG           more for QEMU, one argument each
 set -euo pipefail
 
-lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=() iommu=() tcg=multi
+lab=${REAP_LAB:-} smp=2 mem=1024 limit=120 nvme=0 nvme_opt= append= modules=(virtio_pci virtio_console) bins=() files=() extra=() iommu=() tcg=multi served=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --iommu)
@@ -28,6 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
         --module) modules+=("$2") ;;
         --append) append+=" $2" ;;
         --tcg) tcg=$2 ;;
+        --vfio-user) served+=("$2") ;;
         --smp) smp=$2 ;;
         --mem) mem=$2 ;;
         --timeout) limit=$2 ;;
@@ -79,9 +81,18 @@ for file in ${files[@]+"${files[@]}"}; do
 done
 (cd "$root" && find . -mindepth 1 | cpio --quiet -o -H newc) >"$work/initrd"
 
-qemu=$lab/qemu/usr
+qemu=$lab/qemu/usr machine=q35,kernel-irqchip=split start=("$lab/qemu/usr/bin/qemu-system-x86_64")
+if [ -n "${served[*]-}" ]; then
+    qemu=$lab/vfio-user/usr machine+=,memory-backend=ram
+    start=("$qemu/lib64/ld-linux-x86-64.so.2" --library-path "$qemu/lib/x86_64-linux-gnu" "$qemu/bin/qemu-system-x86_64")
+    # Without `strict` the firmware drives the device before the kernel does.
+    extra+=(-object "memory-backend-memfd,id=ram,size=${mem}M,share=on" -boot strict=on)
+    for socket in "${served[@]}"; do
+        extra+=(-device "{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"$socket\"}}")
+    done
+fi
 arguments=(-L "$qemu/share/seabios" -L "$qemu/share/qemu" -nodefaults -no-user-config -display none -no-reboot
-    -machine q35,kernel-irqchip=split -accel "tcg,thread=$tcg" -cpu max -smp "$smp" -m "$mem" ${iommu[@]+"${iommu[@]}"}
+    -machine "$machine" -accel "tcg,thread=$tcg" -cpu max -smp "$smp" -m "$mem" ${iommu[@]+"${iommu[@]}"}
     -kernel "$lab/vmlinux" -initrd "$work/initrd" -serial "file:$work/console"
     -device virtio-serial-pci
     -chardev "file,id=out,path=$work/out" -device virtserialport,chardev=out,nr=1
@@ -94,7 +105,7 @@ done
 mkfifo "$work/out"
 cat "$work/out" &
 code=0
-QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" "$qemu/bin/qemu-system-x86_64" \
+QEMU_MODULE_DIR=$qemu/lib/x86_64-linux-gnu/qemu nice -n 10 timeout --foreground "$limit" "${start[@]}" \
     "${arguments[@]}" ${extra[@]+"${extra[@]}"} \
     -append "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check cryptomgr.notests $append" \
     </dev/null 2>"$work/qemu" || code=$?

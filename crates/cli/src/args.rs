@@ -2,6 +2,7 @@
 
 mod jobs;
 mod machine;
+mod serve;
 mod values;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use workload::fio;
 use crate::bench::{self, Allowed};
 use crate::compare::Contender;
 pub use machine::{DoctorArgs, IdArgs, ListArgs, Wanted};
+pub use serve::ServeArgs;
 pub use values::{Seeds, once};
 use values::{any_mode, load, mode, percent, whole};
 
@@ -112,6 +114,8 @@ pub enum Command {
     Bind(BindArgs),
     /// Give a drive back from vfio-pci to the kernel's driver
     Unbind(UnbindArgs),
+    /// Serve an embedded controller to QEMU and others, as a PCI device (vfio-user)
+    Serve(ServeArgs),
     /// Show what completions cost in this machine's kernel, for any block driver
     Trace(trace::cli::TraceArgs),
     /// Write manual pages, and completions for bash, zsh and fish, below a directory

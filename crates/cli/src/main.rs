@@ -19,6 +19,7 @@ mod program;
 mod report;
 mod rows;
 mod run;
+mod serve;
 mod sim;
 mod stop;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),
+        Command::Serve(args) => serve::serve(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match done {

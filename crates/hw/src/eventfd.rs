@@ -19,6 +19,19 @@ impl EventFd {
         Ok(EventFd(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
+    /// One that another process has made. Whatever it is set to, it does not make who signals it wait from now on.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no eventfd; what `fcntl` says.
+    pub fn adopt(fd: OwnedFd) -> io::Result<EventFd> {
+        let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
+        if kind.as_bytes() != b"anon_inode:[eventfd]" {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no eventfd"));
+        }
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+        Ok(EventFd(fd))
+    }
+
     /// Adds one.
     #[inline]
     pub fn signal(&self) {
@@ -72,3 +85,6 @@ impl AsFd for EventFd {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

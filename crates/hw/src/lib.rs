@@ -22,6 +22,7 @@ mod clock;
 mod cpu;
 mod dma;
 mod eventfd;
+mod guest;
 mod nodes;
 pub mod passthrough;
 pub mod pci;
@@ -39,6 +40,7 @@ pub use dma::{
     PoolKey, PoolOptions, RangeError, RawMemory, Region, RegisterError, RingMemory, SqRing,
 };
 pub use eventfd::EventFd;
+pub use guest::{GuestError, GuestMemory, GuestRange, Rights, Unreachable};
 pub use nodes::Nodes;
 pub use nvme::Vector;
 pub use poller::{Interest, Poller};

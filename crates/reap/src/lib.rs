@@ -85,6 +85,8 @@ mod device;
 mod group;
 mod queue;
 mod reactor;
+// An embedded controller for another process.
+pub mod serve;
 
 pub use ::blkmq::paths;
 pub use ::device::{

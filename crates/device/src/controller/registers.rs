@@ -224,6 +224,16 @@ impl<P: Port> Controller<P> {
 
     /// NSSR (Base 3.7.1): as after power-on, but that CSTS.NSSRO says what happened.
     fn subsystem_reset(&mut self) {
+        self.start_over(Csts::new().with_nssro(true));
+    }
+
+    /// A reset of the PCI function, by whatever is around the controller (Base 3.7.2): at once as after power-on. A controller that is out of
+    /// the host's sight stays so.
+    pub fn reset_function(&mut self) {
+        self.start_over(Csts::new());
+    }
+
+    fn start_over(&mut self, csts: Csts) {
         self.forget_host();
         let registers = self.port.registers();
         registers.write32(regs::NSSR, 0);
@@ -233,7 +243,7 @@ impl<P: Port> Controller<P> {
         registers.write64(regs::ACQ, 0);
         self.cc = Cc::new();
         self.life = Life::Disabled;
-        self.set_status(Csts::new().with_nssro(true));
+        self.set_status(csts);
     }
 
     /// CSTS.NSSRO is cleared by writing 1 to it. Where registers are memory the host's write replaces the others' bits,

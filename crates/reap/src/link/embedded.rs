@@ -44,7 +44,7 @@ pub use runner::{ByHand, Measured};
 pub use stamps::{Stamp, Stamps};
 
 /// How late a doorbell write is at most where they are late: a few commands of a fast drive.
-const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
+pub(crate) const LATE_DOORBELL: Nanos = Nanos::from_micros(40);
 
 /// The controller's end of the link, as the host's threads reach it.
 pub(crate) struct End {
@@ -143,13 +143,8 @@ pub(super) fn attach(
 ) -> Result<(Bells, End), OpenError> {
     let runner = if uri.own_thread { Runner::own() } else { Runner::shared(options.device_cpu) };
     let runner = runner.map_err(|source| OpenError::System { what: "device thread", source })?;
-    let profile = profile::load(&uri.profile)?;
-    let mut config = Config::new(profile.clone());
-    config.seed = uri.seed;
-    config.queue_pairs = uri.queues;
-    config.queue_entries = uri.entries;
-    config.vectors = uri.vectors;
-    (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
+    let mut config = config(uri)?;
+    let profile = config.profile.clone();
     config.ready_timeout = options.ready_timeout.map_or(config.ready_timeout, Into::into);
     (config.write_zeroes, config.dataset_management) = (!options.no_write_zeroes, !options.no_deallocate);
     (config.compare, config.verify) = (!options.no_checks, !options.no_checks);
@@ -183,6 +178,17 @@ pub(super) fn attach(
     Ok((bells, End { attachment, runner, profile, relay }))
 }
 
+/// What the URI says of a controller.
+pub(crate) fn config(uri: &DeviceUri) -> Result<Config, OpenError> {
+    let mut config = Config::new(profile::load(&uri.profile)?);
+    config.seed = uri.seed;
+    config.queue_pairs = uri.queues;
+    config.queue_entries = uri.entries;
+    config.vectors = uri.vectors;
+    (config.pending, config.fetch, config.aborts) = (uri.pending, uri.fetch, uri.aborts);
+    Ok(config)
+}
+
 /// A controller of its own, or one of a subsystem.
 fn controller<P: Port>(mut config: Config, uri: &DeviceUri, member: Option<Member<'_>>, port: P) -> Result<Controller<P>, OpenError> {
     let Some(Member { subsystem, ana, .. }) = member else { return Ok(Controller::new(config, namespaces(uri)?, port)) };
@@ -201,7 +207,8 @@ pub(crate) fn subsystem(uri: &DeviceUri, nqn: &str) -> Result<Subsystem, OpenErr
     Ok(subsystem)
 }
 
-fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
+/// The namespaces of `uri`, on their media.
+pub(crate) fn namespaces(uri: &DeviceUri) -> Result<Vec<Namespace>, OpenError> {
     match &uri.backing {
         Backing::Mem { bytes } => {
             let budget = device::Budget::new(uri.alloc_limit.unwrap_or_else(|| hw::memory_bytes() / 4));

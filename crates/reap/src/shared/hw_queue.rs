@@ -7,9 +7,12 @@
 mod debts;
 mod entering;
 mod guests;
+mod owning;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use completion::{Batch, Mode, Route, WEIGHT};
@@ -24,7 +27,7 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
+use crate::link::{Lane, Part, Post, Posting, StreamLane, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 use entering::enter;
 
@@ -133,35 +136,6 @@ impl HwQueue {
         self.lanes().filter_map(Lane::tended)
     }
 
-    /// Whether the thread that has taken it is the only one that may use its lanes.
-    #[inline]
-    pub(crate) fn is_owned(&self) -> bool {
-        self.lane.owner().is_some()
-    }
-
-    /// Whether one thread alone may use its lanes, and there is none.
-    pub(crate) fn lacks_its_owner(&self) -> bool {
-        self.lane.owner().is_some_and(Owner::is_nobody)
-    }
-
-    /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
-    pub(crate) fn belongs(&self, to_this_thread: bool) {
-        self.lanes().filter_map(Lane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
-    }
-
-    /// What another thread wants and only the owner may do, which is told if it sleeps.
-    #[cold]
-    fn ask_owner(&self) {
-        self.errand.store(true, Release);
-        self.softs.iter().for_each(|soft| soft.tell());
-    }
-
-    /// The owner: whether it was asked since it last asked this.
-    #[inline]
-    pub(crate) fn take_errand(&self) -> bool {
-        self.errand.load(Acquire) && self.errand.swap(false, AcqRel)
-    }
-
     /// Where parts of this book go.
     #[inline]
     fn lane_of(&self, book: &Requests) -> &Lane {
@@ -201,7 +175,7 @@ impl HwQueue {
     }
 
     /// Whether a completion waits, without a lock and without a system call.
-    #[inline]
+    #[inline(always)] // Asked for each plan.
     pub(crate) fn hint(&self) -> bool {
         self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
     }
@@ -290,7 +264,7 @@ impl HwQueue {
     }
 
     /// Posts what has been entered into the book of `me`, `plain` requests or not. How many commands that were.
-    #[inline]
+    #[inline(never)] // Beside what enters requests, its loop would have fewer registers.
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> u32 {
         let first = self.may_post(me);
         let posted = if first {
@@ -416,10 +390,10 @@ impl HwQueue {
             for _ in 0..ROUNDS {
                 taken.clear();
                 let reaped = lane.try_reap_more(WEIGHT, taken);
-                left = reaped.is_some_and(|reaped| reaped.more);
+                left = reaped.as_ref().is_some_and(|reaped| reaped.more);
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
-                    self.reporter.violated(violation);
+                    self.reporter.violated(*violation);
                 }
                 if !taken.is_empty() {
                     self.hand_out(None, taken);
@@ -446,6 +420,7 @@ impl HwQueue {
     }
 
     /// Hands entries that belong to other software queues than `me`, if that is one, to their owners, and wakes those that sleep.
+    #[inline(never)] // What it needs of the stack, a look at a queue of one thread does without.
     pub(crate) fn hand_out(&self, me: Option<u8>, taken: &[Completed]) {
         let mut told = [0u64; MOST_SOFT / 64];
         for completed in taken {
@@ -526,10 +501,11 @@ impl<'q> Waiting for InLine<'q> {
 }
 
 /// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
+#[inline(never)]
 fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
-    let taken = first.map_or(0, |first| first.found as usize);
+    let taken = first.as_ref().map_or(0, |first| first.found as usize);
     let places = out.get_mut(taken..).filter(|places| !places.is_empty());
     let Some(second) = places.and_then(|places| polled.try_reap(places)) else { return first };
     let Some(first) = first else { return Some(second) };

@@ -1,0 +1,32 @@
+//! Arguments of `reap serve`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `reap serve`
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// The device: mem:SIZE or file:PATH, with the parameters that `reap run --device` takes
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    /// Where clients come: a Unix socket, which is made, and removed in the end
+    #[arg(long, value_name = "SOCKET", required = true)]
+    pub vfio_user: PathBuf,
+    /// What happens to the controller, and when, counted from when the first client has come: a file of lines as `at 10s path 0 hold`
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  reap serve mem:1G --vfio-user /tmp/nvme.sock
+  reap serve 'file:disk.img?profile=tlc' --vfio-user /tmp/nvme.sock --script hang.txt
+
+QEMU 10.1 and later connects to it, with RAM that another process can map:
+  qemu-system-x86_64 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=1G,share=on \\
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/nvme.sock\"}}' ...
+
+Ctrl-C ends it. What it tells goes to stderr. docs/serve.md has the limits.
+Status 0: it served until it was told to end; 1: it could not.";

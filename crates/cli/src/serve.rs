@@ -1,0 +1,41 @@
+//! `reap serve`: an embedded controller as a PCI device of a guest, until Ctrl-C.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use reap::serve::Server;
+use reap::{DeviceUri, Script};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::ServeArgs;
+use crate::{output, stop};
+
+/// Schemes of devices that are somebody else's controllers, or several.
+const OTHERS: [&str; 3] = ["kernel:", "pcie:", "multipath:"];
+
+/// Serves until a signal comes.
+///
+/// # Errors
+/// The device or the socket cannot be had.
+pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
+    if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
+        bail!("`{scheme}` cannot be served: a controller of Reap's own can, `mem:SIZE` or `file:PATH`");
+    }
+    let uri: DeviceUri = args.device.parse()?;
+    let script = args.script.as_deref().map(|path| {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read the script {}", path.display()))?;
+        text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
+    });
+    let mut server = Server::new(&uri, &args.vfio_user, script.transpose()?)?;
+    // The flag has the second signal end the program, should the first not do it.
+    let _flag = stop::on_signal().context("cannot listen for signals")?;
+    let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
+    for signal in [SIGINT, SIGTERM] {
+        let written = written.try_clone().context("cannot listen for signals")?;
+        signal_hook::low_level::pipe::register(signal, written).context("cannot listen for signals")?;
+    }
+    server.run(&stop, &mut |event| output::say(event))?;
+    Ok(ExitCode::SUCCESS)
+}

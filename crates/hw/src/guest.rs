@@ -1,0 +1,306 @@
+//! Memory of another process, by descriptors that it hands over: what a device reaches of a guest.
+//!
+//! The other process can do what it likes with its memory, and is not trusted. No reference is ever made into it: each access is a copy, or
+//! the volatile load or store of a word. Every range is checked against the ranges that are mapped at that instant, and no address is kept
+//! across a change. A file that its owner can shorten is never mapped here, because touching what is gone would be a signal: such a file
+//! is read and written by system calls.
+
+mod file;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+
+use file::{FileKey, GuestFile};
+
+/// Ranges begin and end at multiples of this.
+const PAGE: u64 = 4096;
+
+/// Why a range could not be mapped or unmapped.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// It is empty, does not consist of whole pages, or leaves the address space.
+    #[error("{bytes:#x} bytes at address {addr:#x}, offset {offset:#x}, are no whole pages of an address space of 64 bits")]
+    Shape {
+        /// First byte.
+        addr: u64,
+        /// Bytes.
+        bytes: u64,
+        /// First byte in the file.
+        offset: u64,
+    },
+    /// Some of it is mapped already.
+    #[error("{bytes:#x} bytes at address {addr:#x} overlap what is mapped at {other:#x}")]
+    Overlap {
+        /// First byte.
+        addr: u64,
+        /// Bytes.
+        bytes: u64,
+        /// First byte of the range that is in the way.
+        other: u64,
+    },
+    /// It would leave a part of a range behind.
+    #[error("unmapping {bytes:#x} bytes at address {addr:#x} would cut the range at {other:#x} in two")]
+    Cut {
+        /// First byte.
+        addr: u64,
+        /// Bytes.
+        bytes: u64,
+        /// First byte of the range that would be cut.
+        other: u64,
+    },
+    /// More ranges than are kept.
+    #[error("{most} ranges are mapped, and no more can be")]
+    Full {
+        /// The most that can be mapped.
+        most: usize,
+    },
+    /// The file ends before the range does.
+    #[error("the file has {size:#x} bytes, and the range needs {needed:#x}")]
+    Past {
+        /// Bytes of the file.
+        size: u64,
+        /// One past the last byte of the range.
+        needed: u64,
+    },
+    /// The descriptor is no regular file, or cannot be examined.
+    #[error("the descriptor is no memory: {0}")]
+    File(#[from] io::Error),
+}
+
+/// A range that is not, as a whole, mapped for such an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("address {addr:#x}..+{len:#x} is not memory that the guest lets the device reach so")]
+pub struct Unreachable {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What the device may do with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Read it.
+    pub read: bool,
+    /// Write to it.
+    pub write: bool,
+}
+
+/// Where a range of bus addresses lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestRange {
+    /// Bus address of its first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What the device may do with it.
+    pub rights: Rights,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    bytes: u64,
+    rights: Rights,
+    /// The memory, and where in it the range begins. `None`: it has an address and nothing that can be reached.
+    memory: Option<(Rc<GuestFile>, u64)>,
+}
+
+/// The bus addresses of one guest, and the memory behind them. It belongs to one thread.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    ranges: BTreeMap<u64, Mapped>,
+    /// Files with ranges, so that many ranges of one file are one mapping of it.
+    files: HashMap<FileKey, Weak<GuestFile>>,
+    /// Accesses that were refused.
+    refused: Cell<u64>,
+}
+
+impl GuestMemory {
+    /// Ranges at one time, at most. An IOMMU in the guest makes one of each page.
+    pub const MOST_RANGES: usize = 65_535;
+
+    /// Maps a range: of the file from `offset` on, or, without a file, of nothing that can be reached.
+    ///
+    /// # Errors
+    /// See [`GuestError`]; then nothing has changed.
+    pub fn map(&mut self, range: GuestRange, file: Option<(OwnedFd, u64)>) -> Result<(), GuestError> {
+        let GuestRange { addr, bytes, rights } = range;
+        let offset = file.as_ref().map_or(0, |(_, offset)| *offset);
+        let shape = GuestError::Shape { addr, bytes, offset };
+        let Some(end) = addr.checked_add(bytes).filter(|_| bytes > 0 && (addr | bytes | offset).is_multiple_of(PAGE)) else {
+            return Err(shape);
+        };
+        if let Some((&other, _)) = self.ranges.range(..end).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr) {
+            return Err(GuestError::Overlap { addr, bytes, other });
+        }
+        if self.ranges.len() >= GuestMemory::MOST_RANGES {
+            return Err(GuestError::Full { most: GuestMemory::MOST_RANGES });
+        }
+        let memory = match file {
+            None => None,
+            Some((file, offset)) => {
+                let needed = offset.checked_add(bytes).ok_or(shape)?;
+                Some((self.file(file, needed)?, offset))
+            }
+        };
+        self.ranges.insert(addr, Mapped { bytes, rights, memory });
+        Ok(())
+    }
+
+    /// The file of this descriptor, of at least so many bytes: as it is reached already, or anew.
+    fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
+        let (key, size) = file::examine(&file)?;
+        if needed > size {
+            return Err(GuestError::Past { size, needed });
+        }
+        if let Some(known) = self.files.get(&key).and_then(Weak::upgrade).filter(|known| known.bytes() >= needed) {
+            return Ok(known);
+        }
+        let memory = Rc::new(GuestFile::new(file, size));
+        self.files.retain(|_, file| file.strong_count() > 0);
+        self.files.insert(key, Rc::downgrade(&memory));
+        Ok(memory)
+    }
+
+    /// Unmaps every range that lies in this one. Says how many bytes that was; none is no error.
+    ///
+    /// # Errors
+    /// A range lies in it partly; then nothing has changed.
+    pub fn unmap(&mut self, addr: u64, bytes: u64) -> Result<u64, GuestError> {
+        let end = addr.checked_add(bytes).ok_or(GuestError::Shape { addr, bytes, offset: 0 })?;
+        let cut = |other: u64| GuestError::Cut { addr, bytes, other };
+        if let Some((&other, _)) = self.ranges.range(..addr).next_back().filter(|(other, mapped)| *other + mapped.bytes > addr && bytes > 0)
+        {
+            return Err(cut(other));
+        }
+        let within: Vec<(u64, u64)> = self.ranges.range(addr..end).map(|(addr, mapped)| (*addr, mapped.bytes)).collect();
+        if let Some((other, _)) = within.last().filter(|(addr, bytes)| addr + bytes > end) {
+            return Err(cut(*other));
+        }
+        for (addr, _) in &within {
+            self.ranges.remove(addr);
+        }
+        Ok(within.iter().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Unmaps everything.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.files.clear();
+    }
+
+    /// How many ranges are mapped.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many accesses were refused so far.
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// Copies out of the guest's memory.
+    ///
+    /// # Errors
+    /// Not all of the range can be read; some of it may have been.
+    pub fn read(&self, addr: u64, into: &mut [u8]) -> Result<(), Unreachable> {
+        let mut rest = into;
+        self.each_piece(addr, rest.len() as u64, Rights { read: true, write: false }, |file, at, len| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = later;
+            file.read(at, now)
+        })
+    }
+
+    /// Copies into the guest's memory.
+    ///
+    /// # Errors
+    /// Not all of the range can be written to; some of it may have been.
+    pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Unreachable> {
+        let mut rest = from;
+        self.each_piece(addr, rest.len() as u64, Rights { read: false, write: true }, |file, at, len| {
+            let (now, later) = rest.split_at(len);
+            rest = later;
+            file.write(at, now)
+        })
+    }
+
+    /// Whether all of a range can be reached so.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(&self, addr: u64, len: u64, rights: Rights) -> Result<(), Unreachable> {
+        self.each_piece(addr, len, rights, |_, _, _| true)
+    }
+
+    /// The words of a queue entry, after whatever announced it.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not lie, 8-byte aligned, in one range.
+    pub fn load<const WORDS: usize>(&self, addr: u64) -> Result<[u64; WORDS], Unreachable> {
+        let len = 8 * WORDS as u64;
+        let found = self.entry(addr, len, Rights { read: true, write: false });
+        found.and_then(|(file, at)| file.load(at)).ok_or_else(|| self.refuse(addr, len))
+    }
+
+    /// Stores a completion queue entry: its first word, then, as a release, the second, and of that the byte with the phase tag (bits 48 to
+    /// 55) not before the others.
+    ///
+    /// # Errors
+    /// It cannot be written to, or does not lie, 8-byte aligned, in one range.
+    pub fn store(&self, addr: u64, words: [u64; 2]) -> Result<(), Unreachable> {
+        let found = self.entry(addr, 16, Rights { read: false, write: true });
+        found.and_then(|(file, at)| file.store(at, words).then_some(())).ok_or_else(|| self.refuse(addr, 16))
+    }
+
+    fn entry(&self, addr: u64, len: u64, rights: Rights) -> Option<(&GuestFile, u64)> {
+        let (file, at, there) = self.piece(addr, rights).filter(|_| addr.is_multiple_of(8))?;
+        (there >= len).then_some((file, at))
+    }
+
+    /// The memory at an address: the file, where in it, and how many bytes there are in one piece.
+    fn piece(&self, addr: u64, rights: Rights) -> Option<(&GuestFile, u64, u64)> {
+        let (first, mapped) = self.ranges.range(..=addr).next_back()?;
+        let within = addr - first;
+        let allowed = within < mapped.bytes && (mapped.rights.read || !rights.read) && (mapped.rights.write || !rights.write);
+        let (file, offset) = mapped.memory.as_ref().filter(|_| allowed)?;
+        Some((file, offset + within, mapped.bytes - within))
+    }
+
+    /// Calls `act` for each piece of a range, as long as it says that it could.
+    fn each_piece(
+        &self,
+        addr: u64,
+        len: u64,
+        rights: Rights,
+        mut act: impl FnMut(&GuestFile, u64, usize) -> bool,
+    ) -> Result<(), Unreachable> {
+        let Some(end) = addr.checked_add(len) else { return Err(self.refuse(addr, len)) };
+        let mut at = addr;
+        while at < end {
+            let Some((file, offset, there)) = self.piece(at, rights) else { return Err(self.refuse(addr, len)) };
+            let now = there.min(end - at);
+            if !act(file, offset, now as usize) {
+                return Err(self.refuse(addr, len));
+            }
+            at += now;
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, addr: u64, len: u64) -> Unreachable {
+        self.refused.set(self.refused.get() + 1);
+        Unreachable { addr, len }
+    }
+}
+
+#[cfg(test)]
+mod tests;

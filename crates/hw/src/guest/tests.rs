@@ -1,0 +1,236 @@
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::{GuestError, GuestMemory, GuestRange, Rights, Unreachable};
+
+const BOTH: Rights = Rights { read: true, write: true };
+const READ: Rights = Rights { read: true, write: false };
+const WRITE: Rights = Rights { read: false, write: true };
+
+/// A memory file; `sealed`: as QEMU makes it, so that nobody can shorten it.
+fn memory(bytes: u64, sealed: bool) -> File {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    ftruncate(&file, bytes).expect("its size");
+    if sealed {
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
+    }
+    file.into()
+}
+
+fn fd(file: &File) -> OwnedFd {
+    file.try_clone().expect("a descriptor").into()
+}
+
+fn range(addr: u64, bytes: u64, rights: Rights) -> GuestRange {
+    GuestRange { addr, bytes, rights }
+}
+
+/// Both ways of reaching a file do the same.
+#[test]
+fn bytes_go_both_ways_across_ranges() {
+    for sealed in [true, false] {
+        let file = memory(0x8000, sealed);
+        let mut guest = GuestMemory::default();
+        // Two ranges side by side whose memory is not.
+        guest.map(range(0x10000, 0x1000, BOTH), Some((fd(&file), 0x4000))).expect("mapped");
+        guest.map(range(0x11000, 0x2000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
+        assert_eq!(guest.ranges.values().all(|mapped| mapped.memory.as_ref().is_some_and(|(file, _)| file.is_mapped())), sealed);
+        let data: Vec<u8> = (0..0x1800).map(|n| (n % 251) as u8).collect();
+        guest.write(0x10800, &data).expect("written");
+        let mut back = vec![0; data.len()];
+        guest.read(0x10800, &mut back).expect("read");
+        assert_eq!(back, data);
+        let (mut first, mut second) = ([0; 0x800], [0; 0x1000]);
+        file.read_exact_at(&mut first, 0x4800).expect("read");
+        file.read_exact_at(&mut second, 0x1000).expect("read");
+        assert_eq!([&first[..], &second].concat(), data);
+        // Past the last byte, and into nothing.
+        assert_eq!(guest.write(0x12801, &[0; 0x800]), Err(Unreachable { addr: 0x12801, len: 0x800 }));
+        assert_eq!(guest.read(0xffff, &mut [0]), Err(Unreachable { addr: 0xffff, len: 1 }));
+        assert_eq!(guest.check(u64::MAX, 2, READ), Err(Unreachable { addr: u64::MAX, len: 2 }));
+        assert_eq!(guest.refused(), 3);
+    }
+}
+
+#[test]
+fn entries_are_words_in_one_range() {
+    for sealed in [true, false] {
+        let file = memory(0x2000, sealed);
+        let mut guest = GuestMemory::default();
+        guest.map(range(0, 0x1000, BOTH), Some((fd(&file), 0x1000))).expect("mapped");
+        guest.map(range(0x1000, 0x1000, READ), Some((fd(&file), 0))).expect("mapped");
+        guest.store(0x10, [0x0123_4567_89ab_cdef, 0x8421_0000_0000_ffff]).expect("stored");
+        assert_eq!(guest.load::<2>(0x10), Ok([0x0123_4567_89ab_cdef, 0x8421_0000_0000_ffff]));
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, 0x1018).expect("read");
+        assert_eq!(u64::from_ne_bytes(bytes), 0x8421_0000_0000_ffff);
+        assert!(guest.load::<8>(0xfc8).is_err() && guest.load::<2>(0x14).is_err() && guest.load::<8>(0xfc0).is_ok());
+        assert!(guest.store(0xff8, [0; 2]).is_err() && guest.store(0x1000, [0; 2]).is_err() && guest.store(0x2000, [0; 2]).is_err());
+    }
+}
+
+#[test]
+fn rights_are_kept() {
+    let file = memory(0x3000, true);
+    let mut guest = GuestMemory::default();
+    guest.map(range(0, 0x1000, READ), Some((fd(&file), 0))).expect("mapped");
+    guest.map(range(0x1000, 0x1000, WRITE), Some((fd(&file), 0x1000))).expect("mapped");
+    guest.map(range(0x2000, 0x1000, BOTH), None).expect("mapped");
+    assert!(guest.read(0, &mut [0; 16]).is_ok() && guest.write(0, &[0; 16]).is_err());
+    assert!(guest.read(0x1000, &mut [0; 16]).is_err() && guest.write(0x1000, &[0; 16]).is_ok());
+    assert!(guest.read(0x2000, &mut [0; 16]).is_err() && guest.write(0x2000, &[0; 16]).is_err());
+    assert!(guest.check(0, 0x1000, BOTH).is_err() && guest.check(0, 0x1000, READ).is_ok());
+}
+
+/// A descriptor that can only be read from is mapped so, and nothing is written through it.
+#[test]
+fn a_file_that_can_only_be_read() {
+    let mut named = tempfile::NamedTempFile::new().expect("a file");
+    named.write_all(&[7; 0x1000]).expect("written");
+    let mut guest = GuestMemory::default();
+    let file = File::open(named.path()).expect("opened");
+    guest.map(range(0, 0x1000, BOTH), Some((file.into(), 0))).expect("mapped");
+    let mut byte = [0];
+    assert!(guest.read(0xfff, &mut byte).is_ok() && byte == [7]);
+    assert!(guest.write(0, &[1]).is_err() && guest.store(0, [0; 2]).is_err());
+    let sealed = memory(0x1000, false);
+    fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::WRITE).expect("seals");
+    guest.map(range(0x1000, 0x1000, BOTH), Some((sealed.into(), 0))).expect("mapped");
+    assert!(guest.read(0x1000, &mut byte).is_ok() && guest.write(0x1000, &[1]).is_err() && guest.store(0x1000, [0; 2]).is_err());
+}
+
+/// What a peer that lies hands over.
+#[test]
+fn what_cannot_be_memory_is_refused() {
+    let file = memory(0x2000, true);
+    let mut guest = GuestMemory::default();
+    for (addr, bytes, offset) in [(1, 0x1000, 0), (0, 0x1001, 0), (0, 0x1000, 8), (0, 0, 0), (!0xfff, 0x2000, 0)] {
+        let mapped = guest.map(range(addr, bytes, BOTH), Some((fd(&file), offset)));
+        assert!(matches!(mapped, Err(GuestError::Shape { .. })), "{addr:#x} {bytes:#x} {offset:#x}");
+    }
+    for (bytes, offset) in [(0x3000, 0), (0x1000, 0x2000), (0x2000, 0x1000)] {
+        let mapped = guest.map(range(0, bytes, BOTH), Some((fd(&file), offset)));
+        assert!(matches!(mapped, Err(GuestError::Past { size: 0x2000, .. })), "{bytes:#x} {offset:#x}");
+    }
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((fd(&file), !0xfff))), Err(GuestError::Shape { .. })));
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((socket.into(), 0))), Err(GuestError::File(_))));
+    let null = File::open("/dev/zero").expect("opened");
+    assert!(matches!(guest.map(range(0, 0x1000, BOTH), Some((null.into(), 0))), Err(GuestError::File(_))));
+    assert!(guest.is_empty() && guest.files.is_empty());
+}
+
+/// The owner of an unsealed file shortens it under us: an error, no signal.
+#[test]
+fn a_file_that_is_shortened() {
+    let file = memory(0x4000, false);
+    let mut guest = GuestMemory::default();
+    guest.map(range(0, 0x4000, BOTH), Some((fd(&file), 0))).expect("mapped");
+    assert!(guest.write(0x3000, &[1; 16]).is_ok());
+    ftruncate(&file, 0x1000).expect("shortened");
+    assert!(guest.read(0x3000, &mut [0; 16]).is_err() && guest.load::<8>(0x3000).is_err());
+    assert!(guest.read(0, &mut [0; 16]).is_ok());
+}
+
+#[test]
+fn one_mapping_of_a_file_however_many_ranges() {
+    let file = memory(0x100_0000, true);
+    let mut guest = GuestMemory::default();
+    for page in 0..0x800 {
+        guest.map(range(page << 13, 0x1000, BOTH), Some((fd(&file), page << 12))).expect("mapped");
+    }
+    assert_eq!((guest.len(), guest.files.len()), (0x800, 1));
+    assert!(matches!(guest.map(range(0x2000, 0x1000, BOTH), None), Err(GuestError::Overlap { other: 0x2000, .. })));
+    assert!(matches!(guest.map(range(0x1000, 0x2000, BOTH), None), Err(GuestError::Overlap { other: 0x2000, .. })));
+    assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0x8000);
+    assert_eq!(guest.unmap(0, 0x10000).expect("unmapped"), 0);
+    assert!(matches!(guest.unmap(0x10000, 0x2800), Err(GuestError::Cut { other: 0x12000, .. })));
+    assert!(matches!(guest.unmap(0x10800, 0x10000), Err(GuestError::Cut { other: 0x10000, .. })));
+    assert_eq!(guest.len(), 0x7f8);
+    guest.clear();
+    assert!(guest.is_empty() && guest.files.is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Map { page: u64, pages: u64, from: u64, write: bool },
+    Unmap { page: u64, pages: u64 },
+    Write { at: u64, len: u64, byte: u8 },
+    Read { at: u64, len: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0u64..16, 1u64..5, 0u64..12, any::<bool>()).prop_map(|(page, pages, from, write)| Step::Map { page, pages, from, write }),
+        (0u64..16, 1u64..6).prop_map(|(page, pages)| Step::Unmap { page, pages }),
+        (0u64..0x11000, 0u64..0x3000, any::<u8>()).prop_map(|(at, len, byte)| Step::Write { at, len, byte }),
+        (0u64..0x11000, 0u64..0x3000).prop_map(|(at, len)| Step::Read { at, len }),
+    ]
+}
+
+proptest! {
+    /// Maps, unmaps and copies do what a table of pages says, whatever the order, and whichever way the file is reached.
+    #[test]
+    fn as_a_table_of_pages(steps in proptest::collection::vec(step(), 1..40), sealed in any::<bool>()) {
+        const FILE: u64 = 12;
+        let file = memory(FILE << 12, sealed);
+        let mut guest = GuestMemory::default();
+        // By page: which range it is of, its page of the file, and whether it can be written to.
+        let mut table: [Option<(u64, u64, bool)>; 32] = [None; 32];
+        let mut contents = vec![0u8; (FILE << 12) as usize];
+        for step in steps {
+            match step {
+                Step::Map { page, pages, from, write } => {
+                    let slots = &mut table[page as usize..(page + pages) as usize];
+                    let possible = from + pages <= FILE && slots.iter().all(Option::is_none);
+                    let rights = Rights { read: true, write };
+                    let done = guest.map(range(page << 12, pages << 12, rights), Some((fd(&file), from << 12)));
+                    prop_assert_eq!(done.is_ok(), possible);
+                    for (n, slot) in slots.iter_mut().enumerate().filter(|_| possible) {
+                        *slot = Some((page, from + n as u64, write));
+                    }
+                }
+                Step::Unmap { page, pages } => {
+                    let inside = |n: u64| n >= page && n < page + pages;
+                    let whole = |owner: u64| (0..32).all(|n| table[n as usize].is_none_or(|(of, ..)| of != owner || inside(n)));
+                    let owners: Vec<u64> = (page..page + pages).filter_map(|n| Some(table[n as usize]?.0)).collect();
+                    let possible = owners.iter().all(|owner| whole(*owner));
+                    let done = guest.unmap(page << 12, pages << 12);
+                    prop_assert_eq!(done.ok(), possible.then_some((owners.len() as u64) << 12));
+                    if possible {
+                        table[page as usize..(page + pages) as usize].fill(None);
+                    }
+                }
+                Step::Write { at, len, byte } => {
+                    let places: Option<Vec<u64>> = (at..at + len)
+                        .map(|at| table[(at >> 12) as usize].filter(|(.., write)| *write).map(|(_, page, _)| page << 12 | at & 0xfff))
+                        .collect();
+                    let done = guest.write(at, &vec![byte; len as usize]);
+                    prop_assert_eq!(done.is_ok(), places.is_some());
+                    if let Some(places) = places {
+                        places.into_iter().for_each(|place| contents[place as usize] = byte);
+                    } else {
+                        // What could be reached before the first page that could not.
+                        file.read_exact_at(&mut contents, 0).expect("read");
+                    }
+                }
+                Step::Read { at, len } => {
+                    let wanted: Option<Vec<u8>> = (at..at + len)
+                        .map(|at| table[(at >> 12) as usize].map(|(_, page, _)| contents[(page << 12 | at & 0xfff) as usize]))
+                        .collect();
+                    let mut got = vec![0; len as usize];
+                    let done = guest.read(at, &mut got);
+                    prop_assert_eq!(done.is_ok(), wanted.is_some());
+                    if let Some(wanted) = wanted {
+                        prop_assert_eq!(got, wanted);
+                    }
+                }
+            }
+        }
+    }
+}

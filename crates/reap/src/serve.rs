@@ -1,0 +1,29 @@
+//! Serving: an embedded controller as a PCI device of another process, over vfio-user.
+//!
+//! | question | file |
+//! | --- | --- |
+//! | which thread does it, and when does it sleep? | `server.rs` |
+//! | where is the socket? | `place.rs` |
+//! | what does one client ask, and in which order may it? | `session.rs` |
+//! | what does a PCI function answer? | `function.rs`, `config_space.rs` |
+//! | what does the controller see of its host? | `host.rs` |
+//! | what is the controller made of? | `served.rs` |
+//!
+//! One thread does everything: it reads messages, steps the controller and sends its interrupts. So a doorbell wakes nobody else, and
+//! nothing is locked.
+
+mod config_space;
+mod event;
+mod function;
+mod host;
+mod place;
+mod served;
+mod server;
+mod session;
+
+pub use event::ServeEvent;
+pub use place::SocketFault;
+pub use server::{ServeError, Server};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! What a server tells while it runs.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Something that happened, for people to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServeEvent {
+    /// A socket that a server had left behind was taken over.
+    TookOver(PathBuf),
+    /// Clients can come.
+    Listening {
+        /// Where.
+        socket: PathBuf,
+        /// What is served.
+        device: String,
+    },
+    /// A client came, and speaks the protocol.
+    Attached,
+    /// Another one came, and was sent away.
+    Busy,
+    /// A request was refused: the client lies, or asks for what is not here.
+    Refused(String),
+    /// More requests were refused than are told of.
+    MoreRefused,
+    /// A queue lies in memory that the client has taken away: the controller failed (CSTS.CFS).
+    QueueLost,
+    /// The client went, and the controller was reset.
+    Detached {
+        /// Why, if it was not its own wish.
+        why: Option<String>,
+        /// Commands that it had carried out.
+        commands: u64,
+    },
+}
+
+impl fmt::Display for ServeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeEvent::TookOver(socket) => write!(f, "{}: nobody listened there any more; the socket file is replaced", socket.display()),
+            ServeEvent::Listening { socket, device } => write!(f, "{}: serving {device}", socket.display()),
+            ServeEvent::Attached => write!(f, "a client has come"),
+            ServeEvent::Busy => write!(f, "another client was sent away: a device has one at a time"),
+            ServeEvent::Refused(what) => write!(f, "refused: {what}"),
+            ServeEvent::MoreRefused => write!(f, "refused: more of this client's requests, which are not told of one by one"),
+            ServeEvent::QueueLost => {
+                write!(f, "the client has unmapped a queue that is in use; the controller has failed, and waits for a reset")
+            }
+            ServeEvent::Detached { why: None, commands } => {
+                write!(f, "the client has gone after {commands} commands; the controller is reset")
+            }
+            ServeEvent::Detached { why: Some(why), commands } => {
+                write!(f, "the client was let go after {commands} commands, and the controller is reset: {why}")
+            }
+        }
+    }
+}

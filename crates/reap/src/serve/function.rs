@@ -1,0 +1,317 @@
+//! The PCI function: what a client's requests do, but for the protocol's own.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use device::{Change, Step};
+use hw::{EventFd, GuestRange, Rights};
+use nvme::Registers;
+use nvme::regs::{self, Csts};
+use rustix::io::Errno;
+use units::Nanos;
+use vfio_user::{Access, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionInfo, Reply, Request, SetIrqs, irq, region};
+
+use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
+use super::host::Host;
+use super::served::{Served, controller};
+use crate::error::OpenError;
+use crate::uri::DeviceUri;
+
+/// Bytes of one access at most: more than any client needs.
+pub(super) const MOST_DATA: u32 = 0x1_0000;
+
+/// A request that is refused: the error that the client gets, and the reason in words.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) errno: Errno,
+    pub(super) why: String,
+}
+
+impl Refusal {
+    pub(super) fn new(errno: Errno, why: impl ToString) -> Refusal {
+        Refusal { errno, why: why.to_string() }
+    }
+}
+
+/// An NVMe controller on the bus.
+pub(super) struct Function {
+    controller: Box<dyn Served>,
+    host: Rc<Host>,
+    config: ConfigSpace,
+    vectors: u16,
+    bar0_bytes: u32,
+    /// The MSI-X table, as a client has written it. Messages go where SET_IRQS says, as under VFIO, so that nothing here reads it.
+    table: Box<[u8]>,
+    /// The last access's bytes.
+    data: Vec<u8>,
+}
+
+impl Function {
+    /// The controller of a URI, on a bus that nobody is at yet.
+    pub(super) fn new(uri: &DeviceUri) -> Result<Function, OpenError> {
+        let host = Rc::new(Host::new(uri.queues, uri.vectors));
+        let controller = controller(uri, &host)?;
+        // Registers, then a doorbell pair for each queue pair and the admin one: each doorbell has 64 bytes (CAP.DSTRD).
+        let bar0_bytes = (regs::DOORBELLS + (u32::from(uri.queues) + 1) * 128).next_power_of_two();
+        Ok(Function {
+            controller,
+            config: ConfigSpace::new(uri.vectors, bar0_bytes),
+            vectors: uri.vectors,
+            bar0_bytes,
+            table: table(uri.vectors),
+            data: Vec::new(),
+            host,
+        })
+    }
+
+    /// Lets the controller work.
+    pub(super) fn step(&mut self, now: Nanos) -> Step {
+        self.controller.step(now)
+    }
+
+    /// Whether a queue's memory has gone from under the controller, which has failed by that.
+    pub(super) fn fail_without_queue(&mut self) -> bool {
+        let lost = self.host.take_queue_lost();
+        if lost {
+            self.controller.fail();
+        }
+        lost
+    }
+
+    /// Something happens to the controller at an instant.
+    pub(super) fn change(&mut self, at: Nanos, change: Change) {
+        self.controller.change(at, change);
+    }
+
+    /// Commands completed so far.
+    pub(super) fn completed(&self) -> u64 {
+        self.controller.completed()
+    }
+
+    /// The client is gone: as after power-on, without memory and interrupts.
+    pub(super) fn detach(&mut self) {
+        self.reset();
+        self.host.forget();
+    }
+
+    /// As after power-on; memory and interrupts stay the client's.
+    fn reset(&mut self) {
+        self.controller.reset();
+        self.host.take_queue_lost();
+        self.config = ConfigSpace::new(self.vectors, self.bar0_bytes);
+        self.table = table(self.vectors);
+    }
+
+    /// Does what a request asks for. VERSION is the session's.
+    pub(super) fn answer(&mut self, request: &Request<'_>, fds: Vec<OwnedFd>) -> Result<Reply<'_>, Refusal> {
+        match request {
+            Request::Version(_) => Err(Refusal::new(Errno::INVAL, "VERSION comes once, as the first message")),
+            Request::DmaMap(map) => self.map(map, fds),
+            Request::DmaUnmap(unmap) => self.unmap(unmap),
+            Request::DeviceInfo => Ok(Reply::DeviceInfo(DeviceInfo { regions: region::COUNT, irqs: irq::COUNT })),
+            Request::RegionInfo { index } => match index {
+                0..region::COUNT => Ok(Reply::RegionInfo(RegionInfo { index: *index, size: self.region_bytes(*index) })),
+                _ => Err(Refusal::new(Errno::INVAL, format!("there is no region {index}: they are 0 to {}", region::COUNT - 1))),
+            },
+            Request::IrqInfo { index } => match index {
+                0..irq::COUNT => Ok(Reply::IrqInfo(IrqInfo { index: *index, count: self.irqs(*index) })),
+                _ => Err(Refusal::new(Errno::INVAL, format!("there is no kind {index} of interrupts: they are 0 to {}", irq::COUNT - 1))),
+            },
+            Request::SetIrqs(set) => self.set_irqs(set, fds),
+            Request::RegionRead(access) => self.read(access),
+            Request::RegionWrite(access, data) => self.write(access, data),
+            Request::DeviceReset => {
+                self.reset();
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn map(&mut self, map: &DmaMap, fds: Vec<OwnedFd>) -> Result<Reply<'static>, Refusal> {
+        let mut fds = fds.into_iter();
+        let (file, more) = (fds.next().map(|fd| (fd, map.offset)), fds.next());
+        if more.is_some() {
+            return Err(Refusal::new(Errno::INVAL, "DMA_MAP has one descriptor, or none"));
+        }
+        let rights = Rights { read: map.readable, write: map.writable };
+        let range = GuestRange { addr: map.address, bytes: map.size, rights };
+        let done = self.host.memory.borrow_mut().map(range, file);
+        done.map(|()| Reply::Done).map_err(|error| Refusal::new(errno_of(&error), format!("DMA_MAP: {error}")))
+    }
+
+    fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Reply<'static>, Refusal> {
+        if unmap.bitmap {
+            return Err(Refusal::new(Errno::OPNOTSUPP, "DMA_UNMAP asks for a bitmap of what was written: there is no migration"));
+        }
+        let mut memory = self.host.memory.borrow_mut();
+        if unmap.all {
+            memory.clear();
+            return Ok(Reply::DmaUnmap(*unmap));
+        }
+        let done = memory.unmap(unmap.address, unmap.size);
+        done.map(|_| Reply::DmaUnmap(*unmap)).map_err(|error| Refusal::new(errno_of(&error), format!("DMA_UNMAP: {error}")))
+    }
+
+    fn irqs(&self, index: u32) -> u32 {
+        match index {
+            irq::MSIX => self.vectors.into(),
+            // It never happens. QEMU wants one.
+            irq::ERROR => 1,
+            _ => 0,
+        }
+    }
+
+    fn set_irqs(&mut self, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<Reply<'static>, Refusal> {
+        let count = self.irqs(set.index);
+        let last = set.start.checked_add(set.count).filter(|last| *last <= count || set.count == 0);
+        let Some(last) = last.filter(|_| set.index < irq::COUNT) else {
+            let why = format!("SET_IRQS names {} from {} on of kind {}, which has {count}", set.count, set.start, set.index);
+            return Err(Refusal::new(Errno::INVAL, why));
+        };
+        if set.action != IrqAction::Trigger {
+            return Err(Refusal::new(Errno::INVAL, "SET_IRQS masks interrupts that cannot be masked"));
+        }
+        match set.data {
+            // All off, but of the kinds that do not happen.
+            IrqData::None if set.count == 0 && set.index == irq::MSIX => {
+                (0..count).for_each(|vector| _ = self.host.set_vector(vector, None));
+            }
+            IrqData::None if set.index == irq::MSIX => (set.start..last).for_each(|vector| self.host.try_vector(vector)),
+            IrqData::Bools(bools) if set.index == irq::MSIX => {
+                (set.start..last).zip(bools).filter(|(_, on)| **on != 0).for_each(|(vector, _)| self.host.try_vector(vector));
+            }
+            IrqData::None | IrqData::Bools(_) => {}
+            IrqData::Eventfds => self.route(set, fds)?,
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Vectors go to descriptors, or nowhere where there is none.
+    fn route(&mut self, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+        if !fds.is_empty() && fds.len() != set.count as usize {
+            let why = format!("SET_IRQS is for {} interrupts, and comes with {} descriptors", set.count, fds.len());
+            return Err(Refusal::new(Errno::INVAL, why));
+        }
+        let eventfds: Result<Vec<EventFd>, _> = fds.into_iter().map(EventFd::adopt).collect();
+        let eventfds = eventfds.map_err(|error| Refusal::new(Errno::INVAL, format!("SET_IRQS: {error}")))?;
+        if set.index == irq::MSIX {
+            let mut eventfds = eventfds.into_iter();
+            (set.start..set.start + set.count).for_each(|vector| _ = self.host.set_vector(vector, eventfds.next()));
+        }
+        Ok(())
+    }
+
+    fn region_bytes(&self, index: u32) -> u64 {
+        match index {
+            region::BAR0 => self.bar0_bytes.into(),
+            region::BAR4 => MSIX_BYTES.into(),
+            region::CONFIG => CONFIG_BYTES as u64,
+            _ => 0,
+        }
+    }
+
+    /// Whether an access lies in its region.
+    fn check(&self, access: &Access) -> Result<(), Refusal> {
+        let bytes = self.region_bytes(access.region);
+        let end = access.offset.checked_add(access.count.into());
+        if access.count > MOST_DATA || end.is_none_or(|end| end > bytes) {
+            let Access { offset, region, count } = access;
+            return Err(Refusal::new(
+                Errno::INVAL,
+                format!("{count} bytes at {offset:#x} are not in region {region}, which has {bytes:#x}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, access: &Access) -> Result<Reply<'_>, Refusal> {
+        self.check(access)?;
+        let (offset, len) = (access.offset as usize, access.count as usize);
+        self.data.clear();
+        self.data.resize(len, 0);
+        match access.region {
+            region::BAR0 => read_registers(&self.host, access.offset as u32, &mut self.data),
+            region::BAR4 => {
+                let bits = self.host.pending_bits();
+                copy(&self.table, 0, offset, &mut self.data);
+                copy(&bits, PENDING_BITS as usize, offset, &mut self.data);
+            }
+            _ => self.data.copy_from_slice(self.config.read(offset, len).unwrap_or_default()),
+        }
+        Ok(Reply::RegionRead(*access, &self.data))
+    }
+
+    fn write(&mut self, access: &Access, data: &[u8]) -> Result<Reply<'static>, Refusal> {
+        self.check(access)?;
+        match access.region {
+            region::BAR0 => write_registers(&self.host, access.offset as u32, data),
+            region::BAR4 => {
+                let places = self.table.iter_mut().skip(access.offset as usize);
+                places.zip(data).for_each(|(place, byte)| *place = *byte);
+            }
+            _ => {
+                if self.config.write(access.offset as usize, data) {
+                    self.reset();
+                }
+            }
+        }
+        Ok(Reply::RegionWrite(*access))
+    }
+}
+
+/// An MSI-X table after power-on: every vector is masked (bit 0 of the last of its four words).
+fn table(vectors: u16) -> Box<[u8]> {
+    (0..usize::from(vectors) * 16).map(|at| u8::from(at % 16 == 12)).collect()
+}
+
+/// Copies what of `from`, which begins at `base`, lies in the bytes from `offset` on.
+fn copy(from: &[u8], base: usize, offset: usize, into: &mut [u8]) {
+    for (at, place) in (offset..).zip(into) {
+        if let Some(byte) = at.checked_sub(base).and_then(|at| from.get(at)) {
+            *place = *byte;
+        }
+    }
+}
+
+/// Registers are words; a read may take any bytes of them.
+fn read_registers(host: &Host, offset: u32, into: &mut [u8]) {
+    for (at, place) in (offset..).zip(into) {
+        let word = host.bar.read32(at & !3).to_le_bytes();
+        *place = word.get((at & 3) as usize).copied().unwrap_or(u8::MAX);
+    }
+}
+
+/// Registers are written by words, and doorbells as well; any other write has no effect (PCIe Transport 3.1).
+fn write_registers(host: &Host, offset: u32, data: &[u8]) {
+    let (words, rest) = data.as_chunks::<4>();
+    if !offset.is_multiple_of(4) || !rest.is_empty() || words.len() > 2 {
+        return;
+    }
+    for (at, word) in (offset..).step_by(4).zip(words) {
+        write_register(host, at, u32::from_le_bytes(*word));
+    }
+}
+
+/// What a host may write to. What it may only read it does not change: here registers are memory.
+fn write_register(host: &Host, offset: u32, value: u32) {
+    const ASQ_HIGH: u32 = regs::ASQ + 4;
+    const ACQ_HIGH: u32 = regs::ACQ + 4;
+    let takes = match offset {
+        regs::CC | regs::AQA | regs::ASQ | ASQ_HIGH | regs::ACQ | ACQ_HIGH => true,
+        regs::NSSR => value == regs::NSSR_RESET,
+        // Its only bit that a write changes, and only while it is set.
+        regs::CSTS => Csts::from_bits(value).nssro() && Csts::from_bits(host.bar.read32(regs::CSTS)).nssro(),
+        _ => offset >= regs::DOORBELLS,
+    };
+    if takes {
+        host.bar.write32(offset, value);
+    }
+}
+
+fn errno_of(error: &hw::GuestError) -> Errno {
+    match error {
+        hw::GuestError::Overlap { .. } => Errno::EXIST,
+        hw::GuestError::Full { .. } => Errno::NOSPC,
+        _ => Errno::INVAL,
+    }
+}

@@ -1,0 +1,203 @@
+//! The host as a served controller sees it: memory that the client has mapped, registers that it writes by messages, eventfds.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use device::{BusError, Message, Port};
+use hw::{Bar, EventFd, GuestMemory, Rights, Unreachable};
+use nvme::{CqSlots, Cqe, Doorbells, Registers, SqSlots, Sqe, Vector};
+
+const READ: Rights = Rights { read: true, write: false };
+const WRITE: Rights = Rights { read: false, write: true };
+
+/// What is loaded from a queue that is gone: an opcode that no command set has. The controller fails before the host sees its completion.
+const NO_COMMAND: u64 = 0x7f;
+
+/// What controller and function share of one host.
+pub(super) struct Host {
+    pub(super) memory: RefCell<GuestMemory>,
+    pub(super) bar: Bar,
+    vectors: RefCell<Box<[Line]>>,
+    /// A queue's memory could not be reached.
+    queue_lost: Cell<bool>,
+}
+
+/// One MSI-X vector.
+#[derive(Default)]
+struct Line {
+    /// Where its messages go; `None`: nowhere, which is as good as masked.
+    eventfd: Option<EventFd>,
+    pending: bool,
+}
+
+impl Host {
+    /// One that has mapped nothing yet, for a controller of so many I/O queues and vectors.
+    pub(super) fn new(queues: u16, vectors: u16) -> Host {
+        let vectors = (0..vectors).map(|_| Line::default()).collect();
+        Host { memory: RefCell::default(), bar: Bar::new(queues + 1), vectors: RefCell::new(vectors), queue_lost: Cell::new(false) }
+    }
+
+    /// Messages of a vector go there from now on, or nowhere. False: there is no such vector.
+    pub(super) fn set_vector(&self, vector: u32, eventfd: Option<EventFd>) -> bool {
+        let mut vectors = self.vectors.borrow_mut();
+        let line = vectors.get_mut(vector as usize);
+        line.map(|line| line.eventfd = eventfd).is_some()
+    }
+
+    /// Lets a message of a vector happen without its controller: a client that tries its interrupts.
+    pub(super) fn try_vector(&self, vector: u32) {
+        if let Some(eventfd) = self.vectors.borrow().get(vector as usize).and_then(|line| line.eventfd.as_ref()) {
+            eventfd.signal();
+        }
+    }
+
+    /// The Pending bits, from vector 0 on, eight to a byte.
+    pub(super) fn pending_bits(&self) -> Vec<u8> {
+        let byte = |lines: &[Line]| lines.iter().enumerate().fold(0, |byte, (n, line)| byte | u8::from(line.pending) << n);
+        self.vectors.borrow().chunks(8).map(byte).collect()
+    }
+
+    /// No interrupts, and no memory: the client is gone.
+    pub(super) fn forget(&self) {
+        self.memory.borrow_mut().clear();
+        self.vectors.borrow_mut().fill_with(Line::default);
+        self.queue_lost.set(false);
+    }
+
+    /// Whether a queue turned out to be gone since this was asked last.
+    pub(super) fn take_queue_lost(&self) -> bool {
+        self.queue_lost.take()
+    }
+
+    fn note<T>(&self, done: Result<T, Unreachable>) -> Option<T> {
+        done.inspect_err(|_| self.queue_lost.set(true)).ok()
+    }
+}
+
+/// A controller's way to its host.
+#[derive(Clone)]
+pub(super) struct GuestPort(pub(super) Rc<Host>);
+
+/// A submission queue in guest memory. Each entry is looked up by its address: the client may have mapped its pages one by one, and changes
+/// its mind.
+pub(super) struct GuestSq {
+    host: Rc<Host>,
+    addr: u64,
+}
+
+/// A completion queue in guest memory.
+pub(super) struct GuestCq {
+    host: Rc<Host>,
+    addr: u64,
+}
+
+impl SqSlots for GuestSq {
+    fn store(&self, slot: u32, sqe: &Sqe) {
+        let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.host.note(self.host.memory.borrow().write(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2), &bytes));
+    }
+
+    fn load(&self, slot: u32) -> Sqe {
+        let words = self.host.memory.borrow().load(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2));
+        Sqe::from_words(self.host.note(words).unwrap_or([NO_COMMAND, 0, 0, 0, 0, 0, 0, 0]))
+    }
+}
+
+impl CqSlots for GuestCq {
+    fn store(&self, slot: u32, cqe: &Cqe) {
+        self.host.note(self.host.memory.borrow().store(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2), cqe.to_words()));
+    }
+
+    fn load(&self, slot: u32, phase: bool) -> Option<Cqe> {
+        let words = self.host.memory.borrow().load(self.addr + (u64::from(slot) << Cqe::SIZE_LOG2)).ok()?;
+        let cqe = Cqe::from_words(words);
+        (cqe.phase() == phase).then_some(cqe)
+    }
+
+    fn is_new(&self, slot: u32, phase: bool) -> bool {
+        self.load(slot, phase).is_some()
+    }
+}
+
+impl Port for GuestPort {
+    type Sq = GuestSq;
+    type Cq = GuestCq;
+
+    fn map_sq(&self, addr: u64, entries: u32) -> Result<GuestSq, BusError> {
+        self.queue(addr, u64::from(entries) << Sqe::SIZE_LOG2, READ)?;
+        Ok(GuestSq { host: self.0.clone(), addr })
+    }
+
+    fn map_cq(&self, addr: u64, entries: u32) -> Result<GuestCq, BusError> {
+        self.queue(addr, u64::from(entries) << Cqe::SIZE_LOG2, WRITE)?;
+        Ok(GuestCq { host: self.0.clone(), addr })
+    }
+
+    #[inline]
+    fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.0.memory.borrow().read(addr, into).map_err(refused)
+    }
+
+    #[inline]
+    fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError> {
+        self.0.memory.borrow().write(addr, from).map_err(refused)
+    }
+
+    fn check(&self, addr: u64, len: u64) -> Result<(), BusError> {
+        self.0.memory.borrow().check(addr, len, WRITE).map_err(refused)
+    }
+
+    #[inline]
+    fn doorbells(&self) -> &impl Doorbells {
+        &self.0.bar
+    }
+
+    #[inline]
+    fn registers(&self) -> &impl Registers {
+        &self.0.bar
+    }
+
+    fn message(&self, vector: Vector) -> Message {
+        let mut vectors = self.0.vectors.borrow_mut();
+        let Some(line) = vectors.get_mut(usize::from(vector.0)) else { return Message::Lost };
+        match &line.eventfd {
+            Some(eventfd) => {
+                eventfd.signal();
+                Message::Sent
+            }
+            None => {
+                line.pending = true;
+                Message::Masked
+            }
+        }
+    }
+
+    fn is_masked(&self, vector: Vector) -> bool {
+        self.0.vectors.borrow().get(usize::from(vector.0)).is_none_or(|line| line.eventfd.is_none())
+    }
+
+    fn send_pending(&self, vector: Vector) -> Message {
+        self.clear_pending(vector);
+        self.message(vector)
+    }
+
+    fn clear_pending(&self, vector: Vector) {
+        if let Some(line) = self.0.vectors.borrow_mut().get_mut(usize::from(vector.0)) {
+            line.pending = false;
+        }
+    }
+}
+
+impl GuestPort {
+    /// Whether a queue can be there: entries are words, and all of them are reached.
+    fn queue(&self, addr: u64, len: u64, rights: Rights) -> Result<(), BusError> {
+        if !addr.is_multiple_of(8) {
+            return Err(BusError { addr, len });
+        }
+        self.0.memory.borrow().check(addr, len, rights).map_err(refused)
+    }
+}
+
+fn refused(error: Unreachable) -> BusError {
+    BusError { addr: error.addr, len: error.len }
+}

@@ -1,0 +1,106 @@
+//! The controller that is served: its URI's, with what goes wrong on purpose.
+
+use std::rc::Rc;
+
+use device::{Change, Controller, FaultPlan, FaultyPort, Port, Step};
+use units::Nanos;
+
+use super::host::{GuestPort, Host};
+use crate::error::OpenError;
+use crate::link::embedded::{LATE_DOORBELL, config, namespaces};
+use crate::uri::{DeviceUri, Wire};
+
+/// A controller with its port, of whatever kind.
+pub(super) trait Served {
+    /// One step of it.
+    fn step(&mut self, now: Nanos) -> Step;
+    /// As after power-on.
+    fn reset(&mut self);
+    /// CSTS.CFS.
+    fn fail(&mut self);
+    /// Something happens to it at an instant.
+    fn change(&mut self, at: Nanos, change: Change);
+    /// Commands that it has completed so far.
+    fn completed(&self) -> u64;
+}
+
+impl<P: Port> Served for Controller<P> {
+    fn step(&mut self, now: Nanos) -> Step {
+        Controller::step(self, now)
+    }
+
+    fn reset(&mut self) {
+        self.reset_function();
+    }
+
+    fn fail(&mut self) {
+        Controller::fail(self);
+    }
+
+    fn change(&mut self, at: Nanos, change: Change) {
+        Controller::change(self, at, change);
+    }
+
+    fn completed(&self) -> u64 {
+        self.counters().completed
+    }
+}
+
+/// One whose doorbells arrive late.
+struct Late {
+    controller: Controller<FaultyPort<GuestPort>>,
+    port: FaultyPort<GuestPort>,
+}
+
+impl Served for Late {
+    fn step(&mut self, now: Nanos) -> Step {
+        self.port.advance(now);
+        let mut step = self.controller.step(now);
+        step.next = step.next.into_iter().chain(self.port.next_late()).min();
+        step
+    }
+
+    fn reset(&mut self) {
+        self.controller.reset_function();
+    }
+
+    fn fail(&mut self) {
+        self.controller.fail();
+    }
+
+    fn change(&mut self, at: Nanos, change: Change) {
+        self.controller.change(at, change);
+    }
+
+    fn completed(&self) -> u64 {
+        self.controller.counters().completed
+    }
+}
+
+/// The controller of `uri` on this host.
+pub(super) fn controller(uri: &DeviceUri, host: &Rc<Host>) -> Result<Box<dyn Served>, OpenError> {
+    if let Some(word) = of_this_process(uri) {
+        let what =
+            format!("`{word}` says how a host in this process reaches the controller, and has no meaning for another one; leave it out");
+        return Err(OpenError::Options(what));
+    }
+    let (config, port) = (config(uri)?, GuestPort(host.clone()));
+    if !uri.late_doorbells {
+        return Ok(Box::new(Controller::new(config, namespaces(uri)?, port)));
+    }
+    let port = FaultyPort::new(port, FaultPlan::default().with_late_doorbells(LATE_DOORBELL, uri.seed));
+    let controller = Controller::new(config, namespaces(uri)?, port.clone());
+    Ok(Box::new(Late { controller, port }))
+}
+
+/// A parameter that has no meaning for a host of another process.
+fn of_this_process(uri: &DeviceUri) -> Option<&'static str> {
+    let parameters = [
+        (!uri.masks, "masks=no"),
+        (uri.owner, "reaper=owner"),
+        (uri.wire != Wire::Rings, "wire="),
+        (uri.late_properties, "properties=late"),
+        (uri.own_thread, "thread=own"),
+    ];
+    parameters.into_iter().find_map(|(given, word)| given.then_some(word))
+}

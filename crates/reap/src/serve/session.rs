@@ -1,0 +1,118 @@
+//! One client: its messages, in the order in which they may come.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use vfio_user::{Capabilities, Command, Malformed, Message, Received, Reply, Request, Socket, SocketError, Version};
+
+use super::event::ServeEvent;
+use super::function::{Function, MOST_DATA, Refusal};
+
+/// Refused requests of one client that are told of.
+const TOLD: u32 = 8;
+
+/// What this side can take.
+const OURS: Capabilities =
+    Capabilities { max_msg_fds: Socket::MOST_FDS as u32, max_data_xfer_size: MOST_DATA, max_dma_maps: hw::GuestMemory::MOST_RANGES as u32 };
+
+/// A client that is connected.
+pub(super) struct Session {
+    socket: Socket,
+    /// Both sides have said what they speak.
+    agreed: bool,
+    refused: u32,
+}
+
+/// What became of a look at the socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A message was dealt with.
+    Message,
+    /// Nothing more for the moment, or answers wait that have to go first.
+    Nothing,
+    /// The client has gone.
+    End,
+}
+
+impl Session {
+    pub(super) fn new(stream: UnixStream) -> std::io::Result<Session> {
+        // Header and access header, and data behind them; a SET_IRQS with a byte for each vector is shorter.
+        Ok(Session { socket: Socket::new(stream, MOST_DATA + 64)?, agreed: false, refused: 0 })
+    }
+
+    /// Whether client and server have agreed on what they speak.
+    pub(super) fn is_agreed(&self) -> bool {
+        self.agreed
+    }
+
+    /// Whether answers wait for the client to take them.
+    pub(super) fn owes(&self) -> bool {
+        self.socket.owes()
+    }
+
+    /// Deals with the next message, if there is one.
+    pub(super) fn turn(&mut self, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<Heard, SocketError> {
+        if !self.socket.flush()? {
+            return Ok(Heard::Nothing);
+        }
+        match self.socket.receive()? {
+            Received::End => Ok(Heard::End),
+            Received::Nothing => Ok(Heard::Nothing),
+            Received::Message(message) => self.answer(message, function, tell).map(|()| Heard::Message),
+        }
+    }
+
+    fn answer(&mut self, message: Message<OwnedFd>, function: &mut Function, tell: &mut dyn FnMut(ServeEvent)) -> Result<(), SocketError> {
+        let Message { header, body, fds } = message;
+        if header.flags.is_reply() {
+            return Err(Malformed::Unasked { id: header.id }.into());
+        }
+        let command = Command::from_number(header.command);
+        let unknown = || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));
+        let request = command
+            .ok_or_else(unknown)
+            .and_then(|command| Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error)));
+        let agreed = self.agreed;
+        let reply = match &request {
+            Err(_) => None,
+            Ok(Request::Version(theirs)) if !agreed => Some(self.agree(theirs)),
+            Ok(_) if !agreed => Some(Err(Refusal::new(Errno::INVAL, "the first message is not VERSION"))),
+            Ok(request) => Some(function.answer(request, fds)),
+        };
+        let reply = match (reply, request) {
+            (Some(reply), _) => reply,
+            (None, Err(refusal)) => Err(refusal),
+            (None, Ok(_)) => Err(Refusal::new(Errno::INVAL, "no answer")),
+        };
+        let bytes = match &reply {
+            Ok(reply) => reply.to_bytes(&header),
+            Err(refusal) => Reply::Error(refusal.errno).to_bytes(&header),
+        };
+        if let Err(refusal) = &reply {
+            self.refused += 1;
+            match self.refused {
+                0..=TOLD => tell(ServeEvent::Refused(refusal.why.clone())),
+                n if n == TOLD + 1 => tell(ServeEvent::MoreRefused),
+                _ => {}
+            }
+        }
+        if header.flags.wants_reply() { self.socket.send(&bytes) } else { Ok(()) }
+    }
+
+    /// Version 0.0, the lowest of all, is what every client of major version 0 speaks.
+    fn agree(&mut self, theirs: &Version) -> Result<Reply<'static>, Refusal> {
+        if theirs.major != 0 {
+            let why = format!("the client speaks version {}.{} of the protocol, and this is 0.0", theirs.major, theirs.minor);
+            return Err(Refusal::new(Errno::INVAL, why));
+        }
+        self.agreed = true;
+        Ok(Reply::Version(Version { major: 0, minor: 0, capabilities: OURS }))
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

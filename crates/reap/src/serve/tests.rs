@@ -1,0 +1,252 @@
+//! A client by hand, on the socket, against the whole server: what a guest does, and what no honest one would.
+
+mod client;
+
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use device::{Change, Script};
+use nvme::Status;
+use nvme::regs::Csts;
+use rustix::io::Errno;
+use units::Nanos;
+use vfio_user::{Access, Capabilities, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, Version, irq, region};
+
+use super::{ServeError, ServeEvent, Server, SocketFault};
+use client::{Guest, RAM, Running, memory};
+
+const NULL: &str = "mem:16M?profile=null";
+
+#[test]
+fn a_guest_writes_and_reads_by_interrupts() {
+    for (uri, sealed) in
+        [("mem:16M?profile=optane", true), ("mem:16M?profile=optane", false), ("mem:16M?profile=optane&doorbells=late", true)]
+    {
+        let server = Running::new(uri, None);
+        let mut guest = Guest::new(&server, sealed);
+        guest.enable();
+        guest.make_queues();
+        let data: Vec<u8> = (0..16384u32).map(|n| (n % 249) as u8).collect();
+        guest.write_ram(0x4_0000, &data);
+        assert_eq!(guest.write(0, 32, 0x4_0000), Status::SUCCESS);
+        assert_eq!(guest.read(0, 32, 0x8_0000), Status::SUCCESS);
+        assert_eq!(guest.read_ram(0x8_0000, data.len()), data, "{uri}");
+        // Around the end of the rings, several times.
+        for n in 0..100u64 {
+            assert_eq!(guest.read(n % 16, 1, 0xc_0000), Status::SUCCESS);
+            assert_eq!(guest.read_ram(0xc_0000, 512), data[(n % 16) as usize * 512..][..512]);
+        }
+        assert!(guest.messages() >= 102, "each completion sends a message");
+        drop(guest);
+        assert!(matches!(server.stop().last(), Some(ServeEvent::Detached { why: None, commands }) if *commands >= 104));
+    }
+}
+
+#[test]
+fn what_has_no_memory_behind_it_is_a_data_transfer_error() {
+    let server = Running::new(NULL, None);
+    let mut guest = Guest::new(&server, true);
+    guest.enable();
+    guest.make_queues();
+    let hole = DmaMap { readable: true, writable: true, offset: 0, address: RAM, size: 0x10000 };
+    assert_eq!(guest.ask(&Request::DmaMap(hole), &[]), Ok(Vec::new()));
+    let refused = Status::DATA_TRANSFER_ERROR;
+    // Reads, because the null device does not move what is written.
+    assert_eq!(guest.identify(RAM).kind(), refused);
+    assert_eq!(guest.identify(RAM + 0x4000_0000).kind(), refused);
+    assert_eq!(guest.identify(0x4_0000), Status::SUCCESS);
+    // Memory that may only be read.
+    let file = memory(0x1000, true);
+    let map = DmaMap { readable: true, writable: false, offset: 0, address: RAM + 0x10_0000, size: 0x1000 };
+    assert_eq!(guest.ask(&Request::DmaMap(map), &[file.as_fd()]), Ok(Vec::new()));
+    assert_eq!(guest.identify(RAM + 0x10_0000).kind(), refused);
+    // And after all of that the controller works.
+    assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
+}
+
+#[test]
+fn a_queue_that_is_unmapped_fails_the_controller_and_a_reset_mends_it() {
+    let server = Running::new(NULL, None);
+    let mut guest = Guest::new(&server, true);
+    guest.enable();
+    guest.make_queues();
+    guest.unmap_ram();
+    guest.ring_io();
+    guest.wait_for(|csts| csts.cfs());
+    guest.map_ram();
+    // By the function level reset, and by the message.
+    for reset in [true, false] {
+        if reset {
+            guest.config_write(0x68, &0x8000u16.to_le_bytes());
+        } else {
+            assert_eq!(guest.ask(&Request::DeviceReset, &[]), Ok(Vec::new()));
+        }
+        assert_eq!(guest.csts(), Csts::new());
+        guest.forget_queues();
+        guest.enable();
+        guest.make_queues();
+        assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
+    }
+    drop(guest);
+    assert!(server.stop().contains(&ServeEvent::QueueLost));
+}
+
+/// A vector without a descriptor keeps its message, and sends it once it has one.
+#[test]
+fn vectors_come_and_go() {
+    let server = Running::new(NULL, None);
+    let mut guest = Guest::new(&server, true);
+    guest.enable();
+    guest.make_queues();
+    let set = |start, count, data| Request::SetIrqs(SetIrqs { index: irq::MSIX, start, count, action: IrqAction::Trigger, data });
+    assert_eq!(guest.ask(&set(1, 1, IrqData::Eventfds), &[]), Ok(Vec::new()));
+    assert_eq!(guest.read_quietly(0, 1, 0x4_0000), Status::SUCCESS);
+    let pending = Access { offset: 0x8000, region: region::BAR4, count: 1 };
+    assert_eq!(guest.ask(&Request::RegionRead(pending), &[]).map(|body| body[16]), Ok(2));
+    let before = guest.messages();
+    guest.give_vectors();
+    guest.wait_messages(before + 1);
+    assert_eq!(guest.ask(&Request::RegionRead(pending), &[]).map(|body| body[16]), Ok(0));
+    // A client may try one.
+    assert_eq!(guest.ask(&set(1, 1, IrqData::None), &[]), Ok(Vec::new()));
+    guest.wait_messages(before + 2);
+    // All off.
+    assert_eq!(guest.ask(&set(0, 0, IrqData::None), &[]), Ok(Vec::new()));
+    assert_eq!(guest.read_quietly(0, 1, 0x4_0000), Status::SUCCESS);
+    assert_eq!(guest.messages(), before + 2);
+}
+
+#[test]
+fn lies_cost_an_error_and_the_stream_stays_in_step() {
+    let server = Running::new(NULL, None);
+    let mut guest = Guest::new(&server, true);
+    let file = memory(0x2000, true);
+    let (pipe, _other) = std::io::pipe().expect("a pipe");
+    let map = |address, size, offset| Request::DmaMap(DmaMap { readable: true, writable: true, offset, address, size });
+    let region_read = |region, offset, count| Request::RegionRead(Access { offset, region, count });
+    let set = |index, start, count, data| Request::SetIrqs(SetIrqs { index, start, count, action: IrqAction::Trigger, data });
+    let one = [file.as_fd()];
+    let lies: [(Request<'_>, &[_], Errno); 16] = [
+        (map(RAM, 0x3000, 0), &one, Errno::INVAL),
+        (map(RAM, 0x1000, 0x2000), &one, Errno::INVAL),
+        (map(RAM + 1, 0x1000, 0), &one, Errno::INVAL),
+        (map(!0xfff, 0x2000, 0), &[], Errno::INVAL),
+        (map(0, 0x1000, 0), &one, Errno::EXIST),
+        (map(RAM, 0x1000, 0), &[file.as_fd(), file.as_fd()], Errno::INVAL),
+        (map(RAM, 0x1000, 0), &[pipe.as_fd()], Errno::INVAL),
+        (Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0x1000, size: 0x1000 }), &[], Errno::INVAL),
+        (Request::DmaUnmap(DmaUnmap { all: false, bitmap: true, address: 0, size: RAM }), &[], Errno::OPNOTSUPP),
+        (Request::RegionInfo { index: 9 }, &[], Errno::INVAL),
+        (Request::IrqInfo { index: u32::MAX }, &[], Errno::INVAL),
+        (region_read(region::BAR0, 0xffff_ffff_ffff_fffe, 4), &[], Errno::INVAL),
+        (region_read(region::BAR5, 0, 1), &[], Errno::INVAL),
+        (region_read(region::CONFIG, 4096, 1), &[], Errno::INVAL),
+        (set(irq::MSIX, 60, 10, IrqData::Eventfds), &[], Errno::INVAL),
+        (set(irq::MSIX, 0, 2, IrqData::Eventfds), &one, Errno::INVAL),
+    ];
+    for (lie, fds, errno) in &lies {
+        assert_eq!(guest.ask(lie, fds), Err(*errno), "{lie:?}");
+        assert!(guest.ask(&Request::DeviceInfo, &[]).is_ok());
+    }
+    // No eventfd.
+    assert_eq!(guest.ask(&set(irq::MSIX, 0, 1, IrqData::Eventfds), &[pipe.as_fd()]), Err(Errno::INVAL));
+    // What is not known here has a body that is passed over.
+    assert_eq!(guest.ask_raw(15, &[7; 100]), Err(Errno::NOTSUP));
+    assert_eq!(guest.ask_raw(9, &[7; 3]), Err(Errno::INVAL));
+    guest.enable();
+    guest.make_queues();
+    assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
+    drop(guest);
+    let told = server.stop();
+    assert_eq!(told.iter().filter(|event| matches!(event, ServeEvent::Refused(_))).count(), 8);
+    assert!(told.contains(&ServeEvent::MoreRefused));
+}
+
+/// What a host may only read it does not change, and the controller goes on.
+#[test]
+fn registers_that_are_read_only() {
+    let server = Running::new(NULL, None);
+    let mut guest = Guest::new(&server, true);
+    let cap = guest.register(0);
+    for at in (0..0x14).step_by(4).chain([0x18, 0x1c, 0x20, 0x40, 0xffc]) {
+        guest.set_register(at, u32::MAX);
+    }
+    assert_eq!((guest.register(0), guest.register(0x1c)), (cap, 0));
+    guest.set_register(0x3ffc, 7);
+    guest.enable();
+    guest.make_queues();
+    assert_eq!(guest.read(0, 1, 0x4_0000), Status::SUCCESS);
+    // NSSR, and the bit that it leaves.
+    guest.set_register(0x20, 0x4e56_4d65);
+    guest.wait_for(|csts| csts.nssro() && !csts.rdy());
+    guest.forget_queues();
+    guest.enable();
+}
+
+#[test]
+fn one_client_at_a_time_and_the_next_finds_a_fresh_controller() {
+    let server = Running::new(NULL, None);
+    let mut first = Guest::new(&server, true);
+    first.enable();
+    let mut second = UnixStream::connect(server.socket()).expect("connected");
+    assert_eq!(std::io::Read::read(&mut second, &mut [0; 16]).expect("an end"), 0);
+    drop(first);
+    // It says half a header, and nothing more; then it goes.
+    let mut silent = server.connect();
+    std::io::Write::write_all(&mut silent, &[1, 0, 1]).expect("sent");
+    drop(silent);
+    // It speaks another version, of an older protocol than any; and one that answers what nobody asked is let go.
+    let mut other = Guest::silent(&server);
+    let version = Version { major: 1, minor: 0, capabilities: Capabilities::default() };
+    assert_eq!(other.ask(&Request::DeviceInfo, &[]), Err(Errno::INVAL));
+    assert_eq!(other.ask(&Request::Version(version), &[]), Err(Errno::INVAL));
+    drop(other);
+    let mut last = Guest::new(&server, true);
+    assert_eq!((last.csts(), last.register(0x14)), (Csts::new(), 0));
+    last.enable();
+    last.make_queues();
+    assert_eq!(last.read(0, 1, 0x4_0000), Status::SUCCESS);
+    drop(last);
+    let told = server.stop();
+    assert!(told.contains(&ServeEvent::Busy));
+}
+
+#[test]
+fn a_script_happens_to_the_controller() {
+    let script = Script::default().with(Nanos::ZERO, 0, Change::Hold(Some(units::Op::Read)));
+    let server = Running::new("mem:16M?profile=optane", Some(script));
+    let mut guest = Guest::new(&server, true);
+    guest.enable();
+    guest.make_queues();
+    assert_eq!(guest.write(0, 1, 0x4_0000), Status::SUCCESS);
+    guest.post_read(0, 1, 0x4_0000);
+    // Held as long as it is not aborted, which it is by its identifier.
+    assert_eq!(guest.write(0, 1, 0x4_0000), Status::SUCCESS);
+    assert!(guest.abort_first_read());
+}
+
+#[test]
+fn sockets_that_cannot_be_had() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let uri = NULL.parse().expect("a URI");
+    let fault = |path: &std::path::Path| match Server::new(&uri, path, None) {
+        Err(ServeError::Socket { fault, .. }) => fault,
+        other => panic!("{other:?}"),
+    };
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    assert!(matches!(fault(&path), SocketFault::InUse));
+    drop(listener);
+    // Nobody listens any more.
+    drop(Server::new(&uri, &path, None).expect("a server"));
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").expect("a file");
+    assert!(matches!(fault(&path), SocketFault::NoSocket));
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), "precious");
+    assert!(matches!(fault(&dir.path().join("none/socket")), SocketFault::System(_)));
+    let script = Script::default().with(Nanos::ZERO, 1, Change::Back);
+    assert!(matches!(Server::new(&uri, &dir.path().join("other"), Some(script)), Err(ServeError::Path { path: 1 })));
+    let wire = "mem:16M?wire=stream".parse().expect("a URI");
+    let said = Server::new(&wire, &dir.path().join("other"), None).expect_err("refused").to_string();
+    assert!(said.contains("`wire=`") && said.contains("leave it out"), "{said}");
+}

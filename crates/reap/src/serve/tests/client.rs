@@ -1,0 +1,371 @@
+//! The client: a guest's emulator and its NVMe driver, in as few lines as do.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use device::Script;
+use hw::EventFd;
+use nvme::admin::{CreateCq, CreateSq};
+use nvme::regs::{self, Aqa, Cc, Csts};
+use nvme::{Cqe, QueueId, Sqe, Status, Vector, opcode};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use vfio_user::{
+    Access, Capabilities, DmaMap, DmaUnmap, Flags, Header, IrqAction, IrqData, Received, Request, SetIrqs, Socket, Version, irq, region,
+};
+
+use super::super::{ServeEvent, Server};
+
+/// Bytes of guest memory, from address 0 on.
+pub(super) const RAM: u64 = 0x20_0000;
+/// Entries of each queue.
+const ENTRIES: u32 = 8;
+/// Where the queues are: submission, then completion, a page each; the admin pair first.
+const QUEUES: u64 = 0x1_0000;
+/// Longer than anything here takes on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn memory(bytes: u64, sealed: bool) -> File {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    ftruncate(&file, bytes).expect("its size");
+    if sealed {
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
+    }
+    file.into()
+}
+
+/// A server on a thread of its own.
+pub(super) struct Running {
+    stop: UnixStream,
+    thread: JoinHandle<Vec<ServeEvent>>,
+    socket: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Running {
+    pub(super) fn new(uri: &str, script: Option<Script>) -> Running {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (uri, socket) = (uri.parse().expect("a URI"), dir.path().join("socket"));
+        let ((stop, stopped), path) = (UnixStream::pair().expect("sockets"), socket.clone());
+        let thread = thread::spawn(move || {
+            let mut told = Vec::new();
+            let mut server = Server::new(&uri, &path, script).expect("a server");
+            server.run(&stopped, &mut |event| told.push(event)).expect("served");
+            told
+        });
+        Running { stop, thread, socket, _dir: dir }
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(super) fn connect(&self) -> UnixStream {
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => return stream,
+                Err(error) if begun.elapsed() > PATIENCE => panic!("{error}"),
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Ends it; what it has told.
+    pub(super) fn stop(mut self) -> Vec<ServeEvent> {
+        self.stop.write_all(&[1]).expect("told");
+        self.thread.join().expect("no panic")
+    }
+}
+
+/// A queue pair as its host knows it.
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    tail: u32,
+    head: u32,
+    taken: u32,
+}
+
+pub(super) struct Guest {
+    socket: Socket,
+    ram: File,
+    vectors: [EventFd; 2],
+    taken: u64,
+    pairs: [Pair; 2],
+    asked: u16,
+    cid: u16,
+}
+
+impl Guest {
+    /// A client that has said nothing yet, once the server takes it.
+    pub(super) fn silent(server: &Running) -> Guest {
+        Guest::on(server.connect(), true)
+    }
+
+    fn on(stream: UnixStream, sealed: bool) -> Guest {
+        let vectors = [EventFd::new().expect("an eventfd"), EventFd::new().expect("an eventfd")];
+        let socket = Socket::new(stream, 1 << 20).expect("a socket");
+        Guest { socket, ram: memory(RAM, sealed), vectors, taken: 0, pairs: [Pair::default(); 2], asked: 0, cid: 0 }
+    }
+
+    /// One that has its memory mapped and its interrupts set.
+    pub(super) fn new(server: &Running, sealed: bool) -> Guest {
+        let begun = Instant::now();
+        let mut guest = loop {
+            // As long as the server has not seen that the client before is gone it sends this one away.
+            let mut guest = Guest::on(server.connect(), sealed);
+            let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
+            match guest.try_ask(&Request::Version(version).to_bytes(1, Flags::REQUEST), &[]) {
+                Some(answer) => {
+                    assert!(answer.is_ok());
+                    break guest;
+                }
+                None => assert!(begun.elapsed() < PATIENCE, "the server takes no client"),
+            }
+        };
+        guest.map_ram();
+        guest.give_vectors();
+        guest
+    }
+
+    /// The answer's body, or its error; `None`: the connection has ended.
+    fn try_ask(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Result<Vec<u8>, Errno>> {
+        let sent = if fds.is_empty() { self.socket.send(bytes) } else { self.socket.send_with(bytes, fds) };
+        sent.ok()?;
+        let begun = Instant::now();
+        loop {
+            match self.socket.receive() {
+                Ok(Received::Message(message)) => {
+                    assert!(message.header.flags.is_reply() && bytes.starts_with(&message.header.id.to_ne_bytes()));
+                    let error = || Errno::from_raw_os_error(message.header.error as i32);
+                    return Some(if message.header.flags.is_error() { Err(error()) } else { Ok(message.body) });
+                }
+                Ok(Received::Nothing) => assert!(begun.elapsed() < PATIENCE, "no answer"),
+                Ok(Received::End) | Err(_) => return None,
+            }
+            thread::yield_now();
+        }
+    }
+
+    pub(super) fn ask(&mut self, request: &Request<'_>, fds: &[BorrowedFd<'_>]) -> Result<Vec<u8>, Errno> {
+        self.asked += 1;
+        let bytes = request.to_bytes(self.asked, Flags::REQUEST);
+        self.try_ask(&bytes, fds).expect("a connection")
+    }
+
+    pub(super) fn ask_raw(&mut self, command: u16, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let header = Header { id: 999, command, size: 0, flags: Flags::REQUEST, error: 0 };
+        self.try_ask(&header.with_body(body), &[]).expect("a connection")
+    }
+
+    pub(super) fn map_ram(&mut self) {
+        let ram = self.ram.try_clone().expect("a descriptor");
+        // In two ranges, as if something were between them.
+        for (address, size) in [(0, 0x4_1000), (0x4_1000, RAM - 0x4_1000)] {
+            let map = DmaMap { readable: true, writable: true, offset: address, address, size };
+            assert_eq!(self.ask(&Request::DmaMap(map), &[ram.as_fd()]), Ok(Vec::new()));
+        }
+    }
+
+    pub(super) fn unmap_ram(&mut self) {
+        assert!(self.ask(&Request::DmaUnmap(DmaUnmap { all: false, bitmap: false, address: 0, size: RAM }), &[]).is_ok());
+    }
+
+    pub(super) fn give_vectors(&mut self) {
+        let set = SetIrqs { index: irq::MSIX, start: 0, count: 2, action: IrqAction::Trigger, data: IrqData::Eventfds };
+        let fds = [0, 1].map(|n| self.vectors[n].try_clone().expect("a descriptor"));
+        assert_eq!(self.ask(&Request::SetIrqs(set), &[fds[0].as_fd(), fds[1].as_fd()]), Ok(Vec::new()));
+    }
+
+    pub(super) fn register(&mut self, at: u32) -> u32 {
+        let access = Access { offset: at.into(), region: region::BAR0, count: 4 };
+        let body = self.ask(&Request::RegionRead(access), &[]).expect("read");
+        u32::from_le_bytes(body[16..20].try_into().expect("a word"))
+    }
+
+    pub(super) fn set_register(&mut self, at: u32, value: u32) {
+        let access = Access { offset: at.into(), region: region::BAR0, count: 4 };
+        self.ask(&Request::RegionWrite(access, &value.to_le_bytes()), &[]).expect("written");
+    }
+
+    pub(super) fn config_write(&mut self, at: u64, data: &[u8]) {
+        let access = Access { offset: at, region: region::CONFIG, count: data.len() as u32 };
+        self.ask(&Request::RegionWrite(access, data), &[]).expect("written");
+    }
+
+    pub(super) fn csts(&mut self) -> Csts {
+        Csts::from_bits(self.register(regs::CSTS))
+    }
+
+    pub(super) fn wait_for(&mut self, wanted: impl Fn(Csts) -> bool) {
+        let begun = Instant::now();
+        while !wanted(self.csts()) {
+            assert!(begun.elapsed() < PATIENCE, "CSTS stays {:?}", self.csts());
+        }
+    }
+
+    pub(super) fn write_ram(&self, at: u64, bytes: &[u8]) {
+        self.ram.write_all_at(bytes, at).expect("written");
+    }
+
+    pub(super) fn read_ram(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.ram.read_exact_at(&mut bytes, at).expect("read");
+        bytes
+    }
+
+    pub(super) fn forget_queues(&mut self) {
+        self.pairs = [Pair::default(); 2];
+        self.write_ram(QUEUES, &[0; 0x4000]);
+    }
+
+    pub(super) fn enable(&mut self) {
+        let aqa = Aqa::new().with_asqs(ENTRIES as u16 - 1).with_acqs(ENTRIES as u16 - 1);
+        self.set_register(regs::AQA, aqa.into_bits());
+        self.set_register(regs::ASQ, QUEUES as u32);
+        self.set_register(regs::ACQ, QUEUES as u32 + 0x1000);
+        let cc = Cc::new().with_en(true).with_iosqes(Sqe::SIZE_LOG2).with_iocqes(Cqe::SIZE_LOG2);
+        self.set_register(regs::CC, cc.into_bits());
+        self.wait_for(|csts| csts.rdy());
+    }
+
+    pub(super) fn make_queues(&mut self) {
+        let (queue, vector) = (QueueId(1), Some(Vector(1)));
+        let cq = CreateCq { queue, entries: ENTRIES, addr: QUEUES + 0x3000, contiguous: true, vector };
+        assert_eq!(self.admin(cq.to_sqe()), Status::SUCCESS);
+        let mut sq =
+            CreateSq::from_sqe(&Sqe { prp1: QUEUES + 0x2000, cdw10: (ENTRIES - 1) << 16 | 1, cdw11: 1 << 16 | 1, ..Sqe::default() })
+                .to_sqe();
+        sq.opcode = opcode::admin::CREATE_SQ;
+        assert_eq!(self.admin(sq), Status::SUCCESS);
+    }
+
+    /// Stores an entry and rings.
+    fn post(&mut self, queue: usize, sqe: Sqe) -> u16 {
+        self.cid += 1;
+        let sqe = Sqe { cid: self.cid, ..sqe };
+        let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let at = QUEUES + 0x2000 * queue as u64 + u64::from(self.pairs[queue].tail) * 64;
+        self.write_ram(at, &bytes);
+        self.pairs[queue].tail = (self.pairs[queue].tail + 1) % ENTRIES;
+        self.set_register(0x1000 + 0x80 * queue as u32, self.pairs[queue].tail);
+        self.cid
+    }
+
+    /// A doorbell for an entry that nobody has written.
+    pub(super) fn ring_io(&mut self) {
+        self.set_register(0x1080, 1);
+    }
+
+    /// The next entry of a completion queue, taken.
+    fn take(&mut self, queue: usize) -> Cqe {
+        let (pair, begun) = (self.pairs[queue], Instant::now());
+        let phase = (pair.taken / ENTRIES).is_multiple_of(2);
+        loop {
+            let bytes = self.read_ram(QUEUES + 0x2000 * queue as u64 + 0x1000 + u64::from(pair.head) * 16, 16);
+            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            let cqe = Cqe::from_words([word(0), word(1)]);
+            if cqe.phase() == phase {
+                let pair = &mut self.pairs[queue];
+                (pair.head, pair.taken) = ((pair.head + 1) % ENTRIES, pair.taken + 1);
+                let head = pair.head;
+                self.set_register(0x1040 + 0x80 * queue as u32, head);
+                return cqe;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no completion");
+            thread::yield_now();
+        }
+    }
+
+    fn admin(&mut self, sqe: Sqe) -> Status {
+        let cid = self.post(0, sqe);
+        let cqe = self.take(0);
+        assert_eq!(cqe.cid, cid);
+        cqe.status()
+    }
+
+    /// Identify Controller, into this address.
+    pub(super) fn identify(&mut self, to: u64) -> Status {
+        self.admin(Sqe { opcode: opcode::admin::IDENTIFY, prp1: to, cdw10: 1, ..Sqe::default() })
+    }
+
+    fn io(&mut self, op: u8, lba: u64, blocks: u32, at: u64) -> u16 {
+        // A second page directly, more by a list on the last page of memory.
+        let list: Vec<u8> = (1..16).flat_map(|page| (at + page * 4096).to_le_bytes()).collect();
+        self.write_ram(RAM - 4096, &list);
+        let prp2 = if blocks <= 16 { at + 4096 } else { RAM - 4096 };
+        self.post(1, Sqe { opcode: op, nsid: 1, prp1: at, prp2, cdw10: lba as u32, cdw12: blocks - 1, ..Sqe::default() })
+    }
+
+    /// Does it and waits for its message; other messages may have come as well.
+    fn done(&mut self, op: u8, lba: u64, blocks: u32, at: u64) -> Status {
+        let before = self.messages();
+        let cid = self.io(op, lba, blocks, at);
+        self.wait_messages(before + 1);
+        let cqe = self.take(1);
+        assert_eq!(cqe.cid, cid);
+        cqe.status()
+    }
+
+    pub(super) fn write(&mut self, lba: u64, blocks: u32, from: u64) -> Status {
+        self.done(opcode::io::WRITE, lba, blocks, from)
+    }
+
+    pub(super) fn read(&mut self, lba: u64, blocks: u32, to: u64) -> Status {
+        self.done(opcode::io::READ, lba, blocks, to)
+    }
+
+    /// A read whose completion nobody is told of.
+    pub(super) fn read_quietly(&mut self, lba: u64, blocks: u32, to: u64) -> Status {
+        let cid = self.io(opcode::io::READ, lba, blocks, to);
+        // The entry is left unacknowledged: its message is still owed.
+        let begun = Instant::now();
+        let (pair, phase) = (self.pairs[1], (self.pairs[1].taken / ENTRIES).is_multiple_of(2));
+        loop {
+            let bytes = self.read_ram(QUEUES + 0x3000 + u64::from(pair.head) * 16, 16);
+            let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("a word"));
+            let cqe = Cqe::from_words([word(0), word(1)]);
+            if cqe.phase() == phase {
+                assert_eq!(cqe.cid, cid);
+                self.pairs[1].head = (pair.head + 1) % ENTRIES;
+                self.pairs[1].taken += 1;
+                return cqe.status();
+            }
+            assert!(begun.elapsed() < PATIENCE, "no completion");
+            thread::yield_now();
+        }
+    }
+
+    pub(super) fn post_read(&mut self, lba: u64, blocks: u32, to: u64) {
+        self.io(opcode::io::READ, lba, blocks, to);
+    }
+
+    /// Aborts the command that was posted before the last one; whether its entry then says so.
+    pub(super) fn abort_first_read(&mut self) -> bool {
+        let cid = self.cid - 1;
+        let abort = Sqe { opcode: opcode::admin::ABORT, cdw10: u32::from(cid) << 16 | 1, ..Sqe::default() };
+        assert_eq!(self.admin(abort), Status::SUCCESS);
+        let cqe = self.take(1);
+        cqe.cid == cid && cqe.status().kind() == Status::ABORT_REQUESTED
+    }
+
+    /// Messages of the I/O queue's vector so far.
+    pub(super) fn messages(&mut self) -> u64 {
+        self.taken += self.vectors[1].drain();
+        self.taken
+    }
+
+    pub(super) fn wait_messages(&mut self, count: u64) {
+        let begun = Instant::now();
+        while self.messages() < count {
+            assert!(begun.elapsed() < PATIENCE, "no message");
+            thread::yield_now();
+        }
+    }
+}

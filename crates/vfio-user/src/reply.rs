@@ -1,0 +1,135 @@
+//! Replies: what a device answers, and how a client reads it.
+
+use rustix::io::Errno;
+
+use crate::bytes::{Malformed, Put, Reader};
+use crate::header::{Flags, Header};
+use crate::request::{Access, DmaUnmap, put_access};
+use crate::version::Version;
+
+/// What a device is (`struct vfio_device_info`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Regions.
+    pub regions: u32,
+    /// Kinds of interrupts.
+    pub irqs: u32,
+}
+
+impl DeviceInfo {
+    /// It can be reset, and it is a PCI device.
+    const FLAGS: u32 = 1 | 1 << 1;
+}
+
+/// What a region is (`struct vfio_region_info`). None here is mapped: each access is a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Which.
+    pub index: u32,
+    /// Bytes; 0: there is none of that index.
+    pub size: u64,
+}
+
+/// What interrupts are (`struct vfio_irq_info`): each goes to an eventfd, and none can be masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IrqInfo {
+    /// Which kind.
+    pub index: u32,
+    /// How many; 0: there are none of that kind.
+    pub count: u32,
+}
+
+/// What a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// It is done, and there is nothing to tell.
+    Done,
+    /// It failed.
+    Error(Errno),
+    /// What is spoken from now on.
+    Version(Version),
+    /// The memory that is no longer reached.
+    DmaUnmap(DmaUnmap),
+    /// What the device is.
+    DeviceInfo(DeviceInfo),
+    /// What the region is.
+    RegionInfo(RegionInfo),
+    /// What the interrupts are.
+    IrqInfo(IrqInfo),
+    /// What stands in a region.
+    RegionRead(Access, &'a [u8]),
+    /// The bytes that were written.
+    RegionWrite(Access),
+}
+
+/// Flags of a region that can be read and written.
+const READ_WRITE: u32 = 1 | 1 << 1;
+/// Flags of interrupts: they go to eventfds (bit 0), and their number is set once and for all (bit 3).
+const EVENTFD_FIXED: u32 = 1 | 1 << 3;
+
+impl Reply<'_> {
+    /// The whole message that answers the request of this header.
+    pub fn to_bytes(&self, request: &Header) -> Vec<u8> {
+        let mut body = Vec::new();
+        match self {
+            Reply::Done | Reply::Error(_) => {}
+            Reply::Version(version) => body = version.to_bytes(),
+            Reply::DmaUnmap(unmap) => _ = body.u32(24).u32(if unmap.all { 2 } else { 0 }).u64(unmap.address).u64(unmap.size),
+            Reply::DeviceInfo(info) => _ = body.u32(16).u32(DeviceInfo::FLAGS).u32(info.regions).u32(info.irqs),
+            Reply::RegionInfo(info) => {
+                let flags = if info.size > 0 { READ_WRITE } else { 0 };
+                body.u32(32).u32(flags).u32(info.index).u32(0).u64(info.size).u64(0);
+            }
+            Reply::IrqInfo(info) => {
+                let flags = if info.count > 0 { EVENTFD_FIXED } else { 0 };
+                body.u32(16).u32(flags).u32(info.index).u32(info.count);
+            }
+            Reply::RegionRead(access, data) => {
+                put_access(access, &mut body);
+                body.extend(*data);
+            }
+            Reply::RegionWrite(access) => put_access(access, &mut body),
+        }
+        let (flags, error) = match self {
+            Reply::Error(errno) => (Flags::ERROR, errno.raw_os_error() as u32),
+            _ => (Flags::REPLY, 0),
+        };
+        Header { id: request.id, command: request.command, size: 0, flags, error }.with_body(&body)
+    }
+}
+
+impl DeviceInfo {
+    /// Reads an answer's body.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn from_bytes(body: &[u8]) -> Result<DeviceInfo, Malformed> {
+        let mut reader = Reader::new("answer to GET_INFO", body);
+        let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
+        Ok(DeviceInfo { regions: reader.u32()?, irqs: reader.u32()? })
+    }
+}
+
+impl RegionInfo {
+    /// Reads an answer's body.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn from_bytes(body: &[u8]) -> Result<RegionInfo, Malformed> {
+        let mut reader = Reader::new("answer to GET_REGION_INFO", body);
+        let (_argsz, _flags, index, _cap) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        Ok(RegionInfo { index, size: reader.u64()? })
+    }
+}
+
+impl IrqInfo {
+    /// Reads an answer's body.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn from_bytes(body: &[u8]) -> Result<IrqInfo, Malformed> {
+        let mut reader = Reader::new("answer to GET_IRQ_INFO", body);
+        let (_argsz, _flags) = (reader.u32()?, reader.u32()?);
+        Ok(IrqInfo { index: reader.u32()?, count: reader.u32()? })
+    }
+}

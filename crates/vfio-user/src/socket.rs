@@ -1,0 +1,179 @@
+//! The socket: bytes and descriptors, without ever waiting.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
+    sendmsg,
+};
+
+use crate::assembler::{Assembler, Message};
+use crate::bytes::Malformed;
+
+/// Why a connection is over.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// What came cannot be followed.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The peer asks and does not read what it is answered.
+    #[error("the peer reads no answers: {0} bytes wait for it")]
+    Deaf(usize),
+    /// The system says so.
+    #[error("the connection is broken: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What came.
+#[derive(Debug)]
+pub enum Received {
+    /// A message.
+    Message(Message<OwnedFd>),
+    /// Nothing more for the moment.
+    Nothing,
+    /// The peer has closed the connection.
+    End,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Socket {
+    stream: UnixStream,
+    assembler: Assembler<OwnedFd>,
+    unsent: Vec<u8>,
+}
+
+impl Socket {
+    /// Descriptors that a message may have.
+    pub const MOST_FDS: usize = 16;
+
+    /// Answers that wait for a peer at most. One that asks more and reads none of it is given up.
+    const MOST_UNSENT: usize = 1 << 20;
+
+    /// On a connection, for messages of at most so many bytes. It is made non-blocking.
+    ///
+    /// # Errors
+    /// What `fcntl` says.
+    pub fn new(stream: UnixStream, most_bytes: u32) -> io::Result<Socket> {
+        stream.set_nonblocking(true)?;
+        Ok(Socket { stream, assembler: Assembler::new(most_bytes, Socket::MOST_FDS), unsent: Vec::new() })
+    }
+
+    /// The next message, if it is there.
+    ///
+    /// # Errors
+    /// The connection is of no more use.
+    pub fn receive(&mut self) -> Result<Received, SocketError> {
+        loop {
+            let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
+            let mut control = RecvAncillaryBuffer::new(&mut control);
+            let space = self.assembler.space();
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            let got = match recvmsg(&self.stream, &mut [IoSliceMut::new(space)], &mut control, flags) {
+                Ok(got) => got,
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::INTR) => continue,
+                Err(Errno::CONNRESET) => return Ok(Received::End),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            };
+            // The descriptors that were let in are closed with this.
+            let fds: Vec<OwnedFd> = control.drain().filter_map(descriptors).flatten().collect();
+            if got.flags.contains(ReturnFlags::CTRUNC) {
+                return Err(Malformed::Descriptors { most: Socket::MOST_FDS }.into());
+            }
+            if got.bytes == 0 {
+                return Ok(Received::End);
+            }
+            if let Some(message) = self.assembler.filled(got.bytes, fds)? {
+                return Ok(Received::Message(message));
+            }
+        }
+    }
+
+    /// Sends bytes after those that wait, as far as the peer takes them; the rest waits.
+    ///
+    /// # Errors
+    /// The connection is of no more use.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SocketError> {
+        self.flush()?;
+        let sent = if self.unsent.is_empty() { self.write(bytes, &[])? } else { 0 };
+        self.unsent.extend(bytes.get(sent..).unwrap_or_default());
+        if self.unsent.len() > Socket::MOST_UNSENT {
+            return Err(SocketError::Deaf(self.unsent.len()));
+        }
+        Ok(())
+    }
+
+    /// The same for a message with descriptors.
+    ///
+    /// # Errors
+    /// As of [`Socket::send`], or the peer takes nothing at the moment: descriptors do not wait.
+    pub fn send_with(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
+        self.flush()?;
+        if !self.unsent.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
+        }
+        let sent = self.write(bytes, fds)?;
+        if sent == 0 {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
+        }
+        self.unsent.extend(bytes.get(sent..).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Sends what waits, as far as the peer takes it. Whether all of it has been sent.
+    ///
+    /// # Errors
+    /// As of [`Socket::send`].
+    pub fn flush(&mut self) -> Result<bool, SocketError> {
+        while !self.unsent.is_empty() {
+            match self.write(&self.unsent, &[])? {
+                0 => return Ok(false),
+                sent => drop(self.unsent.drain(..sent)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something waits to be sent.
+    pub fn owes(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// How much was taken; 0: nothing at the moment.
+    fn write(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(Socket::MOST_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        loop {
+            match sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => return Ok(sent),
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+fn descriptors(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd> + use<'_>> {
+    match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

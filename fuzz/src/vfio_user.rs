@@ -1,0 +1,43 @@
+//! A vfio-user client's bytes, in pieces of any size, with descriptors that are numbers: messages, and what they ask.
+
+use vfio_user::{Assembler, Command, DeviceInfo, Flags, IrqInfo, RegionInfo, Request, Version};
+
+use crate::source::Source;
+
+const MOST_BYTES: u32 = 4096;
+const MOST_FDS: usize = 4;
+
+pub fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    let (piece, fds) = (usize::from(source.u8()).max(1), source.u8());
+    let mut rest = source.rest();
+    let mut assembler = Assembler::new(MOST_BYTES, MOST_FDS);
+    while !rest.is_empty() {
+        let space = assembler.space();
+        assert!(!space.is_empty() && space.len() <= MOST_BYTES as usize);
+        let (now, later) = rest.split_at(piece.min(space.len()).min(rest.len()));
+        space[..now.len()].copy_from_slice(now);
+        rest = later;
+        match assembler.filled(now.len(), (0..fds % 3).map(u32::from)) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                assert!(message.header.size as usize == 16 + message.body.len() && message.fds.len() <= MOST_FDS);
+                read(message.header.command, &message.body);
+            }
+            // The connection is over.
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                return;
+            }
+        }
+    }
+}
+
+fn read(command: u16, body: &[u8]) {
+    // A client reads answers of the same shape.
+    _ = (DeviceInfo::from_bytes(body), RegionInfo::from_bytes(body), IrqInfo::from_bytes(body), Version::from_bytes(body));
+    let Some(command) = Command::from_number(command) else { return };
+    let Ok(request) = Request::from_bytes(command, body) else { return };
+    let bytes = request.to_bytes(1, Flags::REQUEST);
+    assert_eq!(Request::from_bytes(command, &bytes[16..]), Ok(request));
+}

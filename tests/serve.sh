@@ -1,0 +1,54 @@
+#!/bin/bash
+# `reap serve` under the nvme driver of a stock kernel, in a guest: one boot. Says what it left out and why.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+skip() { echo "SKIPPED: $*"; exit 0; }
+
+export REAP_LAB=${REAP_LAB:-$PWD/target/lab}
+[ "$(uname -m)" = x86_64 ] || skip "serving a guest: the guest runs an x86-64 kernel"
+timeout 300 tests/guest/setup.sh "$REAP_LAB" || skip "serving a guest: no kernel from Debian's mirror"
+timeout 300 tests/guest/setup-vfio-user.sh "$REAP_LAB" || skip "serving a guest: no QEMU with vfio-user-pci from Debian's mirror"
+{ command -v mkfs.ext4 && command -v e2fsck; } >/dev/null || skip "serving a guest: mkfs.ext4 (e2fsprogs) is not there"
+cargo build -q -p reap-nvme-cli || exit 1
+
+# Witnesses, where they can be had.
+for pair in nvme:nvme-cli fio:fio; do
+    command -v "${pair%:*}" >/dev/null || { [ "$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends "${pair#*:}"; } >/dev/null 2>&1
+done
+bins=(--bin mkfs.ext4 --bin e2fsck)
+for witness in nvme fio; do command -v $witness >/dev/null && bins+=(--bin $witness); done
+
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null; rm -rf "$work"' EXIT
+# How long the guest takes to boot nobody knows, so the controller hangs again and again. From a hold on each command that is sent is held, an
+# abort changes nothing, and a reset forgets those that were. By the release the kernel has tried to abort some, and has reset the controller.
+# A second time-out within one reset would be the kernel's end with the device, so a hang is shorter than three time-outs of 6 s.
+# The guest's time has to be that of this machine: on a busy one the kernel misjudges the TSC, and its seconds are too short.
+for begin in $(seq 20 40 1000); do echo "at ${begin}s path 0 hold; at $((begin + 16))s path 0 release"; done >"$work/script"
+target/debug/reap serve 'mem:256M?profile=optane&aborts=never' --vfio-user "$work/socket" --script "$work/script" 2>"$work/server" &
+server=$!
+for tenth in $(seq 100); do [ -S "$work/socket" ] && break; sleep 0.1; done
+
+mkfifo "$work/said"
+tests/guest/run.sh --timeout "${REAP_GUEST_TIMEOUT:-600}" --vfio-user "$work/socket" --module ext4 "${bins[@]}" \
+    --append "nvme_core.multipath=N nvme_core.io_timeout=6 clocksource=acpi_pm" --file tests/guest/serve.sh:/serve.sh -- "sh /serve.sh" >"$work/said" &
+guest=$!
+while IFS= read -r line; do
+    echo "$line"
+    [ "$line" = "kill it now" ] && kill -9 "$server"
+done <"$work/said"
+wait $guest || { echo "FAILED: the guest"; cat "$work/server"; exit 1; }
+grep -q "a client has come" "$work/server" || { echo "FAILED: the server tells of no client"; cat "$work/server"; exit 1; }
+cat "$work/server"
+
+# What a killed server leaves behind the next one replaces; Ctrl-C removes it.
+target/debug/reap serve mem:1M --vfio-user "$work/socket" 2>"$work/server" &
+server=$!
+for tenth in $(seq 100); do grep -q serving "$work/server" && break; sleep 0.1; done
+grep -q "nobody listened there any more" "$work/server" || { echo "FAILED: a socket that was left behind"; cat "$work/server"; exit 1; }
+target/debug/reap serve mem:1M --vfio-user "$work/socket" 2>"$work/second" && { echo "FAILED: two servers have one socket"; exit 1; }
+grep -q "another process serves there" "$work/second" || { echo "FAILED: the second server says"; cat "$work/second"; exit 1; }
+kill -INT "$server"
+wait "$server" || { echo "FAILED: Ctrl-C"; exit 1; }
+[ ! -e "$work/socket" ] || { echo "FAILED: the socket is still there"; exit 1; }

@@ -105,6 +105,10 @@ impl Driven for Scripted {
         self.yields
     }
 
+    fn strays(&self) -> bool {
+        false
+    }
+
     fn arm(&self) {
         self.note("arm");
     }

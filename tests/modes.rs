@@ -114,45 +114,6 @@ fn posted_messages_of_a_groups_queues_share_notifications() {
     assert!(counters.notifications < counters.messages, "{counters:?}");
 }
 
-/// Without masks the first queue's eventfd stands for all, and counts all. The mode comes and goes, with commands in flight.
-#[test]
-fn without_masks_a_groups_vectors_signal_one_eventfd_while_they_are_posted() {
-    let options = OpenOptions::new().software_queues(3).hardware_queues(3).mode(Mode::INTERRUPT);
-    let device = open("optane&masks=no", options);
-    let group = Group::new((0..3).map(|_| device.queue().unwrap()).collect()).unwrap();
-    let mut out = Vec::with_capacity(64);
-    let count = || [0, 1, 2].map(|at: usize| group.queues()[at].hardware_counters().messages);
-    for round in 0..60 {
-        let mode = if round % 2 == 0 { Mode::POSTED } else { Mode::INTERRUPT };
-        let before = count();
-        let send = |queue: &Queue| {
-            let batch = (0..8).map(|i| Request::read(&queue.namespaces()[0], i * 8, queue.buffer(4096).unwrap()));
-            queue.submit(batch).map_err(|(why, _)| why).unwrap();
-        };
-        let crossed = round % 3 == 0;
-        group.queues().iter().filter(|_| crossed).for_each(send);
-        group.queues().iter().for_each(|queue| queue.set_mode(mode));
-        // It is adopted with the next plan.
-        while group.queues().iter().any(|queue| queue.mode() != mode) {
-            group.wait(usize::MAX, Some(reap::Instant::now() + std::time::Duration::from_millis(1))).unwrap();
-        }
-        group.queues().iter().filter(|_| !crossed).for_each(send);
-        assert_eq!(group.wait(24, None).unwrap(), 24, "round {round}");
-        group.queues().iter().for_each(|queue| _ = queue.reap(&mut out));
-        assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 24);
-        let grown = || std::array::from_fn(|at| count()[at] - before[at]);
-        // An entry may be found before its message has come.
-        let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
-        while grown().iter().sum::<u64>() < 24 && reap::Instant::now() < limit {
-            std::thread::yield_now();
-        }
-        let (grown, wanted): ([u64; 3], _) = (grown(), if mode == Mode::POSTED { [24, 0, 0] } else { [8; 3] });
-        assert_eq!(grown.iter().sum::<u64>(), 24, "round {round}: a message for each entry");
-        assert!(crossed || grown == wanted, "round {round}, {mode}: {grown:?}");
-    }
-    nothing_was_late(&device);
-}
-
 #[test]
 fn moderators_tell_the_controller_and_take_it_back() {
     let device = open("optane", OpenOptions::new().mode(Mode::COALESCE));

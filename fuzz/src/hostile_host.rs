@@ -85,7 +85,7 @@ fn command(host: &mut Host, source: &mut Source) {
             admin::KEEP_ALIVE,
         ][..]
     } else {
-        &[io::READ, io::WRITE, io::FLUSH, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::COMPARE, io::VERIFY, io::READ][..]
+        &[io::READ, io::WRITE, io::FLUSH, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::READ][..]
     };
     let opcode = if how & 2 == 0 { opcodes[source.below(opcodes.len())] } else { source.u8() };
     words[0] = u64::from(opcode) | u64::from(source.u8() & 0x43) << 8 | u64::from(source.u16()) << 16 | u64::from(source.u8() % 4) << 32;

@@ -6,24 +6,15 @@ use units::Op;
 /// How requests to one namespace are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter(
-    /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 20:16
-    /// log2 of a block; bits 23:21 which of [`ZEROES`], [`VERIFY`] and [`COMPARE`] there are; bits 27:24 log2 of the most blocks of a
-    /// Write Zeroes or a Verify; bits 31:28 the same of a Deallocate, by powers of 4, 0 if there is none; bits 63:32 the boundary in
-    /// blocks, 0 if there is none, or [`APART`].
+    /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
+    /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
+    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none, or [`DATALESS`].
     u64,
 );
 
-/// Commands that there are.
-const ZEROES: u64 = 1 << 21;
-const VERIFY: u64 = 1 << 22;
-const COMPARE: u64 = 1 << 23;
-
-/// Log2 of the largest block that can be told, 2 GiB.
-const MOST_LOG2: u8 = 31;
-
-/// In the place of a boundary: requests that are neither Read nor Write. What they ask is found where a boundary is, so that requests
-/// without one, which are nearly all, pay nothing for it.
-const APART: u32 = u32::MAX;
+/// In the place of a boundary: requests that move no data. What they ask is found where a boundary is, so that requests without one,
+/// which are nearly all, pay nothing for it.
+const DATALESS: u32 = u32::MAX;
 
 /// One command's share of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +90,6 @@ impl Splitter {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
-            _ if block_log2 > MOST_LOG2 => Err(SplitError::NoBlockFits { max_bytes: 1 << MOST_LOG2, block }),
             max_blocks => Ok(Splitter(u64::from(boundary) << 32 | u64::from(block_log2) << 16 | u64::from(max_blocks - 1))),
         }
     }
@@ -110,62 +100,41 @@ impl Splitter {
     pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
         let log2 = |most: Option<u64>| most.and_then(u64::checked_ilog2).unwrap_or(0).into();
         let (zeroes, deallocate): (u64, u64) = (log2(zeroes), log2(deallocate));
-        let there = if zeroes > 0 { ZEROES } else { 0 };
-        Splitter(self.0 & !(0xff << 24 | ZEROES | VERIFY) | there | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
+        Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
     }
 
-    /// The same of a namespace with Compare, and with a Verify of at most so many blocks. A Write Zeroes then names no more than a
-    /// Verify either, because one limit is kept for both.
-    pub fn with_checks(self, compare: bool, verify: Option<u64>) -> Splitter {
-        let verify = verify.and_then(u64::checked_ilog2).filter(|&log2| log2 > 0).map(|log2| u64::from(log2.min(15)));
-        let compared = self.0 & !(COMPARE | VERIFY) | if compare { COMPARE } else { 0 };
-        let Some(verify) = verify else { return Splitter(compared) };
-        let least = if self.0 & ZEROES == 0 { verify } else { verify.min(self.0 >> 24 & 15) };
-        Splitter(compared & !(15 << 24) | VERIFY | least << 24)
-    }
-
-    /// The most blocks of one command that is neither Read nor Write; `None`: the namespace does not have it, or it names no blocks.
+    /// The most blocks of one command that moves no data; `None`: the namespace does not have it, or it names no blocks.
     pub fn most_blocks(&self, op: Op) -> Option<u32> {
-        let has = |which: u64| self.0 & which != 0;
         let log2 = match op {
-            Op::Compare => return self.has_compare().then(|| self.max_blocks()),
-            Op::WriteZeroes if has(ZEROES) => self.0 >> 24 & 15,
-            Op::Verify if has(VERIFY) => self.0 >> 24 & 15,
+            Op::WriteZeroes => self.0 >> 24 & 15,
             Op::Deallocate => 2 * (self.0 >> 28 & 15),
-            Op::Read | Op::Write | Op::Flush | Op::WriteZeroes | Op::Verify => 0,
+            Op::Read | Op::Write | Op::Flush => 0,
         };
         (log2 > 0).then(|| 1 << log2)
     }
 
-    /// Whether the namespace has Compare.
-    pub fn has_compare(&self) -> bool {
-        self.0 & COMPARE != 0
-    }
-
-    /// How requests of this kind are split: without regard to the boundary, unless they read or write. Parts of more than 65,536
+    /// How requests of this kind are split: without regard to the boundary, where they move no data. Parts of more than 65,536
     /// blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
-        if matches!(op, Op::Read | Op::Write) {
+        if op.moves_data() {
             return self;
         }
         let most = self.most_blocks(op).unwrap_or(1).min(65_536);
-        Splitter(self.0 & 0xffff_0000 | u64::from(most - 1) | u64::from(APART) << 32)
+        Splitter(self.0 & 0xffff_0000 | u64::from(most - 1) | u64::from(DATALESS) << 32)
     }
 
-    /// The same where requests may also go to a namespace like `other`: those commands that both have, and as few blocks at a time as
-    /// either takes.
+    /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
     #[must_use]
-    pub fn and_others(self, other: Splitter) -> Splitter {
-        let there = self.0 & other.0 & (ZEROES | VERIFY | COMPARE);
+    pub fn and_dataless(self, other: Splitter) -> Splitter {
         let least = |shift: u32| (self.0 >> shift & 15).min(other.0 >> shift & 15) << shift;
-        Splitter(self.0 & !(0xff << 24 | ZEROES | VERIFY | COMPARE) | there | least(24) | least(28))
+        Splitter(self.0 & !(0xff << 24) | least(24) | least(28))
     }
 
     /// Bytes of a logical block, as a power of two.
     #[inline]
     pub fn block_log2(&self) -> u8 {
-        (self.0 >> 16) as u8 & MOST_LOG2
+        (self.0 >> 16) as u8
     }
 
     /// Bytes of a logical block.
@@ -203,8 +172,8 @@ impl Splitter {
         }
     }
 
-    /// Whether `blocks` logical blocks at `lba` are one part of a Read or a Write; of no blocks, too. What [`Splitter::of`] gives for
-    /// other requests never is.
+    /// Whether `blocks` logical blocks at `lba` are one part that moves data; of no blocks, too. What [`Splitter::of`] gives for
+    /// requests that move none never is.
     #[inline]
     pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
         // The usual namespace has no boundary, and the usual request needs no division.
@@ -213,7 +182,7 @@ impl Splitter {
 
     #[inline]
     fn is_within(self, lba: u64, blocks: u32) -> bool {
-        self.boundary() != APART && self.split(lba, blocks).next_len() == blocks
+        self.boundary() != DATALESS && self.split(lba, blocks).next_len() == blocks
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -238,7 +207,7 @@ impl Split {
     fn next_len(&self) -> u32 {
         let most = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
-            0 | APART => most,
+            0 | DATALESS => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }

@@ -58,10 +58,6 @@ pub struct Config {
     pub write_zeroes: bool,
     /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
     pub dataset_management: bool,
-    /// Whether there is Compare (ONCS bit 0).
-    pub compare: bool,
-    /// Whether there is Verify (ONCS bit 7).
-    pub verify: bool,
 }
 
 impl Config {
@@ -91,8 +87,6 @@ impl Config {
             aborts: AbortOrder::default(),
             write_zeroes: true,
             dataset_management: true,
-            compare: true,
-            verify: true,
         }
     }
 
@@ -119,10 +113,6 @@ impl Config {
     pub(crate) const WZSL: u8 = 10;
     /// The same in bytes.
     pub(crate) const MOST_ZEROES: u64 = 4096 << Config::WZSL;
-    /// VSL: the same of a Verify.
-    pub(crate) const VSL: u8 = 10;
-    /// Bytes that a Verify covers at most.
-    pub(crate) const MOST_VERIFIED: u64 = 4096 << Config::VSL;
     /// DMRL: ranges of one Dataset Management.
     pub(crate) const MOST_RANGES: u8 = 255;
     /// DMRSL: logical blocks of a range.

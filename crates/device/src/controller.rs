@@ -442,8 +442,6 @@ fn opcode_of(request: &Request) -> u8 {
         Op::Read => nvme::opcode::io::READ,
         Op::Write => nvme::opcode::io::WRITE,
         Op::Flush => nvme::opcode::io::FLUSH,
-        Op::Compare => nvme::opcode::io::COMPARE,
-        Op::Verify => nvme::opcode::io::VERIFY,
         Op::WriteZeroes => nvme::opcode::io::WRITE_ZEROES,
         Op::Deallocate => nvme::opcode::io::DATASET_MANAGEMENT,
     }

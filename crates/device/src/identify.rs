@@ -93,8 +93,6 @@ fn controller(config: &Config, store: &Store, ana: Option<&AnaStates>) -> Contro
 fn optional_commands(config: &Config) -> u16 {
     let bit = |there: bool, bit: u16| if there { bit } else { 0 };
     Controller::ONCS_SAVE_SELECT
-        | bit(config.compare, Controller::ONCS_COMPARE)
-        | bit(config.verify, Controller::ONCS_VERIFY)
         | bit(config.write_zeroes, Controller::ONCS_WRITE_ZEROES)
         | bit(config.dataset_management, Controller::ONCS_DATASET_MANAGEMENT)
 }
@@ -104,9 +102,6 @@ fn command_limits(config: &Config) -> NvmController {
     let mut limits = NvmController::zeroed();
     if config.write_zeroes {
         limits.wzsl = Config::WZSL;
-    }
-    if config.verify {
-        limits.vsl = Config::VSL;
     }
     if config.dataset_management {
         (limits.dmrl, limits.dmrsl) = (Config::MOST_RANGES, Config::MOST_RANGE_BLOCKS);

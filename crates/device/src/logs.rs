@@ -39,11 +39,10 @@ impl Logs {
     #[inline]
     pub(crate) fn count(&mut self, op: Op, bytes: u32) {
         let (commands, total) = match op {
-            // A Compare counts as a Read does (NVM 4.1.4.2).
-            Op::Read | Op::Compare => &mut self.reads,
+            Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
             // Of what moves no data these counters say nothing (Base 5.1.12.1.3).
-            Op::Flush | Op::WriteZeroes | Op::Deallocate | Op::Verify => return,
+            Op::Flush | Op::WriteZeroes | Op::Deallocate => return,
         };
         *commands += 1;
         *total += u64::from(bytes);

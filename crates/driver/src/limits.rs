@@ -30,11 +30,6 @@ pub struct Limits {
     pub write_zeroes: Option<u64>,
     /// What a Deallocate may name; `None`: there is no Dataset Management (ONCS bit 2).
     pub deallocate: Option<DeallocateLimits>,
-    /// There is Compare (ONCS bit 0), which moves as many bytes as a Write.
-    pub compare: bool,
-    /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; where that is not said, as many as a Write moves, as above); `None`: there is
-    /// no such command (ONCS bit 7).
-    pub verify: Option<u64>,
 }
 
 /// What one Dataset Management command may name (NVM 4.1.5.4). Where the controller does not say, what the command can say.
@@ -125,16 +120,14 @@ impl Limits {
             volatile_cache: controller.vwc.present(),
             write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
             deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
-            compare: has(identify::Controller::ONCS_COMPARE),
-            verify: has(identify::Controller::ONCS_VERIFY).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
         })
     }
 
     /// The same with what the NVM command set adds (NVM 4.1.5.4); of a command that there is not, nothing.
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
-        let size =
-            |log2: u8| said(log2.into()).map(|log2| cap.min_page_size().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
+        let zeroes =
+            said(page.wzsl.into()).map(|wzsl| cap.min_page_size().checked_shl(wzsl as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
         let unsaid = DeallocateLimits::UNSAID;
         let deallocate = DeallocateLimits {
             ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),
@@ -142,8 +135,7 @@ impl Limits {
             blocks: said(page.dmsl).unwrap_or(unsaid.blocks),
         };
         Limits {
-            write_zeroes: self.write_zeroes.map(|unsaid| size(page.wzsl).unwrap_or(unsaid)),
-            verify: self.verify.map(|unsaid| size(page.vsl).unwrap_or(unsaid)),
+            write_zeroes: self.write_zeroes.map(|unsaid| zeroes.unwrap_or(unsaid)),
             deallocate: self.deallocate.map(|_| deallocate),
             ..self
         }
@@ -350,8 +342,7 @@ impl Namespace {
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
         let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
-        let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
-        Ok(splitter.with_checks(limits.compare, limits.verify.map(|bytes| bytes >> self.block_log2)))
+        Ok(splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into()))))
     }
 }
 

@@ -51,7 +51,7 @@ struct Wire<S> {
     /// A message met the mask.
     pending: AtomicBool,
     signal: S,
-    /// The vector whose descriptor messages are posted into, or, without masks, whose signal they are; [`DIRECT`]: this vector's own.
+    /// The vector whose descriptor messages are posted into; [`DIRECT`]: they signal this vector's own signal.
     route: AtomicU32,
     /// The descriptor of the vectors that post here, and how often its notification, which is this vector's signal, was given.
     posted: Posted,
@@ -111,7 +111,6 @@ impl<S: Signal> Vectors<S> {
     fn send(&self, vector: u16, wire: &Wire<S>) {
         match wire.route.load(Ordering::Relaxed) {
             DIRECT => wire.signal.signal(),
-            home if !self.masks => self.wires.get(home as usize).into_iter().for_each(|home| home.signal.signal()),
             home => {
                 wire.posts.fetch_add(1, Ordering::Relaxed);
                 self.post(vector, home);
@@ -181,15 +180,12 @@ impl<S: Signal> Vectors<S> {
     }
 
     /// Host: from now on messages of `vector` are posted into the descriptor of `home`, whose signal is its notification;
-    /// `None`: they signal the vector's own. Without masks nothing is posted: each message signals the signal of `home`, and is counted
-    /// there. To be followed by arming and a look: a message that is on its way may still go the old one. Whether another vector's signal
-    /// tells of them than before.
-    pub fn route(&self, vector: u16, home: Option<u16>) -> bool {
-        let Some(wire) = self.wire(vector) else { return false };
-        let own = u32::from(vector);
-        let before = wire.route.swap(home.map_or(DIRECT, u32::from), Ordering::Relaxed);
-        let before = if before == DIRECT { own } else { before };
-        before != home.map_or(own, u32::from)
+    /// `None`: they signal the vector's own. To be followed by arming and a look: a message that is on its way may still go
+    /// the old one.
+    pub fn route(&self, vector: u16, home: Option<u16>) {
+        if let Some(wire) = self.wire(vector) {
+            wire.route.store(home.map_or(DIRECT, u32::from), Ordering::Relaxed);
+        }
     }
 
     /// Host, before it sleeps: allows messages of a vector, and, where they are posted, the next notification. Whatever came
@@ -207,10 +203,10 @@ impl<S: Signal> Vectors<S> {
         wire.pending.load(Ordering::Relaxed)
     }
 
-    /// Host: the descriptor of `home`. `None`: there is no such vector, or nothing is posted because there are no masks.
+    /// Host: the descriptor of `home`.
     #[inline]
     pub fn posted(&self, home: u16) -> Option<&Posted> {
-        self.wire(home).filter(|_| self.masks).map(|wire| &wire.posted)
+        self.wire(home).map(|wire| &wire.posted)
     }
 
     /// Whether signals can tell how often they were given, so that [`Vectors::messages`] and [`Vectors::notifications`] say something.

@@ -70,9 +70,8 @@ impl Vectors {
     }
 
     /// Host: where a vector's messages go from now on: see [`handover::Vectors::route`]. Arming and a look follow.
-    /// Whether another eventfd tells of them than before.
-    pub fn route(&self, vector: Vector, home: Option<Vector>) -> bool {
-        self.0.route(vector.0, home.map(|home| home.0))
+    pub fn route(&self, vector: Vector, home: Option<Vector>) {
+        self.0.route(vector.0, home.map(|home| home.0));
     }
 
     /// Host, before it sleeps: see [`handover::Vectors::arm`]. A look follows. True: a device that sleeps is to be told.
@@ -82,7 +81,7 @@ impl Vectors {
         self.0.arm(vector.0)
     }
 
-    /// Host: the descriptor of `home`; `None`: nothing is posted, because there are no masks.
+    /// Host: the descriptor of `home`.
     #[inline]
     pub fn posted(&self, home: Vector) -> Option<&Posted> {
         self.0.posted(home.0)

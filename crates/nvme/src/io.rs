@@ -1,5 +1,5 @@
-//! I/O commands of the NVM command set: Read, Write, Compare, Flush, Write Zeroes, Dataset Management, Verify. The host builds, the
-//! controller decodes.
+//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management. The host builds, the controller
+//! decodes.
 
 mod ranges;
 
@@ -53,18 +53,6 @@ pub fn write(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Flags) -> Sqe
     transfer(opcode::io::WRITE, nsid, lba, blocks, data, flags)
 }
 
-/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) at `lba` with data of the host's (NVM 3.3.1).
-#[inline]
-pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
-    transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
-}
-
-/// Have the controller read `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on, and say whether it can (NVM 3.3.5). No data move.
-#[inline]
-pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
-    transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
-}
-
 /// Make `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on read as zeroes (NVM 3.3.8). No data move.
 #[inline]
 pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
@@ -92,7 +80,7 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read, a Write, a Compare, a Verify or a Write Zeroes as the controller sees it.
+/// A Read, a Write or a Write Zeroes as the controller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.
@@ -107,7 +95,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Decodes such a command. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
+    /// Decodes a Read, a Write or a Write Zeroes. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
     #[inline]
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {

@@ -52,10 +52,6 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read (NVM 3.3.4).
     pub const READ: u8 = 0x02;
-    /// Compare (NVM 3.3.1).
-    pub const COMPARE: u8 = 0x05;
-    /// Verify (NVM 3.3.5).
-    pub const VERIFY: u8 = 0x0c;
     /// Write Zeroes (NVM 3.3.8).
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management (NVM 3.3.3).
@@ -67,8 +63,6 @@ pub mod io {
             FLUSH => "Flush",
             WRITE => "Write",
             READ => "Read",
-            COMPARE => "Compare",
-            VERIFY => "Verify",
             WRITE_ZEROES => "Write Zeroes",
             DATASET_MANAGEMENT => "Dataset Management",
             _ => return None,

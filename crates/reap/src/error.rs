@@ -191,8 +191,8 @@ pub enum Refused {
     },
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
-        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and {instead} instead",
-        what = words(*.op), instead = instead_of(*.op)
+        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",
+        what = words(*.op)
     )]
     Unsupported {
         /// What was to be done.
@@ -249,18 +249,8 @@ fn words(op: units::Op) -> &'static str {
         units::Op::Read => "Read",
         units::Op::Write => "Write",
         units::Op::Flush => "Flush",
-        units::Op::Compare => "Compare",
-        units::Op::Verify => "Verify",
         units::Op::WriteZeroes => "Write Zeroes",
         units::Op::Deallocate => "Deallocate (Dataset Management)",
-    }
-}
-
-/// What does the same where an operation is not supported.
-fn instead_of(op: units::Op) -> &'static str {
-    match op {
-        units::Op::Compare | units::Op::Verify => "read",
-        _ => "write zeroes",
     }
 }
 
@@ -289,17 +279,10 @@ pub enum IoError {
 }
 
 impl IoError {
-    /// Whether a Compare found blocks that hold something else (Compare Failure, 2h/85h).
-    pub fn is_miscompare(&self) -> bool {
-        matches!(self, IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE)
-    }
-
     /// The number that stands for this error in fio's results: an errno.
     pub fn errno(&self) -> i32 {
         match self {
             IoError::Status(status) if status.kind() == Status::CAPACITY_EXCEEDED => 28,
-            // EILSEQ: the block layer's name for data that are not what they should be.
-            IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE => 84,
             IoError::Status(_) | IoError::DeviceLost | IoError::Path(_) => 5,
             IoError::System(errno) => *errno,
             IoError::TimedOut => 110,

@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::Nanos;
 
@@ -24,11 +23,7 @@ pub struct Group<Q = Queue> {
     gathering: OnceCell<Option<Gathering>>,
     place: Place,
     queues: Vec<Q>,
-    /// No other group of the process has it, and none has 0.
-    number: u64,
 }
-
-static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl<Q: fmt::Debug> fmt::Debug for Group<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,22 +37,16 @@ impl<Q: AsRef<Queue>> Group<Q> {
     /// # Errors
     /// The system has no epoll instance left.
     pub fn new(queues: Vec<Q>) -> io::Result<Group<Q>> {
-        let place = Place::joint()?;
+        let place = Place::new()?;
         for (key, lane) in (0..).zip(lanes(&queues)) {
             place.poller().add(lane, key)?;
         }
         lanes(&queues).for_each(SoftQueue::sleeps_elsewhere);
-        let group = Group { gathering: OnceCell::new(), place, queues, number: NUMBERS.fetch_add(1, Ordering::Relaxed) };
-        group.share_notifications();
-        Ok(group)
-    }
-
-    /// Queues on one controller are notified by the first one's vector, where messages are posted.
-    fn share_notifications(&self) {
-        for lane in lanes(&self.queues) {
-            let first = lanes(&self.queues).find(|first| first.is_beside(lane));
-            first.into_iter().for_each(|first| lane.share_notification(first, self.number));
+        for lane in lanes(&queues) {
+            let first = lanes(&queues).find(|first| first.is_beside(lane));
+            first.into_iter().for_each(|first| lane.share_notification(first));
         }
+        Ok(Group { gathering: OnceCell::new(), place, queues })
     }
 
     /// The queues, in the order in which they were joined.
@@ -80,10 +69,6 @@ impl<Q: AsRef<Queue>> Group<Q> {
         if lanes(&self.queues).any(|lane| !lane.is_here()) {
             // Nothing comes any more in this process.
             return Ok(finished());
-        }
-        // Each may have been waited for by itself, or by another group.
-        if !lanes(&self.queues).all(|lane| lane.is_joined_by(self.number)) {
-            self.share_notifications();
         }
         if self.gathering.get().is_none() && lanes(&self.queues).any(SoftQueue::may_gather) {
             self.gather();

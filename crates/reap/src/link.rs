@@ -89,7 +89,7 @@ impl Link {
     /// What a mode comes to on this link, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
         match self {
-            Link::Ring(_) => None,
+            Link::Ring(link) => link.mode_note(mode),
             Link::Kernel(link) => link.mode_note(mode),
         }
     }

@@ -65,17 +65,6 @@ impl Namespace {
         self.splitter.most_blocks(Op::Deallocate)
     }
 
-    /// Whether there is Compare, and [`crate::Request::compare`] is not refused: the controller has it, and no kernel's block layer is in
-    /// between.
-    pub fn supports_compare(&self) -> bool {
-        self.splitter.has_compare()
-    }
-
-    /// The most blocks of one Verify; `None`: there is none, as above, and [`crate::Request::verify`] is refused. Longer requests are split.
-    pub fn supports_verify(&self) -> Option<u32> {
-        self.splitter.most_blocks(Op::Verify)
-    }
-
     /// The same for a request of this kind, which is split in its own way.
     pub(crate) fn of(&self, op: Op) -> Namespace {
         Namespace { splitter: self.splitter.of(op), ..*self }

@@ -244,16 +244,6 @@ impl Queue {
         IoFuture::new(self.start(Request::write(namespace, lba, buf)), self.pool().clone())
     }
 
-    /// Compares `buf` with blocks: see [`Request::compare`].
-    pub fn compare(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
-        IoFuture::new(self.start(Request::compare(namespace, lba, buf)), self.pool().clone())
-    }
-
-    /// Has blocks read by the controller alone: see [`Request::verify`].
-    pub fn verify(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
-        FlushFuture(self.start(Request::verify(namespace, lba, blocks)))
-    }
-
     /// Makes every write that has completed durable.
     pub fn flush(&self, namespace: &Namespace) -> FlushFuture {
         FlushFuture(self.start(Request::flush(namespace)))

@@ -127,16 +127,6 @@ impl Reactor {
         SubmittedIo { request: self.start_request(Request::write(namespace, lba, buf)), pool: self.0.shared.pool.clone() }
     }
 
-    /// Compares `buf` with blocks: see [`Request::compare`].
-    pub fn compare(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> SubmittedIo {
-        SubmittedIo { request: self.start_request(Request::compare(namespace, lba, buf)), pool: self.0.shared.pool.clone() }
-    }
-
-    /// Has blocks read by the controller alone: see [`Request::verify`].
-    pub fn verify(&self, namespace: &Namespace, lba: u64, blocks: u64) -> SubmittedFlush {
-        SubmittedFlush(self.start_request(Request::verify(namespace, lba, blocks)))
-    }
-
     /// Makes every write that has completed durable.
     pub fn flush(&self, namespace: &Namespace) -> SubmittedFlush {
         SubmittedFlush(self.start_request(Request::flush(namespace)))

@@ -58,18 +58,6 @@ impl Request {
         Request::new(Op::Write, namespace, lba, Some(buf))
     }
 
-    /// Compares `buf` with the blocks from `lba` on, as many as it fills, and changes nothing (NVM 3.3.1). Where they differ the result is
-    /// an error of which [`IoError::is_miscompare`] is true. Each part of a longer request is compared by itself.
-    pub fn compare(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
-        Request::new(Op::Compare, &namespace.of(Op::Compare), lba, Some(buf))
-    }
-
-    /// Has the controller read `blocks` blocks from `lba` on, without moving any, and say whether it can (NVM 3.3.5), in parts that it
-    /// takes.
-    pub fn verify(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
-        Request::dataless(Op::Verify, namespace, lba, blocks)
-    }
-
     /// Makes every write that has completed durable (NVM 3.2.2, Base 7.2).
     pub fn flush(namespace: &Namespace) -> Request {
         Request::new(Op::Flush, &namespace.of(Op::Flush), 0, None)
@@ -162,23 +150,13 @@ impl Request {
     /// Whether the request can be carried out at all; a Deallocate is given its list, of memory of the device's `pool`.
     #[inline(always)]
     pub(crate) fn check(self, pool: &DmaPool) -> (Result<(), Refused>, Request) {
-        if matches!(self.op, Op::Read | Op::Write) {
+        if self.op.moves_data() {
             return (self.check_data(), self);
-        }
-        if self.op == Op::Compare {
-            return (self.check_compare(), self);
         }
         // Taken apart, so that any other request may stay in registers.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
         let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
-    }
-
-    #[cold]
-    fn check_compare(&self) -> Result<(), Refused> {
-        let supported = self.namespace.splitter().has_compare();
-        let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
-        if supported { self.check_data() } else { Err(unsupported) }
     }
 
     #[inline(always)]

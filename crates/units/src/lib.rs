@@ -116,26 +116,22 @@ pub enum Op {
     Read,
     /// Moves data to the device.
     Write,
-    /// Moves data to the device, which compares them with what blocks hold, and changes nothing.
-    Compare,
     /// Moves nothing; makes earlier writes durable.
     Flush,
     /// Moves nothing; makes blocks read as zeroes.
     WriteZeroes,
     /// Moves no data; tells the device that what blocks hold is not needed any more.
     Deallocate,
-    /// Moves nothing; the device reads blocks, and says whether it can.
-    Verify,
 }
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Op; 7] = [Op::Read, Op::Write, Op::Compare, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Verify];
+    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate];
 
     /// Whether it moves data, between a buffer and blocks.
     #[inline]
     pub fn moves_data(self) -> bool {
-        matches!(self, Op::Read | Op::Write | Op::Compare)
+        matches!(self, Op::Read | Op::Write)
     }
 
     /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
@@ -152,10 +148,10 @@ pub struct Class(u8);
 
 impl Class {
     /// How many classes there are; every [`Class::index`] is below it.
-    pub const COUNT: usize = Self::DATALESS + 4;
+    pub const COUNT: usize = Self::DATALESS + 3;
     const BANDS: usize = 12;
     /// The first class of those that move no data.
-    const DATALESS: usize = 3 * Self::BANDS;
+    const DATALESS: usize = 2 * Self::BANDS;
 
     /// The class of a command of `bytes` bytes, which count where it moves data. Bands: up to 512 B, up to 1 KiB, … up to
     /// 512 KiB, larger.

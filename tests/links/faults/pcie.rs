@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use reap::{Device, Group, IoError, Mode, Nanos, Queue, Request};
+use reap::{Device, IoError, Mode, Nanos, Request};
 
 use super::{Written, eventually};
 use crate::place::options;
 use crate::table::watched;
 use crate::witnesses::mark;
-use crate::work::{Job, begin, drain, submit};
+use crate::work::{Job, drain, submit};
 
 fn told(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is to be set: tests/pcie.sh does that"))
@@ -48,39 +48,6 @@ fn a_drive_that_is_pulled_out_fails_what_is_in_flight() {
         let device = Device::open_with(&format!("pcie:{}", drive()), &options(1)).unwrap();
         Job::of(1).run(&device.local_queue().unwrap());
     }
-}
-
-/// In `posted` the vectors of a group signal one eventfd, which counts all messages; the mode comes and goes, and no message is missed.
-#[test]
-#[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
-fn posted_vectors_of_a_group_signal_one_eventfd() {
-    let device = Device::open_with(&format!("pcie:{}", drive()), &options(2).mode(Mode::INTERRUPT)).unwrap();
-    let group = Group::new(vec![device.local_queue().unwrap(), device.local_queue().unwrap()]).unwrap();
-    let queues: Vec<&Queue> = group.queues().iter().map(AsRef::as_ref).collect();
-    let (mut out, mut switching, mut told) = (Vec::with_capacity(64), Nanos::ZERO, [[0; 2]; 2]);
-    for round in 0..40 {
-        let mode = if round % 2 == 0 { Mode::POSTED } else { Mode::INTERRUPT };
-        let begun = hw::now();
-        queues.iter().for_each(|queue| queue.set_mode(mode));
-        while queues.iter().any(|queue| queue.mode() != mode) {
-            group.wait(1, Some(reap::Instant::now() + std::time::Duration::from_millis(1))).unwrap();
-        }
-        switching += hw::now() - begun;
-        let count = || [0, 1].map(|at: usize| queues[at].hardware_counters().messages);
-        let before = count();
-        queues.iter().for_each(|queue| begin(queue, 8));
-        assert_eq!(group.wait(16, None).unwrap(), 16, "round {round}");
-        queues.iter().for_each(|queue| _ = queue.reap(&mut out));
-        assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 16);
-        let grown = [0, 1].map(|at| count()[at] - before[at]);
-        // Those that come while one waits for its CPU are one interrupt, and an entry may be found before its message has come.
-        told[round % 2] = [0, 1].map(|at| told[round % 2][at] + grown[at]);
-    }
-    let [posted, interrupt] = told;
-    assert!(posted[0] > 0 && posted[1] == 0 && interrupt.iter().all(|&told| told > 0), "posted {posted:?}, interrupt {interrupt:?}");
-    println!("switched: 40 times two vectors, {} microseconds each time on this emulated CPU", switching.0 / 40_000);
-    let health = device.health();
-    assert_eq!((health.dead, health.aborts, health.resets), (None, 0, 0));
 }
 
 #[test]

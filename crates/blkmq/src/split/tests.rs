@@ -94,33 +94,6 @@ fn commands_without_data_have_limits_of_their_own() {
     assert!(plain.fits_one(0, 0) && plain.of(Op::Read).fits_one(0, 8) && !plain.of(Op::Flush).fits_one(0, 0));
 }
 
-#[test]
-fn compare_and_verify_are_split_by_limits_of_theirs() {
-    let plain = Splitter::new(9, 1 << 20, 100).unwrap();
-    let most = |splitter: Splitter| [Op::Compare, Op::Verify, Op::WriteZeroes].map(|op| splitter.most_blocks(op));
-    assert_eq!(most(plain), [None; 3]);
-    let zeroes = plain.with_dataless(Some(64), None);
-    assert_eq!(most(zeroes.with_checks(true, Some(100))), [Some(2048), Some(64), Some(64)]);
-    assert_eq!(most(zeroes.with_checks(false, Some(33))), [None, Some(32), Some(32)]);
-    assert_eq!(most(zeroes.with_checks(true, None)), [Some(2048), None, Some(64)]);
-    assert_eq!(most(plain.with_checks(false, Some(u64::MAX))), [None, Some(1 << 15), None]);
-    assert_eq!(most(plain.with_checks(true, Some(1)).with_dataless(Some(16), None)), [Some(2048), None, Some(16)]);
-    let all = zeroes.with_checks(true, Some(64));
-    assert_eq!(most(all.and_others(plain.with_checks(true, Some(16)))), [Some(2048), Some(16), None]);
-    assert_eq!((all.max_blocks(), all.block_log2(), all.boundary()), (2048, 9, 100));
-    // A Compare is not cut at the boundary, and never the plain one part.
-    let of = all.of(Op::Compare);
-    assert!(!of.fits_one(0, 8) && of.has_compare() && of.of(Op::Compare) == of);
-    assert_eq!(
-        of.split(90, 4096).map(|part| (part.lba, part.blocks, part.offset)).collect::<Vec<_>>(),
-        [(90, 2048, 0), (2138, 2048, 1 << 20)]
-    );
-    // The largest block leaves the flags alone.
-    let huge = Splitter::new(31, 1 << 40, 0).unwrap().with_checks(true, Some(16));
-    assert_eq!((huge.block_log2(), most(huge)), (31, [Some(512), Some(16), None]));
-    assert!(matches!(Splitter::new(32, 1 << 40, 0), Err(SplitError::NoBlockFits { .. })));
-}
-
 proptest! {
     #[test]
     fn a_limit_is_never_exceeded_and_the_lesser_of_two_counts(a in any::<[Option<u64>; 2]>(), b in any::<[Option<u64>; 2]>(), lba in 0u64..1 << 40, blocks in 1u32..1 << 20) {
@@ -129,7 +102,7 @@ proptest! {
         for (n, op) in [Op::WriteZeroes, Op::Deallocate].into_iter().enumerate() {
             let most = first.most_blocks(op);
             prop_assert!(most.is_none_or(|most| u64::from(most) <= a[n].unwrap_or(0)));
-            prop_assert_eq!(first.and_others(second).most_blocks(op), most.min(second.most_blocks(op)));
+            prop_assert_eq!(first.and_dataless(second).most_blocks(op), most.min(second.most_blocks(op)));
             let Some(most) = most else { continue };
             let split = first.of(op);
             prop_assert_eq!(split.most_blocks(op), Some(most));

@@ -10,16 +10,13 @@ use crate::config::Config;
 use crate::{Namespace, Port};
 
 impl Store {
-    /// Checks a command that neither reads nor writes, as far as that goes without its data or its list of ranges.
+    /// Checks a command that moves no data, as far as that goes without its list of ranges.
     #[cold]
-    pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
+    pub(super) fn decode_dataless(&self, sqe: &Sqe) -> Result<Request, Status> {
         match sqe.opcode {
             opcode::io::FLUSH => self.decode_flush(sqe.nsid()),
             opcode::io::WRITE_ZEROES if self.write_zeroes => self.decode_write_zeroes(sqe),
             opcode::io::DATASET_MANAGEMENT if self.dataset_management => self.decode_dataset_management(sqe),
-            opcode::io::COMPARE if self.compare => self.decode_transfer(sqe, Op::Compare, self.max_transfer.into()),
-            // VSL (NVM 3.3.5).
-            opcode::io::VERIFY if self.verify => self.decode_transfer(sqe, Op::Verify, Config::MOST_VERIFIED),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -51,10 +48,10 @@ impl Store {
         })
     }
 
-    /// Carries out what neither reads nor writes. `null` does not look at lists either, and finds no difference.
+    /// Carries out what moves no data. `null` does not look at lists either.
     #[cold]
     #[inline(never)]
-    pub(super) fn execute_other(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+    pub(super) fn execute_dataless(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         match request.op {
             Op::Flush => match self.refusal(request.nsid) {
                 None => self.flush(request.nsid),
@@ -62,12 +59,6 @@ impl Store {
             },
             _ if !self.moves_data => Ok(()),
             Op::WriteZeroes => self.zero(request),
-            Op::Verify => self.verify(request),
-            Op::Compare => {
-                self.accessible(request.nsid)?;
-                let data = self.take_data(request, port)?;
-                self.compare(request, &data)
-            }
             _ => {
                 let list = self.take_list(request, port)?;
                 self.deallocate(request, &list)

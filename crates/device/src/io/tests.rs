@@ -1,4 +1,3 @@
-mod checks;
 mod dataless;
 
 use std::sync::{Arc, Mutex};

@@ -184,11 +184,9 @@ impl<'a> Words<'a> {
                 ("writes", _) => Change::Hold(Some(Op::Write)),
                 ("flushes", _) => Change::Hold(Some(Op::Flush)),
                 ("zeroes", _) => Change::Hold(Some(Op::WriteZeroes)),
-                ("compares", _) => Change::Hold(Some(Op::Compare)),
-                ("verifies", _) => Change::Hold(Some(Op::Verify)),
                 ("deallocates", _) => Change::Hold(Some(Op::Deallocate)),
                 (word, error) => {
-                    let kinds = "reads, writes, compares, flushes, zeroes, deallocates or verifies";
+                    let kinds = "reads, writes, flushes, zeroes or deallocates";
                     return Err(error(format!("`{word}` cannot be held: write {kinds}, or nothing for all")));
                 }
             },
@@ -284,8 +282,6 @@ impl fmt::Display for Change {
             Change::Hold(Some(Op::Write)) => f.write_str("hold writes"),
             Change::Hold(Some(Op::Flush)) => f.write_str("hold flushes"),
             Change::Hold(Some(Op::WriteZeroes)) => f.write_str("hold zeroes"),
-            Change::Hold(Some(Op::Compare)) => f.write_str("hold compares"),
-            Change::Hold(Some(Op::Verify)) => f.write_str("hold verifies"),
             Change::Hold(Some(Op::Deallocate)) => f.write_str("hold deallocates"),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),

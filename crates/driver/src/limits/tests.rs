@@ -86,11 +86,6 @@ fn commands_without_data_have_the_limits_that_the_controller_says() {
     let said = all(&identify).with_command_set(script.cap, &page);
     assert_eq!(said.write_zeroes, Some(1 << 20));
     assert_eq!(said.deallocate, Some(DeallocateLimits { ranges: 4, range_blocks: 1000, blocks: 3000 }));
-    assert_eq!((said.compare, said.verify), (false, None));
-    identify.oncs |= identify::Controller::ONCS_COMPARE | identify::Controller::ONCS_VERIFY;
-    page.vsl = 3;
-    assert_eq!((all(&identify).compare, all(&identify).verify), (true, Some(4096 << 5)));
-    assert_eq!(all(&identify).with_command_set(script.cap, &page).verify, Some(4096 << 3));
     page.wzsl = 255;
     assert_eq!(all(&identify).with_command_set(script.cap, &page).write_zeroes, Some(u64::MAX));
 

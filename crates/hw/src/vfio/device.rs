@@ -78,37 +78,18 @@ impl PciDevice {
     pub fn signal(&self, signals: &[&EventFd]) -> io::Result<usize> {
         let mut count = signals.len();
         while count > 0 {
-            match self.set(0, &signals[..count])? as usize {
+            let descriptors = signals[..count].iter().map(|signal| signal.as_fd().as_raw_fd() as u32);
+            let flags = bind::VFIO_IRQ_SET_DATA_EVENTFD | bind::VFIO_IRQ_SET_ACTION_TRIGGER;
+            // `vfio_irq_set`: argsz, flags, index, start, count, then a descriptor for each.
+            let fields: Vec<u32> = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, 0, count as u32].into_iter().chain(descriptors).collect();
+            let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
+            match call::sized(&*self.file, Call::SetIrqs, &mut words)? as usize {
                 0 => break,
                 // It has set none, and says for how many there is room.
                 fewer => count = fewer.min(count - 1),
             }
         }
         Ok(count)
-    }
-
-    /// From now on the messages of one vector signal `signal`, which may be other vectors' as well. The vector is one of those that
-    /// [`PciDevice::signal`] has set. The kernel lets go of the vector's interrupt and takes it anew: a message that comes in between may
-    /// be lost, so that a look at what it would tell of has to follow.
-    ///
-    /// # Errors
-    /// What the system says; then messages of the vector signal nothing.
-    pub fn signal_by(&self, vector: u16, signal: &EventFd) -> io::Result<()> {
-        match self.set(vector.into(), &[signal])? {
-            0 => Ok(()),
-            _ => Err(io::Error::other("the system has no interrupt vector left")),
-        }
-    }
-
-    /// `VFIO_DEVICE_SET_IRQS` of the vectors from `start` on. 0, or, where none was set, for how many there is room.
-    fn set(&self, start: u32, signals: &[&EventFd]) -> io::Result<u32> {
-        let descriptors = signals.iter().map(|signal| signal.as_fd().as_raw_fd() as u32);
-        let flags = bind::VFIO_IRQ_SET_DATA_EVENTFD | bind::VFIO_IRQ_SET_ACTION_TRIGGER;
-        // `vfio_irq_set`: argsz, flags, index, start, count, then a descriptor for each.
-        let fields = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, start, signals.len() as u32].into_iter().chain(descriptors);
-        let fields: Vec<u32> = fields.collect();
-        let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
-        call::sized(&*self.file, Call::SetIrqs, &mut words)
     }
 }
 

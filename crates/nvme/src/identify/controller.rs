@@ -263,10 +263,6 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
-    /// ONCS bit 0: Compare.
-    pub const ONCS_COMPARE: u16 = 1 << 0;
-    /// ONCS bit 7: Verify.
-    pub const ONCS_VERIFY: u16 = 1 << 7;
     /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS bit 3: Write Zeroes.

@@ -203,24 +203,15 @@ impl Lane {
         on_lane!(self, lane => lane.vector())
     }
 
-    /// From now on its messages are told of by way of `home`; `None`: they signal its own eventfd. Arming and a look follow.
+    /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
+    /// follow.
     pub(crate) fn route(&self, home: Option<Vector>) {
         if let Lane::Ring(lane) = self {
             lane.route(home);
         }
     }
 
-    /// Whether a message has come by way of `home`; it is told once.
-    pub(crate) fn take_posted(&self, home: Vector) -> bool {
-        self.ring().is_some_and(|lane| lane.take_posted(home))
-    }
-
-    /// Whether its vector tells of this lane alone, masked or not.
-    pub(crate) fn has_own_vector(&self) -> bool {
-        self.ring().is_some_and(RingLane::has_own_vector)
-    }
-
-    /// The descriptor of `home`, into which messages are posted; `None`: they are not.
+    /// The descriptor of `home`, into which messages are posted.
     pub(crate) fn posted(&self, home: Vector) -> Option<&Posted> {
         self.ring()?.posted(home)
     }
@@ -324,11 +315,11 @@ impl Post for Posting<'_> {
         }
     }
 
-    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         match self {
-            Posting::Ring(posting) => posting.post_other(part, token, now),
-            Posting::Uring(posting) => posting.post_other(part, token, now),
-            Posting::Stream(posting) => posting.post_other(part, token, now),
+            Posting::Ring(posting) => posting.post_dataless(part, token, now),
+            Posting::Uring(posting) => posting.post_dataless(part, token, now),
+            Posting::Stream(posting) => posting.post_dataless(part, token, now),
         }
     }
 

@@ -17,6 +17,7 @@ mod tended;
 
 use std::sync::Arc;
 
+use completion::{Delivery, Mode};
 use hw::vfio::{PciDevice, PciRegisters};
 use hw::{DmaPool, EventFd, Memory, PoolOptions, Region, RegisterError, Vectors};
 use nvme::{Doorbells, Vector};
@@ -30,7 +31,7 @@ use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
 
 pub(crate) use lane::{RingLane, RingPosting};
-pub(super) use lane::{command, other};
+pub(super) use lane::{command, dataless};
 pub(crate) use pair::{Pair, Rings};
 use properties::HostProperties;
 pub(super) use tended::Between;
@@ -84,7 +85,7 @@ enum Far {
     /// In this process.
     Here(Box<End>),
     /// On the bus. It is reset when it is closed.
-    Bus { device: PciDevice },
+    Bus { _device: PciDevice },
 }
 
 /// A controller on the bus, and what its host has for it.
@@ -138,8 +139,16 @@ impl RingLink {
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(registers));
         let properties = HostProperties::new(bells.clone(), None);
-        let (far, vectors, number) = (Far::Bus { device }, Arc::new(vectors), next_number());
+        let (far, vectors, number) = (Far::Bus { _device: device }, Arc::new(vectors), next_number());
         RingLink { bells, properties, far, vectors, facts, reach, number, notes }
+    }
+
+    /// What a mode comes to on it, where that is something else than its name says.
+    pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
+        let on_bus = self.end().is_none() && mode.delivery() == Delivery::Posted;
+        on_bus.then(|| {
+            "`posted` notifies as `interrupt` does: the vectors of a drive on the bus have no masks that VFIO leaves to Reap".to_owned()
+        })
     }
 
     /// What was found when it was opened.
@@ -200,28 +209,13 @@ impl RingLink {
         self.facts.mask == Mask::Unread
     }
 
-    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone.
+    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
     /// Vector 0 is the admin queue's, and shared only if there is no other.
     pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
+        let masks = self.facts.mask == Mask::Bit;
         match usize::from(self.vectors.len()).saturating_sub(1) {
             0 => (Vector(0), false),
-            io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
-        }
-    }
-
-    /// From now on messages of a vector are told of by the eventfd of `home`; `None`: by its own. Arming and a look follow. On the bus that
-    /// is a system call where it changes anything.
-    pub(crate) fn route(&self, vector: Vector, home: Option<Vector>) {
-        let moves = self.vectors.route(vector, home);
-        let Far::Bus { device } = &self.far else { return };
-        let signal = |by: Vector| match self.vectors.eventfd(by) {
-            Some(eventfd) => device.signal_by(vector.0, eventfd),
-            None => Ok(()),
-        };
-        if moves && let Err(error) = signal(home.unwrap_or(vector)) {
-            // The thread that is told of `home` waits for the vector's own as well.
-            let own = signal(vector);
-            tracing::error!(%error, ?own, ?vector, ?home, "the messages of a vector cannot be had by another's eventfd");
+            io => (Vector((1 + n % io) as u16), masks && n < io && n + io >= queues),
         }
     }
 

@@ -481,8 +481,8 @@ impl Slot {
     fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
         Request {
             op: self.op,
-            // What neither reads nor writes is split in a way of its own.
-            namespace: if matches!(self.op, Op::Read | Op::Write) { *namespace } else { namespace.of(self.op) },
+            // What moves no data is split in a way of its own.
+            namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
             lba: self.lba,
             bytes: self.bytes,
             buf: self.buf.take(),

@@ -71,7 +71,7 @@ impl Drop for Pending {
     }
 }
 
-/// A Read, a Write or a Compare under way: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
+/// A Read or a Write under way: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
 /// because the controller may still write to the other.
 #[must_use = "the request is posted already, but its result and its buffer come back through the future"]
 pub struct IoFuture {
@@ -100,7 +100,7 @@ impl Future for IoFuture {
     }
 }
 
-/// A request without data under way: a Flush, a Write Zeroes, a Deallocate or a Verify.
+/// A request without data under way: a Flush, a Write Zeroes or a Deallocate.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 #[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);

@@ -6,13 +6,11 @@
 
 mod debts;
 mod entering;
-mod guests;
-mod owning;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use completion::{Batch, Mode, Route, WEIGHT};
@@ -27,7 +25,7 @@ use super::reports::Reporter;
 use super::soft::{Book, Soft};
 use crate::counters::DeviceCounters;
 use crate::error::Refused;
-use crate::link::{Lane, Part, Post, Posting, StreamLane, Tended, UringLane};
+use crate::link::{Lane, Owner, Part, Post, Posting, StreamLane, Tended, UringLane};
 use crate::request::{How, Outcome, Request, Token};
 use entering::enter;
 
@@ -50,8 +48,6 @@ pub(crate) struct HwQueue {
     pub idle: Bell,
     /// So many entries the controller holds back before a message on its vector, as it has confirmed.
     held: AtomicU32,
-    /// Queues of the same thread whose messages are told of by this one's vector.
-    guests: AtomicU32,
     /// The controller is given up: nothing is posted any more.
     dead: AtomicBool,
     /// Another thread wants what only the owner may do: announce, look, serve the line.
@@ -100,8 +96,8 @@ impl HwQueue {
         let (drain, idle, line) = (Drain::new()?, Bell::new(), Line::default());
         let (dead, errand) = (AtomicBool::new(false), AtomicBool::new(false));
         let most = lane.tags() + polled.as_ref().map_or(0, Lane::tags);
-        let (held, guests) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, guests, dead, errand, line })
+        let held = AtomicU32::new(0);
+        Ok(HwQueue { lane, polled, most, softs, role, reporter, drain, idle, held, dead, errand, line })
     }
 
     /// The controller has confirmed that it holds so many entries back.
@@ -134,6 +130,35 @@ impl HwQueue {
     /// Its lanes whose commands a controller carries out.
     pub(crate) fn tended_lanes(&self) -> impl Iterator<Item = &dyn Tended> {
         self.lanes().filter_map(Lane::tended)
+    }
+
+    /// Whether the thread that has taken it is the only one that may use its lanes.
+    #[inline]
+    pub(crate) fn is_owned(&self) -> bool {
+        self.lane.owner().is_some()
+    }
+
+    /// Whether one thread alone may use its lanes, and there is none.
+    pub(crate) fn lacks_its_owner(&self) -> bool {
+        self.lane.owner().is_some_and(Owner::is_nobody)
+    }
+
+    /// It belongs to the calling thread (true), or to nobody, where one thread alone may use its lanes.
+    pub(crate) fn belongs(&self, to_this_thread: bool) {
+        self.lanes().filter_map(Lane::owner).for_each(|owner| if to_this_thread { owner.begin() } else { owner.end() });
+    }
+
+    /// What another thread wants and only the owner may do, which is told if it sleeps.
+    #[cold]
+    fn ask_owner(&self) {
+        self.errand.store(true, Release);
+        self.softs.iter().for_each(|soft| soft.tell());
+    }
+
+    /// The owner: whether it was asked since it last asked this.
+    #[inline]
+    pub(crate) fn take_errand(&self) -> bool {
+        self.errand.load(Acquire) && self.errand.swap(false, AcqRel)
     }
 
     /// Where parts of this book go.
@@ -558,7 +583,7 @@ impl Post for NotNow {
         false
     }
 
-    fn post_other(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
+    fn post_dataless(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
         false
     }
 

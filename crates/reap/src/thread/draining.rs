@@ -98,7 +98,7 @@ impl Worker {
     /// one. It is the thread that waits for this queue, and looks at all of them when it is told.
     fn pass_on(&self) {
         let queue = &self.queue;
-        if queue.tells_of_others() || queue.lane.posted(queue.lane.vector()).is_some_and(Posted::any) {
+        if queue.lane.posted(queue.lane.vector()).is_some_and(Posted::any) {
             queue.softs.iter().for_each(|soft| soft.tell());
         }
     }

@@ -45,9 +45,6 @@ pub(crate) trait Driven {
     /// Whether its thread gives the CPU to others between looks, while it spins.
     fn gives_way(&self) -> bool;
 
-    /// Its thread is about to sleep apart from its group: it is notified by itself from now on. Whether it was not, and a look is due.
-    fn strays(&self) -> bool;
-
     /// The arming half of law 1, where the queue's own plan is to sleep on its notification.
     fn arm(&self);
 
@@ -116,10 +113,6 @@ impl<Q: Driven> Driven for &Q {
         (**self).gives_way()
     }
 
-    fn strays(&self) -> bool {
-        (**self).strays()
-    }
-
     fn arm(&self) {
         (**self).arm();
     }
@@ -184,8 +177,6 @@ pub(crate) struct Slept {
 /// Where the thread of some queues sleeps, and the round it is in.
 pub(crate) struct Place {
     poller: Poller,
-    /// Queues of one controller may be notified together here.
-    joint: bool,
     state: RefCell<State>,
 }
 
@@ -210,12 +201,7 @@ pub(crate) enum Ended {
 impl Place {
     pub(crate) fn new() -> io::Result<Place> {
         let state = State { round: Round::new(Group::default()), plans: Vec::new(), events: Vec::with_capacity(64), sleeps: 0 };
-        Ok(Place { poller: Poller::new()?, joint: false, state: RefCell::new(state) })
-    }
-
-    /// One where queues of one controller may be notified together.
-    pub(crate) fn joint() -> io::Result<Place> {
-        Ok(Place { joint: true, ..Place::new()? })
+        Ok(Place { poller: Poller::new()?, state: RefCell::new(state) })
     }
 
     pub(crate) fn poller(&self) -> &Poller {
@@ -273,9 +259,6 @@ impl Place {
     /// Arm, fence, look, block. Vectors are armed of those queues alone whose own plan is to sleep. When it was over.
     #[inline(never)] // What it needs of the stack and the registers, a wait that finds something does without.
     fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
-        if !self.joint && queues.iter().filter(|queue| queue.strays()).count() > 0 {
-            return Ok(hw::now());
-        }
         state.events.clear();
         let (mut found, mut cycle, mut step, mut in_common) = (false, None, 0, false);
         loop {

@@ -2,27 +2,19 @@
 //!
 //! The eventfd of the *home* vector is the notification. Home is the queue's own vector, or, in a [`crate::Group`], that
 //! of the group's first queue on the same controller, so that one notification stands for all of them.
-//!
-//! Where nothing can be masked there is no descriptor: the vectors' messages signal one eventfd, each message once, and a queue that
-//! has an entry counts as posted to.
 
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::cell::Cell;
 
 use completion::{Delivery, Mode};
 use handover::MOST_ROUNDS;
 use nvme::Vector;
 
 use crate::link::Lane;
-use crate::shared::hw_queue::HwQueue;
 
 /// Whether messages are posted, and the round that is under way.
 #[derive(Default)]
 pub(crate) struct Posting {
-    /// Whose vector tells of them; `None`: the queue's own.
-    home: RefCell<Option<Arc<HwQueue>>>,
-    /// The group that has chosen the home, by its number; 0: none has, or its thread has waited for it apart from the group since.
-    group: Cell<u64>,
+    home: Cell<Option<Vector>>,
     on: Cell<bool>,
     rounds: Cell<u32>,
     /// The bit was set when the queue was armed.
@@ -30,48 +22,21 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
-    /// The queue whose vector's notification stands for this queue's messages from now on; `None`: its own.
+    /// The vector whose notification stands for this queue's messages from now on.
     /// Where messages are posted already, arming and a look follow.
-    pub(crate) fn set_home(&self, home: Option<&Arc<HwQueue>>, lane: &Lane) {
-        let left = self.home.replace(home.cloned());
+    pub(crate) fn set_home(&self, home: Vector, lane: &Lane) {
+        self.home.set(Some(home));
         if self.on.get() {
-            // Before the messages go there: a home that has a guest is watched.
-            home.into_iter().for_each(|home| home.has_guest(true));
-            lane.route(Some(self.home(lane)));
-            left.into_iter().for_each(|left| left.has_guest(false));
+            lane.route(Some(home));
         }
-    }
-
-    /// Its thread waits for it apart from its group, and would not be told by another queue's vector: it is told by its own from now on,
-    /// if it was not. Whether it was not. Arming and a look follow.
-    pub(crate) fn strays(&self, lane: &Lane) -> bool {
-        let away = self.home.borrow().is_some();
-        if away {
-            self.set_home(None, lane);
-            self.group.set(0);
-        }
-        away
-    }
-
-    /// The group of this number has chosen the home.
-    pub(crate) fn join(&self, group: u64) {
-        self.group.set(group);
-    }
-
-    /// Whether the group of this number has chosen the home, and nobody else since.
-    pub(crate) fn is_joined_by(&self, group: u64) -> bool {
-        self.group.get() == group
     }
 
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
     pub(crate) fn settle(&self, mode: Mode, lane: &Lane) {
-        let on = mode.delivery() == Delivery::Posted && lane.has_own_vector();
+        let on = mode.delivery() == Delivery::Posted && lane.is_maskable();
         if on != self.on.replace(on) {
-            let home = self.home.borrow();
-            home.iter().filter(|_| on).for_each(|home| home.has_guest(true));
             lane.route(on.then(|| self.home(lane)));
-            home.iter().filter(|_| !on).for_each(|home| home.has_guest(false));
             self.pending.set(false);
         }
     }
@@ -85,17 +50,16 @@ impl Posting {
     pub(crate) fn end(&self, lane: &Lane) {
         if self.on.take() {
             lane.route(None);
-            self.home.take().into_iter().for_each(|home| home.has_guest(false));
         }
     }
 
     /// The vector whose notification stands for this queue's messages.
     pub(crate) fn home(&self, lane: &Lane) -> Vector {
-        self.home.borrow().as_ref().map_or(lane.vector(), |home| home.lane.vector())
+        self.home.get().unwrap_or(lane.vector())
     }
 
     fn take(&self, lane: &Lane) -> bool {
-        lane.take_posted(self.home(lane))
+        lane.posted(self.home(lane)).is_some_and(|posted| posted.take(lane.vector().0))
     }
 
     /// Before sleeping: whether the bit is set and there have not been too many rounds, so that the thread looks again while

@@ -326,7 +326,7 @@ impl World {
             match inside.op {
                 Op::Write | Op::WriteZeroes | Op::Deallocate => drop(controller.cache.insert(inside.token)),
                 Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
-                Op::Read | Op::Compare | Op::Verify => {}
+                Op::Read => {}
             }
         }
         let id = PathId(path as u8);
@@ -365,17 +365,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     };
     let answers =
         vec![Answer::Success, Answer::Success, Answer::Success, Answer::Path, Answer::Interrupted, Answer::Media, Answer::GivenUp];
-    let op = prop::sample::select(vec![
-        Op::Read,
-        Op::Compare,
-        Op::Write,
-        Op::Write,
-        Op::WriteZeroes,
-        Op::Deallocate,
-        Op::Verify,
-        Op::Flush,
-        Op::Flush,
-    ]);
+    let op = prop::sample::select(vec![Op::Read, Op::Read, Op::Write, Op::Write, Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Flush]);
     let event = prop_oneof![
         8 => op.prop_map(Event::Submit),
         8 => (path.clone(), 0usize..9, prop::sample::select(answers)).prop_map(|(path, n, answer)| Event::Answer(path, n, answer)),

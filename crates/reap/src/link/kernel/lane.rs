@@ -543,10 +543,10 @@ impl Post for UringPosting<'_> {
         true
     }
 
-    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         if let Some(plain) = &self.lane.plain {
             let mut posting = plain.lock();
-            let posted = posting.post_other(part, token, now);
+            let posted = posting.post_dataless(part, token, now);
             posting.commit();
             return posted;
         }
@@ -555,8 +555,7 @@ impl Post for UringPosting<'_> {
         let what = match part.op {
             // A command that passes through brings its list.
             Op::Deallocate if self.state.passthrough.is_some() => What::Bytes(Range::LEN),
-            Op::Compare => What::Bytes(part.bytes as usize),
-            Op::WriteZeroes | Op::Deallocate | Op::Verify => {
+            Op::WriteZeroes | Op::Deallocate => {
                 let (way, other) = link.ways().choose(part.op, part.keep);
                 let bytes = u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes);
                 What::Rest(Rest::Range { bytes, way, other })

@@ -17,10 +17,17 @@ impl Passthrough {
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
     #[inline]
     pub(super) fn entry(&self, command: &Command, file: File) -> Option<uring::Command> {
-        if self.read_only && command.op.changes_blocks() {
-            return None;
+        if self.read_only && command.op != Op::Read {
+            return self.reads_nothing(command, file);
         }
         Some(uring::Command::new(file, &NvmeCommand::from(self.sqe(command)), command.rest.data()))
+    }
+
+    /// A Flush changes nothing.
+    #[cold]
+    fn reads_nothing(&self, command: &Command, file: File) -> Option<uring::Command> {
+        let flush = NvmeCommand::from(io::flush(self.nsid));
+        (command.op == Op::Flush).then(|| uring::Command::new(file, &flush, None))
     }
 
     #[inline]
@@ -30,8 +37,6 @@ impl Passthrough {
         match (command.op, command.rest) {
             (Op::Read, Rest::Data(span)) => io::read(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, Flags::NONE),
             (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
-            (Op::Compare, Rest::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
-            (Op::Verify, Rest::Range { bytes, .. }) => io::verify(self.nsid, lba, blocks(bytes)),
             // Its data is the list of one range.
             (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),
             (_, Rest::Range { bytes, way, .. }) => {

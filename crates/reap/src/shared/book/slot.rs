@@ -134,7 +134,7 @@ impl Slot {
         self.state = State::Open { claim, left: 1 };
     }
 
-    /// All of it, if that is one part of a Read or a Write.
+    /// All of it, if that is one part that moves data.
     #[inline(always)]
     pub(super) fn only_part(&self) -> Option<Part<'_>> {
         let Slot { op, modifiers, nsid, lba, blocks, addr, bytes, .. } = *self;

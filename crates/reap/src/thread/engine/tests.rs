@@ -105,10 +105,6 @@ impl Driven for Scripted {
         self.yields
     }
 
-    fn strays(&self) -> bool {
-        false
-    }
-
     fn arm(&self) {
         self.note("arm");
     }

@@ -103,14 +103,6 @@ impl Driven for SoftQueue {
         sleep::look(&mut Bedside(self))
     }
 
-    fn strays(&self) -> bool {
-        let was_away = self.posting.strays(&self.queue.lane);
-        if was_away {
-            self.goes_another_way();
-        }
-        was_away
-    }
-
     fn weighs_sleeps(&self) -> bool {
         self.looker.borrow().waiter.policy.weighs_sleeps()
     }
@@ -236,8 +228,8 @@ impl LightSleeper for Bedside<'_> {
             return;
         }
         let waiter = &looker.borrow().waiter;
-        // What cannot be masked is not read while it naps, unless it tells of queues that sleep.
-        let sleeps = matches!(waiter.plan, Plan::Sleep { .. }) || queue.tells_of_others();
+        // What cannot be masked is not read while it naps.
+        let sleeps = matches!(waiter.plan, Plan::Sleep { .. });
         let owner = waiter.owner && !waiter.others_look;
         // A thread that naps does not stay either.
         let write = queue.owes() && queue.has_to_wait_for_room(owner);
@@ -452,28 +444,14 @@ impl SoftQueue {
         self.queue.lane.is_beside(&other.queue.lane)
     }
 
-    /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted; it may be this one.
-    /// `group` is the number of what drives them together.
-    pub(crate) fn share_notification(&self, home: &SoftQueue, group: u64) {
-        self.posting.join(group);
+    /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted.
+    pub(crate) fn share_notification(&self, home: &SoftQueue) {
         if !self.queue.serves_several() && !home.queue.serves_several() {
-            let other = !Arc::ptr_eq(&self.queue, &home.queue);
-            self.posting.set_home(other.then_some(&home.queue), &self.queue.lane);
-            self.goes_another_way();
+            self.posting.set_home(home.queue.lane.vector(), &self.queue.lane);
+            let waiter = &mut self.looker.borrow_mut().waiter;
+            waiter.settle(&mut self.vector());
+            waiter.woken(Woke::OTHER);
         }
-    }
-
-    /// Whether the group of this number has said whose vector notifies, and nobody else since.
-    pub(crate) fn is_joined_by(&self, group: u64) -> bool {
-        self.posting.is_joined_by(group)
-    }
-
-    /// Messages go another way from now on: one may have gone the old way.
-    #[cold]
-    fn goes_another_way(&self) {
-        let waiter = &mut self.looker.borrow_mut().waiter;
-        waiter.settle(&mut self.vector());
-        waiter.woken(Woke::OTHER);
     }
 
     /// Wakers run here, outside every lock and borrow: they may do anything with the queue.

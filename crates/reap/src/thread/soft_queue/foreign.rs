@@ -33,7 +33,6 @@ impl SoftQueue {
         }
         self.in_loop.set(true);
         self.sleeps_elsewhere();
-        _ = self.strays();
         _ = self.drain_events();
         self.commit();
         self.adopt();

@@ -113,12 +113,8 @@ fn a_drain_thread_leaves_a_groups_notification_as_it_was() {
 /// found by nobody.)
 #[test]
 fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
-    ["yes", "no"].into_iter().for_each(notifies_whatever_its_first_queue_does);
-}
-
-fn notifies_whatever_its_first_queue_does(masks: &str) {
     let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
-    let device = Device::open_with(&format!("mem:1M?profile=optane&queues=4&vectors=3&masks={masks}"), &options).unwrap();
+    let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let [first, posted] = group.queues() else { unreachable!("two were joined") };
     let mut done = Vec::with_capacity(8);
@@ -133,47 +129,6 @@ fn notifies_whatever_its_first_queue_does(masks: &str) {
         }
     }
     assert!(done.iter().all(|done| done.result.is_ok()));
-}
-
-/// A queue of a group is notified as well where its thread waits for it alone, and once the group is gone.
-#[test]
-fn a_queue_of_a_group_is_notified_alone() {
-    for masks in ["yes", "no"] {
-        let options = OpenOptions::new().software_queues(3).hardware_queues(3).mode(Mode::POSTED);
-        let device = Device::open_with(&format!("mem:1M?profile=optane&queues=6&vectors=4&masks={masks}"), &options).unwrap();
-        let queues: Vec<Queue> = (0..3).map(|_| device.queue().unwrap()).collect();
-        let send = |queue: &Queue| {
-            queue.submit([Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why).unwrap()
-        };
-        let limit = || Some(crate::Instant::now() + std::time::Duration::from_secs(20));
-        let mut done = Vec::with_capacity(256);
-        for _ in 0..10 {
-            let group = Group::new(queues.iter().collect()).unwrap();
-            for alone in &queues {
-                queues.iter().for_each(send);
-                assert_eq!(group.wait(3, limit()).unwrap(), 3);
-                queues.iter().for_each(|queue| _ = queue.reap(&mut done));
-                send(alone);
-                assert_eq!(alone.wait(1, limit()).unwrap(), 1);
-                alone.reap(&mut done);
-            }
-            // Another group of some of them has another home.
-            let some = Group::new(queues[1..].iter().collect()).unwrap();
-            queues[1..].iter().for_each(send);
-            assert_eq!(some.wait(2, limit()).unwrap(), 2);
-            queues.iter().for_each(send);
-            assert_eq!(group.wait(5, limit()).unwrap(), 5);
-            queues.iter().for_each(|queue| _ = queue.reap(&mut done));
-            drop((some, group));
-            for alone in &queues {
-                send(alone);
-                assert_eq!(alone.wait(1, limit()).unwrap(), 1);
-                alone.reap(&mut done);
-            }
-        }
-        assert_eq!(done.iter().filter(|done| done.result.is_ok()).count(), 10 * (3 * 4 + 5 + 3));
-        assert_eq!(device.health().aborts, 0, "{:?}", device.health());
-    }
 }
 
 /// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the

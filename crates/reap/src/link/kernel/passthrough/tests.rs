@@ -29,10 +29,6 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
         };
         assert_eq!(zeroes(Way::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
         assert_eq!(zeroes(Way::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
-        assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
-        let rest = Rest::Range { bytes: 8192, way: Way::Zero, other: None };
-        let verify = Command { op: Op::Verify, offset: 3 << 32, rest, ..Command::NONE };
-        assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));
         assert_eq!(through.sqe(&of(Op::Deallocate, false)), io::deallocate(Nsid(3), 1, Dptr::NONE));
     }
     assert_eq!(through(9).sqe(&Command::NONE), io::flush(Nsid(3)));

@@ -214,7 +214,7 @@ fn notifications_are_shared_within_a_controller_by_queues_of_one_thread() {
     let (several, single): (Vec<_>, Vec<_>) = queues.iter().map(lane).partition(|lane| lane.queue.serves_several());
     assert_eq!((several.len(), single.len()), (2, 1));
     for (queue, home) in [(several[0], single[0]), (single[0], several[0])] {
-        queue.share_notification(home, 1);
+        queue.share_notification(home);
         assert_eq!(queue.posting.home(&queue.queue.lane), queue.queue.lane.vector());
     }
 }

@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 step() { printf '\n== %s\n' "$*"; }
 
 step "Unit, property and whole-stack tests"
-cargo test --workspace --lib --bins --tests --examples --quiet
+cargo test --workspace --lib --bins --tests --examples --no-fail-fast --quiet
 cargo test --workspace --doc --quiet
 
 step "Concurrency models (loom): every hand-over, and its broken twin"

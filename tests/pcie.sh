@@ -30,7 +30,7 @@ tests/guest/run.sh --iommu --tcg single --timeout "${REAP_GUEST_TIMEOUT:-900}" -
     --qemu -drive --qemu if=none,id=few,format=raw,file=$out/few.img --qemu -device --qemu nvme,serial=FEW,drive=few,max_ioqpairs=2,msix_qsize=3 \
     $(null SLOW "" ,latency-ns=2000000000) $(null TWIN0 ,addr=1d.0,multifunction=on "") $(null TWIN1 ,addr=1d.1 "") \
     --qemu -trace --qemu "enable=pci_nvme_mmio_doorbell_*" --qemu -trace --qemu enable=pci_nvme_irq_msix --qemu -trace --qemu enable=pci_nvme_identify_ns \
-    --qemu -D --qemu $out/qemu.trace --file tests/guest/drives.sh:/drives.sh --file tests/guest/pcie.sh:/pcie.sh -- "sh /pcie.sh" | tee $out/said
+    --qemu -D --qemu $out/qemu.trace --file tests/guest/drives.sh:/drives.sh --file tests/guest/parts.sh:/parts.sh --file tests/guest/pcie.sh:/pcie.sh -- "sh /pcie.sh" | tee $out/said
 [ "${PIPESTATUS[0]}" = 0 ] || exit 1
 
 # Between two marks QEMU has seen as many doorbells of I/O queues as Reap has counted. Of the messages that it has sent some are one interrupt

@@ -68,18 +68,21 @@ fn assert_well(device: &Device, what: &str) {
     assert_eq!((health.aborts, health.resets, leaked), (0, 0, 0), "{what}: a lost wake-up or a debt ends in an abort: {health:?}");
 }
 
-/// What the tests below are worth: with crumbs almost no commit is sent whole, and each completion comes in pieces.
+/// What the tests below are worth: with crumbs a socket takes a part of a commit, and each completion comes in pieces.
 #[test]
 fn a_commit_of_several_commands_is_sent_in_parts() {
     let device = open("trickle", OpenOptions::default());
     let queue = device.queue().unwrap();
     for _ in 0..50 {
+        // With nobody at the other end, who may well be as fast as the sender.
+        let held = device.embedded().unwrap().hold_wire().unwrap();
         begin(&queue, 32);
+        drop(held);
         assert_eq!(queue.wait(32, None).unwrap(), 32);
         queue.reap_all();
     }
     let wire = device.embedded().unwrap().wire().unwrap();
-    assert!(wire.sends >= 50 && wire.partial * 2 > wire.sends, "{wire:?}");
+    assert!(wire.sends >= 50 && wire.partial >= 50, "{wire:?}");
     // Looks that brought something are counted in their place, and are more than entries where these come in pieces.
     assert!(!device.counts_messages() && device.counters().messages > 0);
     assert_well(&device, "crumbs");

@@ -1,14 +1,7 @@
 #!/bin/sh
 # In the guest: drives given to vfio-pci and back, driven by Reap, and read by the kernel's driver.
 set -u
-failures=0
-failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
-part() { echo "== $* ($(cut -d. -f1 /proc/uptime) s)"; }
-done_by() { # done_by WHAT COMMAND…: it has to succeed
-    what=$1
-    shift
-    "$@" >/tmp/out 2>&1 || { failed "$what"; cat /tmp/out; }
-}
+. /parts.sh
 says() { # says WORDS COMMAND…: it has to fail, with these words
     words=$1
     shift

@@ -1,14 +1,7 @@
 #!/bin/sh
 # In the guest: the kernel's driver on a controller that Reap serves. With the word `hang` it hangs for sixteen seconds of every forty.
 set -u
-failures=0
-failed() { echo "FAILED: $*"; failures=$((failures + 1)); }
-part() { echo "== $* ($(cut -d. -f1 /proc/uptime) s)"; }
-done_by() { # done_by WHAT COMMAND…: it has to succeed
-    what=$1
-    shift
-    "$@" >/tmp/out 2>&1 || { failed "$what"; cat /tmp/out; }
-}
+. /parts.sh
 says() { # says WORDS COMMAND…: it has to succeed and to say this
     words=$1
     shift

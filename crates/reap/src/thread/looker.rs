@@ -87,7 +87,7 @@ impl Looker {
     /// What to do next, where that is to look and need not be asked for.
     #[inline(always)] // Asked for each plan.
     pub(crate) fn looks_first(&mut self, queue: &HwQueue) -> Option<Plan> {
-        if self.waiter.policy.looks_first() && queue.hint() { Some(self.waiter.looks_now()) } else { None }
+        self.waiter.looks_first(|| queue.hint())
     }
 
     /// What to do next, where the caller needs so many more completions (`wants`) to go on, and a sleep can be for as many.

@@ -121,7 +121,7 @@ fn a_far_path_is_left_alone_when_the_near_one_is_full() {
 /// `cargo test -p reap-blkmq scoreboard -- --ignored --nocapture`: throughput and 99th percentile of `queue-depth` and `latency`,
 /// from one request in flight to well past what all paths can do.
 #[test]
-#[ignore = "prints a table, for work on `latency`"]
+#[ignore = "prints a table: cargo test -p reap-blkmq -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn scoreboard() {
     let unequal = [
         ("2 ms farther", vec![TLC, farther(TLC, 2_000_000)]),
@@ -153,7 +153,7 @@ fn scoreboard() {
 /// `cargo test -p reap-blkmq full_paths -- --ignored --nocapture`: throughput of `latency` in terms of `queue-depth`'s where all paths are
 /// full, or nearly: mean and least of three seeds, while it is finding out and in a longer run.
 #[test]
-#[ignore = "prints a table, for work on `latency`"]
+#[ignore = "prints a table: cargo test -p reap-blkmq -- --ignored --nocapture judged (docs/testing.md, Ignored tests)"]
 fn full_paths() {
     let (far, near): (&[(u16, usize)], _) = (&[(1, 128), (4, 32), (1, 192), (4, 64)], TLC);
     let cases = [

@@ -165,8 +165,8 @@ impl Adaptive {
             return self.flow.is_open();
         }
         let (lambda, delay) = (self.price.lambda, self.price.delay);
-        let (queued, alone) = (self.forecast.queued(), self.forecast.alone());
-        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, queued, alone });
+        let alone = self.forecast.alone();
+        self.flow.judge(now, over, &Around { in_flight, spent: self.ledger.spent(), lambda, delay, alone });
     }
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
@@ -211,7 +211,7 @@ impl Adaptive {
             // It was not there when the nap began.
             Found::AfterSleep { at_most } => (asked.min(at_most), at_most),
         };
-        self.forecast.learn(last.class, from, to);
+        self.forecast.learn(last.class, (from, to), last.found == Found::Looking);
     }
 
     #[inline]
@@ -256,7 +256,7 @@ impl Adaptive {
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let wait = self.begin(now, seen);
+        let wait = self.begin(now);
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
@@ -264,7 +264,7 @@ impl Adaptive {
         }
         if spare > 1.0 && self.flow.drains(now) {
             // All of them, once: the device is idle then, and what a command takes by itself is seen.
-            self.forecast.was_idle();
+            self.forecast.drains();
             return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }
         if !seen.cpu_wanted && wait.explores > Nanos::ZERO {
@@ -306,16 +306,21 @@ impl Adaptive {
     }
 
     /// The wait under way, or a new one.
-    fn begin(&mut self, now: Nanos, seen: &Seen) -> Wait {
+    fn begin(&mut self, now: Nanos) -> Wait {
         if let Some(wait) = self.wait {
             return wait;
         }
         self.decisions.waits += 1;
-        // A command that is alone is told of, which says as much.
         let turn = self.decisions.waits.is_multiple_of(MEMORY.into()) || self.decisions.waits <= MARGIN;
-        let learns = turn && !self.gathers() && seen.in_flight > 1 && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
-        self.decisions.explored += u64::from(learns);
-        let explores = if learns { Nanos(self.price.cpu.0 * MARGIN) } else { Nanos::ZERO };
+        let learns = turn && !self.gathers() && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
+        // As long as looking may pay. Of an idle device it is worth more.
+        let explores = match (self.forecast.was_idle(), learns) {
+            (true, _) => SLICE.0 as f32,
+            (_, true) => self.most().min(self.price.sleep()),
+            _ => 0.0,
+        };
+        self.decisions.explored += u64::from(explores > 0.0);
+        let explores = Nanos(explores as u64);
         *self.wait.insert(Wait { since: now, explores, ..Wait::default() })
     }
 

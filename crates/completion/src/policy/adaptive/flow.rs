@@ -14,9 +14,10 @@ const AS_QUICK: f32 = 0.99;
 pub(super) struct Flow {
     /// How long a command takes until it is found.
     typical: f32,
-    /// The last stretches that were spent awake, and the last that followed the forecast.
+    /// What the last trial has shown that was spent awake, and the last that followed the forecast.
     awake: Shown,
     planned: Shown,
+    trial: Trial,
     stretch: Stretch,
     /// The most in a nanosecond while commands waited within the device.
     cap: f32,
@@ -25,7 +26,7 @@ pub(super) struct Flow {
     used: f32,
     /// How many entries the device is asked to hold back.
     holds: u16,
-    /// Being awake is the cheaper way; and stretches until the other way is tried.
+    /// Being awake is the cheaper way; and trials until the other way is tried.
     stays: bool,
     left: u32,
     drained: Nanos,
@@ -53,52 +54,65 @@ pub(super) struct Around {
     pub(super) spent: u64,
     pub(super) lambda: f32,
     pub(super) delay: Nanos,
-    /// How long a command waits within the device, and what one takes that does not.
-    pub(super) queued: f32,
+    /// What a command takes that does not wait within the device.
     pub(super) alone: f32,
 }
 
-/// What three stretches have shown. The middle one counts, because others may have had the machine in one of them.
+/// What is known of one way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
     /// Completions in a nanosecond.
-    rates: [f32; 3],
+    rate: f32,
     /// CPU time + λ · lateness of each.
-    costs: [f32; 3],
+    cost: f32,
 }
 
 impl Shown {
-    fn add(&mut self, rate: f32, cost: f32) {
-        let push = |last: &mut [f32; 3], new| *last = if last[0] > 0.0 { [new, last[0], last[1]] } else { [new; 3] };
-        push(&mut self.rates, rate);
-        push(&mut self.costs, cost);
-    }
-
     fn is_known(&self) -> bool {
-        self.rates[0] > 0.0
-    }
-
-    fn rate(&self) -> f32 {
-        middle(self.rates)
-    }
-
-    fn cost(&self) -> f32 {
-        middle(self.costs)
+        self.rate > 0.0
     }
 }
 
-fn middle([a, b, c]: [f32; 3]) -> f32 {
-    a.max(b).min(a.min(b).max(c))
+/// The stretches of the trial under way. The middle one counts: others may have had the machine in some of them, and how many
+/// complete in one is a matter of chance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    stretches: [Shown; STRETCH as usize],
+    len: usize,
+}
+
+impl Trial {
+    fn add(&mut self, stretch: Shown) {
+        self.stretches[self.len] = stretch;
+        self.len += 1;
+    }
+
+    /// It is over, and the next begins.
+    fn ends(&mut self) -> bool {
+        let over = self.len == self.stretches.len();
+        self.len -= if over { self.len } else { 0 };
+        over
+    }
+
+    fn shown(&self) -> Shown {
+        let middle = |of: fn(&Shown) -> f32| {
+            let mut all = self.stretches.map(|stretch| of(&stretch));
+            let known = &mut all[..self.len];
+            known.sort_unstable_by(f32::total_cmp);
+            known[self.len / 2]
+        };
+        Shown { rate: middle(|shown| shown.rate), cost: middle(|shown| shown.cost) }
+    }
 }
 
 impl Flow {
     pub(super) fn new() -> Flow {
-        Flow { used: 1.0, left: STRETCH, ..Flow::default() }
+        Flow { used: 1.0, left: 1, ..Flow::default() }
     }
 
     /// Others have had the device meanwhile: the stretch under way tells nothing.
     pub(super) fn resumes(self) -> Flow {
-        Flow { stretch: Stretch::default(), ..self }
+        Flow { stretch: Stretch::default(), trial: Trial::default(), ..self }
     }
 
     /// A command was found at this age.
@@ -134,7 +148,7 @@ impl Flow {
         (self.spare, self.holds, self.stays) = (0.0, 0, false);
     }
 
-    /// A stretch is over: what it has cost, and what is done in the next.
+    /// A stretch is over: what it has cost, and at the end of a trial what is done in the next.
     pub(super) fn judge(&mut self, now: Nanos, over: &Stretch, around: &Around) {
         // What was found and not made up for yet counts too: a thread that sends one at a time may be in the midst of that.
         let done = (over.sent + over.first).saturating_sub(around.in_flight).max(1) as f32;
@@ -142,35 +156,48 @@ impl Flow {
         // By Little's law each has taken so long.
         let cost = around.spent.saturating_sub(over.spent) as f32 / done + around.lambda * in_flight / rate;
         let awake = self.is_awake();
-        // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
-        let other = if awake { self.planned.cost() } else { self.awake.cost() };
-        let mut again = if cost < other { STRETCH } else { MEMORY };
-        if !awake {
-            self.planned.add(rate, cost);
-            // Soon less, slowly more: so that what was too much is seldom tried.
-            let quick = self.spare <= 1.0 || rate >= self.full() * AS_QUICK;
-            let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
-            self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
-            again = if quick { again } else { STRETCH };
-        } else if over.slept * MEMORY <= over.sent {
-            self.awake.add(rate, cost);
-        } else {
+        if awake && over.slept * MEMORY > over.sent {
             // It does not say what the device can do.
-            again = STRETCH;
+            (self.trial.len, self.left) = (0, if self.stays { self.left } else { STRETCH });
+            return self.spares(in_flight, around);
         }
-        self.left = if self.left == 0 { again } else { self.left - 1 };
-        self.stays = self.awake.is_known() && self.awake.cost() < self.planned.cost();
-        // At best each takes what it takes by itself.
-        let promises = self.planned.cost() > around.alone * (1.0 / in_flight + around.lambda);
-        if self.left == 0 && !self.stays && !promises {
-            self.left = STRETCH;
+        self.trial.add(Shown { rate, cost });
+        let (first, shown) = (if awake { &mut self.awake } else { &mut self.planned }, self.trial.shown());
+        if self.trial.ends() {
+            *first = shown;
+            self.compare(awake, in_flight, around);
+        } else if !first.is_known() {
+            // A guess, until a trial is over.
+            *first = shown;
         }
         self.spares(in_flight, around);
     }
 
+    /// A trial is over.
+    fn compare(&mut self, awake: bool, in_flight: f32, around: &Around) {
+        let (shown, other) = if awake { (self.awake, self.planned) } else { (self.planned, self.awake) };
+        // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
+        let mut again = if shown.cost < other.cost { STRETCH } else { MEMORY };
+        if !awake {
+            // Soon less, slowly more: so that what was too much is seldom tried.
+            let quick = self.spare <= 1.0 || shown.rate >= self.full() * AS_QUICK;
+            let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
+            self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
+            again = if quick { again } else { STRETCH };
+        }
+        self.left = if self.left == 0 { again } else { self.left - 1 };
+        self.stays = self.awake.is_known() && self.awake.cost < self.planned.cost;
+        // At best each takes what it takes by itself.
+        let promises = self.planned.cost > around.alone * (1.0 / in_flight + around.lambda);
+        if self.left == 0 && !self.stays && !promises {
+            self.left = STRETCH;
+        }
+    }
+
     /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
     fn spares(&mut self, in_flight: f32, around: &Around) {
-        self.spare = (around.queued * self.full()).min(in_flight / 2.0) * self.used;
+        let spare = if self.awake.is_known() { in_flight - around.alone * self.full() } else { 0.0 };
+        self.spare = spare.clamp(0.0, in_flight / 2.0) * self.used;
         if self.spare > 1.0 {
             self.cap = self.cap.max(self.full());
         }
@@ -182,7 +209,7 @@ impl Flow {
         }
     }
 
-    /// Whether this stretch is spent awake: because that is the cheaper way, or to see what it costs.
+    /// Whether this trial is spent awake: because that is the cheaper way, or to see what it costs.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
         self.stays != (self.left == 0)
@@ -217,9 +244,9 @@ impl Flow {
         due
     }
 
-    /// Completions in a nanosecond of a device that is kept busy; as long as no stretch was spent awake, as many as were seen.
+    /// Completions in a nanosecond of a device that is kept busy, once a trial was spent awake.
     pub(super) fn full(&self) -> f32 {
-        if self.awake.is_known() { self.awake.rate() } else { self.planned.rate() }
+        self.awake.rate
     }
 }
 

@@ -31,10 +31,8 @@ struct Times {
     low: usize,
     /// The longest of late.
     longest: f32,
-    /// The shortest since the last drain; and the shortest of this stretch and of the last one.
+    /// The shortest that was looked for since the last drain.
     quickest: f32,
-    lately: [f32; 2],
-    seen: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +49,8 @@ pub(super) struct Forecast {
     len: usize,
     commands: u32,
     alone: f32,
+    /// The device was idle when what is in flight was sent.
+    idle: bool,
 }
 
 /// What is expected at an instant.
@@ -103,35 +103,20 @@ impl Times {
             *cdf += (share - *cdf) * weight;
         }
         self.longest = (self.longest * (1.0 - UNSEEN / MEMORY as f32)).max(to);
-        self.quickest = self.quickest.min(to);
-        // Rather too little than too much: what a nap has hidden is its own doing.
-        self.lately[0] = self.lately[0].min(from + (to - from) / 4.0);
-        self.seen += 1;
-        if self.seen == STRETCH {
-            (self.seen, self.lately) = (0, [f32::INFINITY, self.lately[0]]);
-        }
         self.low = self.cdf.iter().position(|&cdf| cdf > UNSEEN).unwrap_or(0);
-    }
-}
-
-impl Times {
-    /// How long the device has kept each of late, beyond what it takes for one that does not wait there.
-    fn queued(&self) -> f32 {
-        let least = self.lately[0].min(self.lately[1]);
-        if least.is_finite() { (least - self.quickest).max(0.0) } else { 0.0 }
     }
 }
 
 impl Forecast {
     pub(super) fn new() -> Forecast {
-        let none =
-            Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY, lately: [f32::INFINITY; 2], seen: 0 };
+        let none = Times { cdf: [0.0; BUCKETS], samples: 0.0, low: 0, longest: 0.0, quickest: f32::INFINITY };
         Forecast {
             times: Box::new([none; Class::COUNT]),
             ring: [Sent { at: Nanos::ZERO, commands: 0, class: Class::new(Op::Read, 0) }; BATCHES],
             len: 0,
             commands: 0,
             alone: 0.0,
+            idle: false,
         }
     }
 
@@ -173,11 +158,15 @@ impl Forecast {
         }
     }
 
-    /// One of this class was found; it completed at an age between these.
-    pub(super) fn learn(&mut self, class: Class, from: Nanos, to: Nanos) {
+    /// One of this class was found; it completed at an age between these. `seen`: a look has found it as it came.
+    pub(super) fn learn(&mut self, class: Class, (from, to): (Nanos, Nanos), seen: bool) {
         let times = &mut self.times[class.index()];
         times.add(from.0 as f32, to.0 as f32);
-        self.alone += (times.quickest - self.alone) / if self.alone > 0.0 { MEMORY as f32 } else { 1.0 };
+        // What a sleep has hidden is its own doing.
+        times.quickest = if seen { times.quickest.min(to.0 as f32) } else { times.quickest };
+        if times.quickest.is_finite() {
+            self.alone += (times.quickest - self.alone) / if self.alone > 0.0 { MEMORY as f32 } else { 1.0 };
+        }
     }
 
     /// In flight.
@@ -189,20 +178,20 @@ impl Forecast {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
     }
 
-    /// How long those in flight wait within the device, on average, before it is their turn.
-    pub(super) fn queued(&self) -> f32 {
-        let waiting = |sent: &Sent| sent.commands as f32 * self.times[sent.class.index()].queued();
-        self.ring[..self.len].iter().map(waiting).sum::<f32>() / self.commands.max(1) as f32
-    }
-
     /// The least that a command takes, on average over those of late: one that does not wait within the device.
     pub(super) fn alone(&self) -> f32 {
         self.alone
     }
 
-    /// The device was idle: how long a command takes by itself is seen anew.
-    pub(super) fn was_idle(&mut self) {
+    /// The device is about to be idle: how long a command takes by itself is seen anew.
+    pub(super) fn drains(&mut self) {
+        self.idle = true;
         self.times.iter_mut().for_each(|times| times.quickest = f32::INFINITY);
+    }
+
+    /// Whether the device was idle when what is in flight was sent; told once.
+    pub(super) fn was_idle(&mut self) -> bool {
+        std::mem::take(&mut self.idle)
     }
 
     /// The class of the oldest in flight.

@@ -44,6 +44,11 @@ impl Price {
         }
     }
 
+    /// A sleep, in CPU time: its own, and what the first command that it finds is late.
+    pub(super) fn sleep(&self) -> f32 {
+        self.cpu.0 as f32 + self.lambda * self.delay.0 as f32
+    }
+
     /// Whether the ledger's bound holds: where latency is worth more than CPU time, twice the CPU time may be well spent.
     pub(super) fn is_bounded(&self) -> bool {
         self.lambda <= 1.0

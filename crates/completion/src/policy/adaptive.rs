@@ -171,7 +171,7 @@ impl Adaptive {
 
     /// So many may be found late, and nobody is later for it: in a closed loop, what waits within the device, by Little's law.
     fn spare(&self) -> f32 {
-        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32 / 2.0) } else { 0.0 }
+        if self.caller.is_closed() { self.flow.spare().min(self.forecast.commands() as f32) } else { 0.0 }
     }
 
     /// Whether several are to be found at a time: a nap then is for them, and one that has brought none was too short.
@@ -231,7 +231,6 @@ impl Adaptive {
             return attends.map_or(Plan::Rest, |until| Plan::Spin { until });
         }
         self.caller.waits(now, seen, self.flow.typical());
-        self.under_hold = false;
         (self.step.asked, self.step.goes_on_at) = (now, seen.goes_on_at);
         if self.awake >= MEMORY && self.wait.is_none() && !busy && seen.wants < 2 && !self.gathers() {
             // Most of its waits are over within half of what a sleep costs; the others are weighed then.
@@ -256,7 +255,7 @@ impl Adaptive {
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let wait = self.begin(now);
+        let (wait, under_hold) = (self.begin(now), std::mem::take(&mut self.under_hold));
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
@@ -280,7 +279,7 @@ impl Adaptive {
         if self.stays_awake() && !seen.cpu_wanted {
             return Plan::Spin { until: now + Nanos(self.most() as u64) };
         }
-        if spare > seen.held as f32 && seen.held > 1 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {
+        if under_hold && spare > seen.held as f32 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {
             // It has been weighed, and nothing has changed.
             self.under_hold = true;
             return self.sleep(now);

@@ -73,8 +73,8 @@ impl Shown {
     }
 }
 
-/// The stretches of the trial under way. The middle one counts: others may have had the machine in some of them, and how many
-/// complete in one is a matter of chance.
+/// The stretches of the trial under way. The middle half of them counts: others may have had the machine in some, and how many complete in
+/// one is a matter of chance.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     stretches: [Shown; STRETCH as usize],
@@ -99,7 +99,8 @@ impl Trial {
             let mut all = self.stretches.map(|stretch| of(&stretch));
             let known = &mut all[..self.len];
             known.sort_unstable_by(f32::total_cmp);
-            known[self.len / 2]
+            let half = &known[self.len / 4..self.len - self.len / 4];
+            half.iter().sum::<f32>() / half.len() as f32
         };
         Shown { rate: middle(|shown| shown.rate), cost: middle(|shown| shown.cost) }
     }
@@ -176,17 +177,21 @@ impl Flow {
     /// A trial is over.
     fn compare(&mut self, awake: bool, in_flight: f32, around: &Around) {
         let (shown, other) = if awake { (self.awake, self.planned) } else { (self.planned, self.awake) };
-        // What was of no use is tried again seldom, what was cheaper this time or can be mended soon.
-        let mut again = if shown.cost < other.cost { STRETCH } else { MEMORY };
+        // Soon less, slowly more: so that what was too much is seldom tried.
+        let (quick, used) = (self.spare <= 1.0 || shown.rate >= self.full() * AS_QUICK, self.used);
         if !awake {
-            // Soon less, slowly more: so that what was too much is seldom tried.
-            let quick = self.spare <= 1.0 || shown.rate >= self.full() * AS_QUICK;
-            let used = if quick { self.used + self.used / STRETCH as f32 } else { self.used - self.used / 4.0 };
+            let used = if quick { used + used / STRETCH as f32 } else { used - used / 4.0 };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
-            again = if quick { again } else { STRETCH };
         }
-        self.left = if self.left == 0 { again } else { self.left - 1 };
-        self.stays = self.awake.is_known() && self.awake.cost < self.planned.cost;
+        let stayed = std::mem::replace(&mut self.stays, self.awake.is_known() && self.awake.cost < self.planned.cost);
+        // What was of no use is tried again seldom, what was cheaper this time soon, and what can be mended at once.
+        self.left = match self.left {
+            _ if self.stays && !quick && self.used < used => 0,
+            _ if self.stays != stayed => STRETCH,
+            0 if shown.cost < other.cost => STRETCH,
+            0 => MEMORY,
+            left => left - 1,
+        };
         // At best each takes what it takes by itself.
         let promises = self.planned.cost > around.alone * (1.0 / in_flight + around.lambda);
         if self.left == 0 && !self.stays && !promises {
@@ -197,7 +202,7 @@ impl Flow {
     /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
     fn spares(&mut self, in_flight: f32, around: &Around) {
         let spare = if self.awake.is_known() { in_flight - around.alone * self.full() } else { 0.0 };
-        self.spare = spare.clamp(0.0, in_flight / 2.0) * self.used;
+        self.spare = spare.clamp(0.0, in_flight) * self.used;
         if self.spare > 1.0 {
             self.cap = self.cap.max(self.full());
         }

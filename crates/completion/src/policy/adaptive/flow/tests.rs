@@ -80,8 +80,8 @@ fn what_a_few_stretches_of_a_trial_show_is_not_believed() {
         (0..STRETCH).for_each(|n| all.stretch(RATE, if n < slow { RATE / 3.0 } else { RATE }, QUEUED));
         all.flow.full()
     };
-    assert!((trial(3) - before).abs() < RATE / 100.0, "{:?}", all.flow);
-    assert!(trial(5) < RATE / 2.0, "{:?}", all.flow);
+    assert!((trial(2) - before).abs() < RATE / 100.0, "{:?}", all.flow);
+    assert!(trial(6) < RATE / 2.0, "{:?}", all.flow);
 }
 
 /// A stretch that is slept in is none in which the device was seen to do what it can.
@@ -107,7 +107,8 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
     let mut all = Loop::new();
     all.run(100, RATE * 0.9);
     assert!(all.flow.stays, "{:?}", all.flow);
-    // The other way is tried all the same, and seldom.
+    // Using less of what seems spare does not help. The other way is tried all the same, and seldom.
+    all.run(200, RATE * 0.9);
     let tried = 640 - {
         all.awake = 0;
         all.run(640, RATE * 0.9);

@@ -52,9 +52,11 @@ impl Default for Placer {
 }
 
 impl Placer {
-    /// A window is over in which so many commands completed, and the threads that submit waited so often. What to carry out in
-    /// the next.
-    pub fn window(&mut self, completed: u64, waits: u64) -> Mode {
+    /// A window is over in which so many commands completed, and the threads that submit waited so often, and napped or slept. What to
+    /// carry out in the next.
+    pub fn window(&mut self, completed: u64, waits: u64, sleeps: u64) -> Mode {
+        // A thread that sleeps for many at a time has time to spare, however seldom it does.
+        let waits = waits.saturating_add(sleeps.saturating_mul(SELDOM));
         self.stage = match self.stage {
             Stage::Own { rest: 0 } if completed >= ENOUGH && waits.saturating_mul(SELDOM) <= completed => {
                 Stage::Trial { own: completed, counts: false }
@@ -88,7 +90,7 @@ mod tests {
         for _ in 0..windows {
             let completed = if mode == Mode::ADAPTIVE { own } else { other };
             away += u32::from(mode != Mode::ADAPTIVE);
-            let next = placer.window(completed, if mode == Mode::ADAPTIVE { waits } else { completed });
+            let next = placer.window(completed, if mode == Mode::ADAPTIVE { waits } else { completed }, 0);
             switches += u32::from(next != mode && next == Mode::IRQ_POLL);
             mode = next;
         }
@@ -99,6 +101,13 @@ mod tests {
     fn what_raises_throughput_is_kept_and_seldom_questioned() {
         let (away, tries) = play(&mut Placer::default(), 2_000, 250, 300, 0);
         assert_eq!((away, tries), (1_997, 2));
+    }
+
+    /// It finds 64 at a time, and sleeps in between.
+    #[test]
+    fn a_thread_that_sleeps_for_many_at_a_time_is_not_what_limits() {
+        let mut placer = Placer::default();
+        assert!((0..100).all(|_| placer.window(4_000, 60, 60) == Mode::ADAPTIVE));
     }
 
     #[test]

@@ -129,7 +129,7 @@ struct Ticks {
 #[derive(Debug)]
 struct Placing {
     placer: Placer,
-    before: (u64, u64),
+    before: (u64, u64, u64),
 }
 
 /// One run.

@@ -255,7 +255,7 @@ impl Adaptive {
     }
 
     fn decide(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        let (wait, under_hold) = (self.begin(now), std::mem::take(&mut self.under_hold));
+        let (wait, under_hold) = (self.begin(now, seen.in_flight), std::mem::take(&mut self.under_hold));
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
         if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
@@ -305,12 +305,14 @@ impl Adaptive {
     }
 
     /// The wait under way, or a new one.
-    fn begin(&mut self, now: Nanos) -> Wait {
+    fn begin(&mut self, now: Nanos, in_flight: u32) -> Wait {
         if let Some(wait) = self.wait {
             return wait;
         }
         self.decisions.waits += 1;
-        let turn = self.decisions.waits.is_multiple_of(MEMORY.into()) || self.decisions.waits <= MARGIN;
+        // A command that is alone is told of, which says nearly as much.
+        let seldom = if in_flight > 1 { MEMORY } else { MEMORY * STRETCH };
+        let turn = self.decisions.waits.is_multiple_of(seldom.into()) || self.decisions.waits <= MARGIN;
         let learns = turn && !self.gathers() && self.ledger.may_predict(self.price.cpu, 2 * MARGIN);
         // As long as looking may pay. Of an idle device it is worth more.
         let explores = match (self.forecast.was_idle(), learns) {

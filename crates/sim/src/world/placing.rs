@@ -18,7 +18,7 @@ impl<P: Bus> World<'_, P> {
         let now = self.completed_and_waited();
         let Some(placing) = &mut self.placing else { return };
         let before = std::mem::replace(&mut placing.before, now);
-        let mode = placing.placer.window(now.0 - before.0, now.1 - before.1);
+        let mode = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
         self.calendar.set(self.sources.placer, self.now + WINDOW);
         if mode != self.mode {
             self.carry_out(mode);
@@ -32,7 +32,8 @@ impl<P: Bus> World<'_, P> {
         routes.any(|route| !route.queues.is_empty() && !submits(route.cpu))
     }
 
-    fn completed_and_waited(&self) -> (u64, u64) {
-        (self.tally().completed, self.decisions().map_or(0, |decisions| decisions.waits))
+    fn completed_and_waited(&self) -> (u64, u64, u64) {
+        let (waits, sleeps) = self.decisions().map_or((0, 0), |decisions| (decisions.waits, decisions.napped + decisions.slept));
+        (self.tally().completed, waits, sleeps)
     }
 }

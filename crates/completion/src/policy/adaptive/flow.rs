@@ -87,11 +87,8 @@ impl Trial {
         self.len += 1;
     }
 
-    /// It is over, and the next begins.
-    fn ends(&mut self) -> bool {
-        let over = self.len == self.stretches.len();
-        self.len -= if over { self.len } else { 0 };
-        over
+    fn is_over(&self) -> bool {
+        self.len == self.stretches.len()
     }
 
     fn shown(&self) -> Shown {
@@ -163,33 +160,31 @@ impl Flow {
             return self.spares(in_flight, around);
         }
         self.trial.add(Shown { rate, cost });
-        let (first, shown) = (if awake { &mut self.awake } else { &mut self.planned }, self.trial.shown());
-        if self.trial.ends() {
-            *first = shown;
-            self.compare(awake, in_flight, around);
-        } else if !first.is_known() {
-            // A guess, until a trial is over.
-            *first = shown;
+        let way = if awake { &mut self.awake } else { &mut self.planned };
+        let first = !way.is_known();
+        if first || self.trial.is_over() {
+            *way = std::mem::take(&mut self.trial).shown();
+            self.compare(awake, first, in_flight, around);
         }
         self.spares(in_flight, around);
     }
 
-    /// A trial is over.
-    fn compare(&mut self, awake: bool, in_flight: f32, around: &Around) {
-        let (shown, other) = if awake { (self.awake, self.planned) } else { (self.planned, self.awake) };
+    /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
+    fn compare(&mut self, awake: bool, first: bool, in_flight: f32, around: &Around) {
         // Soon less, slowly more: so that what was too much is seldom tried.
-        let (quick, used) = (self.spare <= 1.0 || shown.rate >= self.full() * AS_QUICK, self.used);
+        let (quick, used) = (self.spare <= 1.0 || self.planned.rate >= self.full() * AS_QUICK, self.used);
         if !awake {
-            let used = if quick { used + used / STRETCH as f32 } else { used - used / 4.0 };
+            let used = if quick { used + used / STRETCH as f32 } else { used / 2.0 };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
         }
-        let stayed = std::mem::replace(&mut self.stays, self.awake.is_known() && self.awake.cost < self.planned.cost);
-        // What was of no use is tried again seldom, what was cheaper this time soon, and what can be mended at once.
+        let stays = !first && self.awake.is_known() && self.awake.cost < self.planned.cost;
+        let stayed = std::mem::replace(&mut self.stays, stays);
+        // What costs CPU time and was of no use is tried again seldom, all else soon, and what can be mended at once.
         self.left = match self.left {
             _ if self.stays && !quick && self.used < used => 0,
             _ if self.stays != stayed => STRETCH,
-            0 if shown.cost < other.cost => STRETCH,
-            0 => MEMORY,
+            0 if awake && !self.stays && !first => MEMORY,
+            0 => STRETCH,
             left => left - 1,
         };
         // At best each takes what it takes by itself.
@@ -201,8 +196,8 @@ impl Flow {
 
     /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
     fn spares(&mut self, in_flight: f32, around: &Around) {
-        let spare = if self.awake.is_known() { in_flight - around.alone * self.full() } else { 0.0 };
-        self.spare = spare.clamp(0.0, in_flight) * self.used;
+        let busy = if self.awake.is_known() { around.alone * self.full() } else { f32::INFINITY };
+        self.spare = (in_flight - busy).max(0.0) * self.used;
         if self.spare > 1.0 {
             self.cap = self.cap.max(self.full());
         }

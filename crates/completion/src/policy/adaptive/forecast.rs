@@ -178,9 +178,10 @@ impl Forecast {
         self.len > 0 && self.ring[..self.len].iter().all(|sent| self.times[sent.class.index()].samples > 0.0)
     }
 
-    /// The least that a command takes, on average over those of late: one that does not wait within the device.
+    /// The least that a command takes, on average over those of late: one that does not wait within the device. Endless if no look was long
+    /// enough to see one come.
     pub(super) fn alone(&self) -> f32 {
-        self.alone
+        if self.alone > 0.0 { self.alone } else { f32::INFINITY }
     }
 
     /// The device is about to be idle: how long a command takes by itself is seen anew.

@@ -108,7 +108,7 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
     all.run(100, RATE * 0.9);
     assert!(all.flow.stays, "{:?}", all.flow);
     // Using less of what seems spare does not help. The other way is tried all the same, and seldom.
-    all.run(200, RATE * 0.9);
+    all.run(400, RATE * 0.9);
     let tried = 640 - {
         all.awake = 0;
         all.run(640, RATE * 0.9);

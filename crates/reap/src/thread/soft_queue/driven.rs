@@ -322,6 +322,16 @@ impl SoftQueue {
         let adopted = self.looker.borrow_mut().adopt(&self.soft, || self.tuning());
         if adopted.is_some() {
             self.settle();
+            self.tell_of_dismissal();
+        }
+    }
+
+    /// The mode that was adopted may stand for a policy of the program's own that broke its contract.
+    fn tell_of_dismissal(&self) {
+        if let Some(what) = self.looker.borrow_mut().dismissal.take() {
+            let me = self.hardware_queue();
+            tracing::warn!("queue {me}: {what}");
+            self.queue.reporter.noted(format!("queue {me}: {what}"));
         }
     }
 

@@ -2,7 +2,7 @@
 # What the simulator says beside what the engine does, here and now: closed loops on embedded devices run live by `compare`, and simulated with
 # the price list that `calibrate` has just measured and `in_process = true`. Of each mode IOPS, CPU per I/O and p50, simulated ÷ live.
 #   benches/live_beside_simulated.sh [--quick] [REPEAT (6)] [REAP (target/release/reap)]
-# With all cells ten minutes, with --quick (one thread, depth 32) two. Two CPUs and python3; a quiet machine: the live
+# With all cells four minutes, with --quick (one thread, depth 32) one. Two CPUs and python3; a quiet machine: the live
 # figures' intervals are beside them, and a cell that is not within 20 % is marked only where the interval does not reach it.
 # On a machine that is short of CPUs a closed loop does as much less as its threads are away, whatever the mode: where the thread that spins
 # has less than nine tenths of its CPU, the cell says so and its IOPS are not judged. CPU per I/O and p50 are.
@@ -53,7 +53,10 @@ def rows(path):
 
 
 def figures(row):
-    return row["iops"], row["cpu_ns_per_io"], row["lat_ns"]["p50"]
+    # Live, CPU is that of threads. A timer's interrupt finds the CPU idle, and Linux charges it to none of them.
+    shares = row.get("cpu_pct", {"thread": 1, "hard": 0, "soft": 0})
+    threads = shares["thread"] / sum(shares[kind] for kind in ("thread", "hard", "soft"))
+    return row["iops"], row["cpu_ns_per_io"] * threads, row["lat_ns"]["p50"]
 
 
 def reaches(row, at, simulated):

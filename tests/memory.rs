@@ -234,7 +234,7 @@ fn orders() -> Vec<[usize; 5]> {
     all
 }
 
-/// Waits for what comes in its time.
+/// Waits for an event that comes in its time.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {

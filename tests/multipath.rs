@@ -391,7 +391,7 @@ fn writes_that_went_with_a_controllers_power_fail_the_flush() {
     assert_eq!(flushed, Ok(()), "{events:?}");
 }
 
-/// Whoever drops a queue gives up what it has in flight: nobody counts that any more, and no path seems busy for ever.
+/// A thread that drops a queue gives up its requests in flight: they are not counted any more, and no path seems busy for ever.
 #[test]
 fn a_queue_that_is_dropped_leaves_nothing_counted() {
     let device = open("multipath:?path=mem:64M?profile=tlc&path=mem:64M?profile=tlc", OpenOptions::default());

@@ -119,7 +119,7 @@ fn a_waker_that_panics_ends_nobody_elses_thread() {
     assert_eq!(queue.block_on(queue.read(&other.namespaces()[0], 0, queue.buffer(BLOCK).unwrap())).unwrap().0, Ok(()));
 }
 
-/// Whoever looks after a dropped queue tells its next owner of what he finds.
+/// The thread that looks after a dropped queue tells its next owner of the entries that it finds.
 #[test]
 fn a_queue_that_is_taken_again_is_told_of_what_others_find() {
     let _watchdog = Watchdog::new("a queue taken again");

@@ -53,7 +53,7 @@ fn requests_without_a_tag_fail_with_their_controller() {
     }
 }
 
-/// More threads than tags: those in line are served whoever returns a tag, and whoever has their books meanwhile.
+/// More threads than tags: those in line are served, no matter which thread returns a tag or has their books meanwhile.
 #[test]
 fn nobody_is_left_in_the_line() {
     let _watchdog = Watchdog::new("the line");

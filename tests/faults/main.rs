@@ -6,7 +6,10 @@ mod left;
 mod load;
 mod lost;
 
-use load::{Ended, PATIENT, modes, run, run_for};
+use std::thread;
+use std::time::Duration;
+
+use load::{Ended, Load, PATIENT, Watchdog, modes, open, run, run_for};
 use nvme::Status;
 use reap::{Fault, FaultPlan, IoError, Nanos};
 
@@ -59,6 +62,37 @@ fn a_lost_notification_of_the_only_request_is_made_up_for_at_its_time_out() {
 fn late_and_doubled_notifications_cost_nothing_else() {
     let late = Fault::DelayMessage(Nanos::from_millis(2));
     survive(&FaultPlan::new().with_chance(50_000, late).with_chance(50_000, Fault::DoubleMessage), 0);
+}
+
+/// More resets than a request is posted again for: a thread that is kept from its CPU meets them all with one request.
+#[test]
+fn resets_that_the_application_asks_for_fail_no_request() {
+    const RESETS: u32 = 6;
+    let swallowed: Vec<_> = (0..RESETS.into()).collect();
+    for mode in modes() {
+        let _watchdog = Watchdog::new("a request that meets many resets");
+        let (device, faults) = open(at(&swallowed, Fault::SwallowCommand), mode, 1, Nanos::from_secs(60));
+        let queue = device.queue().unwrap();
+        thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let mut load = Load::new(&queue, 1);
+                load.run(1, 1);
+                load.ended
+            });
+            let until = |happened: &dyn Fn() -> bool| {
+                while !happened() && !thread.is_finished() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            };
+            for reset in 0..RESETS {
+                until(&|| faults.injected().len() > reset as usize);
+                device.reset();
+                until(&|| device.health().resets > reset);
+            }
+            good(&[thread.join().unwrap()], 1);
+        });
+        assert_eq!((device.health().aborts, device.health().resets), (0, RESETS), "{mode}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! may stand.
 
 mod circles;
+mod face;
 mod modules;
 mod tests;
 mod uses;

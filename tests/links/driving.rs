@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reap::{Completion, Device, Group, LocalQueue, Mode, Nanos, Queue, QueueError, Reactor, Request};
 
-use super::place::{companion, options};
+use super::place::{Scratch, companion, options};
 use super::table::{Feature, everywhere};
 use super::work::{begin, differs, fill};
 
@@ -73,6 +73,114 @@ fn a_group_takes_turns_over_queues_of_several_devices() {
             rounds(&group, mode);
         }
     });
+}
+
+/// One ring serves them all in `posted`. Whatever is switched meanwhile, to and fro, nothing is lost and nothing comes twice.
+fn files_of_a_group_change_their_modes<Q: AsRef<Queue>>(devices: &[Device], take: impl Fn(&Device) -> Q) {
+    let group = Group::new(devices.iter().map(take).collect()).unwrap();
+    for mode in Mode::ALL {
+        group.queues().iter().for_each(|queue| queue.as_ref().set_mode(Mode::POSTED));
+        rounds(&group, Mode::POSTED);
+        for (from, to) in [(Mode::POSTED, mode), (mode, Mode::POSTED)] {
+            for changed in 1..=group.queues().len() {
+                let all = || group.queues().iter().map(AsRef::as_ref);
+                all().for_each(|queue| queue.set_mode(from));
+                all().for_each(|queue| begin(queue, 20));
+                all().take(changed).for_each(|queue| queue.set_mode(to));
+                // More of them there, and where the mode is another by then.
+                all().for_each(|queue| begin(queue, 5));
+                let posted = 25 * devices.len();
+                assert_eq!(group.wait(posted, None).unwrap(), posted, "from {from} to {to} of {changed}");
+                let mut out = Vec::with_capacity(posted);
+                all().for_each(|queue| _ = queue.reap(&mut out));
+                assert!(out.len() == posted && out.iter().all(|done| done.result.is_ok()), "from {from} to {to}: {out:?}");
+            }
+        }
+    }
+}
+
+/// Files of their own, and a device over each.
+fn files(several: usize) -> Option<(Vec<Scratch>, Vec<Device>)> {
+    let files: Vec<_> = (0..several).map(|_| Scratch::new("group", 4 << 20)).collect();
+    let open = |file: &Scratch| Device::open_with(&file.uri(), &options(2).mode(Mode::POSTED));
+    match files.iter().map(open).collect() {
+        Ok(devices) => Some((files, devices)),
+        Err(why) => {
+            eprintln!("NOT TESTED: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn files_of_a_group_have_one_ring_in_posted() {
+    let Some((_files, devices)) = files(3) else { return };
+    files_of_a_group_change_their_modes(&devices, |device| device.local_queue().unwrap());
+    files_of_a_group_change_their_modes(&devices, |device| device.queue().unwrap());
+}
+
+/// Each can be driven by itself, in the group and after it, while requests of the others are out; and be let go.
+#[test]
+fn files_of_a_group_go_their_own_ways() {
+    let Some((files, devices)) = files(3) else { return };
+    for owned in [true, false] {
+        let local: Vec<LocalQueue> = devices.iter().filter(|_| owned).map(|device| device.local_queue().unwrap()).collect();
+        let sent: Vec<Queue> = devices.iter().filter(|_| !owned).map(|device| device.queue().unwrap()).collect();
+        let queues: Vec<&Queue> = local.iter().map(AsRef::as_ref).chain(&sent).collect();
+        for round in 0..20 {
+            let group = Group::new(queues.clone()).unwrap();
+            rounds_once(&group, 10);
+            queues.iter().for_each(|queue| begin(queue, 10));
+            let alone = queues[round % 3];
+            if round % 2 == 0 {
+                assert_eq!(alone.wait(10, None).unwrap(), 10);
+            } else {
+                while alone.finished() < 10 {
+                    alone.turn(8);
+                }
+                alone.leave_loop();
+            }
+            if round % 4 < 2 {
+                drop(group);
+            }
+            for queue in &queues {
+                assert_eq!(queue.wait(10, None).unwrap(), 10, "round {round}, owned: {owned}");
+                let mut out = Vec::with_capacity(10);
+                assert_eq!(queue.reap(&mut out), 10);
+                assert!(out.iter().all(|done| done.result.is_ok()), "{out:?}");
+            }
+        }
+        // Two groups at once, of which one has the ring.
+        let (one, other) = (Group::new(queues[..2].to_vec()).unwrap(), Group::new(queues[1..].to_vec()).unwrap());
+        for round in 0..6 {
+            rounds_once(if round % 2 == 0 { &one } else { &other }, 10);
+        }
+        drop((one, other));
+        // Another group of some of them, and queues that go with requests out.
+        let group = Group::new(queues[..2].to_vec()).unwrap();
+        rounds_once(&group, 10);
+        queues.iter().for_each(|queue| begin(queue, 10));
+        drop(group);
+        drop((local, sent));
+    }
+    drop(devices);
+    for file in &files {
+        let since = std::time::Instant::now();
+        while let Err(why) = Device::open_with(&file.uri(), &options(1)) {
+            assert!(since.elapsed() < Duration::from_secs(60), "{why}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// So many requests on each queue of a group.
+fn rounds_once<Q: AsRef<Queue>>(group: &Group<Q>, several: usize) {
+    let posted = several * group.queues().len();
+    group.queues().iter().for_each(|queue| begin(queue.as_ref(), several as u64));
+    assert_eq!(group.wait(posted, None).unwrap(), posted);
+    let mut out = Vec::with_capacity(posted);
+    group.queues().iter().for_each(|queue| _ = queue.as_ref().reap(&mut out));
+    assert!(out.len() == posted && out.iter().all(|done| done.result.is_ok()), "{out:?}");
 }
 
 #[test]

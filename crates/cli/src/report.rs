@@ -1,7 +1,7 @@
 //! `--html FILE`: the results as one page that needs nothing else, no network either.
 //!
 //! The page is its parts one after the other: the style, the charting library ([`vendor`](../report/vendor/README.md)),
-//! the results as the JSON that `--json` writes, and the scripts that draw them. What comes from outside is data to all of
+//! the results as the JSON that `--json` writes, and the scripts that draw them. Text from outside is data to all of
 //! them: in the JSON no `<` can end the element that it stands in, and the scripts put it into the page as text only.
 
 use std::ffi::OsString;

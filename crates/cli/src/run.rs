@@ -20,6 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use completion::Mode;
+use serde_json::Value;
+use workload::fio::Parsed;
 use workload::plan::{self, Plan};
 use workload::report::Report;
 use workload::{Amount, Flows, Generator, Job, report};
@@ -38,17 +40,8 @@ use record::Recorder;
 /// Bad input, or a device that cannot be used; nothing was run.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut parsed = jobs::load(&args.files, args.jobs.as_deref())?;
-    if args.showcmd {
-        output::print(&showcmd::line(&parsed))?;
-    }
-    if args.parse_only {
-        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
-        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
-        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
-        say(format_args!("{jobs} with {threads}; nothing was run"));
-    }
     if args.showcmd || args.parse_only {
-        return Ok(ExitCode::SUCCESS);
+        return show(args, &parsed);
     }
     let meant = Meant::of(args.device.device.as_deref(), &parsed.jobs)?;
     meant.gather(&mut parsed.jobs);
@@ -101,19 +94,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     drop(rig);
     let results = results::report(&parsed, &plan, &ended, mode, unix_ms(), args.explain);
     let results = Report { paths, ..results };
-    let mut text = match args.output_format {
-        OutputFormat::Normal => report::normal(&results),
-        format => {
-            let mut json = if format == OutputFormat::JsonPlus { report::json_plus(&results) } else { report::json(&results) };
-            json["devices"] = used;
-            serde_json::to_string_pretty(&json)? + "\n"
-        }
-    };
+    let mut text = lay_out(args.output_format, &results, used)?;
     if args.histograms {
         let drawn = histograms::draw(&parsed.jobs, &plan, &ended);
         match args.output_format {
             OutputFormat::Normal => text += &drawn,
-            OutputFormat::Json | OutputFormat::JsonPlus => say(drawn.trim_end()),
+            OutputFormat::Json | OutputFormat::JsonPlus | OutputFormat::Terse => say(drawn.trim_end()),
         }
     }
     let written = output::all([
@@ -128,6 +114,32 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     written?;
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is asked for instead of a run: the command line of the jobs, or how many they are.
+fn show(args: &RunArgs, parsed: &Parsed) -> Result<ExitCode> {
+    if args.showcmd {
+        output::print(&showcmd::line(parsed))?;
+    }
+    if args.parse_only {
+        let threads: u64 = parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
+        let counted = |n: u64, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+        let (jobs, threads) = (counted(parsed.jobs.len() as u64, "job"), counted(threads, "thread"));
+        say(format_args!("{jobs} with {threads}; nothing was run"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The results in that layout. `used`: the devices, of which fio's schema knows nothing.
+fn lay_out(format: OutputFormat, results: &Report, used: Value) -> Result<String> {
+    let mut json = match format {
+        OutputFormat::Normal => return Ok(report::normal(results)),
+        OutputFormat::Terse => return Ok(report::terse(results)),
+        OutputFormat::Json => report::json(results),
+        OutputFormat::JsonPlus => report::json_plus(results),
+    };
+    json["devices"] = used;
+    Ok(serde_json::to_string_pretty(&json)? + "\n")
 }
 
 /// This machine, as the devices leave it to the jobs.

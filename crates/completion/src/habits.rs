@@ -29,25 +29,25 @@ pub trait Habits {
         true
     }
 
-    /// Whoever masks a notification that had stayed armed arms it before the next sleep.
+    /// A thread that masks a notification that had stayed armed arms it before the next sleep.
     #[inline]
     fn knows_its_mask(&self) -> bool {
         true
     }
 
-    /// Whoever stops waiting on a shared queue hands its notification on.
+    /// A thread that stops waiting on a shared queue hands its notification on.
     #[inline]
     fn hands_on(&self) -> bool {
         true
     }
 
-    /// Whoever has commands out on a lane that cannot notify naps where its policy sleeps.
+    /// A thread that has commands out on a lane that cannot notify naps where its policy sleeps.
     #[inline]
     fn naps_in_silence(&self) -> bool {
         true
     }
 
-    /// Whoever goes away from entries that it knows of tells the owner of the look.
+    /// A thread that goes away from entries that it knows of tells the owner of the look.
     #[inline]
     fn tells_owner(&self) -> bool {
         true

@@ -1,7 +1,7 @@
 //! *When* to look at a completion queue, *who* looks, and *how* a thread is told. Pure: no clock, no thread, and nothing of NVMe.
 //!
-//! A [`Policy`] answers for one queue, a [`Group`] for the queues of one thread. Whoever executes the answers, the
-//! engine of `reap` or the simulator, is told only what was seen. **Policies cannot arm**: they plan a
+//! A [`Policy`] answers for one queue, a [`Group`] for the queues of one thread. Their executor, the
+//! engine of `reap` or the simulator, tells them only what was seen. **Policies cannot arm**: they plan a
 //! [`Plan::Sleep`], and the executor alone turns that into arm, fence, look, block.
 //!
 //! # What an executor does

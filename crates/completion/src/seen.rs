@@ -105,9 +105,9 @@ pub struct Seen {
     /// So many more completions the caller needs to go on, where a sleep may be for as many (`at_least` of [`Plan::Sleep`]): what
     /// comes before is of no use yet, and nothing is told of it in [`Seen::pending`]. 0 and 1: the first is of use.
     pub wants: u32,
-    /// When whoever waits goes on whatever has completed, if at all: a sleep ends then anyway.
+    /// When the waiting thread goes on whatever has completed, if at all: a sleep ends then anyway.
     pub goes_on_at: Option<Nanos>,
-    /// Whoever waits only waits for room, and has had a command to submit since this instant, or will have one then.
+    /// The thread only waits for room, and has had a command to submit since this instant, or will have one then.
     pub wants_room_at: Option<Nanos>,
     /// The device holds its messages back until so many entries are there, or for a while: 0 and 1, it does not. What the policy asked for
     /// ([`crate::Policy::holds`]), as far as the device has confirmed it.
@@ -140,7 +140,7 @@ pub enum Plan {
         until: Nanos,
         /// For how many completions to wait, where the executor can count them before it wakes; never 0, and 1 is always right. Bells
         /// end the sleep all the same, each with its own completion as one of them, and so do a switch of mode, an urgent request,
-        /// and `until`: whoever is told of less than it planned for plans anew.
+        /// and `until`: a policy that is told of less than it planned for plans anew.
         at_least: u32,
     },
     /// Nothing is in flight: there is nothing to wait for.

@@ -200,7 +200,7 @@ impl<H: Habits> Waiter<H> {
         before
     }
 
-    /// A lockless look has found something to take. Whoever held the lock at the last look has had its time.
+    /// A lockless look has found something to take. The thread that held the lock at the last look has had its time.
     #[inline]
     pub fn found_something(&mut self) {
         (self.seen.pending, self.seen.lock_busy) = (true, false);
@@ -214,7 +214,7 @@ impl<H: Habits> Waiter<H> {
 
     /// The thread stops looking: the first thread to sleep on a shared queue owns its notification, and a thread that does not sleep on
     /// it hands that on. A nap is no look: somebody who sleeps may need the role meanwhile. Who is to be told, as in [`Waiter::leave`].
-    #[must_use = "whoever is named has to be woken"]
+    #[must_use = "the thread that is named has to be woken"]
     pub fn register<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
         if !matches!(self.plan, Plan::Sleep { .. }) {
             return self.leave(n);
@@ -285,7 +285,7 @@ impl<H: Habits> Waiter<H> {
     /// Before the thread does anything else than look: hands the notification of a shared queue on, or at least has its owner know
     /// of what it leaves behind. The thread that is to be woken.
     #[inline]
-    #[must_use = "whoever is named has to be woken"]
+    #[must_use = "the thread that is named has to be woken"]
     pub fn leave<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
         if !n.is_shared() {
             return None;
@@ -298,10 +298,10 @@ impl<H: Habits> Waiter<H> {
         heir.or_else(|| self.leaves_behind(n))
     }
 
-    /// The thread goes away from entries that it knows of: whoever owns the notification is to be woken, because it may have found
+    /// The thread goes away from entries that it knows of: the notification's owner is to be woken, because it may have found
     /// the lock held.
     #[inline]
-    #[must_use = "whoever is named has to be woken"]
+    #[must_use = "the thread that is named has to be woken"]
     pub fn leaves_behind<N: Notification>(&mut self, n: &mut N) -> Option<N::Thread> {
         let tells = n.is_shared() && self.seen.pending && self.habits.tells_owner();
         if tells { n.other_owner() } else { None }

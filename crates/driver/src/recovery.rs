@@ -21,7 +21,7 @@ use crate::{
 };
 pub use config::RecoveryConfig;
 pub use retry::{Fate, RetryPolicy};
-pub use watch::Watch;
+pub use watch::{Watch, believable};
 
 /// Between two looks at the status of a controller that does not answer.
 const RETURN_INTERVAL: Nanos = Nanos::from_millis(10);

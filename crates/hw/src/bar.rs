@@ -14,7 +14,7 @@ const DOORBELLS: u32 = 0x1000;
 struct Line(AtomicU32);
 
 /// Registers and doorbells as atomics. Both sides hold it; reads are acquires and writes releases, so that what was
-/// written before a doorbell is visible to whoever reads it.
+/// written before a doorbell is visible to the device that reads it.
 #[derive(Debug)]
 pub struct Bar {
     registers: Box<[AtomicU32]>,

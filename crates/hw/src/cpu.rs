@@ -108,7 +108,7 @@ impl RunDelay {
         Ok(RunDelay { schedstat: File::open("/proc/thread-self/schedstat")?, thread: gettid() })
     }
 
-    /// Whether it is the calling thread's: whoever keeps it may have been sent to another.
+    /// Whether it is the calling thread's: a thread that keeps it may have been sent to another.
     pub fn is_of_current(&self) -> bool {
         self.thread == gettid()
     }

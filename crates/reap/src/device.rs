@@ -253,7 +253,7 @@ impl Device {
         Some(Embedded { controllers: self.controllers.clone(), paths: self.paths.clone() })
     }
 
-    /// Resets the controller now, of several all. Requests in flight are posted again.
+    /// Resets the controller now, of several all. Requests in flight are posted again, however often this is called.
     pub fn reset(&self) {
         self.controllers.iter().for_each(Controller::reset);
     }

@@ -135,7 +135,7 @@ pub(crate) struct Keeper {
     keep_alive_at: Nanos,
     /// What a caller has asked, and the controller has not answered.
     question: Option<Question>,
-    /// For whoever asks how large the namespaces are now.
+    /// For threads that ask how large the namespaces are now.
     sizes: Sizes,
     /// Commands past their time-out have been announced, and are given time until then.
     reminded_until: Nanos,
@@ -286,7 +286,7 @@ impl Keeper {
         }
     }
 
-    /// Something that whoever uses the controller may want to know.
+    /// Something that the controller's user may want to know.
     fn note(&self, what: String) {
         tracing::warn!("{what}");
         self.asks.health().note(what);

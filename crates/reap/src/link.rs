@@ -35,7 +35,7 @@ use embedded::End;
 
 pub use embedded::{ByHand, EmbeddedOptions, Faults, HeldWire, Measured, Stamp, Stamps, WireCounters};
 pub(crate) use facts::{Messages, Reaper};
-pub(crate) use kernel::{KernelLink, SCHEME as KERNEL, UringLane};
+pub(crate) use kernel::{Common, KernelLink, SCHEME as KERNEL, UringLane};
 pub(crate) use lane::{Lane, Posting};
 pub(crate) use number::{NO_LINK, next_number};
 pub(crate) use owner::Owner;

@@ -226,7 +226,10 @@ pub(crate) enum How {
     /// The controller answered.
     Answered(Status),
     /// A reset took the answer; the controller is known to have stopped, so the part can be posted again.
-    Requeue,
+    Requeue {
+        /// The application asked for the reset: no request is suspected of having caused it.
+        asked: bool,
+    },
     /// The controller stopped, and did not come up again.
     Dead,
     /// The controller is lost: it may still write to the buffer.

@@ -118,6 +118,9 @@ pub struct ThreadCosts {
     /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
     #[serde(with = "nanos")]
     pub idle_exit: Nanos,
+    /// The same where the interrupt is the CPU's own timer, which no other CPU, and no hypervisor's thread, has to bring.
+    #[serde(with = "nanos")]
+    pub timer_exit: Nanos,
     /// A CPU that has been idle for less is still awake.
     #[serde(with = "nanos")]
     pub idle_after: Nanos,
@@ -169,14 +172,15 @@ pub struct ThreadCosts {
 }
 
 impl ThreadCosts {
-    /// Delay of an interrupt at a CPU that has been idle for so long.
-    pub(crate) fn exit_after(&self, idle: Nanos) -> Nanos {
+    /// Delay of an interrupt, its own timer's or another, at a CPU that has been idle for so long.
+    pub(crate) fn exit_after(&self, idle: Nanos, timer: bool) -> Nanos {
         let reached = |after: Nanos| after > Nanos::ZERO && idle >= after;
         match self {
             _ if reached(self.deepest_after) => self.deepest_exit,
             _ if reached(self.deeper_after) => self.deeper_exit,
-            _ if idle >= self.idle_after => self.idle_exit,
-            _ => Nanos::ZERO,
+            _ if idle < self.idle_after => Nanos::ZERO,
+            _ if timer => self.timer_exit,
+            _ => self.idle_exit,
         }
     }
 
@@ -384,7 +388,7 @@ impl Costs {
             cpu: sleep + taken,
             nap: sleep + thread.timer + around + interrupt.timer,
             delay: interrupt.message_delay + taken + thread.idle_exit + back,
-            late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.idle_exit + back,
+            late: thread.timer_slack + thread.timer_jitter + around + interrupt.timer + thread.timer_exit + back,
             message: around + interrupt.handler,
         }
     }

@@ -75,7 +75,7 @@ fn a_price_that_nobody_asks_for_is_noted() {
     assert!(refusal("run --help").contains(&format!("[default: {}]", LatencyPrice::default())));
 }
 
-/// Whoever prints a help breaks its lines. Only examples have lines of their own, and they are indented.
+/// The command breaks the lines of a help when it prints it. Only examples have lines of their own, and they are indented.
 #[test]
 fn paragraphs_of_helps_are_not_broken() {
     for command in Cli::command().get_subcommands() {

@@ -37,7 +37,7 @@ impl AsRef<Queue> for Held {
 }
 
 /// The queues of one thread, in the order of its job's targets. What it has the library do is never inlined: it is called
-/// once per batch, and whoever counts instructions can tell it from the load generator.
+/// once per batch, and a count of instructions can tell it from the load generator.
 pub enum Lanes {
     /// The usual case: the queue drives itself.
     One(Held),

@@ -227,13 +227,13 @@ impl Derived<'_> {
             self.put("thread", "timer", nap.value - cpu.value, format!("CPU of a nap, {:.0}, less that of a sleep", nap.value));
             let i = &self.shipped.interrupt;
             let around = (i.entry + i.timer + i.end + i.exit).0 as f64;
-            let rest = late.value - around - idle - wake - back;
-            self.put(
-                "thread",
-                "timer_slack",
-                rest,
-                format!("a timer is {:.0} late, less interrupt, idle exit, wake-up and the way back", late.value),
-            );
+            // Half of the timers are later by less than ln 2 of an exponential delay's mean.
+            let jitter = self.shipped.thread.timer_jitter.0 as f64 * std::f64::consts::LN_2;
+            let rest = (late.value - around - jitter - wake - back).max(0.0);
+            let exit = rest.min(idle);
+            let how = format!("a timer is {:.0} late, less interrupt, jitter, wake-up and the way back", late.value);
+            self.put("thread", "timer_exit", exit, how);
+            self.put("thread", "timer_slack", rest - exit, format!("a timer is {:.0} late, less those and the idle exit", late.value));
         }
     }
 

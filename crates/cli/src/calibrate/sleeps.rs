@@ -171,7 +171,7 @@ pub fn across(sampler: &mut Sampler<'_>, other: usize, pause: Nanos) -> Result<O
     Ok(sleep.map(|[cpu, delay, signal]| Sleep { cpu, delay, signal }))
 }
 
-/// A CPU on its way to idle that a signal catches: whoever comes then has to interrupt it. For how long that can be, and what
+/// A CPU on its way to idle that a signal catches: a thread that signals then has to interrupt it. For how long that can be, and what
 /// such a wake-up costs on average, told from others by a delay half as long again as `deep`, that of a sleep.
 ///
 /// # Errors
@@ -247,7 +247,7 @@ impl Ended {
         Ok(Ended { wire, giving: Some(giving), events: Vec::with_capacity(8), asked: 0 })
     }
 
-    /// Sleeps until it is signalled at `due`, after doing what comes `before`. The delay from the signal, and what it took its
+    /// Sleeps until it is signalled at `due`, after doing `before`. The delay from the signal, and what it took its
     /// giver.
     fn sleep(&mut self, due: Nanos, before: impl FnOnce()) -> Option<(f64, f64)> {
         let wire = &*self.wire;

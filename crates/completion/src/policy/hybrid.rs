@@ -21,7 +21,7 @@ const MEMORY: u64 = 16;
 /// Completions over which the minimum is taken, at least; at most twice as many.
 const WINDOW: u32 = 128;
 
-/// Batches in flight that are told apart. What comes on top is counted with the youngest.
+/// Batches in flight that are told apart. Further ones are counted with the youngest.
 const BATCHES: usize = 32;
 
 /// Which service time is halved.

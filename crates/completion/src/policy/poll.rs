@@ -1,7 +1,7 @@
 //! `poll`: spin while anything is in flight.
 //!
 //! It never sleeps on the notification while the thread waits for commands. When another thread wants the CPU it naps
-//! for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is due: spinning on would only delay whoever
+//! for [`YIELD`], as the kernel's polled I/O gives way when a reschedule is due: spinning on would only delay the thread that
 //! is to run next, perhaps the thread that submits. When the thread leaves to compute, the queue is left armed.
 
 use units::Nanos;

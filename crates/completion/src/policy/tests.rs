@@ -80,7 +80,7 @@ fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
         policy.next(now, &Seen { in_flight: 1, found: 1, ..Seen::default() });
     }
     assert_eq!(policy.route(now, &batch), Route::Poll);
-    // Whoever leaves sleeps, and is to be told.
+    // The thread that leaves sleeps, and is to be told.
     for _ in 0..20 {
         now += Nanos::from_millis(1);
         policy.next(now, &Seen { in_flight: 1, leaving: true, ..Seen::default() });

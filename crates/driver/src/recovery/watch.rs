@@ -98,10 +98,10 @@ impl Watch {
     }
 }
 
-/// Since when a command counts that is seen for the first time. Whoever posts says when that was, and may have another clock: a
-/// command that was not there at the last look was not posted before it, and none is posted after `now`. Such a word would have the
-/// controller reset for a command that is late by nothing, or keep it for ever.
-fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
+/// Since when a command counts that is seen for the first time, at `now`. The thread that posts says when that was, and may have another clock: a
+/// command that was not there at the last look (`before`) was not posted before it, and none is posted after `now`. Such a word would make
+/// a command late that is late by nothing, or keep it for ever.
+pub fn believable(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }
 

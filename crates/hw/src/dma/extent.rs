@@ -39,7 +39,7 @@ pub struct Piece {
     pub index: u32,
 }
 
-/// The memory itself belongs to whoever has the extent.
+/// The memory itself belongs to the extent's owner.
 #[derive(Debug)]
 pub(super) struct Extent {
     memory: NonNull<u8>,

@@ -29,7 +29,7 @@ pub(super) struct Mapping {
     file: Option<OwnedFd>,
 }
 
-// SAFETY: the mapping may be used from any thread; who may reach which of its bytes is settled by whoever has it.
+// SAFETY: the mapping may be used from any thread; who may reach which of its bytes is settled by its owner.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a `&Mapping` tells where it is and reaches nothing.
 unsafe impl Sync for Mapping {}
@@ -62,7 +62,7 @@ impl Mapping {
     fn memfd(bytes: usize) -> io::Result<Mapping> {
         let file = memfd_create("reap-dma", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
-        // Whoever gets the descriptor cannot take the memory away: touching what is gone would be a signal.
+        // The process that gets the descriptor cannot take the memory away: touching what is gone would be a signal.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing, and nobody else has the file yet.
@@ -100,7 +100,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this size, and whoever had it is done with what points into it.
+        // SAFETY: the mapping was made with this size, and its owner is done with what points into it.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast::<c_void>(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

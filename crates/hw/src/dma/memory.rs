@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::mapping::{Backing, Mapping};
 use super::sizes::PAGE;
 
-/// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Whoever drops it frees the memory.
+/// Somebody's memory, for [`DmaPool::register`](super::DmaPool::register). Dropping it frees the memory.
 ///
 /// There are [`Pages`]; [`RawMemory`], of anything that has an address; and pairs of memory and something that is to be
 /// dropped after it.
@@ -72,13 +72,13 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Memory that is known by its address alone: a database's own frames, or what comes from C.
+/// Memory that is known by its address alone: a database's own frames, or memory from C.
 pub struct RawMemory {
     memory: NonNull<[u8]>,
     free: Option<Box<dyn FnOnce() + Send>>,
 }
 
-// SAFETY: whoever made it has promised that the memory may be used from any thread; the closure is `Send`.
+// SAFETY: its maker has promised that the memory may be used from any thread; the closure is `Send`.
 unsafe impl Send for RawMemory {}
 
 impl RawMemory {

@@ -1,4 +1,4 @@
-//! What the device and a region's buffers know of a region, whoever owns its memory.
+//! What the device and a region's buffers know of a region, no matter who owns its memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ pub(super) struct Registered<K: ?Sized> {
     pub keeps: K,
 }
 
-/// Any of them, whoever owns its memory.
+/// Any of them, no matter who owns its memory.
 pub(super) type AnyRegion = Registered<dyn Send + Sync>;
 
 impl<K> Registered<K> {

@@ -1,4 +1,4 @@
-//! A controller's first minutes: brought up, its queues made, and handed to whoever opened it; or closed down again.
+//! A controller's first minutes: brought up, its queues made, and handed to the thread that opened it; or closed down again.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Keeper {
     }
 
     /// The controller did not come up, or is of no use, but may be enabled: it is stopped before its memory is freed, and
-    /// then whoever opened it is told.
+    /// then the thread that opened it is told.
     fn close_down(&mut self, error: OpenError, now: Nanos) -> Nanos {
         let Life::BringingUp(_, tell, _) = &self.life else { return now };
         let refusal = Refusal { tell: tell.clone(), error };
@@ -50,7 +50,7 @@ impl Keeper {
         self.shut_down(now)
     }
 
-    /// The controller is up: makes the hardware queues and hands them to whoever opened it.
+    /// The controller is up: makes the hardware queues and hands them to the thread that opened it.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
         if let Err(error) = self.make_queues() {

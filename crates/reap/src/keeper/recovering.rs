@@ -1,6 +1,6 @@
 //! A controller's bad days: aborts, resets, what becomes of the commands that a reset took back, and the end.
 
-use driver::{AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk};
+use driver::{AdminCommand, Buffers, Dead, Events, Inventory, Purpose, RecoveryAsk, ResetCause};
 use nvme::{Cid, QueueId};
 use units::Nanos;
 
@@ -185,7 +185,8 @@ impl Keeper {
             let blocks = self.inventory.namespaces.iter().find(same).map_or(0, |now| now.blocks);
             self.shows(was.nsid, blocks);
         }
-        self.return_abandoned(How::Requeue);
+        let asked = matches!(self.asks.health().last_reset, Some(ResetCause::Asked));
+        self.return_abandoned(How::Requeue { asked });
         self.unserved = true;
         self.path_up(now);
     }

@@ -92,7 +92,7 @@ fn nor_does_the_end_of_a_controller() {
     closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
 }
 
-/// A keeper goes in the middle of things where one of its turns has panicked. Whoever waits for a request hears of it.
+/// A keeper goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
 #[test]
 fn a_keeper_that_goes_leaves_nobody_waiting() {
     let (keeper, opened) = up();

@@ -188,7 +188,7 @@ impl Head {
         shared.selector.start(path, &self.place, class, now, &mut ())
     }
 
-    /// The slots of what is staged for a path, for whoever sends it; [`Head::sent`] follows.
+    /// The slots of what is staged for a path, for the thread that sends it; [`Head::sent`] follows.
     #[inline]
     pub(super) fn take_batch(&mut self, path: usize) -> Option<Vec<u32>> {
         self.batches.get_mut(path).filter(|batch| !batch.is_empty()).map(std::mem::take)

@@ -1,6 +1,6 @@
 //! What the housekeeping thread tells the queues of a multipath device about its paths, and what they ask of it.
 //!
-//! Each path has one word: how often its link has changed, what it is now, and its ANA state. Whoever writes it has given
+//! Each path has one word: how often its link has changed, what it is now, and its ANA state. Its writer has given
 //! back everything that was in flight before, so that a queue that reads "lost" has, or finds in its inbox, all the
 //! requests that it had sent there.
 
@@ -182,7 +182,7 @@ impl Seat {
             let shown = place.blocks.load(Acquire);
             self.board.change(PathId(n), |was| Standing { fits: shown == size || shown == UNTOLD, ..was });
         }
-        // Whoever reads the new size finds that paths of the old one are not used.
+        // A reader of the new size finds that paths of the old one are not used.
         self.board.blocks.store(size, Release);
     }
 

@@ -1,6 +1,6 @@
 //! The book in which a software queue keeps its open requests.
 //!
-//! A request owns its buffer until it is finished. Whoever drops or forgets the future, the entry in the book, the
+//! A request owns its buffer until it is finished. If a future is dropped or forgotten, the entry in the book, the
 //! buffer and the CID stay until the controller has answered. A batch is entered first, while the application's iterator runs,
 //! and posted afterwards, so that no lock of the hardware queue is held while the application's code does.
 
@@ -366,16 +366,17 @@ impl Requests {
         let result = match how {
             How::Answered(status) if status.is_success() => Ok(()),
             How::Answered(status) if again(slot, retry.after_status(status, slot.retries(), true)) => {
-                self.again(at, from);
+                self.again(at, from, true);
                 return None;
             }
             How::Answered(status) => Err(Failure::Status(status)),
             How::Errno(errno) => Err(Failure::System(errno)),
-            How::Requeue if again(slot, retry.after_reset(Buffers::Returned, slot.retries(), true)) => {
-                self.again(at, from);
+            // Resets that the application asks for use up nobody's patience: a slow thread may meet many of them with one request.
+            How::Requeue { asked } if again(slot, retry.after_reset(Buffers::Returned, if asked { 0 } else { slot.retries() }, true)) => {
+                self.again(at, from, !asked);
                 return None;
             }
-            How::Requeue => Err(Failure::TimedOut),
+            How::Requeue { .. } => Err(Failure::TimedOut),
             How::Dead => Err(Failure::DeviceLost),
             How::Lost => {
                 slot.trouble().lost = true;
@@ -393,7 +394,7 @@ impl Requests {
     }
 
     /// What waits of a request of which a part failed is not sent. The failed part itself still counts, so this ends no
-    /// request. Here, by the owner: whoever serves the line would have nobody to tell.
+    /// request. Here, by the owner: a thread that serves the line would have nobody to tell.
     #[cold]
     fn skip_waiting(&mut self, at: u32, failure: Failure, now: Nanos) {
         let mut place = 0;
@@ -407,12 +408,14 @@ impl Requests {
         }
     }
 
-    /// A part is posted again, before what came later.
+    /// A part is posted again, before what came later. Whether that counts towards the limit.
     #[cold]
-    fn again(&mut self, at: u32, from: u32) {
+    fn again(&mut self, at: u32, from: u32, counts: bool) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
-        let trouble = slot.trouble();
-        trouble.again = trouble.again.saturating_add(1);
+        if counts {
+            let trouble = slot.trouble();
+            trouble.again = trouble.again.saturating_add(1);
+        }
         let blocks = slot.part(from, slot.blocks - from.min(slot.blocks)).blocks;
         self.waiting.push_front(Waiting { slot: at, from, blocks });
     }

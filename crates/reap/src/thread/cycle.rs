@@ -20,7 +20,7 @@ const LOST: Nanos = Nanos::from_millis(20);
 
 static MEASURED: OnceLock<Cycle> = OnceLock::new();
 
-/// Measures, the first time that `mode` needs it: 10 ms. To be called by whoever asks for the mode, not where data pass.
+/// Measures, the first time that `mode` needs it: 10 ms. To be called where the mode is asked for, not where data pass.
 pub(crate) fn prepare(mode: Mode) {
     if mode.preset().weighs_sleeps() {
         MEASURED.get_or_init(|| {

@@ -58,6 +58,18 @@ pub(crate) trait Driven {
     /// or the plan is not to sleep on its notification.
     fn block(&self, timeout: Option<Nanos>) -> Option<bool>;
 
+    /// Announces what was held back for a sleep that announces it.
+    fn announce(&self);
+
+    /// The ring that it has in common with others, by a number, if a sleep there misses nothing of it. A sleep there announces.
+    fn sleeps_in_common(&self) -> Option<usize>;
+
+    /// Blocks there, for `timeout` at most.
+    fn block_in_common(&self, timeout: Option<Nanos>);
+
+    /// After that: whether its notification was among what has come.
+    fn was_told_in_common(&self) -> bool;
+
     /// Takes what its own poller has to report, without waiting. Whether its notification was among it.
     fn drain_events(&self) -> io::Result<bool>;
 
@@ -115,6 +127,22 @@ impl<Q: Driven> Driven for &Q {
 
     fn block(&self, timeout: Option<Nanos>) -> Option<bool> {
         (**self).block(timeout)
+    }
+
+    fn announce(&self) {
+        (**self).announce();
+    }
+
+    fn sleeps_in_common(&self) -> Option<usize> {
+        (**self).sleeps_in_common()
+    }
+
+    fn block_in_common(&self, timeout: Option<Nanos>) {
+        (**self).block_in_common(timeout);
+    }
+
+    fn was_told_in_common(&self) -> bool {
+        (**self).was_told_in_common()
     }
 
     fn drain_events(&self) -> io::Result<bool> {
@@ -232,7 +260,7 @@ impl Place {
     #[inline(never)] // What it needs of the stack and the registers, a wait that finds something does without.
     fn sleep(&self, state: &mut State, queues: &[impl Driven], until: Nanos, enough: &impl Fn() -> bool) -> io::Result<Nanos> {
         state.events.clear();
-        let (mut found, mut cycle, mut step) = (false, None, 0);
+        let (mut found, mut cycle, mut step, mut in_common) = (false, None, 0, false);
         loop {
             match fall_asleep(&Lawful, step, queues.iter().map(Drowsy)) {
                 Step::Armed(_) => found = enough(),
@@ -246,13 +274,7 @@ impl Place {
                     let measures = state.sleeps.is_multiple_of(MEASURED_SLEEPS) && queues.iter().any(Driven::weighs_sleeps);
                     let measured = measures.then(Measured::begin);
                     let timeout = (until != Nanos::MAX).then(|| until - hw::now());
-                    // A thread with several queues has one place to sleep for all of them.
-                    let told = if let [only] = queues { only.block(timeout) } else { None };
-                    match told {
-                        Some(true) => state.events.push(KEY_VECTOR),
-                        Some(false) => {}
-                        None => self.poller.wait(timeout, &mut state.events)?,
-                    }
+                    in_common = self.block(state, queues, timeout)?;
                     cycle = measured.and_then(Measured::end);
                     break;
                 }
@@ -265,12 +287,42 @@ impl Place {
             // One queue waits on its own poller; several on one over theirs, where the key is the queue's place.
             let notified = match queues.len() {
                 1 => state.events.contains(&KEY_VECTOR),
+                _ if in_common => queue.was_told_in_common(),
                 _ => state.events.contains(&(at as u64)) && queue.drain_events()?,
             };
             queue.woken(&Slept { found, nap, notified, woke_at, until, cycle });
         }
         Ok(woke_at)
     }
+}
+
+impl Place {
+    /// Blocks for `timeout` at most: in a ring of the only queue's own, in one that all have in common, or in the poller, which is one
+    /// place to sleep for all of them. What it has to report is in the events then, unless it was the ring in common (true).
+    fn block(&self, state: &mut State, queues: &[impl Driven], timeout: Option<Nanos>) -> io::Result<bool> {
+        match queues {
+            [only] => match only.block(timeout) {
+                Some(true) => state.events.push(KEY_VECTOR),
+                Some(false) => {}
+                None => self.poller.wait(timeout, &mut state.events)?,
+            },
+            [first, others @ ..] if is_common(first, others) => {
+                first.block_in_common(timeout);
+                return Ok(true);
+            }
+            _ => {
+                queues.iter().for_each(Driven::announce);
+                self.poller.wait(timeout, &mut state.events)?;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether a sleep in one ring misses nothing of any queue.
+fn is_common(first: &impl Driven, others: &[impl Driven]) -> bool {
+    let ring = first.sleeps_in_common();
+    ring.is_some() && others.iter().all(|queue| queue.sleeps_in_common() == ring)
 }
 
 /// A queue whose thread goes to sleep.

@@ -119,7 +119,6 @@ impl SoftQueue {
     }
 
     /// What it shares with others.
-    #[cfg(test)]
     pub(super) fn hardware(&self) -> &Arc<HwQueue> {
         &self.queue
     }

@@ -54,6 +54,7 @@ impl Costs {
             // C1: its advertised exit latency is 1–2 µs, measured half of that; menu and teo keep a CPU that is idle for
             // a shorter time polling.
             idle_exit: Nanos(500),
+            timer_exit: Nanos(500),
             idle_after: Nanos(1_000),
             // For a scenario to say: a server that is to be fast is often kept out of them. Linux's intel_idle has 4 µs after 4 µs
             // (C1E) and 170 µs after 600 µs (C6) for Ice Lake servers, 10 after 20 and 133 after 600 for Skylake's.
@@ -152,6 +153,8 @@ impl Costs {
             block: Nanos(3_000),
             // The halted virtual CPU is a sleeping thread of the host's.
             idle_exit: Nanos(25_000),
+            // What the measured lateness of a timer (below) leaves of it.
+            timer_exit: Nanos(5_000),
             // Programming the timer is an exit.
             timer: Nanos(2_000),
             // Measured on the machine that Reap was written on: 20,000 absolute sleeps each of 20, 50 and 200 µs with a slack of

@@ -224,7 +224,11 @@ impl<P: Bus> World<'_, P> {
             Running::Leaving | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
-                let exit = if self.cpus[cpu].caught { thread.caught_exit } else { thread.exit_after(self.now - since) };
+                let exit = if self.cpus[cpu].caught {
+                    thread.caught_exit
+                } else {
+                    thread.exit_after(self.now - since, matches!(self.cpus[cpu].irqs.front(), Some(Irq::Timer(_))))
+                };
                 if exit > Nanos::ZERO {
                     self.account(cpu);
                     self.cpus[cpu].turn_to(self.now, Running::Leaving);

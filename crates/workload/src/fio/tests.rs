@@ -358,7 +358,7 @@ fn errors_say_where_and_what_to_do() {
         ("percentile_list=101", "t.fio:2:17: percentile_list: '101' is not between 0 and 100"),
         (
             "verify=sha512",
-            "t.fio:2:8: verify: 'sha512': Reap verifies with crc32c, crc32, md5, sha256, xxhash, meta, pattern_hdr, pattern, null",
+            "t.fio:2:8: verify: 'sha512': Reap verifies with crc32c, crc32, crc7, crc16, crc64, md5, sha1, sha256, sha3-224, sha3-256, sha3-384, sha3-512, xxhash, meta, pattern_hdr, pattern, null",
         ),
         ("verify=pattern", "t.fio:1:1: job 'a': verify=pattern needs verify_pattern="),
         ("rw=write\nverify_only", "t.fio:1:1: job 'a': verify_only needs verify=: without it nothing would be done"),

@@ -1,7 +1,11 @@
 //! Verification: what is read back when, what is known of it, and the verdict.
 
 use super::*;
-use verify::Expected;
+use standing::Standing;
+use verify::{Expected, Layout};
+
+/// Bad blocks that are kept for the report; the others are counted.
+const BAD_KEPT: usize = 16;
 
 impl Checks {
     pub(super) fn new(job: &Job, seat: Seat, stream: &Stream, goal: &Goal) -> Result<Checks, Misfit> {
@@ -20,8 +24,10 @@ impl Checks {
             given.header_seed.unwrap_or(false)
         };
         let at_most = if goal.ios == u64::MAX { stream.most_ios(goal.bytes) } else { goal.ios };
+        let standing = layout.as_ref().filter(|_| writes).and_then(|layout| Standing::of(job, layout.interval()));
         Ok(Checks {
             layout,
+            standing,
             fatal: given.fatal,
             reads: job.verify.is_some() && !writes,
             only,
@@ -50,6 +56,26 @@ impl Generator {
         // What was written earlier is gone through as if it were written, and read.
         self.phase = if self.checks.only { Phase::Verify } else { Phase::Run };
         self.checks.left = u64::from(self.checks.only);
+        if let Some(standing) = &mut self.checks.standing {
+            standing.clear();
+            if self.checks.only {
+                self.recall_writes();
+            }
+        }
+    }
+
+    /// Goes through all that an earlier run wrote: which of it stands is known at its end.
+    fn recall_writes(&mut self) {
+        let Some(standing) = &mut self.checks.standing else { return };
+        let (mut stream, mut bytes, mut ios, mut sequence) = (self.stream.clone(), self.bytes_left, self.ios_left, self.checks.sequence);
+        while bytes > 0 && ios > 0 {
+            let place = stream.next();
+            (bytes, ios) = (bytes.saturating_sub(u64::from(place.len)), ios - 1);
+            if place.op != Op::Read {
+                standing.changes(&place, sequence);
+            }
+            sequence += u64::from(place.op == Op::Write);
+        }
     }
 
     /// All is issued and has completed.
@@ -93,16 +119,18 @@ impl Generator {
             self.checks.left = 0;
             return None;
         };
-        let place = loop {
+        while self.checks.left > 0 {
             let place = replay.next();
             if place.op == Op::Write {
-                break place;
+                let sequence = *first_sequence + *verified;
+                *verified += 1;
+                self.checks.left -= 1;
+                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
+                    return Some((place, replay.data_seed(), sequence));
+                }
             }
-        };
-        let sequence = *first_sequence + *verified;
-        *verified += 1;
-        self.checks.left -= 1;
-        Some((place, replay.data_seed(), sequence))
+        }
+        None
     }
 
     /// A write that an earlier run of the job made.
@@ -114,7 +142,9 @@ impl Generator {
             if place.op == Op::Write {
                 let sequence = self.checks.sequence;
                 self.checks.sequence += 1;
-                return Some((place, self.stream.data_seed(), sequence));
+                if self.checks.standing.as_ref().is_none_or(|standing| standing.has(&place, sequence)) {
+                    return Some((place, self.stream.data_seed(), sequence));
+                }
             }
         }
         self.checks.left = 0;

@@ -1,6 +1,7 @@
 //! What holds a job's I/Os back beside rates, and what it notes down of them.
 
 use super::*;
+use crate::job::Backlog;
 use trail::ListLine;
 
 impl Generator {

@@ -1,6 +1,6 @@
 //! What a job thread does next: a state machine without a clock, a thread or a device.
 //!
-//! Whoever runs it (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
+//! Its runner (the command `reap run`, the simulator) asks [`Generator::next`] and does what it says:
 //!
 //! ```text
 //! loop {
@@ -19,6 +19,7 @@
 
 mod alike;
 mod checking;
+mod checks;
 mod dice;
 mod error;
 mod flight;
@@ -29,6 +30,7 @@ mod manners;
 mod offsets;
 mod pacing;
 mod phases;
+mod standing;
 mod steady;
 mod syncs;
 mod trail;
@@ -41,9 +43,10 @@ pub use offsets::{Misfit, Region, Target};
 pub use trail::{ListLine, LogLine, Trail};
 pub use verify::{BadBlock, Digest, Fault, Wrong};
 
-use crate::job::{Backlog, Job, PerOp};
+use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
+use checks::Checks;
 use flight::{Extra, Flight, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
@@ -52,7 +55,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use syncs::Syncs;
 use units::{Nanos, Op};
-use verify::{Layout, Mark};
+use verify::Mark;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,39 +213,8 @@ struct Goal {
     pass: Option<Pass>,
 }
 
-/// What verification needs and found.
-#[derive(Debug)]
-struct Checks {
-    /// What blocks look like; `None`: nothing is looked at.
-    layout: Option<Box<Layout>>,
-    fatal: bool,
-    /// Reads of the running phase are checked: a job that only reads.
-    reads: bool,
-    /// What a writing job wrote earlier is read, and nothing is written.
-    only: bool,
-    /// What is written is read back.
-    after_write: bool,
-    /// Seeds and numbers of writes are compared.
-    seeds: bool,
-    numbers: bool,
-    /// The thread's number, as headers have it.
-    thread: u16,
-    /// Writes so far.
-    sequence: u64,
-    /// The verification phase: writes still to be read back, and whether a block was written once only.
-    left: u64,
-    exact: bool,
-    /// `verify_backlog`, and whether its reads are what is issued now: writes follow.
-    backlog: Option<Backlog>,
-    interim: bool,
-    bad: Vec<BadBlock>,
-    count: u64,
-}
-
 /// How often bandwidth and IOPS are sampled: fio's `bwavgtime`.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
-/// Bad blocks that are kept for the report; the others are counted.
-const BAD_KEPT: usize = 16;
 /// Most slots of a job thread.
 const MOST_DEPTH: u32 = 1 << 20;
 /// fio's default seed.
@@ -325,7 +297,7 @@ impl Generator {
         self.decide(now)
     }
 
-    /// What comes before the next I/O: a batch is complete, or no more may be in flight.
+    /// The event before the next I/O: a batch is complete, or no more may be in flight.
     #[inline]
     fn held_up(&mut self) -> Option<Next> {
         if self.flight.queued >= self.batch {
@@ -489,6 +461,9 @@ impl Generator {
             pass.ios += 1;
             pass.bytes += u64::from(place.len);
             pass.writes += write;
+            if let Some(standing) = self.checks.standing.as_mut().filter(|_| place.op != Op::Read) {
+                standing.changes(&place, sequence);
+            }
         }
         if let Some(manners) = &mut self.manners {
             manners.issued();
@@ -559,7 +534,7 @@ impl Generator {
         self.pacing.is_some()
     }
 
-    /// When the job's rate means its next I/O to start, or meant it to: whoever waits for completions to make room for it may be
+    /// When the job's rate means its next I/O to start, or meant it to: a runner that waits for completions to make room for it may be
     /// late already. `None`: there is no rate, or nothing is left to issue.
     pub fn next_due(&self) -> Option<Nanos> {
         let left = self.ios_left > 0 && self.bytes_left > 0 || self.credit > 0 || self.held.is_some();

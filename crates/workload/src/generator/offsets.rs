@@ -231,9 +231,21 @@ impl Stream {
     /// A place of the walk `index`, relative to its region, and its length.
     #[inline]
     fn place(&mut self, op: Op, index: usize) -> (u64, u64) {
+        let (offset, len) = self.any_place(op, index);
+        (offset, self.whole(op, len))
+    }
+
+    /// Verified blocks have a header each: none is cut off where a region or a zone ends.
+    #[inline]
+    fn whole(&self, op: Op, len: u64) -> u64 {
+        let least = self.block.get(op).min;
+        if self.mirror.is_some() { (len - len % least).max(least) } else { len }
+    }
+
+    #[inline]
+    fn any_place(&mut self, op: Op, index: usize) -> (u64, u64) {
         let sizes = self.block.get(op);
         let wanted = if sizes.min == sizes.max { sizes.min } else { varied(sizes, &mut self.rng) };
-        let whole = self.mirror.is_some();
         let walk = &mut self.walks[index];
         if walk.stride.is_some() {
             return walk.strided(op, wanted, sizes.min, self.random, &mut self.rng);
@@ -255,13 +267,11 @@ impl Stream {
             return walk.sequential(op, wanted, sizes.min, 0);
         }
         self.run_left = self.step.max(1) as u64 - 1;
-        let (offset, mut len) = walk.random(op, wanted, sizes.min, self.unit, &mut self.rng);
-        if whole {
-            // Verified blocks have a header each.
-            len = (len - len % sizes.min).max(sizes.min);
-        }
+        let (offset, len) = walk.random(op, wanted, sizes.min, self.unit, &mut self.rng);
+        let end = offset + self.whole(op, len);
+        let walk = &mut self.walks[index];
         *walk.last.get_mut(op) = offset;
-        *walk.next.get_mut(op) = offset + len;
+        *walk.next.get_mut(op) = end;
         (offset, len)
     }
 }

@@ -1,4 +1,4 @@
-//! When the next I/O of a rate-limited job is meant to start. The schedule depends on nothing that completes: whoever
+//! When the next I/O of a rate-limited job is meant to start. The schedule depends on nothing that completes: a job that
 //! falls behind it catches up, and the delay shows in the latency from the intended start.
 
 use crate::job::{Job, PerOp, Rate, RateProcess, Stretch};

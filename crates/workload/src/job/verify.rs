@@ -8,10 +8,26 @@ pub enum VerifyKind {
     Crc32c,
     /// A header and a CRC-32 of the rest.
     Crc32,
+    /// A header and a CRC-7 of the rest.
+    Crc7,
+    /// A header and a CRC-16 of the rest.
+    Crc16,
+    /// A header and a CRC-64 of the rest.
+    Crc64,
     /// A header and an MD5 digest of the rest.
     Md5,
+    /// A header and a SHA-1 digest of the rest.
+    Sha1,
     /// A header and a SHA-256 digest of the rest.
     Sha256,
+    /// A header and a SHA3-224 digest of the rest.
+    Sha3_224,
+    /// A header and a SHA3-256 digest of the rest.
+    Sha3_256,
+    /// A header and a SHA3-384 digest of the rest.
+    Sha3_384,
+    /// A header and a SHA3-512 digest of the rest.
+    Sha3_512,
     /// A header and an XXH32 hash of the rest.
     XxHash,
     /// `meta`: a header.
@@ -30,8 +46,16 @@ impl VerifyKind {
         match self {
             VerifyKind::Crc32c => "crc32c",
             VerifyKind::Crc32 => "crc32",
+            VerifyKind::Crc7 => "crc7",
+            VerifyKind::Crc16 => "crc16",
+            VerifyKind::Crc64 => "crc64",
             VerifyKind::Md5 => "md5",
+            VerifyKind::Sha1 => "sha1",
             VerifyKind::Sha256 => "sha256",
+            VerifyKind::Sha3_224 => "sha3-224",
+            VerifyKind::Sha3_256 => "sha3-256",
+            VerifyKind::Sha3_384 => "sha3-384",
+            VerifyKind::Sha3_512 => "sha3-512",
             VerifyKind::XxHash => "xxhash",
             VerifyKind::Meta => "meta",
             VerifyKind::PatternHeader => "pattern_hdr",
@@ -47,11 +71,19 @@ impl VerifyKind {
     }
 
     /// All of them.
-    pub const ALL: [VerifyKind; 9] = [
+    pub const ALL: [VerifyKind; 17] = [
         VerifyKind::Crc32c,
         VerifyKind::Crc32,
+        VerifyKind::Crc7,
+        VerifyKind::Crc16,
+        VerifyKind::Crc64,
         VerifyKind::Md5,
+        VerifyKind::Sha1,
         VerifyKind::Sha256,
+        VerifyKind::Sha3_224,
+        VerifyKind::Sha3_256,
+        VerifyKind::Sha3_384,
+        VerifyKind::Sha3_512,
         VerifyKind::XxHash,
         VerifyKind::Meta,
         VerifyKind::PatternHeader,

@@ -1,4 +1,4 @@
-//! Reading a recording. Everything is checked when it is opened, so that what comes out of it can be relied on.
+//! Reading a recording. Everything is checked when it is opened, so that its entries can be relied on.
 
 use std::ops::Range;
 

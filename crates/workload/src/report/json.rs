@@ -3,7 +3,7 @@
 use super::distribution::{self, BOUNDS};
 use super::normal::Groups;
 use super::time::ctime;
-use super::{Entry, Report};
+use super::{Entry, Rates, Report};
 use crate::stats::{Latency, Moments, OpStats};
 use serde_json::{Map, Value, json};
 
@@ -89,22 +89,15 @@ fn job(entry: &Entry, groups: &Groups, bins: bool) -> Value {
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 fn operation(entry: &Entry, stats: &OpStats, group_bps: u64, bins: bool) -> Value {
-    let ms = stats.runtime.0.div_ceil(1_000_000);
-    let bps = (u128::from(stats.bytes) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64;
-    let iops = if ms == 0 { 0.0 } else { stats.ios as f64 * 1000.0 / ms as f64 };
-    let share = match (stats.bw.n, group_bps / 1024) {
-        (0, _) => 0.0,
-        (_, 0) => 100.0,
-        (_, all) => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
-    };
+    let rates = Rates::of(stats, group_bps);
     let measure = &entry.stats.measure;
     json!({
         "io_bytes": stats.bytes,
         "io_kbytes": stats.bytes >> 10,
-        "bw_bytes": bps,
-        "bw": bps / 1024,
-        "iops": rounded(iops),
-        "runtime": ms,
+        "bw_bytes": rates.bytes_per_second,
+        "bw": rates.bytes_per_second / 1024,
+        "iops": rounded(rates.iops),
+        "runtime": rates.ms,
         "total_ios": stats.ios,
         "short_ios": 0,
         "drop_ios": 0,
@@ -113,7 +106,7 @@ fn operation(entry: &Entry, stats: &OpStats, group_bps: u64, bins: bool) -> Valu
         "lat_ns": latency(entry, measured(&stats.lat, measure.lat), measure.lat_percentiles, bins),
         "bw_min": stats.bw.min(),
         "bw_max": stats.bw.max(),
-        "bw_agg": rounded(share),
+        "bw_agg": rounded(rates.share),
         "bw_mean": rounded(stats.bw.mean()),
         "bw_dev": rounded(stats.bw.stdev()),
         "bw_samples": stats.bw.n,

@@ -1,4 +1,4 @@
-//! Results, laid out as fio lays them out: `normal` for people, `json` for scripts.
+//! Results, laid out as fio lays them out: `normal` for people, `json` and `terse` for scripts.
 
 mod distribution;
 mod json;
@@ -6,11 +6,13 @@ mod logs;
 mod normal;
 mod numbers;
 mod paths;
+mod terse;
 mod time;
 
 pub use json::{json, json_plus};
 pub use logs::{LogFile, LogKind, files as log_files, write as write_log};
 pub use normal::{normal, opening};
+pub use terse::terse;
 pub use time::ctime;
 
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 use crate::generator::Generator;
 use crate::job::{Job, LatencyTarget};
 use crate::plan::Thread;
-use crate::stats::Stats;
+use crate::stats::{OpStats, Stats};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
@@ -204,6 +206,30 @@ impl Entry {
         let whole = self.thread_time.0;
         let percent = |part: Nanos| if whole == 0 { 0.0 } else { part.0 as f64 * 100.0 / whole as f64 };
         (percent(self.usage.user), percent(self.usage.system))
+    }
+}
+
+/// How much one kind of I/O did, as the layouts for scripts have it.
+struct Rates {
+    /// Milliseconds that it was measured for.
+    ms: u64,
+    bytes_per_second: u64,
+    iops: f64,
+    /// Its share of the group's bandwidth, in per cent.
+    share: f64,
+}
+
+impl Rates {
+    fn of(stats: &OpStats, group_bps: u64) -> Rates {
+        let ms = stats.runtime.0.div_ceil(1_000_000);
+        let bytes_per_second = (u128::from(stats.bytes) * 1000).checked_div(u128::from(ms)).unwrap_or(0) as u64;
+        let iops = if ms == 0 { 0.0 } else { stats.ios as f64 * 1000.0 / ms as f64 };
+        let share = match (stats.bw.n, group_bps / 1024) {
+            (0, _) => 0.0,
+            (_, 0) => 100.0,
+            (_, all) => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
+        };
+        Rates { ms, bytes_per_second, iops, share }
     }
 }
 

@@ -58,6 +58,12 @@ fn parts_add_up_to_what_was_measured() {
     let effect = thread.signal + costs.memory.line_node + costs.memory.line_node;
     assert_eq!(effect + thread.idle_exit + back, Nanos(20_000));
     assert_eq!(thread.rouse, Nanos(900));
+    // A timer brings no signal, and half of its jitter's distribution is below ln 2 of the mean.
+    let timer = costs.interrupt.entry + costs.interrupt.timer + costs.interrupt.end + costs.interrupt.exit;
+    let jitter = Nanos((thread.timer_jitter.0 as f64 * std::f64::consts::LN_2).round() as u64);
+    let late = timer + jitter + thread.timer_exit + thread.timer_slack + thread.wake + back;
+    assert!(late.0.abs_diff(30_000) <= 1, "{late}");
+    assert!(thread.timer_exit <= thread.idle_exit);
     assert_eq!(effect + thread.caught_exit + back + thread.caught, Nanos(36_000));
     // From the call on, of which system call and block are a part; and an I/O less one that is polled for.
     assert_eq!((thread.idle_after, thread.ready), (Nanos(1_000 - 350), Nanos(1_000 - 250 - 150)));

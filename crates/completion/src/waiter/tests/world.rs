@@ -1,4 +1,4 @@
-//! Threads that share a queue, step by step, with a device that posts whenever it likes: whoever has something to come is told, looks,
+//! Threads that share a queue, step by step, with a device that posts whenever it likes: each thread with something to come is told, looks,
 //! or has somebody look for it.
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ impl Notification for Bound<'_> {
         self.0.armed = false;
     }
     fn pending(&mut self) -> bool {
-        // Whoever holds the lock looks once more when it releases it.
+        // The lock's holder looks once more when it releases it.
         !self.0.posted.is_empty() && !self.0.held
     }
     fn take_role(&mut self) -> bool {
@@ -276,7 +276,7 @@ fn run(case: &Case, habits: Twin) -> Result<(), String> {
         }
         (0..world.threads.len()).for_each(|me| world.step(me));
         world.now += Nanos(5_000);
-        // By then whoever goes to sleep does.
+        // By then each thread that goes to sleep does.
         if n % 8 == 0 {
             world.post();
         }

@@ -123,7 +123,7 @@ pub(super) struct Faulty {
 
 impl Stepper for Faulty {
     fn step(&mut self, now: Nanos) -> Step {
-        // Whoever lets it go on does not tell: a controller that hangs looks every so often.
+        // The thread that lets it go on does not tell: a controller that hangs looks every so often.
         let asleep = Step { worked: false, next: Some(now + Nanos::from_millis(1)) };
         match self.faults.0.life.load(Acquire) {
             WORKS => {}

@@ -155,7 +155,7 @@ impl Measured {
         Measured(runner.clone())
     }
 
-    /// Gaps seen so far, by whoever measures.
+    /// Gaps seen so far, for the benchmark.
     pub fn gaps(&self) -> u64 {
         self.0.gaps.load(Relaxed)
     }

@@ -105,7 +105,7 @@ impl Notes {
     }
 
     fn send(&mut self, next: Vec<Stamp>) {
-        // Nobody listens any more only if the recording has failed, which whoever listened has said.
+        // Nobody listens any more only if the recording has failed, which the listener has said.
         _ = self.stamps.sender.send(std::mem::replace(&mut self.block, next));
     }
 }

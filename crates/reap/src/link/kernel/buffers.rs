@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use hw::uring::{Fixed, RegistrationError, Ring, Span};
 use hw::{Lent, Piece};
 
+use super::command::Rest;
 use super::link::KernelLink;
+use crate::link::part::Part;
 
 /// Places in the table of a ring: 4 GiB in chunks of 4 MiB.
 pub(super) const PLACES: u32 = 1024;
@@ -18,6 +20,9 @@ pub(super) struct Buffers {
     known: HashMap<Piece, Option<Fixed>>,
     /// Most requests name the same chunk as the last.
     last: Option<Fixed>,
+    /// Places that have been filled, and those of them that are empty again.
+    filled: u32,
+    empty: Vec<u16>,
 }
 
 impl Buffers {
@@ -45,13 +50,18 @@ impl Buffers {
         fixed
     }
 
-    fn register(&self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
-        let slot = self.known.values().flatten().count() as u32;
-        if slot >= PLACES || !link.registers() {
+    fn register(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent) -> Option<Fixed> {
+        let slot = self.empty.last().copied().or((self.filled < PLACES).then_some(self.filled as u16))?;
+        if !link.registers() {
             return None;
         }
-        match ring.register_buffer(slot as u16, lent) {
-            Ok(fixed) => Some(fixed),
+        match ring.register_buffer(slot, lent) {
+            Ok(fixed) => {
+                if self.empty.pop().is_none() {
+                    self.filled += 1;
+                }
+                Some(fixed)
+            }
             Err(RegistrationError::Crosses) => None,
             Err(error) => {
                 if link.stops_registering() {
@@ -60,5 +70,42 @@ impl Buffers {
                 None
             }
         }
+    }
+
+    /// Gives back the places whose memory has gone, where a ring outlives the devices that it serves.
+    #[cold]
+    pub(super) fn forget_gone(&mut self, ring: &Ring) {
+        match ring.forget_gone() {
+            Ok(gone) => {
+                self.known.retain(|_, fixed| fixed.is_none_or(|fixed| !gone.contains(&fixed.slot())));
+                self.last = self.last.filter(|fixed| !gone.contains(&fixed.slot()));
+                self.empty.extend(gone);
+            }
+            Err(error) => tracing::debug!(%error, "memory that has gone stays registered"),
+        }
+    }
+}
+
+/// What a part asks for, before it is known on which ring.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// So many bytes of its buffer.
+    Bytes(usize),
+    /// No data.
+    Rest(Rest),
+}
+
+impl What {
+    /// What is to be done, of memory as a ring knows it.
+    #[inline(always)] // As its caller.
+    pub(super) fn rest(self, part: &Part<'_>, buffers: &mut Buffers, ring: &Ring, link: &KernelLink) -> Rest {
+        let bytes = match self {
+            What::Bytes(bytes) => bytes,
+            What::Rest(rest) => return rest,
+        };
+        part.buf.as_ref().map_or(Rest::Sync, |lent| {
+            let start = (part.addr - lent.addr()) as usize;
+            Rest::Data(buffers.span(ring, link, lent, (start, start + bytes)))
+        })
     }
 }

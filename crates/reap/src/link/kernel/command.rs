@@ -5,6 +5,7 @@ use nvme::Status;
 use units::{Nanos, Op};
 
 use super::ways::{Way, Ways};
+use crate::link::part::Part;
 use crate::request::ERRNO;
 
 /// EINTR and EAGAIN: the same request again.
@@ -39,7 +40,10 @@ impl Rest {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     pub token: u64,
+    /// What the caller's clock said.
     pub posted_at: Nanos,
+    /// Since when it counts, once it was found out while looking for late ones.
+    pub since: Option<Nanos>,
     pub op: Op,
     pub fua: bool,
     /// First byte of the file.
@@ -47,6 +51,8 @@ pub(super) struct Command {
     pub rest: Rest,
     /// It is out: the kernel has it, or will.
     pub open: bool,
+    /// On the ring that its lane has in common with others.
+    pub in_common: bool,
     /// Cancelling it has been asked for.
     pub cancelled: bool,
 }
@@ -61,8 +67,25 @@ pub(super) enum Answer {
 
 impl Command {
     /// None.
-    pub(super) const NONE: Command =
-        Command { token: 0, posted_at: Nanos::ZERO, op: Op::Flush, fua: false, offset: 0, rest: Rest::Sync, open: false, cancelled: false };
+    pub(super) const NONE: Command = Command {
+        token: 0,
+        posted_at: Nanos::ZERO,
+        since: None,
+        op: Op::Flush,
+        fua: false,
+        offset: 0,
+        rest: Rest::Sync,
+        open: false,
+        in_common: false,
+        cancelled: false,
+    };
+
+    /// What a part at byte `offset` comes to, as it is posted.
+    #[inline(always)] // Once for each request.
+    pub(super) fn begun(token: u64, posted_at: Nanos, part: &Part<'_>, offset: u64, rest: Rest) -> Command {
+        let (op, fua) = (part.op, part.fua);
+        Command { token, posted_at, since: None, op, fua, offset, rest, open: true, in_common: false, cancelled: false }
+    }
 
     /// What asks the kernel for what is left of it.
     #[inline]

@@ -3,6 +3,7 @@
 //! One lock guards both sides of the ring. The queue's own thread posts and takes; others only try, and no lock is held while a
 //! thread sleeps.
 
+mod in_common;
 mod kinds;
 mod state;
 
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
 use completion::Mode;
-use driver::{Completed, Counters, Reaped};
+use driver::{Completed, Counters, Reaped, believable};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
 use hw::{Birth, EventFd};
@@ -20,8 +21,9 @@ use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
 
 use self::state::{BELL, CANCEL, MOST_AT_ONCE, RUN, State, TARGET};
-use super::buffers::{Buffers, PLACES};
+use super::buffers::{Buffers, PLACES, What};
 use super::command::{Command, Rest};
+use super::common::{Seated, entered};
 use super::link::KernelLink;
 use crate::error::QueueError;
 use crate::link::owner::Owner;
@@ -56,6 +58,8 @@ pub(crate) struct UringLane {
     plain: Option<Box<UringLane>>,
     /// What tells a thread that sleeps elsewhere than in the ring.
     event: OnceLock<EventFd>,
+    /// Its place on a ring that several lanes have in common, once it has one.
+    seat: OnceLock<Seated>,
     /// Commands posted, and taken: written under the lock of the ring, as all of these are but the last.
     announced: AtomicU64,
     finished: AtomicU64,
@@ -102,7 +106,9 @@ impl UringLane {
             peal: None,
             peals: 0,
             passthrough,
+            looked: None,
             left,
+            left_in_common: Vec::new(),
         };
         state.push_left();
         let lane = UringLane {
@@ -116,6 +122,7 @@ impl UringLane {
             polls,
             plain: None,
             event: OnceLock::new(),
+            seat: OnceLock::new(),
             announced: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             submits: AtomicU64::new(0),
@@ -162,7 +169,7 @@ impl UringLane {
     /// Whether something may be there, without a system call.
     #[inline]
     pub(crate) fn hint(&self) -> bool {
-        self.ring.hint() != Hint::None
+        self.ring.hint() != Hint::None || self.seat.get().is_some_and(|seat| seat.hint(false))
     }
 
     /// The same for a thread that spins or goes to sleep. A ring that is polled shows nothing by itself: only a look tells.
@@ -185,7 +192,7 @@ impl UringLane {
     /// Whether there are completions to take, for a thread that has not submitted: what waits in the submitter's task that task alone
     /// brings.
     pub(crate) fn shows(&self) -> bool {
-        self.ring.hint() == Hint::Entries
+        self.ring.hint() == Hint::Entries || self.seat.get().is_some_and(|seat| seat.hint(true))
     }
 
     /// Takes as many completions as `out` has places.
@@ -233,7 +240,10 @@ impl UringLane {
             let submit = self.push(state);
             self.enter(Enter { submit, run_tasks: true, ..Enter::default() });
         }
-        let mut found = 0;
+        let (mut found, brought) = match self.seat.get() {
+            Some(seat) if seat.out() > 0 => self.reap_in_common(seat, state, out, brings),
+            _ => (0, false),
+        };
         while found < out.len() {
             let run = RUN.min(out.len() - found);
             let taken = state.cq.take(&mut state.taken[..run]);
@@ -254,13 +264,17 @@ impl UringLane {
         } else {
             add(&self.empty_looks, 1);
         }
-        if !state.left.is_empty() || state.sq.unsubmitted() > 0 {
+        if !state.left.is_empty() || state.sq.unsubmitted() > 0 || !state.left_in_common.is_empty() {
             self.settle(state);
         }
         Reaped {
             found: found as u32,
             budget_used_up: found == out.len(),
-            more: if brings { self.hint() } else { self.shows() },
+            more: match (brings, brought) {
+                (true, false) => self.hint(),
+                (true, true) => self.has_come() || self.ring.hint() != Hint::None,
+                (false, _) => self.shows(),
+            },
             violation: None,
         }
     }
@@ -289,6 +303,9 @@ impl UringLane {
         if let Err(error) = self.submit(state) {
             tracing::debug!(%error, "requests wait for the kernel");
         }
+        if let Some(seat) = self.seat.get() {
+            self.settle_in_common(seat, state);
+        }
     }
 
     /// Shows the kernel what was pushed and what was left. How many entries the next enter submits.
@@ -316,15 +333,7 @@ impl UringLane {
     }
 
     fn enter(&self, enter: Enter) -> Option<Ended> {
-        match self.ring.enter(enter) {
-            Ok(entered) => Some(entered.ended),
-            // Completions have to be taken first: the look that follows does.
-            Err(EnterError::Again | EnterError::Busy) => None,
-            Err(error) => {
-                tracing::error!(%error, "a queue of a file cannot enter the kernel");
-                None
-            }
-        }
+        entered(&self.ring, enter)
     }
 
     /// Submits what was posted, and sleeps until `at_least` completions can be taken, or the queue's bell rings, or for `timeout`.
@@ -410,13 +419,19 @@ impl UringLane {
             return self.plain.as_ref().map_or(0, |plain| plain.try_cancel(now, timeout));
         }
         let Some(mut state) = try_lock(&self.state) else { return 0 };
-        let mut cancelled = 0;
+        let (before, mut cancelled) = (state.looked.replace(now), 0);
         for at in 0..state.commands.len() {
+            let state = &mut *state;
             let command = &mut state.commands[at];
-            if command.open && !command.cancelled && now >= command.posted_at + timeout {
+            if !command.open || command.cancelled {
+                continue;
+            }
+            let since = *command.since.get_or_insert_with(|| believable(command.posted_at, before, now));
+            if now >= since + timeout {
                 command.cancelled = true;
                 cancelled += 1;
-                state.left.push(CANCEL | at as u64);
+                let left = if command.in_common { &mut state.left_in_common } else { &mut state.left };
+                left.push(CANCEL | at as u64);
             }
         }
         if cancelled > 0 && self.owner.is_none() {
@@ -468,7 +483,8 @@ impl UringLane {
 
     /// System calls so far.
     pub(crate) fn enters(&self) -> u64 {
-        self.ring.enters() + self.plain.as_ref().map_or(0, |plain| plain.enters())
+        let beside = self.plain.as_ref().map_or(0, |plain| plain.enters());
+        self.ring.enters() + beside + self.seat.get().map_or(0, Seated::enters)
     }
 }
 
@@ -500,22 +516,18 @@ impl UringPosting<'_> {
         self.state.free.is_empty() || self.lane.plain.as_ref().is_some_and(|plain| plain.lock().is_exhausted())
     }
 
-    /// So many bytes of the part's buffer.
+    /// Pushes what asks for a part, as command `at`.
     #[inline(always)] // Once for each request, from one place that matters.
-    fn data(&mut self, part: &Part<'_>, bytes: usize) -> Rest {
+    fn begin(&mut self, at: u16, part: &Part<'_>, what: What, (token, now): (Token, Nanos)) {
         let (state, lane) = (&mut *self.state, self.lane);
-        part.buf.as_ref().map_or(Rest::Sync, |lent| {
-            let start = (part.addr - lent.addr()) as usize;
-            Rest::Data(state.buffers.span(&lane.ring, &lane.link, lent, (start, start + bytes)))
-        })
-    }
-
-    /// Pushes what asks for the rest of a part, as command `at`.
-    #[inline(always)] // As `data`.
-    fn begin(&mut self, at: u16, part: &Part<'_>, rest: Rest, (token, now): (Token, Nanos)) {
-        let (state, lane) = (&mut *self.state, self.lane);
+        if let Some(seat) = lane.seat.get().filter(|seat| seat.posts())
+            && lane.begin_in_common(seat, state, at, part, what, (token, now))
+        {
+            return;
+        }
+        let rest = what.rest(part, &mut state.buffers, &lane.ring, &lane.link);
         let offset = part.lba * u64::from(lane.link.target().facts().lba_bytes);
-        let command = Command { token: token.0, posted_at: now, op: part.op, fua: part.fua, offset, rest, open: true, cancelled: false };
+        let command = Command::begun(token.0, now, part, offset, rest);
         state.commands[usize::from(at)] = command;
         if !state.push(at) {
             state.left.push(u64::from(at));
@@ -527,8 +539,7 @@ impl UringPosting<'_> {
 impl Post for UringPosting<'_> {
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         let Some(at) = self.state.free.pop() else { return false };
-        let rest = self.data(part, part.bytes as usize);
-        self.begin(at, part, rest, (token, now));
+        self.begin(at, part, What::Bytes(part.bytes as usize), (token, now));
         true
     }
 
@@ -541,16 +552,17 @@ impl Post for UringPosting<'_> {
         }
         let Some(at) = self.state.free.pop() else { return false };
         let link = &self.lane.link;
-        let rest = match part.op {
+        let what = match part.op {
             // A command that passes through brings its list.
-            Op::Deallocate if self.state.passthrough.is_some() => self.data(part, Range::LEN),
+            Op::Deallocate if self.state.passthrough.is_some() => What::Bytes(Range::LEN),
             Op::WriteZeroes | Op::Deallocate => {
                 let (way, other) = link.ways().choose(part.op, part.keep);
-                Rest::Range { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes), way, other }
+                let bytes = u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes);
+                What::Rest(Rest::Range { bytes, way, other })
             }
-            Op::Read | Op::Write | Op::Flush => Rest::Sync,
+            Op::Read | Op::Write | Op::Flush => What::Rest(Rest::Sync),
         };
-        self.begin(at, part, rest, (token, now));
+        self.begin(at, part, what, (token, now));
         true
     }
 

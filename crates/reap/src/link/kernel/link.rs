@@ -181,7 +181,7 @@ impl KernelLink {
             return Some(format!("the kernel keeps its interrupts as they are, so that `{mode}` is `interrupt`"));
         }
         if mode.delivery() == Delivery::Posted {
-            return Some(format!("each file has a ring of its own, so that `{mode}` notifies as `interrupt` does"));
+            return Some(format!("on one file `{mode}` notifies as `interrupt` does; files in one `Group` have one ring in it"));
         }
         if mode.placement() == Placement::DrainThread {
             return Some(format!(

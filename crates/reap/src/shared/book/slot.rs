@@ -63,7 +63,7 @@ impl From<Failure> for IoError {
 pub(super) struct Trouble {
     /// The first part that failed: what is not posted yet is not sent.
     pub failure: Option<Failure>,
-    /// How often parts were posted again, all of them together.
+    /// How often parts were posted again, all of them together; after resets that the application asked for they do not count.
     pub again: u32,
     /// The buffer may still be written to: it is leaked.
     pub lost: bool,

@@ -119,7 +119,7 @@ proptest! {
                 prop_assert_eq!(token.soft(), 3);
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, How::Requeue);
+                    bench.end(token, How::Requeue { asked: false });
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
@@ -159,7 +159,7 @@ proptest! {
                 }
                 if resets > 0 {
                     resets -= 1;
-                    bench.end(token, How::Requeue);
+                    bench.end(token, How::Requeue { asked: false });
                     continue;
                 }
                 covered.extend(part.lba..part.lba + u64::from(part.blocks));
@@ -207,9 +207,22 @@ fn a_part_is_posted_again_three_times_and_then_fails() {
     bench.read(0, 0, 1);
     for _ in 0..4 {
         let posted = bench.post(1);
-        bench.end(posted[0].1, How::Requeue);
+        bench.end(posted[0].1, How::Requeue { asked: false });
     }
     assert_eq!(bench.take_done().unwrap().result, Err(IoError::TimedOut));
+}
+
+#[test]
+fn resets_that_the_application_asks_for_fail_no_request() {
+    let mut bench = Bench::new();
+    bench.read(0, 0, 1);
+    for _ in 0..20 {
+        let posted = bench.post(1);
+        bench.end(posted[0].1, How::Requeue { asked: true });
+    }
+    let posted = bench.post(1);
+    bench.end(posted[0].1, OK);
+    assert_eq!(bench.take_done().unwrap().result, Ok(()));
 }
 
 #[test]

@@ -123,6 +123,18 @@ impl Driven for Scripted {
         self.blocks
     }
 
+    fn announce(&self) {}
+
+    fn sleeps_in_common(&self) -> Option<usize> {
+        None
+    }
+
+    fn block_in_common(&self, _: Option<Nanos>) {}
+
+    fn was_told_in_common(&self) -> bool {
+        false
+    }
+
     fn drain_events(&self) -> io::Result<bool> {
         Ok(self.reports)
     }

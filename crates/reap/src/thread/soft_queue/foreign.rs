@@ -40,7 +40,7 @@ impl SoftQueue {
         self.commit();
         self.looker.borrow_mut().waiter.seen.leaving = true;
         if !matches!(self.plan(hw::now(), Nanos::MAX), Plan::Nap { .. }) {
-            // Nobody else takes what comes while the loop waits, whatever the plan.
+            // No other thread takes completions while the loop waits, whatever the plan.
             self.looker.borrow_mut().waiter.plan = Plan::sleep(Nanos::MAX);
         }
         self.arm();

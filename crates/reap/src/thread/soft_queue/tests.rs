@@ -56,7 +56,7 @@ fn a_queue_that_was_drained_is_its_threads_alone_again() {
         read(&queue, 20);
         alone();
     }
-    // The same for whoever takes the queue next.
+    // The same for the thread that takes the queue next.
     queue.set_mode(Mode::THREADED);
     read(&queue, 1);
     drop(queue);
@@ -221,7 +221,7 @@ fn a_wait_for_several_is_for_all_of_them_where_the_kernel_counts() {
     }
 }
 
-/// Of what comes between arming and blocking nothing is missed, whatever left it there: the last look finds each of them, and nothing
+/// Nothing that arrives between arming and blocking is missed, whatever left it there: the last look finds each of them, and nothing
 /// where there is nothing.
 #[test]
 fn the_look_before_a_sleep_finds_what_came_meanwhile() {

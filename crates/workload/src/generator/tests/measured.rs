@@ -108,7 +108,7 @@ fn starts(mut generator: Generator) -> (Vec<Nanos>, usize) {
     }
 }
 
-/// Whoever waits for its time keeps nobody waiting whose time has come.
+/// A job that waits for its time keeps no other waiting whose time has come.
 #[test]
 fn of_two_rates_the_one_is_next_whose_time_comes_first() {
     for process in [RateProcess::Linear, RateProcess::Poisson] {

@@ -210,7 +210,7 @@ proptest! {
         prop_assert!(!log.is_empty() && log.len() <= 500, "{}", log.len());
         // Whatever a writer writes, it finds; a reader finds nothing that was ever written.
         if job.pattern.direction != Direction::Read {
-            prop_assert_eq!(generator.bad_count(), 0);
+            prop_assert_eq!(generator.bad_count(), 0, "{:?} of {:?}", generator.bad_blocks(), log);
         }
     }
 }

@@ -4,6 +4,7 @@ use driver::Completed;
 use hw::EventFd;
 use hw::uring::{Cq, Cqe, Entry, File, FileSlot, Kept, Refused, Sq};
 use nvme::Cid;
+use units::Nanos;
 
 use crate::link::kernel::buffers::Buffers;
 use crate::link::kernel::command::{Answer, Command};
@@ -45,8 +46,12 @@ pub(super) struct State {
     pub peals: u32,
     /// How its commands pass through the kernel, if they do.
     pub passthrough: Option<Passthrough>,
+    /// When late commands were last looked for.
+    pub looked: Option<Nanos>,
     /// What could not be pushed, to be pushed first: user data.
     pub left: Vec<u64>,
+    /// The same for the ring in common with others.
+    pub left_in_common: Vec<u64>,
 }
 
 /// What the kernel's answer to a command means.
@@ -68,16 +73,22 @@ impl State {
             }
             return None;
         }
-        let at = cqe.user_data as usize;
-        let command = self.commands.get_mut(at).filter(|command| command.open)?;
-        match answered(self.passthrough.is_some(), command, cqe.result, ways) {
+        self.answer(cqe.user_data as u16, cqe.result, ways)
+    }
+
+    /// The kernel's answer to command `at`; `None`: it goes on.
+    #[inline]
+    pub(super) fn answer(&mut self, at: u16, result: i32, ways: &Ways) -> Option<Completed> {
+        let command = self.commands.get_mut(usize::from(at)).filter(|command| command.open)?;
+        match answered(self.passthrough.is_some(), command, result, ways) {
             Answer::Over(status, result) => {
                 command.open = false;
-                self.free.push(at as u16);
-                Some(Completed { token: command.token, cid: Cid(at as u16), status, result, posted_at: command.posted_at })
+                self.free.push(at);
+                Some(Completed { token: command.token, cid: Cid(at), status, result, posted_at: command.posted_at })
             }
             Answer::Again => {
-                self.left.push(cqe.user_data);
+                let left = if command.in_common { &mut self.left_in_common } else { &mut self.left };
+                left.push(at.into());
                 None
             }
         }

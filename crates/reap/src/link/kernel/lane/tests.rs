@@ -6,7 +6,7 @@ use super::*;
 use crate::link::kernel::KernelUri;
 
 /// A lane of a file of its own, and what rings its bell. `None`: this kernel, or file system, has no io_uring for it.
-fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::NamedTempFile)> {
+pub(super) fn lane(tags: u32, owned: bool) -> Option<(UringLane, Arc<Wake>, tempfile::NamedTempFile)> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&vec![7; 1 << 20]).unwrap();
     let uri: KernelUri = format!("kernel:{}?readonly=yes", file.path().display()).parse().unwrap();
@@ -27,7 +27,7 @@ fn never_completes(lane: &UringLane, requests: u64) {
 }
 
 /// What a bell rings for is not there before.
-fn rings(wake: &Wake) {
+pub(super) fn rings(wake: &Wake) {
     wake.arm();
     wake.tell();
     wake.mask();
@@ -129,14 +129,38 @@ fn a_doze_ends_with_its_time_or_with_the_first_completion_after_it() {
 
 /// Posts reads of so many blocks. Their buffers, until they are back.
 fn post_reads(lane: &UringLane, several: u32) -> Vec<Option<hw::Lent>> {
-    let block = lane.link.target().facts().lba_bytes;
-    let bufs: Vec<_> = (0..several).map(|_| Some(lane.link.pool().alloc(block as usize).unwrap().lend())).collect();
-    for (lba, buf) in (0..).zip(&bufs) {
-        let addr = buf.as_ref().unwrap().addr();
-        let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba, blocks: 1, addr, bytes: block, buf, keep: false };
-        assert!(lane.lock().post(&part, Token(lba), hw::now()));
+    (0..several).map(|token| post_read_at(lane, token.into(), hw::now())).collect()
+}
+
+/// Posts a read of the first block, by a caller whose clock says `now`.
+pub(super) fn post_read_at(lane: &UringLane, token: u64, now: Nanos) -> Option<hw::Lent> {
+    let bytes = lane.link.target().facts().lba_bytes;
+    let buf = Some(lane.link.pool().alloc(bytes as usize).unwrap().lend());
+    let addr = buf.as_ref().unwrap().addr();
+    let part = Part { op: Op::Read, fua: false, nsid: nvme::Nsid(1), lba: 0, blocks: 1, addr, bytes, buf: &buf, keep: false };
+    assert!(lane.lock().post(&part, Token(token), now));
+    buf
+}
+
+/// The caller's clock may be behind or ahead: a request is late by what is seen of it from look to look, and that once.
+#[test]
+fn a_request_is_late_by_the_clock_of_who_looks() {
+    let Some((lane, _wake, _file)) = lane(64, false) else { return };
+    let (second, timeout) = (Nanos::from_secs(1), Nanos::from_secs(10));
+    let late_at = |seconds: u64| lane.try_cancel(Nanos(seconds * second.0), timeout);
+    assert_eq!(late_at(100), 0, "nothing is out");
+    // Behind, ahead, and in between the looks: as it was posted.
+    let posted = [0, 5_000, 101].map(|seconds| post_read_at(&lane, seconds, Nanos(seconds * second.0)));
+    assert_eq!(late_at(102), 0, "they have been out for two seconds at most");
+    assert_eq!(late_at(111), 1, "the one whose clock is believed");
+    assert_eq!(late_at(112), 2, "the others count from when they were first seen");
+    assert_eq!(late_at(10_000), 0, "each is cancelled once");
+    let (mut out, mut found) = ([Completed::default(); 8], 0);
+    while found < posted.len() as u32 {
+        lane.wait(1, None);
+        found += lane.reap(&mut out).found;
     }
-    bufs
+    posted.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
 }
 
 /// Whatever else is out, a nap whose caller can go on is over. It hangs where that is not so.

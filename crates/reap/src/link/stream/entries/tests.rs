@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What comes of these pieces.
+/// The entries that these pieces make.
 fn taken<const BYTES: usize>(pieces: &[&[u8]]) -> (Vec<[u8; BYTES]>, usize) {
     let (mut entries, mut out) = (Entries::<BYTES>::default(), Vec::new());
     for piece in pieces {

@@ -127,7 +127,7 @@ fn a_queue_blocks_in_its_ring_where_it_has_one_and_something_is_out() {
     assert_eq!(blocks(nap), Some(false), "a nap is no notification");
     assert_eq!(blocks(sleep), Some(true));
     lane(&queue).looker.borrow_mut().waiter.others_look = true;
-    assert_eq!(blocks(sleep), None, "another thread takes what comes");
+    assert_eq!(blocks(sleep), None, "another thread takes the completions");
     lane(&queue).looker.borrow_mut().waiter.others_look = false;
     assert_eq!(queue.wait(1, None).unwrap(), 1);
 }

@@ -16,8 +16,8 @@ use crate::{Batch, Breach, Check, CustomPolicy, Done, Facts, Plan, Route, Seen, 
 /// Longest wait with the notification masked: an entry that comes meanwhile is found after it.
 const LONGEST: Nanos = Nanos::from_secs(1);
 
-/// Shortest wait.
-const SHORTEST: Nanos = Nanos::from_micros(1);
+/// The wait in place of one that is over before it begins, so that such a policy is not asked in a loop. The timer of `suspend`.
+const GONE_BY: Nanos = Nanos::from_micros(20);
 
 /// So often in a row a policy may be overruled that leaves what is known to be there.
 const PATIENCE: u32 = 16;
@@ -133,7 +133,8 @@ impl Guard {
 /// The nearest answer that finds what is in flight; `None`: it rests although there is some.
 fn bounded(now: Nanos, seen: &Seen, plan: Plan) -> Option<Plan> {
     let reason = work_is_known(seen) || seen.budget_used_up;
-    let wait = |until: Nanos| until.clamp(now + SHORTEST, now + LONGEST);
+    let later = |until: Nanos| if until <= now { now + GONE_BY } else { until };
+    let wait = |until: Nanos| later(until).min(now + LONGEST);
     Some(match plan {
         // Without a reason it is harmless, but where it keeps a thread from going.
         Plan::Look { .. } if !reason && (seen.in_flight == 0 || seen.leaving) => interrupt::next(seen),
@@ -144,7 +145,7 @@ fn bounded(now: Nanos, seen: &Seen, plan: Plan) -> Option<Plan> {
         Plan::Spin { .. } | Plan::Nap { .. } if seen.leaving => Plan::sleep(Nanos::MAX),
         Plan::Spin { until } => Plan::Spin { until: wait(until) },
         Plan::Nap { until } => Plan::Nap { until: wait(until) },
-        Plan::Sleep { until, at_least } => Plan::Sleep { until: until.max(now + SHORTEST), at_least: at_least.clamp(1, seen.in_flight) },
+        Plan::Sleep { until, at_least } => Plan::Sleep { until: later(until), at_least: at_least.clamp(1, seen.in_flight) },
     })
 }
 

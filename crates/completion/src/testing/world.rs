@@ -170,6 +170,8 @@ impl<S: Subject> World<S> {
         self.post();
         self.now += Nanos(100);
         if std::mem::take(&mut self.lock_busy) {
+            // The other thread looks: until now these entries were its own.
+            self.pending.fill(self.now);
             return Ok(Seen { lock_busy: true, in_flight: self.in_flight, ..Seen::default() });
         }
         let found = (budget as usize).min(self.pending.len());

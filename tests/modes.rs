@@ -39,7 +39,7 @@ fn mode(name: &str) -> Mode {
     name.parse().unwrap()
 }
 
-/// Waits until `what` is true of the device's health, for ten seconds at most.
+/// Waits until `what` is true of the device's health, for 10,000 rounds at most.
 fn until(device: &Device, queue: &Queue, what: impl Fn(&reap::Health) -> bool) -> reap::Health {
     until_at(32, device, queue, what)
 }

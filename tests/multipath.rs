@@ -4,6 +4,9 @@
 //! `REAP_PATH_KILLS=200 cargo test --release -p reap-nvme --test multipath killed -- --nocapture` kills a path as often, and says
 //! how long the longest stall was.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use reap::paths::Policy;
@@ -100,6 +103,39 @@ fn futures_and_flushes_go_over_paths_too() {
     other.block_on(late).unwrap().0.unwrap();
 }
 
+thread_local! {
+    /// The queue that [`UsesTheQueue`] uses.
+    static QUEUE: RefCell<Option<Rc<Queue>>> = const { RefCell::new(None) };
+}
+
+/// Memory whose end is code of the application's: it submits a request. Says whether that was accepted.
+struct UsesTheQueue(mpsc::Sender<bool>);
+
+impl Drop for UsesTheQueue {
+    fn drop(&mut self) {
+        let queue = QUEUE.with(|queue| queue.borrow().clone());
+        let read = |queue: &Queue| Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        self.0.send(queue.is_some_and(|queue| queue.submit([read(&queue)]).is_ok())).unwrap();
+    }
+}
+
+/// The future is dropped while its request is on its way, so that nobody claims the memory: it ends where nothing is locked.
+#[test]
+fn memory_that_nobody_claims_ends_where_the_queue_can_be_used() {
+    let device = open(TWO, OpenOptions::default());
+    let queue = Rc::new(device.queue().unwrap());
+    QUEUE.set(Some(queue.clone()));
+    let ((tell, told), pages) = (mpsc::channel(), reap::Pages::new(1 << 16).unwrap());
+    let region = device.register((pages, UsesTheQueue(tell))).map_err(|(why, _)| why).unwrap();
+    let buffer = region.buffer(0..4096).unwrap();
+    drop(region);
+    drop(queue.read(&queue.namespaces()[0], 0, buffer));
+    let ended = drain(&queue);
+    assert_eq!(told.try_recv(), Ok(true), "it was dropped while the queue was locked");
+    assert!(ended.len() == 1 && ended[0].result.is_ok(), "{ended:?}");
+    QUEUE.take();
+}
+
 /// A controller that hangs is found by its Keep Alive, long before any command's time-out; it is lost from then on, and reads
 /// go another way although its reset has yet to fail.
 #[test]
@@ -173,7 +209,7 @@ fn without_patience_requests_do_not_wait_for_a_path() {
 
 /// Until a path's link is in this state.
 fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     while device.paths()[path].status.link != link {
         assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
         std::thread::sleep(Duration::from_millis(1));
@@ -243,7 +279,7 @@ fn a_write_that_a_lost_controller_holds_does_not_come_back() {
 #[test]
 fn without_waiting_the_later_write_is_undone() {
     let (device, generation) = held_write("keep_alive=0s&unsafe_fast_failover", false);
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     while generation(&device) != 1 {
         assert!(reap::Instant::now() < limit, "the twin passed: the test proves nothing");
     }
@@ -289,7 +325,7 @@ fn resize(device: &Device, path: usize, blocks: u64) {
 
 /// Waits until the device's namespace has so many blocks, and each path is used or not.
 fn wait_for_size(device: &Device, blocks: u64, fits: [bool; 2]) -> reap::Namespace {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let (now, seen) = (device.current(&device.namespaces()[0]), device.paths().iter().map(|path| path.status.fits).collect::<Vec<_>>());
         if now.blocks() == blocks && seen == fits {
@@ -409,7 +445,7 @@ fn a_queue_that_is_dropped_leaves_nothing_counted() {
 
 /// A software queue as soon as there is one: one that futures have outlived is given back when they are done.
 fn device_queue(device: &Device) -> Queue {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         match device.queue() {
             Ok(queue) => return queue,
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -535,7 +571,7 @@ fn a_path_is_killed_and_returns_at_random_moments() {
         }
         device.embedded().unwrap().change_path(path, Change::Back).unwrap();
         // Until it is used again: one path is always up.
-        let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
+        let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
         while device.paths()[path].status.link != PathLink::Live {
             assert!(reap::Instant::now() < limit, "path {path} does not come back: {:?}", device.paths());
             load.step(16);

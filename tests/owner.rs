@@ -55,7 +55,7 @@ fn hanging(timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(FaultPlan::new());
     let embedded = reap::EmbeddedOptions {
         faults: Some(faults.clone()),
-        ready_timeout: Some(std::time::Duration::from_secs(1)),
+        ready_timeout: Some(std::time::Duration::from_secs(60)),
         ..Default::default()
     };
     let options = OpenOptions::new().timeout(timeout.into()).depth(16).embedded(embedded);

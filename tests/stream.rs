@@ -13,7 +13,7 @@ use reap::{DebtHabits, Device, EmbeddedOptions, FaultPlan, Faults, Group, Mode, 
 const BLOCK: usize = 512;
 
 /// A lawful wait is over long before; a broken one never is.
-const WATCHDOG: Duration = Duration::from_secs(20);
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn open(wire: &str, options: OpenOptions) -> Device {
     Device::open_with(&format!("mem:64M?profile=optane&wire={wire}"), &options.pool_bytes(64 << 20)).unwrap()
@@ -253,7 +253,7 @@ impl Silent {
         let embedded = EmbeddedOptions {
             debts,
             faults: Some(faults.clone()),
-            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ready_timeout: Some(std::time::Duration::from_secs(60)),
             ..EmbeddedOptions::default()
         };
         // Nothing is given up before the test is over, and nobody reminds the controller of anything.

@@ -197,7 +197,7 @@ fn a_carried_buffer_comes_back() {
 }
 
 fn wait_for(device: &Device, path: usize, link: PathLink) {
-    let limit = reap::Instant::now() + std::time::Duration::from_secs(20);
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
     while device.paths()[path].status.link != link {
         assert!(reap::Instant::now() < limit, "path {path} does not come to be {link:?}: {:?}", device.paths());
         std::thread::sleep(Duration::from_millis(1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reap::{Device, FaultPlan, IoError, Mode, Nanos, OpenOptions, Queue, Request};
 
-use crate::load::{BLOCK, PATIENT, SOON, Watchdog, open};
+use crate::load::{BLOCK, PATIENT, SOON, Watchdog, open, open_to_lose};
 
 const NEVER: Nanos = Nanos::from_secs(3600);
 
@@ -33,7 +33,7 @@ fn requests_without_a_tag_fail_with_their_controller() {
     let _watchdog = Watchdog::new("requests without a tag");
     for name in ["interrupt", "irq-poll", "threaded", "suspend", "poll", "adaptive"] {
         let mode = name.parse().unwrap();
-        let (device, faults) = open(FaultPlan::new(), mode, 1, SOON);
+        let (device, faults) = open_to_lose(FaultPlan::new(), mode, 1, SOON);
         let queue = device.queue().unwrap();
         faults.hang();
         device.reset();

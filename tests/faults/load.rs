@@ -42,8 +42,18 @@ pub const SOON: Nanos = Nanos::from_millis(60);
 /// Where nothing is lost, or a time-out may not be mistaken for one: longer than a busy machine keeps a thread away.
 pub const PATIENT: Nanos = Nanos::from_secs(2);
 
-/// An embedded device with faults and one hardware queue for `threads` threads.
+/// An embedded device with faults and one hardware queue for `threads` threads. Its controller has a minute to stop or to come up: one
+/// whose thread is kept from its CPU for seconds is not given up.
 pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
+    open_within(Duration::from_secs(60), plan, mode, threads, timeout)
+}
+
+/// The same where the controller is to be lost, which takes as long as it has for stopping.
+pub fn open_to_lose(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
+    open_within(Duration::from_secs(1), plan, mode, threads, timeout)
+}
+
+fn open_within(ready: Duration, plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Device, Faults) {
     let faults = Faults::new(plan);
     let options = OpenOptions::new()
         .software_queues(threads)
@@ -52,11 +62,7 @@ pub fn open(plan: FaultPlan, mode: Mode, threads: usize, timeout: Nanos) -> (Dev
         .mode(mode)
         .timeout(timeout.into())
         .pool_bytes(16 << 20)
-        .embedded(EmbeddedOptions {
-            faults: Some(faults.clone()),
-            ready_timeout: Some(std::time::Duration::from_secs(1)),
-            ..EmbeddedOptions::default()
-        });
+        .embedded(EmbeddedOptions { faults: Some(faults.clone()), ready_timeout: Some(ready), ..EmbeddedOptions::default() });
     let device = Device::open_with("mem:16M?profile=optane", &options).expect("the device opens: its admin queue is spared");
     (device, faults)
 }

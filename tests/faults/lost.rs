@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::{BringupCause, BringupError};
 use reap::{Device, EmbeddedOptions, Fault, FaultPlan, Faults, IoError, Mode, OpenError, OpenOptions, Request};
 
-use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open};
+use crate::load::{BLOCK, Load, PATIENT, SOON, Watchdog, modes, open, open_to_lose};
 
 /// Every occasion, those of the admin queue as well.
 fn always(fault: Fault) -> FaultPlan {
@@ -17,7 +17,7 @@ fn always(fault: Fault) -> FaultPlan {
 /// closing the device does not hang.
 fn break_in_use(mode: Mode, leaks: bool, break_it: impl Fn(&Device, &Faults)) {
     let _watchdog = Watchdog::new(&format!("a controller that is lost, {mode}"));
-    let (device, faults) = open(FaultPlan::new(), mode, 2, SOON);
+    let (device, faults) = open_to_lose(FaultPlan::new(), mode, 2, SOON);
     let kept: u64 = thread::scope(|scope| {
         let threads = [0, 1].map(|owner| {
             let queue = device.queue().unwrap();

@@ -40,11 +40,10 @@ pub struct Returner {
     stored: u32,
 }
 
-/// The tags of a batch, by value, so that what a loop needs stays in registers.
+/// The tags of a batch: the count of them, by value, so that it stays in a register of the loop.
 #[derive(Debug)]
 pub struct ReturnBatch<'a> {
-    ring: &'a [AtomicU16],
-    mask: u32,
+    tags: &'a Tags,
     stored: u32,
 }
 
@@ -65,16 +64,11 @@ impl Tags {
         self.count
     }
 
+    /// The place of the tag that is the `n`-th ever; the ring has one more than `mask`.
     #[inline]
     fn place(&self, n: u32) -> &AtomicU16 {
-        place(&self.ring, self.mask, n)
+        &self.ring[(n & self.mask) as usize]
     }
-}
-
-/// The place of the tag that is the `n`-th ever; the ring has one more than `mask`.
-#[inline]
-fn place(ring: &[AtomicU16], mask: u32, n: u32) -> &AtomicU16 {
-    &ring[(n & mask) as usize]
 }
 
 impl Taker {
@@ -123,7 +117,7 @@ impl<'a> ReturnBatch<'a> {
     /// As [`Returner::add`].
     #[inline]
     pub fn add(&mut self, tag: Tag) {
-        place(self.ring, self.mask, self.stored).store(tag.0, Relaxed);
+        self.tags.place(self.stored).store(tag.0, Relaxed);
         self.stored = self.stored.wrapping_add(1);
     }
 }
@@ -132,7 +126,7 @@ impl Returner {
     /// Begins to note the tags of a batch; [`Returner::end`] it.
     #[inline]
     pub fn batch<'a>(&self, tags: &'a Tags) -> ReturnBatch<'a> {
-        ReturnBatch { ring: &tags.ring, mask: tags.mask, stored: self.stored }
+        ReturnBatch { tags, stored: self.stored }
     }
 
     /// The tags of the batch are noted.

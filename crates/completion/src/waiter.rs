@@ -155,13 +155,16 @@ impl<H: Habits> Waiter<H> {
     /// look or spin: the plan is to look.
     #[inline(always)] // The plan is known where this is asked.
     pub fn looks_first(&mut self, pending: impl FnOnce() -> bool) -> Option<Plan> {
-        if !(self.policy.looks_first() && pending()) {
-            return None;
-        }
+        if self.policy.looks_first() && pending() { Some(self.looks_now()) } else { None }
+    }
+
+    /// The plan is to look at what is known to be there, without having asked.
+    #[inline(always)]
+    pub fn looks_now(&mut self) -> Plan {
         self.found_something();
         let plan = Plan::Look { budget: WEIGHT };
         self.plan = plan;
-        Some(plan)
+        plan
     }
 
     /// The same where the thread is back from a sleep, and the policy then looks.

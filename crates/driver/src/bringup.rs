@@ -15,7 +15,7 @@ use nvme::{Cqe, Nsid, QueueId, Sqe};
 use units::Nanos;
 
 use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
-use crate::stop::{Patience, Stop, Stopping, ready_timeout};
+use crate::stop::{Attendance, Patience, Stop, Stopping, ready_timeout};
 use crate::{AdminCommand, AdminReply, Answer, Limits, ProtocolViolation, QueueSizes, Ticket};
 pub use inventory::{Inventory, Model, Subsystem};
 pub use outcome::{BringupCause, BringupError, BringupPhase};
@@ -81,6 +81,7 @@ pub struct Bringup {
     asking: Asking,
     /// While a command is out.
     pulse: Pulse,
+    attendance: Attendance,
 }
 
 #[derive(Clone, Debug)]
@@ -134,11 +135,33 @@ impl Bringup {
             found: Vec::new(),
             asking: Asking::default(),
             pulse: Pulse::default(),
+            attendance: Attendance::default(),
         }
     }
 
-    /// Goes on as far as it can.
+    /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
+        let away = self.attendance.away(now);
+        self.extend(away);
+        let ask = self.go_on(now, properties);
+        if let BringupAsk::Wait { until } = ask {
+            self.attendance.asked(until);
+        }
+        ask
+    }
+
+    /// Nobody looked for so long.
+    fn extend(&mut self, away: Nanos) {
+        self.asked_since += away;
+        match &mut self.state {
+            State::Stopping(stop) => stop.extend(away),
+            State::Enabled(patience) => patience.extend(away),
+            State::Command { deadline: Some(deadline), .. } => *deadline += away,
+            _ => {}
+        }
+    }
+
+    fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> BringupAsk {
         loop {
             let asked = match self.advance(now, properties) {
                 Err(Halt::Wait(until)) => return BringupAsk::Wait { until },

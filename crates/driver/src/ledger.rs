@@ -21,13 +21,6 @@ pub(crate) struct Ledger {
     step: u16,
 }
 
-/// The table as the reap loop has it: by value, so that it stays in registers.
-#[derive(Clone, Copy)]
-pub(crate) struct Commands<'a> {
-    slots: &'a [Slot],
-    tag_mask: u16,
-}
-
 /// The right to end commands; there is one per [`Ledger`], kept under the CQ lock.
 #[derive(Debug)]
 pub(crate) struct Finisher(());
@@ -132,12 +125,6 @@ impl Ledger {
         Cid(cid)
     }
 
-    /// For a batch of [`Commands::in_flight`].
-    #[inline]
-    pub(crate) fn commands(&self) -> Commands<'_> {
-        Commands { slots: &self.slots, tag_mask: self.tag_mask }
-    }
-
     /// Ends the command `cid` wherever it stands. Its tag may be returned, unless an Abort still holds it (`None`).
     pub(crate) fn end_odd(&self, _: &mut Finisher, cid: Cid) -> Result<(Command, Option<Tag>), Refused> {
         let slot = self.slot(cid).ok_or(Refused::Unknown { last: u16::MAX })?;
@@ -150,7 +137,7 @@ impl Ledger {
             Stage::InFlight | Stage::Aborted => Stage::Free,
         };
         slot.state.store(ended.bits(cid.0), Relaxed);
-        Ok((slot.command(cid), (ended == Stage::Free).then_some(self.commands().tag(cid))))
+        Ok((slot.command(cid), (ended == Stage::Free).then_some(self.tag(cid))))
     }
 
     /// Reserves the CID of a command for which an Abort is about to be posted. False: it has completed meanwhile.
@@ -170,7 +157,7 @@ impl Ledger {
         let state = slot.state.load(Acquire);
         if state == Stage::Held.bits(cid.0) {
             slot.state.store(Stage::Free.bits(cid.0), Relaxed);
-            return Some(self.commands().tag(cid));
+            return Some(self.tag(cid));
         }
         if state == Stage::Aborting.bits(cid.0) {
             slot.state.store(Stage::Aborted.bits(cid.0), Relaxed);
@@ -218,20 +205,19 @@ impl Ledger {
     fn next_cid(&self, last: u16) -> u16 {
         last.wrapping_add(self.step)
     }
-}
 
-impl<'a> Commands<'a> {
-    /// The slot of the command `cid`, if it is simply in flight.
+    /// The slot of the command `cid` and its tag, if it is simply in flight.
     #[inline]
-    pub(crate) fn in_flight(self, cid: Cid) -> Option<&'a Slot> {
-        let slot = self.slots.get(usize::from(self.tag(cid).0))?;
+    pub(crate) fn in_flight(&self, cid: Cid) -> Option<(&Slot, Tag)> {
+        let tag = self.tag(cid);
+        let slot = self.slots.get(usize::from(tag.0))?;
         // Acquire: the entry may name a command that this thread has not heard of through the doorbell.
-        (slot.state.load(Acquire) == Stage::InFlight.bits(cid.0)).then_some(slot)
+        (slot.state.load(Acquire) == Stage::InFlight.bits(cid.0)).then_some((slot, tag))
     }
 
     /// The tag of a command.
     #[inline]
-    pub(crate) fn tag(self, cid: Cid) -> Tag {
+    fn tag(&self, cid: Cid) -> Tag {
         Tag(cid.0 & self.tag_mask)
     }
 }

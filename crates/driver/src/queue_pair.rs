@@ -43,6 +43,8 @@ impl QueueSizes {
 pub struct QueuePair<S, C> {
     id: QueueId,
     sizes: QueueSizes,
+    /// SQID and SQHD of its entries, as the specification lays them out in one double word (Base 4.2.1), if SQHD is 0.
+    first_head: u32,
     sq: S,
     cq: C,
     tags: Tags,
@@ -99,8 +101,8 @@ pub struct Completed {
 /// A command that a reset took the answer from.
 pub type Abandoned = Command;
 
-/// What one reap saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What one reap saw. Of two words, so that it comes back in registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
     /// Entries taken.
     pub found: u32,
@@ -109,7 +111,7 @@ pub struct Reaped {
     /// After the lock was released there was an entry: somebody has to look again (law 6).
     pub more: bool,
     /// The controller broke the protocol: reset it. Reported once; from then on this queue yields nothing.
-    pub violation: Option<ProtocolViolation>,
+    pub violation: Option<Box<ProtocolViolation>>,
 }
 
 impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
@@ -122,6 +124,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         Ok(QueuePair {
             id,
             sizes,
+            first_head: u32::from(id.0) << 16,
             sq,
             cq,
             tags,
@@ -201,7 +204,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         // One more than are in flight is enough to see an entry that nobody asked for.
         out.resize(before + budget.min(self.in_flight() + 1) as usize, Completed::default());
         let reaped = out.get_mut(before..).and_then(reap);
-        out.truncate(before + reaped.map_or(0, |reaped| reaped.found as usize));
+        out.truncate(before + reaped.as_ref().map_or(0, |reaped| reaped.found as usize));
         reaped.map(|reaped| Reaped { budget_used_up: reaped.found == budget, ..reaped })
     }
 
@@ -232,7 +235,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Takes entries into `out` until it is full; and no more than are in flight, so that a controller that posts for ever is not
     /// listened to for ever. How many, and what was wrong with the next.
     #[inline(always)]
-    fn take_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<ProtocolViolation>) {
+    fn take_entries(&self, side: &mut CqSide, finished: u64, out: &mut [Completed]) -> (usize, Option<Box<ProtocolViolation>>) {
         let mut in_flight = (self.announced.load(Relaxed) - finished) as usize;
         if in_flight == 0 {
             if !self.is_new(side) {
@@ -246,10 +249,10 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         }
         let most = in_flight.min(out.len());
         let mut taken = 0;
-        while let Some(rest) = out.get_mut(taken..most).filter(|rest| !rest.is_empty()) {
+        while taken < most {
             // As far as the ring's end, where the phase changes.
-            let run = rest.len().min((self.sizes.cq_entries - side.consumer.slot()) as usize);
-            let (run, _) = rest.split_at_mut(run);
+            let run = (most - taken).min((self.sizes.cq_entries - side.consumer.slot()) as usize);
+            let Some(run) = out.get_mut(taken..taken + run) else { break };
             let found = self.take_run(side, run);
             taken += found;
             if let Some(place) = run.get_mut(found) {
@@ -272,23 +275,22 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     }
 
     /// Takes entries from consecutive slots until `out` is full, or one is empty or odd: wrong, or of a command that is
-    /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing and
-    /// keeps what it needs in locals, because nothing behind a reference stays in a register across an acquire.
+    /// being aborted. How many there were. This is the loop that every completion passes through: it calls nothing, and reads
+    /// what it needs where that is, because it has no registers for more than a batch of one needs as well.
     #[inline(always)] // Once on the data path.
     fn take_run(&self, side: &mut CqSide, out: &mut [Completed]) -> usize {
-        let (first, phase, commands) = (side.consumer.slot(), side.consumer.phase(), self.ledger.commands());
-        let (queue, entries) = (u32::from(self.id.0) << 16, self.sizes.sq_entries);
+        let (first, phase) = (side.consumer.slot(), side.consumer.phase());
         let (finisher, mut back) = (&mut side.finisher, side.returner.batch(&self.tags));
         let taken = self.cq.load_run(first, phase, out, |cqe, place| {
             // SQID is this queue's, and SQHD lies in it: both in one comparison.
-            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ queue >= entries {
+            if (u32::from(cqe.sq_id) << 16 | u32::from(cqe.sq_head)) ^ self.first_head >= self.sizes.sq_entries {
                 return false;
             }
-            let Some(command) = commands.in_flight(cqe.cid()) else { return false };
+            let Some((command, tag)) = self.ledger.in_flight(cqe.cid()) else { return false };
             let (token, posted_at) = command.token_and_time();
             *place = Completed { token, cid: cqe.cid(), status: cqe.status(), result: cqe.result, posted_at };
             command.end(cqe.cid(), finisher);
-            back.add(commands.tag(cqe.cid()));
+            back.add(tag);
             true
         });
         side.returner.end(back);
@@ -299,15 +301,15 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Takes an entry of a command that is being aborted, or says what is wrong with it.
     #[cold]
     #[inline(never)]
-    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, ProtocolViolation> {
+    fn take_odd(&self, side: &mut CqSide) -> Result<Completed, Box<ProtocolViolation>> {
         let queue = self.id;
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
         let (named, cid, head) = (cqe.sq_id, cqe.cid, cqe.sq_head);
         if named != queue.0 {
-            return Err(ProtocolViolation::WrongQueue { queue, cid, named });
+            return Err(ProtocolViolation::WrongQueue { queue, cid, named }.into());
         }
         if u32::from(head) >= self.sizes.sq_entries {
-            return Err(ProtocolViolation::BadHead { queue, cid, head, entries: self.sizes.sq_entries });
+            return Err(ProtocolViolation::BadHead { queue, cid, head, entries: self.sizes.sq_entries }.into());
         }
         let (Command { cid, token, posted_at }, tag) =
             self.ledger.end_odd(&mut side.finisher, cqe.cid()).map_err(|refused| match refused {
@@ -323,9 +325,9 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 
     #[cold]
     #[inline(never)]
-    fn unannounced(&self, side: &CqSide) -> ProtocolViolation {
+    fn unannounced(&self, side: &CqSide) -> Box<ProtocolViolation> {
         let cqe = self.cq.load(side.consumer.slot(), side.consumer.phase()).unwrap_or_default();
-        ProtocolViolation::Unannounced { queue: self.id, cid: cqe.cid }
+        Box::new(ProtocolViolation::Unannounced { queue: self.id, cid: cqe.cid })
     }
 
     /// Commands announced and not yet reaped.
@@ -380,7 +382,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
     }
 
     /// Rings the doorbell if anything was posted since it was last rung. Returns how many commands that announced.
-    #[inline]
+    #[inline(always)] // Once on the data path.
     pub fn commit(&mut self, bells: &impl Doorbells) -> u32 {
         let posted = self.posted();
         if posted == 0 || self.side.closed {

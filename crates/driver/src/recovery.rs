@@ -14,7 +14,7 @@ use nvme::{QueueId, Sqe, admin};
 use units::Nanos;
 
 use crate::properties::{Asking, Pace, Properties, Pulse};
-use crate::stop::{Stop, Stopping};
+use crate::stop::{Attendance, Stop, Stopping};
 use crate::{
     AdminCommand, AdminReply, Answer, Bringup, BringupAsk, BringupConfig, BringupError, Command, Inventory, PropertyError,
     ProtocolViolation, QueueSizes, Ticket,
@@ -167,6 +167,7 @@ pub struct Recovery {
     lost_since: Option<Nanos>,
     /// For stopping.
     asking: Asking,
+    attendance: Attendance,
     /// Attempts at bringing up since the last success, and what the last one said.
     attempts: u32,
     error: Option<BringupError>,
@@ -203,17 +204,26 @@ impl Recovery {
     /// Watches over a controller. `bringup` says how to bring it up again, usually with the queues of `inventory`.
     pub fn new(config: RecoveryConfig, bringup: BringupConfig, inventory: &Inventory) -> Recovery {
         let aborts_allowed = inventory.limits.map_or(1, |limits| limits.aborts);
-        let (state, asking) = (State::Watching(Pulse::default()), Asking::default());
-        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, asking, attempts: 0, error: None }
+        let (state, asking, attendance) = (State::Watching(Pulse::default()), Asking::default(), Attendance::default());
+        Recovery { config, bringup, state, aborts_allowed, aborts: 0, lost_since: None, asking, attendance, attempts: 0, error: None }
     }
 
-    /// Goes on as far as it can. `watch` has looked at every queue pair just now.
+    /// Goes on as far as it can. `watch` has looked at every queue pair just now. Time for which it is stepped later than it asked for
+    /// counts towards no deadline of a reset.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties, watch: &Watch) -> RecoveryAsk {
-        loop {
-            if let Some(ask) = self.advance(now, properties, watch) {
-                return ask;
-            }
+        let away = self.attendance.away(now);
+        if let State::Stopping { stop, .. } = &mut self.state {
+            stop.extend(away);
         }
+        let ask = loop {
+            if let Some(ask) = self.advance(now, properties, watch) {
+                break ask;
+            }
+        };
+        if let RecoveryAsk::Wait { until } = ask {
+            self.attendance.asked(until);
+        }
+        ask
     }
 
     /// The controller broke the protocol: what [`crate::Reaped::violation`] said.

@@ -7,7 +7,7 @@ use nvme::regs::{Cc, Csts};
 use units::Nanos;
 
 use crate::properties::{Asking, Halt, Pace, Properties, Property, Pulse};
-use crate::stop::{Patience, Stop, Stopping};
+use crate::stop::{Attendance, Patience, Stop, Stopping};
 use crate::{AdminCommand, AdminReply, Answer, Inventory, PropertyError, RegisterValues, Ticket};
 
 /// What shutdown asks of its executor. Each is to be carried out before the next step.
@@ -61,6 +61,7 @@ pub struct Shutdown {
     asking: Asking,
     /// While a command is out.
     pulse: Pulse,
+    attendance: Attendance,
 }
 
 #[derive(Clone, Debug)]
@@ -86,11 +87,34 @@ impl Shutdown {
         let timeout = Nanos::from_micros(inventory.shutdown_micros.into()).max(Shutdown::DEFAULT_TIMEOUT);
         let queues = inventory.queues.iter().map(|layout| layout.id).collect();
         let state = State::Delete { n: 0, deadline: None };
-        Shutdown { state, queues, admin_timeout, timeout, asking: Asking::default(), pulse: Pulse::default() }
+        Shutdown {
+            state,
+            queues,
+            admin_timeout,
+            timeout,
+            asking: Asking::default(),
+            pulse: Pulse::default(),
+            attendance: Attendance::default(),
+        }
     }
 
-    /// Goes on as far as it can.
+    /// Goes on as far as it can. Time for which it is stepped later than it asked for counts towards no deadline.
     pub fn step(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
+        let away = self.attendance.away(now);
+        match &mut self.state {
+            State::Stopping(stop) => stop.extend(away),
+            State::Notified(patience) => patience.extend(away),
+            State::Delete { deadline: Some(deadline), .. } => *deadline += away,
+            _ => {}
+        }
+        let ask = self.go_on(now, properties);
+        if let ShutdownAsk::Wait { until } = ask {
+            self.attendance.asked(until);
+        }
+        ask
+    }
+
+    fn go_on(&mut self, now: Nanos, properties: &impl Properties) -> ShutdownAsk {
         loop {
             let asked = match self.advance(now, properties) {
                 Err(Halt::Wait(until)) => return ShutdownAsk::Wait { until },

@@ -12,6 +12,27 @@ pub(crate) fn ready_timeout(round: &mut Round<'_, impl Properties>, cap: Cap) ->
     Ok(Nanos::from_millis(cap.timeout_ms().max(crto).max(500)))
 }
 
+/// How much later than it asked for a state machine may be stepped before its executor counts as away.
+const PUNCTUAL: Nanos = Nanos::from_millis(20);
+
+/// Whether the executor comes when it was asked to. Time in which it was away counts towards no deadline: it could not have seen an answer
+/// meanwhile, and whatever kept it away, a machine that stands still for one, may have kept the controller from answering too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attendance(Option<Nanos>);
+
+impl Attendance {
+    /// A step: for how long the executor was away before it.
+    pub(crate) fn away(&mut self, now: Nanos) -> Nanos {
+        let late = self.0.take().map_or(Nanos::ZERO, |due| now - due);
+        if late > PUNCTUAL { late } else { Nanos::ZERO }
+    }
+
+    /// It was asked to come back then at the latest.
+    pub(crate) fn asked(&mut self, until: Nanos) {
+        self.0 = Some(until);
+    }
+}
+
 /// Waits for a register: looks often at first, then ever more rarely, and until a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -36,6 +57,11 @@ impl Patience {
         let until = (now + self.interval).min(self.deadline);
         self.interval = (self.interval + self.interval).min(Patience::LONGEST);
         Ok(until)
+    }
+
+    /// It lasts so much longer: nobody looked for so long.
+    pub(crate) fn extend(&mut self, away: Nanos) {
+        self.deadline += away;
     }
 }
 
@@ -71,6 +97,13 @@ impl Stop {
     /// Of a controller that may take this long.
     pub(crate) fn within(now: Nanos, timeout: Nanos) -> Stop {
         Stop::Known { timeout, patience: Patience::new(now, timeout), cleared: false }
+    }
+
+    /// As [`Patience::extend`].
+    pub(crate) fn extend(&mut self, away: Nanos) {
+        if let Stop::Known { patience, .. } = self {
+            patience.extend(away);
+        }
     }
 
     pub(crate) fn step(&mut self, round: &mut Round<'_, impl Properties>) -> Stopping {

@@ -118,13 +118,7 @@ impl Queue {
     /// As of [`Queue::submit`].
     #[inline]
     pub fn submit_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        let now = now.nanos();
-        // Lent, because it may be large, and each floor below would move it.
-        let mut requests = requests.into_iter();
-        match &self.fan {
-            None => self.lane().submit(now, &mut requests),
-            Some(fan) => fan.submit(&self.lanes, now, &mut requests),
-        }
+        self.submit_or_post_at(now, false, requests)
     }
 
     /// Submits requests, all of them or as [`Queue::submit`] says, for a caller that is about to wait: where submitting and sleeping can
@@ -143,10 +137,25 @@ impl Queue {
     /// As of [`Queue::submit`].
     #[inline]
     pub fn post_at(&self, now: Instant, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        self.submit_or_post_at(now, true, requests)
+    }
+
+    /// As [`Queue::post_at`] if the caller is about to wait (`waits`), else as [`Queue::submit_at`]: for callers that do both in one place.
+    ///
+    /// # Errors
+    /// As of [`Queue::submit`].
+    #[inline]
+    pub fn submit_or_post_at(
+        &self,
+        now: Instant,
+        waits: bool,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         let now = now.nanos();
+        // Lent, because it may be large, and each floor below would move it.
         let mut requests = requests.into_iter();
         match &self.fan {
-            None => self.lane().post(now, &mut requests),
+            None => self.lane().submit(now, waits, &mut requests),
             Some(fan) => fan.submit(&self.lanes, now, &mut requests),
         }
     }

@@ -70,26 +70,20 @@ impl Lanes {
         self.all().iter().map(AsRef::as_ref)
     }
 
-    /// Submits `requests` on the queue of `target`.
+    /// Submits `requests` on the queue of `target`. Where the thread `waits` next, the wait may announce them, in one system call.
     ///
     /// # Errors
     /// The first that is refused: those after it stay in the iterator.
     #[inline(never)]
-    pub fn submit(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
+    pub fn submit(
+        &self,
+        target: usize,
+        now: Nanos,
+        waits: bool,
+        requests: impl Iterator<Item = Request>,
+    ) -> Result<(), (Refused, Request)> {
         match self.all().get(target) {
-            Some(queue) => queue.as_ref().submit_at(instant(now), requests),
-            None => Ok(()),
-        }
-    }
-
-    /// The same before a wait, which announces them where that can be one system call.
-    ///
-    /// # Errors
-    /// As of [`Lanes::submit`].
-    #[inline(never)]
-    pub fn post(&self, target: usize, now: Nanos, requests: impl Iterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        match self.all().get(target) {
-            Some(queue) => queue.as_ref().post_at(instant(now), requests),
+            Some(queue) => queue.as_ref().submit_or_post_at(instant(now), waits, requests),
             None => Ok(()),
         }
     }

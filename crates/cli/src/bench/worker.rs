@@ -1,5 +1,7 @@
 //! A job thread: carries out what the generator says.
 
+mod places;
+
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -7,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Completion, Device, DmaBuf, IoError, Namespace, Nanos, Queue, Request, Wakeups};
+use reap::{Completion, Device, IoError, Namespace, Nanos, Queue, Wakeups};
 use units::Op;
 use workload::{Contents, ErrorCode, Generator, Io, Job, Next};
 
@@ -16,6 +18,7 @@ use super::counted::{Counted, Ended, Line, Mark};
 use super::lanes::{Held, Lanes};
 use super::tap::Tap;
 use super::watch::{Snapshot, Watch};
+use places::{Left, Place};
 
 /// A thread that waits for the time of its next I/O looks this often whether it is to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
@@ -66,13 +69,6 @@ struct Way {
     /// Places of I/Os that are posted and not yet committed.
     batch: Vec<u32>,
     ended: Ended,
-}
-
-/// Where an I/O is kept while it is in flight, and its buffer while it is not.
-struct Place {
-    io: Io,
-    /// `None`: in flight, or lost with its controller.
-    buf: Option<DmaBuf>,
 }
 
 /// What reaches a thread from outside while it runs.
@@ -152,7 +148,7 @@ impl Worker {
             for _ in 0..depth {
                 let mut buf = device.buffer(len)?;
                 contents::fill(&mut buf, places.len() as u64, &job.contents);
-                places.push(Place { io: Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 }, buf: Some(buf) });
+                places.push(Place::new(buf));
             }
             queues.push(Held::take(&device, mode)?);
             let batch = Vec::with_capacity(depth);
@@ -273,11 +269,13 @@ impl Worker {
         }
         let mut now = run.now;
         let next = loop {
-            while let Some(io) = generator.granted(now) {
-                self.post(generator, io, now);
-            }
             match generator.next(now) {
-                Next::Issue(io) => self.post(generator, io, now),
+                Next::Issue(io) => {
+                    self.post(generator, io, now);
+                    while let Some(io) = generator.granted(now) {
+                        self.post(generator, io, now);
+                    }
+                }
                 next => break next,
             }
         };
@@ -356,7 +354,7 @@ impl Worker {
                 None => generator.fill(&io, data),
             }
         }
-        place.io = io;
+        place.set(&io);
         way.batch.push(number as u32);
         generator.issued(&io, now);
     }
@@ -374,12 +372,13 @@ impl Worker {
 
     /// Rings the doorbell, and waits for completions if that is what follows. The clock read is from before the doorbell: after a
     /// wait there would be none that is the batch's.
+    #[inline(never)] // What it needs of registers, other turns do without.
     fn commit_and_reap(&mut self, generator: &mut Generator, now: Nanos) -> Result<Nanos> {
         let now = if self.timed { hw::now() } else { now };
         generator.committed(now);
         let follows = generator.granted(now).map_or_else(|| generator.next(now), Next::Issue);
         let Next::Reap { min, .. } = follows else {
-            self.submit(generator, now, None)?;
+            self.submit(generator, now, false);
             return match follows {
                 Next::Issue(io) => {
                     self.post(generator, io, now);
@@ -394,7 +393,9 @@ impl Worker {
             // All that was issued has ended by itself: a wait is left.
             return self.reap(generator, min, Nanos::MAX, now);
         }
-        let refused = self.submit(generator, now, Some(min))?;
+        let refused = self.submit(generator, now, true);
+        self.lanes.wait(min as usize, Nanos::MAX)?;
+        self.returned();
         self.lanes.reap(&mut self.found);
         // Those that were refused have ended, and nothing else may have.
         if refused && self.found.is_empty() { Ok(now) } else { self.take(generator, Nanos::MAX, now) }
@@ -407,8 +408,7 @@ impl Worker {
         // Completions may be found during a commit: their latencies count from before it.
         let before = self.timed && self.lanes.looks_on_commit();
         let mut now = if before { hw::now() } else { now };
-        // Only waiting fails.
-        _ = self.submit(generator, now, None);
+        self.submit(generator, now, false);
         if self.timed && !before {
             now = hw::now();
         }
@@ -416,50 +416,58 @@ impl Worker {
         now
     }
 
-    /// Submits the batches; with `min` waits for so many completions as well, where there is one target. Whether any was refused.
-    #[inline]
-    fn submit(&mut self, generator: &mut Generator, now: Nanos, min: Option<u32>) -> Result<bool> {
+    /// Submits the batches, before a wait if the thread `waits` next. Whether any was refused.
+    #[inline(always)] // Of a batch of one a call would cost a fifth of it.
+    fn submit(&mut self, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
         let mut any = false;
-        let Worker { lanes, ways, places, first_error, tap, urgent, durable, .. } = self;
-        for (target, way) in ways.iter_mut().enumerate() {
-            if way.batch.is_empty() {
+        for target in 0..self.ways.len() {
+            if self.ways[target].batch.is_empty() {
                 continue;
             }
-            let (namespace, block_shift) = (way.namespace, way.block_shift);
-            if let Some(tap) = tap {
-                let batch = way.batch.iter().filter_map(|&number| Some((number, places.get(number as usize)?.io)));
-                tap.commits(batch, generator);
+            if self.tap.is_some() {
+                self.tell_tap(target, generator);
             }
-            let mut left = way.batch.iter();
-            loop {
-                let requests = left.by_ref().filter_map(|&number| {
-                    let place = places.get_mut(number as usize)?;
-                    let (io, buf) = (&place.io, place.buf.take()?);
-                    let lba = io.offset >> block_shift;
-                    let request = Request::of(io.op, &namespace, lba, buf);
-                    let request = if *urgent { request.urgent() } else { request };
-                    let request = if *durable && io.op == Op::Write { request.fua() } else { request };
-                    Some(request.bytes(io.len).tag(number.into()))
-                });
-                let submitted = if min.is_some() { lanes.post(target, now, requests) } else { lanes.submit(target, now, requests) };
-                // Those after one that is refused are submitted all the same.
-                let Err((why, request)) = submitted else { break };
-                any = true;
-                first_error.get_or_insert(why.into());
-                if let Some(place) = places.get_mut(request.number() as usize) {
-                    place.buf = request.into_buffer();
-                    generator.completed(place.io, now, Err(REFUSED), &[]);
-                }
-            }
-            way.batch.clear();
-            if let Some(min) = min {
-                lanes.wait(min as usize, Nanos::MAX)?;
-            }
-            if let Some(tap) = tap {
-                tap.returned();
+            any |= self.submit_to(target, generator, now, waits);
+            if !waits {
+                self.returned();
             }
         }
-        Ok(any)
+        any
+    }
+
+    /// The library's call that announced a batch has returned.
+    #[inline(always)]
+    fn returned(&mut self) {
+        if let Some(tap) = &mut self.tap {
+            tap.returned();
+        }
+    }
+
+    /// What is about to be submitted is noted down.
+    #[inline(never)]
+    fn tell_tap(&mut self, target: usize, generator: &Generator) {
+        let (Some(tap), Some(way)) = (&mut self.tap, self.ways.get(target)) else { return };
+        let batch = way.batch.iter().filter_map(|&number| Some((number, self.places.get(number as usize)?.io())));
+        tap.commits(batch, generator);
+    }
+
+    /// Submits the batch of one target, before a wait if the thread `waits` next. Whether any was refused.
+    #[inline(always)]
+    fn submit_to(&mut self, target: usize, generator: &mut Generator, now: Nanos, waits: bool) -> bool {
+        let Some(way) = self.ways.get_mut(target) else { return false };
+        let (namespace, block_shift, urgent, durable) = (&way.namespace, way.block_shift, self.urgent, self.durable);
+        let mut left = Left { numbers: way.batch.iter(), places: &mut self.places, namespace, block_shift, urgent, durable };
+        let mut any = false;
+        // Those after one that is refused are submitted all the same.
+        while let Err((why, request)) = self.lanes.submit(target, now, waits, &mut left) {
+            any = true;
+            self.first_error.get_or_insert(why.into());
+            if let Some(io) = left.give_back(request) {
+                generator.completed(io, now, Err(REFUSED), &[]);
+            }
+        }
+        way.batch.clear();
+        any
     }
 
     /// Waits for `min` completions, or until `until`, and hands on whatever there is.
@@ -489,8 +497,7 @@ impl Worker {
             let Some(place) = self.places.get_mut(tag as usize).filter(|place| place.buf.is_none()) else {
                 bail!("a completion names I/O {tag}, which is not in flight");
             };
-            // Taken apart: copied as a whole, what is between its fields would be copied byte by byte.
-            let Io { slot, op, target, offset, len } = place.io;
+            let Io { slot, op, target, offset, len } = place.io();
             let at = Nanos(at.as_nanos());
             now = now.max(at);
             // There was none: nothing to drop.

@@ -55,6 +55,27 @@ fn a_controller_comes_up_by_the_sequence_of_the_specification() {
     assert!(!host.controller.csts().rdy());
 }
 
+/// A machine that stands still, or is so busy that neither thread runs: the controller has had no time to answer.
+#[test]
+fn time_in_which_nobody_looks_counts_towards_no_deadline() {
+    let millis = Nanos::from_millis;
+    let slow =
+        Script { ready_after: millis(100), stop_after: millis(100), shutdown_after: millis(100), thinks: millis(30), ..Script::default() };
+    let (mut host, config) = Host::new(Controller::new(slow));
+    host.stands_still = Nanos::from_secs(5);
+    let inventory = host.bring_up(config).unwrap();
+    assert_eq!(host.shut_down(&inventory), Ok(()));
+    assert!(!host.controller.csts().rdy());
+    // And never is an error still.
+    let identify = Script { silent: vec![(admin::IDENTIFY, 1)], ..Script::default() };
+    for never in [identify, Script { ready_after: Nanos::MAX, ..Script::default() }] {
+        let (mut host, config) = Host::new(Controller::new(never));
+        host.stands_still = Nanos::from_secs(5);
+        let cause = host.bring_up(config).unwrap_err().cause;
+        assert!(matches!(cause, BringupCause::NoReply { .. } | BringupCause::NotReady { .. }), "{cause}");
+    }
+}
+
 /// In the steps that the controller has (KAS), and not at all where it has none, or refuses.
 #[test]
 fn a_keep_alive_time_out_is_set_where_there_is_one() {

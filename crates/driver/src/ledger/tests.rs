@@ -132,10 +132,10 @@ proptest! {
         for n in 0..70_000 / u64::from((tags + 1).next_power_of_two()) + 3 {
             let cid = ledger.begin(tag, n, Nanos(n));
             prop_assert_ne!(cid.0, u16::MAX);
-            let command = ledger.commands().in_flight(cid).unwrap();
-            prop_assert_eq!((command.token_and_time(), ledger.commands().tag(cid)), ((n, Nanos(n)), tag));
+            let (command, held) = ledger.in_flight(cid).unwrap();
+            prop_assert_eq!((command.token_and_time(), held), ((n, Nanos(n)), tag));
             command.end(cid, &mut right);
-            prop_assert!(ledger.commands().in_flight(cid).is_none());
+            prop_assert!(ledger.in_flight(cid).is_none());
         }
     }
 }

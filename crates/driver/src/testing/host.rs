@@ -25,6 +25,8 @@ pub struct Host {
     /// To the controller's properties.
     pub wire: Wire,
     pub now: Nanos,
+    /// After each wait neither host nor controller runs for so long.
+    pub stands_still: Nanos,
     pub admin: Pair,
     pub io: BTreeMap<QueueId, Pair>,
     pub recovery: Option<Recovery>,
@@ -76,6 +78,7 @@ impl Host {
             controller,
             wire,
             now: Nanos::from_secs(100),
+            stands_still: Nanos::ZERO,
             admin,
             io: BTreeMap::new(),
             recovery: None,
@@ -115,9 +118,10 @@ impl Host {
             self.controller.step(self.now);
             let answers = self.wire.come(self.now);
             let reaped = self.admin.reap(&self.controller.bells, 32, &mut out);
-            self.violation = reaped.violation;
+            self.violation = reaped.violation.map(|violation| *violation);
             assert!(self.violation.is_none() || !self.controller.script.astray.is_empty(), "the scripted admin queue is correct");
             if !out.is_empty() || self.violation.is_some() || !answers.is_empty() || self.now >= until {
+                self.now += self.stands_still;
                 return (out, answers);
             }
             self.now = (self.now + tick).min(until).min(self.wire.next());
@@ -197,7 +201,7 @@ impl Host {
             if let Some(violation) = pair.reap(&self.controller.bells, 64, &mut out).violation
                 && let Some(recovery) = &mut self.recovery
             {
-                recovery.violated(violation);
+                recovery.violated(*violation);
             }
         }
         for completed in out {

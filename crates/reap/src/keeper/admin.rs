@@ -69,7 +69,7 @@ impl Admin {
     /// What has completed. Valid until the next call.
     pub(crate) fn reap(&mut self, link: &RingLink) -> Option<driver::ProtocolViolation> {
         self.taken.clear();
-        self.pair.reap(link.doorbells(), 64, &mut self.taken).violation
+        self.pair.reap(link.doorbells(), 64, &mut self.taken).violation.map(|violation| *violation)
     }
 
     /// What the last [`Admin::reap`] found.

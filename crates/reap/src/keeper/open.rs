@@ -36,7 +36,7 @@ pub(crate) fn open(link: RingLink, seat: Option<Seat>, uri: &str, options: &Open
     let description = Description { uri: uri.to_owned(), ..opened.description };
     let free = (0..software).rev().map(place).collect();
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), free));
-    Ok((Controller::new(Opened { description, ..opened }, roster, options.mode, options.latency_price), inventory))
+    Ok((Controller::new(Opened { description, ..opened }, roster, options), inventory))
 }
 
 /// Opens the file or block device of `link`, which was opened as `uri`. Its queues are made as they are taken.
@@ -74,7 +74,7 @@ pub(crate) fn open_file(link: KernelLink, uri: &str, options: &OpenOptions) -> R
     let Some(roster) = made else { return Err(OpenError::Options("the file has no keeper".into())) };
     let sizes = Sizes::of(&[], link.number());
     let opened = Opened { link: Link::Kernel(link), queues: Vec::new(), namespaces, sizes, control, description };
-    Ok(Controller::new(opened, roster, options.mode, options.latency_price))
+    Ok(Controller::new(opened, roster, options))
 }
 
 fn has_time(options: &OpenOptions) -> Result<(), OpenError> {

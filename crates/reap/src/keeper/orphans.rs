@@ -1,12 +1,10 @@
 //! Software queues whose thread is gone: what they have in flight is still reaped, and its buffers come back.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use completion::WEIGHT;
 use driver::Completed;
 use handover::orphan::{self, Orphan};
-use hw::DmaBuf;
 use units::Nanos;
 
 use crate::shared::book::Failure;
@@ -84,15 +82,6 @@ fn elsewhere<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
     }
 }
 
-/// Memory of an application's, whose end is the application's code. A panic of one is no other's.
-fn let_go(memory: Vec<DmaBuf>) {
-    for buf in memory {
-        if catch_unwind(AssertUnwindSafe(|| drop(buf))).is_err() {
-            tracing::error!("registered memory has panicked when it was dropped");
-        }
-    }
-}
-
 /// Ends what has been left in the inbox of a software queue without a thread. Whether anything of it is still open.
 fn end_orphans(queue: &HwQueue, me: u8) -> bool {
     queue.softs.get(usize::from(me)).is_some_and(|soft| orphan::sweep(&Left { queue, soft, me }))
@@ -127,7 +116,7 @@ impl Orphan for Left<'_> {
         let memory = book.take_kept();
         drop(book);
         elsewhere("reap-wake", wakers, |mut wakers| executor::wake_all(wakers.drain(..)));
-        elsewhere("reap-let-go", memory, let_go);
+        elsewhere("reap-let-go", memory, executor::let_go);
         Some(found)
     }
 

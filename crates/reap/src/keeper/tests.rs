@@ -98,7 +98,7 @@ fn a_keeper_that_goes_leaves_nobody_waiting() {
     let (keeper, opened) = up();
     let ns = opened.namespaces[0];
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
-    let controller = Controller::new(opened, roster, completion::Mode::INTERRUPT, Default::default());
+    let controller = Controller::new(opened, roster, &OpenOptions::default().mode(completion::Mode::INTERRUPT));
     let queue = Queue::over_one(&controller, User::Any, None).unwrap();
     queue.submit((0..300).map(|_| Request::read(&ns, 0, queue.buffer(512).unwrap()))).map_err(|(why, _)| why).unwrap();
     drop(keeper);
@@ -132,7 +132,7 @@ fn a_handle_of_another_format_is_refused() {
     let (mut keeper, opened) = up();
     let ns = opened.namespaces[0];
     let roster = Arc::new(Roster::fixed(opened.queues.clone(), vec![(0, 0)]));
-    let controller = Controller::new(opened, roster, completion::Mode::POLL, Default::default());
+    let controller = Controller::new(opened, roster, &OpenOptions::default().mode(completion::Mode::POLL));
     let queue = Queue::over_one(&controller, User::Any, None).unwrap();
     let read = || queue.submit([Request::read(&ns, 0, queue.buffer(4096).unwrap())]).map_err(|(why, _)| why);
     assert_eq!(read(), Ok(()));

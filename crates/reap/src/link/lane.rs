@@ -102,8 +102,17 @@ impl Lane {
     }
 
     /// Whether a completion waits, without a lock and without a system call.
-    #[inline]
+    #[inline(always)] // Asked for each plan.
     pub(crate) fn hint(&self) -> bool {
+        match self {
+            Lane::Ring(lane) => lane.hint(),
+            other => other.hint_elsewhere(),
+        }
+    }
+
+    /// The same where it is more than a comparison.
+    #[inline(never)]
+    fn hint_elsewhere(&self) -> bool {
         on_lane!(self, lane => lane.hint())
     }
 

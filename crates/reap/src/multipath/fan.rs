@@ -227,7 +227,7 @@ impl Fan {
             let Some(batch) = head.take_batch(path) else { continue };
             let mut left = batch.iter();
             // Those after one that is not taken are sent all the same.
-            while let Err((why, request)) = lane.submit(now, head.requests(&mut left, namespace)) {
+            while let Err((why, request)) = lane.submit(now, false, head.requests(&mut left, namespace)) {
                 head.not_taken(&self.shared, why, request, now);
             }
             tally.sent.add(batch.len() as u64);
@@ -274,15 +274,16 @@ impl Fan {
         self.clock.set(latest);
     }
 
-    /// Wakers run when nothing is borrowed: they may do anything with the queue.
+    /// Wakers run, and memory of the application's ends, when nothing is borrowed or locked: both may do anything with the queue.
     #[inline]
     fn wake_all(&self, mut head: RefMut<'_, Head>) {
-        if head.wakers.is_empty() {
+        if head.wakers.is_empty() && head.unclaimed.is_empty() {
             return;
         }
-        let wakers = std::mem::take(&mut head.wakers);
+        let (wakers, unclaimed) = (std::mem::take(&mut head.wakers), std::mem::take(&mut head.unclaimed));
         drop(head);
         executor::wake_all(wakers);
+        executor::let_go(unclaimed);
     }
 
     /// Does what is due, and sends what is staged. When there is more at the latest, should nothing else wake the thread.

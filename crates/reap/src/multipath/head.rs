@@ -75,6 +75,9 @@ pub(super) struct Head {
     /// The board's changes, all of which the failover knows of.
     pub changes: u64,
     pub wakers: Vec<Waker>,
+    /// Registered memory of requests that nobody claims any more. Its end is the application's code, which may do anything: it is dropped
+    /// when neither this nor a path's queue is locked.
+    pub unclaimed: Vec<DmaBuf>,
 }
 
 impl Head {
@@ -95,6 +98,7 @@ impl Head {
             seen: vec![Standing::NEVER_UP; paths],
             changes: u64::MAX,
             wakers: Vec::new(),
+            unclaimed: Vec::new(),
         }
     }
 
@@ -306,7 +310,10 @@ impl Head {
             Claim::Batch => self.done.push(completion),
             Claim::Future(ticket) => {
                 self.futures -= 1;
-                self.wakers.extend(self.tickets.complete(ticket, completion).ok().flatten());
+                match self.tickets.complete(ticket, completion) {
+                    Ok(waker) => self.wakers.extend(waker),
+                    Err(left) => self.unclaimed.extend(left.buf.filter(DmaBuf::is_registered)),
+                }
             }
             Claim::Part => {}
         }

@@ -307,28 +307,30 @@ impl Requests {
     /// The controller answered parts, as the queue's own thread found: those of `taken` that are this queue's. Wakers of
     /// futures that are thereby finished are appended to `wakers`; call them outside the lock.
     #[inline]
-    pub(crate) fn answered(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        // The usual case needs nothing of its slot now.
-        let whole = self.whole;
-        let odd = |c: &Completed| (c.token & Token::PART_OF_QUEUE ^ whole) | u64::from(c.status.failure());
-        let finished = |c: &Completed| Finished { at: Token(c.token).slot(), completed_at: now };
+    pub(crate) fn answered(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
         // Alone it is not worth a batch.
         if let [only] = taken
             && self.disowned == 0
-            && odd(only) == 0
+            && oddity(only, self.whole) == 0
         {
-            self.done.push(finished(only));
+            self.done.push(finished(only, now));
             self.posted -= 1;
             self.open -= 1;
-            return;
+        } else {
+            self.answered_several(taken, now, wakers);
         }
-        if self.finish_all(taken, odd, finished) {
+    }
+
+    /// The same for any number of them.
+    #[inline(never)]
+    fn answered_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
+        if self.finish_all(taken, now) {
             return;
         }
         loop {
-            let well = if self.disowned == 0 { taken.iter().take_while(|c| odd(c) == 0).count() } else { 0 };
+            let well = if self.disowned == 0 { taken.iter().take_while(|c| oddity(c, self.whole) == 0).count() } else { 0 };
             let (well, rest) = taken.split_at(well);
-            self.done.extend(well.iter().map(finished));
+            self.done.extend(well.iter().map(|completed| finished(completed, now)));
             self.posted -= well.len() as u32;
             self.open -= well.len() as u32;
             let Some((odd, rest)) = rest.split_first() else { return };
@@ -339,13 +341,13 @@ impl Requests {
         }
     }
 
-    /// Finishes all of them in one pass, in which it shows whether any is `odd`, that is not 0; if so, none. Whether it did.
+    /// Finishes all of them in one pass, in which it shows whether any is odd; if so, none. Whether it did.
     #[inline(always)]
-    fn finish_all(&mut self, taken: &[Completed], odd: impl Fn(&Completed) -> u64, finished: impl Fn(&Completed) -> Finished) -> bool {
-        let (before, mut any) = (self.done.len(), u64::from(self.disowned));
+    fn finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
+        let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.disowned));
         self.done.extend(taken.iter().map(|completed| {
-            any |= odd(completed);
-            finished(completed)
+            any |= oddity(completed, whole);
+            finished(completed, now)
         }));
         if any != 0 {
             self.done.truncate(before);
@@ -557,6 +559,19 @@ impl Requests {
             wakers.append(&mut self.ended);
         }
     }
+}
+
+/// 0 in the usual case, which needs nothing of its slot now: all of a request of the book whose whole requests have the token `whole`,
+/// and it went well.
+#[inline(always)]
+fn oddity(completed: &Completed, whole: u64) -> u64 {
+    (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.failure())
+}
+
+/// That in the usual case.
+#[inline(always)]
+fn finished(completed: &Completed, now: Nanos) -> Finished {
+    Finished { at: Token(completed.token).slot(), completed_at: now }
 }
 
 /// Makes a slot the first free one. What is in it may still be taken out. `at` is a place that the book gave out.

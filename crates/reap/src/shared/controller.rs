@@ -10,6 +10,7 @@ use completion::{LatencyPrice, Mode};
 use hw::DmaPool;
 use nvme::Nsid;
 use nvme::admin::Identify;
+use units::Nanos;
 
 use super::control::{Answer, Control};
 use super::hw_queue::HwQueue;
@@ -19,10 +20,15 @@ use crate::error::{IdentifyError, QueueError, Refused};
 use crate::health::Health;
 use crate::link::{Link, NO_LINK, Reaper};
 use crate::namespace::Namespace;
+use crate::options::OpenOptions;
 use crate::request::Request;
 
 /// A question takes longer than an admin command may where a reset comes between, or several.
 const LONGEST_QUESTION: Duration = Duration::from_secs(60);
+
+/// How long a thread that leaves a queue of its own stays at least, for commands that end in their usual time; and for those that the
+/// kernel is asked to cancel at their time-out.
+const LEAVING: Nanos = Nanos::from_secs(1);
 
 /// An open controller. Shut down when the last clone and the last queue are gone.
 #[derive(Clone)]
@@ -38,6 +44,7 @@ struct Shared {
     sizes: Sizes,
     mode: AtomicU32,
     price: LatencyPrice,
+    timeout: Nanos,
     control: Control,
     description: Description,
 }
@@ -127,10 +134,11 @@ impl Drop for Shared {
 
 impl Controller {
     /// A controller that is up, or a file that is open, with its queues.
-    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, mode: Mode, price: LatencyPrice) -> Controller {
+    pub(crate) fn new(opened: Opened, roster: Arc<Roster>, options: &OpenOptions) -> Controller {
         let Opened { link, namespaces, sizes, control, description, .. } = opened;
-        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(mode.into()));
-        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, price, control, description }))
+        let (number, pool, mode) = (link.number(), link.pool().clone(), AtomicU32::new(options.mode.into()));
+        let (price, timeout) = (options.latency_price, options.timeout);
+        Controller(Arc::new(Shared { link, number, pool, roster, namespaces, sizes, mode, price, timeout, control, description }))
     }
 
     /// Takes a software queue for a thread: its hardware queue, and its place there. [`Controller::begun`] or
@@ -197,6 +205,15 @@ impl Controller {
     /// How late `adaptive` may be.
     pub(crate) fn price(&self) -> LatencyPrice {
         self.0.price
+    }
+
+    /// How long a thread stays for what is in flight on a queue that belongs to it, and that it leaves. Where a controller carries commands
+    /// out, a reset takes back what is left. What the kernel has nobody else can take, so that it has all the time that a command has.
+    pub(crate) fn stays(&self) -> Nanos {
+        match &self.0.link {
+            Link::Ring(_) => LEAVING,
+            Link::Kernel(_) => self.0.timeout + LEAVING,
+        }
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.

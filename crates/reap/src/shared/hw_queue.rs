@@ -6,6 +6,8 @@
 
 mod debts;
 mod entering;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -198,7 +200,7 @@ impl HwQueue {
     }
 
     /// Whether a completion waits, without a lock and without a system call.
-    #[inline]
+    #[inline(always)] // Asked for each plan.
     pub(crate) fn hint(&self) -> bool {
         self.lane.hint() || self.polled.as_ref().is_some_and(Lane::hint)
     }
@@ -287,7 +289,7 @@ impl HwQueue {
     }
 
     /// Posts what has been entered into the book of `me`, `plain` requests or not. How many commands that were.
-    #[inline]
+    #[inline(never)] // Beside what enters requests, its loop would have fewer registers.
     fn post(&self, me: u8, book: &mut Requests, (plain, commit): (bool, bool), now: Nanos) -> u32 {
         let first = self.may_post(me);
         let posted = if first {
@@ -413,10 +415,10 @@ impl HwQueue {
             for _ in 0..ROUNDS {
                 taken.clear();
                 let reaped = lane.try_reap_more(WEIGHT, taken);
-                left = reaped.is_some_and(|reaped| reaped.more);
+                left = reaped.as_ref().is_some_and(|reaped| reaped.more);
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
-                    self.reporter.violated(violation);
+                    self.reporter.violated(*violation);
                 }
                 if !taken.is_empty() {
                     self.hand_out(None, taken);
@@ -443,6 +445,7 @@ impl HwQueue {
     }
 
     /// Hands entries that belong to other software queues than `me`, if that is one, to their owners, and wakes those that sleep.
+    #[inline(never)] // What it needs of the stack, a look at a queue of one thread does without.
     pub(crate) fn hand_out(&self, me: Option<u8>, taken: &[Completed]) {
         let mut told = [0u64; MOST_SOFT / 64];
         for completed in taken {
@@ -523,10 +526,11 @@ impl<'q> Waiting for InLine<'q> {
 }
 
 /// A look at both lanes, each with half of the places, so that neither starves the other: what they have found together.
+#[inline(never)]
 fn reap_both(lane: &Lane, polled: &Lane, out: &mut [Completed]) -> Option<Reaped> {
     let half = out.len().div_ceil(2);
     let first = out.get_mut(..half).and_then(|places| lane.try_reap(places));
-    let taken = first.map_or(0, |first| first.found as usize);
+    let taken = first.as_ref().map_or(0, |first| first.found as usize);
     let places = out.get_mut(taken..).filter(|places| !places.is_empty());
     let Some(second) = places.and_then(|places| polled.try_reap(places)) else { return first };
     let Some(first) = first else { return Some(second) };

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::task::{Context, Poll, Wake, Waker};
 
+use hw::DmaBuf;
+
 use crate::error::{Refused, WouldDeadlock};
 use crate::request::Request;
 use crate::shared::soft::Soft;
@@ -69,6 +71,15 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
             tracing::error!("a waker has panicked");
+        }
+    }
+}
+
+/// Drops memory of an application's, whose end is the application's code. A panic of one is no other's.
+pub(crate) fn let_go(memory: Vec<DmaBuf>) {
+    for buf in memory {
+        if catch_unwind(AssertUnwindSafe(|| drop(buf))).is_err() {
+            tracing::error!("registered memory has panicked when it was dropped");
         }
     }
 }

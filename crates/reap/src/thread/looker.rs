@@ -14,7 +14,7 @@ use super::vector::Vector;
 use crate::counters::Counters;
 use crate::link::UringLane;
 use crate::request::{Outcome, Token};
-use crate::shared::book::Failure;
+use crate::shared::book::{Failure, Requests};
 use crate::shared::hw_queue::HwQueue;
 use crate::shared::soft::Soft;
 use crate::wakeups::Wakeups;
@@ -103,9 +103,9 @@ impl Looker {
     }
 
     /// What to do next, where that is to look and need not be asked for.
-    #[inline]
+    #[inline(always)] // Asked for each plan.
     pub(crate) fn looks_first(&mut self, queue: &HwQueue) -> Option<Plan> {
-        self.waiter.looks_first(|| queue.hint())
+        if self.waiter.policy.looks_first() && queue.hint() { Some(self.waiter.looks_now()) } else { None }
     }
 
     /// What to do next, where the caller needs so many more completions (`wants`) to go on, and a sleep can be for as many.
@@ -209,16 +209,15 @@ impl Looker {
         self.waiter.seen.budget_used_up = reaped.budget_used_up;
         self.waiter.seen.pending = reaped.more;
         if let Some(violation) = reaped.violation {
-            queue.reporter.violated(violation);
+            queue.reporter.violated(*violation);
         }
     }
 
     /// Ends what was taken and tells the others. Wakers are left for [`Looker::take_wakers`].
     #[inline]
     fn finish(&mut self, queue: &HwQueue, soft: &Soft, now: Nanos, slept: bool) {
-        let taken = &self.taken[..self.waiter.seen.found as usize];
-        if queue.is_shared() && taken.iter().any(|c| Token(c.token).soft() != self.me) {
-            queue.hand_out(Some(self.me), taken);
+        if queue.is_shared() {
+            self.hand_out(queue);
         }
         let wants_done = self.waiter.policy.wants_done();
         let mut book = soft.requests();
@@ -226,23 +225,12 @@ impl Looker {
             book.lose_patience();
         }
         if !self.inbox.is_empty() {
-            for outcome in self.inbox.drain(..) {
-                if wants_done {
-                    self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
-                }
-                self.wakers.extend(book.end(outcome.token, outcome.how, now));
-            }
+            self.end_mail(&mut book, wants_done, now, slept);
         }
         if wants_done {
-            let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
-            let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
-            if self.waiter.policy.wants_last_alone() {
-                self.done.extend(records.next_back());
-            } else {
-                self.done.extend(records);
-            }
+            self.record(&book, now, slept);
         }
-        book.answered(taken, now, &mut self.wakers);
+        book.answered(&self.taken[..self.waiter.seen.found as usize], now, &mut self.wakers);
         if book.is_waiting() {
             queue.post_again(self.me, &mut book, now);
         }
@@ -252,6 +240,44 @@ impl Looker {
         if wants_done {
             self.waiter.policy.completed(&self.done);
             self.done.clear();
+        }
+    }
+
+    /// What the last look has taken.
+    fn taken(&self) -> &[Completed] {
+        &self.taken[..self.waiter.seen.found as usize]
+    }
+
+    /// Hands to other threads what is theirs of what was taken.
+    #[inline(never)]
+    fn hand_out(&self, queue: &HwQueue) {
+        let taken = self.taken();
+        if taken.iter().any(|c| Token(c.token).soft() != self.me) {
+            queue.hand_out(Some(self.me), taken);
+        }
+    }
+
+    /// Ends what other threads took for this queue.
+    #[inline(never)]
+    fn end_mail(&mut self, book: &mut Requests, wants_done: bool, now: Nanos, slept: bool) {
+        for outcome in self.inbox.drain(..) {
+            if wants_done {
+                self.done.extend(book.record(outcome.token, outcome.posted_at, now, slept));
+            }
+            self.wakers.extend(book.end(outcome.token, outcome.how, now));
+        }
+    }
+
+    /// Makes the policy's records of what was taken.
+    #[inline(never)]
+    fn record(&mut self, book: &Requests, now: Nanos, slept: bool) {
+        let taken = &self.taken[..self.waiter.seen.found as usize];
+        let mine = taken.iter().filter(|completed| Token(completed.token).soft() == self.me);
+        let mut records = mine.filter_map(|completed| book.record(Token(completed.token), completed.posted_at, now, slept));
+        if self.waiter.policy.wants_last_alone() {
+            self.done.extend(records.next_back());
+        } else {
+            self.done.extend(records);
         }
     }
 

@@ -140,23 +140,12 @@ impl SoftQueue {
     /// The first request that cannot be carried out, and why; those before it are submitted, those after it stay in
     /// the iterator. The iterator runs while the queue is locked and must not use it. If it panics, the requests that it has
     /// yielded are submitted.
-    #[inline]
-    pub(crate) fn submit(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        self.submit_or_hold(now, requests, false)
-    }
-
-    /// The same; where submitting and sleeping can be one system call (`hold`), the next wait announces them, or
-    /// [`SoftQueue::commit`]. A mode that looks after each commit has them announced at once: the look is what it is for.
     ///
-    /// # Errors
-    /// As of [`SoftQueue::submit`].
-    pub(crate) fn post(&self, now: Nanos, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
-        let holds = self.queue.lane.uring().is_some() && !self.mode().submit_check();
-        self.submit_or_hold(now, requests, holds)
-    }
-
-    #[inline(always)]
-    fn submit_or_hold(&self, now: Nanos, requests: impl IntoIterator<Item = Request>, hold: bool) -> Result<(), (Refused, Request)> {
+    /// Where submitting and sleeping can be one system call, and the caller `waits` next, the wait announces them, or
+    /// [`SoftQueue::commit`]. A mode that looks after each commit has them announced at once: the look is what it is for.
+    #[inline]
+    pub(crate) fn submit(&self, now: Nanos, waits: bool, requests: impl IntoIterator<Item = Request>) -> Result<(), (Refused, Request)> {
+        let hold = waits && self.queue.lane.uring().is_some() && !self.mode().submit_check();
         self.clock.set(now);
         if !self.is_here() {
             return executor::refuse(Refused::Forked, requests);

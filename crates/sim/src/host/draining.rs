@@ -84,7 +84,7 @@ pub(crate) fn look(g: &mut Ground, index: usize, budget: u32) -> (u32, Nanos) {
             drain.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
             drain.at = At::Release;
             if let Some(violation) = reaped.violation {
-                g.out.push(Effect::Violation(queue.device, violation));
+                g.out.push(Effect::Violation(queue.device, *violation));
             }
             cost += looked.cost + delivery(g, index, &taken);
         }

@@ -373,7 +373,7 @@ impl Thread {
         lane.waiter.seen = Seen { found: reaped.found, budget_used_up: reaped.budget_used_up, ..Seen::default() };
         self.learn(g, at);
         if let Some(violation) = reaped.violation {
-            g.out.push(Effect::Violation(device, violation));
+            g.out.push(Effect::Violation(device, *violation));
         }
         match after {
             After::Decide => {

@@ -92,7 +92,7 @@ impl Keeper {
 
     /// Takes the entries of the admin queue and hands each to `f`, with the page.
     pub(super) fn replies(&mut self, bells: &HostBar, mut f: impl FnMut(Purpose, &AdminReply)) -> Option<ProtocolViolation> {
-        let violation = self.admin.reap(bells, REPLIES as u32, &mut self.replies).violation;
+        let violation = self.admin.reap(bells, REPLIES as u32, &mut self.replies).violation.map(|violation| *violation);
         let mut page = [0; 4096];
         // The page was allocated at bring-up.
         self.memory.read(self.page, &mut page).unwrap_or_default();

@@ -31,7 +31,7 @@ impl Alike {
     }
 
     /// Adds those that have not been counted yet.
-    #[inline]
+    #[inline(never)] // Once for each run, and large.
     pub fn count(&mut self, stats: &mut Stats) {
         let ios = std::mem::take(&mut self.ios);
         if ios > 0 {

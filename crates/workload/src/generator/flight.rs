@@ -35,6 +35,15 @@ pub(super) struct Extra {
 /// No I/O starts at the end of time.
 const IDLE: Nanos = Nanos::MAX;
 
+/// Why nothing can be issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// As much is posted as is announced at once.
+    Uncommitted,
+    /// As many are in flight as may be.
+    Full,
+}
+
 /// The slots of a job thread.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -73,6 +82,18 @@ impl Flight {
         }
     }
 
+    /// Why the next I/O has to wait, if it has to: `batch` are announced at once, and `limit` may be in flight.
+    #[inline(always)] // Two comparisons.
+    pub fn halt(&self, batch: u32, limit: u32) -> Option<Halt> {
+        if self.queued >= batch {
+            Some(Halt::Uncommitted)
+        } else if self.in_flight >= limit {
+            Some(Halt::Full)
+        } else {
+            None
+        }
+    }
+
     /// Takes a slot; `None` if all are taken.
     #[inline]
     pub fn occupy(&mut self) -> Option<u32> {
@@ -96,7 +117,7 @@ impl Flight {
     }
 
     /// What was posted is announced at `now`; `timed`: single I/Os are.
-    #[inline]
+    #[inline(always)] // Once for each batch.
     pub fn commit(&mut self, now: Nanos, timed: bool, stats: &mut Stats) {
         if self.queued == 0 {
             return;
@@ -108,37 +129,38 @@ impl Flight {
         stats.write.issued += writes;
         stats.sync.issued += syncs;
         stats.trim.issued += trims;
-        if timed && !self.uneven && now == self.batch_start {
-            // Announced at the instant at which it was posted, as far as the clock was read.
-            stats.add_slat(Op::Read, Nanos::ZERO, reads);
-            stats.add_slat(Op::Write, Nanos::ZERO, writes);
-            stats.add_slat(Op::Flush, Nanos::ZERO, syncs);
-            stats.add_slat(Op::Deallocate, Nanos::ZERO, trims);
-        } else if timed {
-            for tagged in self.batch.iter().take(self.queued as usize) {
-                if let Some(times) = self.times.get_mut((*tagged >> 2) as usize) {
-                    times.committed = now;
-                }
-            }
-            // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
-            if self.uneven {
-                self.count_each(now, stats);
-            } else {
-                stats.add_slat(Op::Read, now - self.batch_start, reads);
-                stats.add_slat(Op::Write, now - self.batch_start, writes);
-                stats.add_slat(Op::Flush, now - self.batch_start, syncs);
-                stats.add_slat(Op::Deallocate, now - self.batch_start, trims);
-            }
+        if timed {
+            self.time(now, stats);
         }
         self.queued = 0;
         self.queued_of = [0; 4];
         self.uneven = false;
     }
 
+    /// Single I/Os of the batch are timed.
+    #[inline(never)]
+    fn time(&mut self, now: Nanos, stats: &mut Stats) {
+        // Else they were announced at the instant at which they were posted, as far as the clock was read.
+        if self.uneven || now != self.batch_start {
+            for tagged in self.batch.iter().take(self.queued as usize) {
+                if let Some(times) = self.times.get_mut((*tagged >> 2) as usize) {
+                    times.committed = now;
+                }
+            }
+        }
+        // Mostly the I/Os of a batch have one start, and their submission latency is counted at once.
+        if self.uneven {
+            return self.count_each(now, stats);
+        }
+        for (op, n) in KINDS.into_iter().zip(self.queued_of) {
+            stats.add_slat(op, now - self.batch_start, n.into());
+        }
+    }
+
     #[cold]
     fn count_each(&self, now: Nanos, stats: &mut Stats) {
         for tagged in self.batch.iter().take(self.queued as usize) {
-            let op = [Op::Read, Op::Write, Op::Flush, Op::Deallocate][(tagged & 3) as usize];
+            let op = KINDS[(tagged & 3) as usize];
             if let Some(times) = self.times.get((*tagged >> 2) as usize) {
                 stats.add_slat(op, now - times.start, 1);
             }
@@ -171,6 +193,9 @@ impl Flight {
         }
     }
 }
+
+/// What operations are counted as, by [`kind`].
+const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Deallocate];
 
 /// How an operation is counted: as a read, a write, a flush or a trim.
 #[inline]

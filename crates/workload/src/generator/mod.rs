@@ -47,7 +47,7 @@ use crate::job::{Job, PerOp};
 use crate::stats::{Histogram, Stats};
 use alike::Alike;
 use checks::Checks;
-use flight::{Extra, Flight, Times};
+use flight::{Extra, Flight, Halt, Times};
 use manners::{Hold, Manners};
 use offsets::{Mirror, Place, Stream};
 use pacing::Pacing;
@@ -285,28 +285,17 @@ impl Generator {
     pub fn next(&mut self, now: Nanos) -> Next {
         if now < self.event {
             if self.credit > 0 {
-                self.credit -= 1;
-                return self.issue(now);
+                return self.issue_granted(now);
             }
-            if self.reaped == 0
-                && let Some(next) = self.held_up()
-            {
-                return next;
+            if self.reaped == 0 {
+                match self.flight.halt(self.batch, self.limit) {
+                    Some(Halt::Uncommitted) => return Next::Commit,
+                    Some(Halt::Full) => return self.full(),
+                    None => {}
+                }
             }
         }
         self.decide(now)
-    }
-
-    /// The event before the next I/O: a batch is complete, or no more may be in flight.
-    #[inline]
-    fn held_up(&mut self) -> Option<Next> {
-        if self.flight.queued >= self.batch {
-            Some(Next::Commit)
-        } else if self.flight.in_flight >= self.limit {
-            Some(self.full())
-        } else {
-            None
-        }
     }
 
     /// What [`Generator::next`] would say to issue, if nothing but the time has to be looked at to know: shorter, for a loop that
@@ -340,8 +329,10 @@ impl Generator {
             if now >= self.event {
                 self.on_event(now);
             }
-            if let Some(next) = self.held_up() {
-                return next;
+            match self.flight.halt(self.batch, self.limit) {
+                Some(Halt::Uncommitted) => return Next::Commit,
+                Some(Halt::Full) => return self.full(),
+                None => {}
             }
             if self.waiting {
                 // Enough completed; go on issuing, unless the low-water mark asks for more.
@@ -365,7 +356,7 @@ impl Generator {
                         Some(Hold::Go(most)) => most.min(room.into()) as u32,
                         Some(hold) => return self.held(hold),
                     };
-                    let ios = self.stream.least_ios(self.bytes_left).min(self.ios_left).min(u64::from(room));
+                    let ios = self.stream.least_ios(self.bytes_left, self.ios_left.min(room.into()));
                     self.ios_left -= ios;
                     self.credit = ios as u32 - 1;
                     return self.issue(now);
@@ -385,7 +376,6 @@ impl Generator {
     }
 
     /// No more may be in flight: commit what is posted, then wait.
-    #[inline]
     fn full(&mut self) -> Next {
         if self.flight.queued > 0 {
             return Next::Commit;
@@ -398,7 +388,7 @@ impl Generator {
     }
 
     /// Waits for the next `complete_min` of what is in flight.
-    #[inline]
+    #[inline(always)]
     fn reap(&mut self) -> Next {
         let min = self.complete_min.min(self.flight.in_flight);
         self.waiting = true;
@@ -406,8 +396,15 @@ impl Generator {
         Next::Reap { min, max: self.complete_max.max(min) }
     }
 
+    /// The next I/O, which was granted already.
+    #[inline(never)] // What it needs of the stack, a question with another answer does without.
+    fn issue_granted(&mut self, now: Nanos) -> Next {
+        self.credit -= 1;
+        self.issue(now)
+    }
+
     /// The next I/O of the stream.
-    #[inline]
+    #[inline(always)]
     fn issue(&mut self, now: Nanos) -> Next {
         if self.special {
             return self.issue_special(now);

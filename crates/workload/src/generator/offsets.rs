@@ -158,10 +158,11 @@ impl Stream {
         self.walks.iter_mut().for_each(Walk::start_pass);
     }
 
-    /// How many I/Os at least it takes to issue `bytes` bytes.
+    /// How many I/Os at least it takes to issue `bytes` bytes, if that is less than `most`.
     #[inline]
-    pub fn least_ios(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.longest)
+    pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
+        // Mostly there is far more to do, and no division.
+        if most.saturating_mul(self.longest) <= bytes { most } else { bytes.div_ceil(self.longest).min(most) }
     }
 
     /// The next I/O.

@@ -227,7 +227,7 @@ impl UringLane {
         let (before, room) = (out.len(), (out.capacity() - out.len()).min(budget as usize));
         out.resize(before + room, Completed::default());
         let reaped = self.try_reap(&mut out[before..]);
-        out.truncate(before + reaped.map_or(0, |reaped| reaped.found as usize));
+        out.truncate(before + reaped.as_ref().map_or(0, |reaped| reaped.found as usize));
         reaped
     }
 

@@ -79,7 +79,6 @@ impl RingLane {
     }
 
     /// Announces what was posted. How many commands that were.
-    #[inline]
     pub(crate) fn commit(&self) -> u32 {
         self.check();
         self.pair.lock_sq().commit(self.link.doorbells())
@@ -230,7 +229,7 @@ impl Post for RingPosting<'_> {
         self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self) -> u32 {
         self.sq.commit(self.lane.link.doorbells())
     }

@@ -284,9 +284,6 @@ impl LightSleeper for Bedside<'_> {
     }
 }
 
-/// How long a thread that leaves a queue of its own stays for what is in flight.
-const LEAVING: Nanos = Nanos::from_secs(1);
-
 impl SoftQueue {
     /// Does what another thread asked the owner for, if it did. Whether a look follows.
     #[inline]
@@ -306,17 +303,16 @@ impl SoftQueue {
     }
 
     /// Before the owner leaves: nobody else may take its completions. What is still out after that stays out until the queue is
-    /// taken again, or a reset takes it back at its time-out.
+    /// taken again, or a reset takes it back at its time-out; or for good, where the kernel has not answered for as long as a command has.
     #[cold]
     pub(super) fn see_to_what_is_out(&self) {
-        let until = hw::now() + LEAVING;
+        let stays = self.controller.stays();
+        let until = hw::now() + stays;
         engine::report(self.place.drive(&[self], hw::now(), until, false, || self.soft.open() == 0));
         let left = self.soft.open();
         if left > 0 {
             let me = self.hardware_queue();
-            self.queue
-                .reporter
-                .noted(format!("queue {me} was left by its thread with {left} requests that had no answer within {LEAVING}"));
+            self.queue.reporter.noted(format!("queue {me} was left by its thread with {left} requests that had no answer within {stays}"));
         }
     }
 

@@ -86,7 +86,7 @@ fn a_policy_learns_from_its_own_requests() {
         // By one clock read, so that no delay of this thread's is taken for the device's.
         let at = now();
         let request = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
-        lane(queue).submit(at, [request]).map_err(|(why, _)| why).unwrap();
+        lane(queue).submit(at, false, [request]).map_err(|(why, _)| why).unwrap();
         let naps = matches!(lane(queue).plan(at, Nanos::MAX), Plan::Nap { .. });
         while lane(queue).queue.lane.in_flight() > 0 && !lane(queue).queue.pending() {
             hand.step();

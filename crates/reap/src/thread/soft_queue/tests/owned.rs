@@ -128,6 +128,24 @@ fn what_waits_in_a_queue_that_is_dropped_is_done() {
     }
 }
 
+/// Who serves the line goes on while there are tags: one may have come back since the first in line was served, and nobody else
+/// will come for it.
+#[test]
+fn the_line_is_served_as_long_as_there_are_tags() {
+    let _alone = by_hand();
+    let device = open("mem:1M?profile=null&queues=1&entries=3", 1, Mode::INTERRUPT);
+    let queue = device.queue().unwrap();
+    let hand = device.embedded().unwrap().by_hand();
+    let hardware = lane(&queue).queue.clone();
+    for (posted, exhausted) in [(0, false), (1, false), (1, true)] {
+        submit(&queue, posted);
+        assert_eq!(hardware.finds_no_tag(), exhausted);
+    }
+    drop(hand);
+    assert_eq!(queue.wait(2, None).unwrap(), 2);
+    assert!(!hardware.finds_no_tag());
+}
+
 /// The messages of a vector are counted once, however many queues share it.
 #[test]
 fn a_devices_messages_are_those_of_its_vectors() {
@@ -207,12 +225,7 @@ fn a_batch_is_as_urgent_as_what_is_in_it() {
 /// A command that the kernel has not answered in time is cancelled once, and its owner, where it alone may enter the kernel, is asked to.
 #[test]
 fn what_is_late_in_the_kernel_is_cancelled_once() {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-    let device = match Device::open_with(&format!("kernel:{}", file.path().display()), &OpenOptions::default()) {
-        Ok(device) => device,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
+    let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
     for owned in [true, false] {
         let (local, sent);
         let queue: &Queue = if owned {
@@ -225,7 +238,7 @@ fn what_is_late_in_the_kernel_is_cancelled_once() {
         let hardware = &lane(queue).queue;
         assert_eq!(hardware.is_owned(), owned);
         let (at, second) = (now(), Nanos::from_secs(1));
-        lane(queue).post(at, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
+        lane(queue).submit(at, true, [read(queue, 0), read(queue, 8)]).map_err(|(why, _)| why).unwrap();
         let cancels = |late: Nanos, count: u32| asks(queue, || assert_eq!(hardware.cancel_late(at + late, second), count, "{late}"));
         assert!(!cancels(Nanos::ZERO, 0), "nothing is late yet");
         assert_eq!(cancels(second, 2), owned);
@@ -234,4 +247,41 @@ fn what_is_late_in_the_kernel_is_cancelled_once() {
         let mut done = Vec::with_capacity(2);
         queue.reap(&mut done);
     }
+}
+
+fn in_the_kernel(options: &OpenOptions) -> Option<(Device, tempfile::NamedTempFile)> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
+    match Device::open_with(&format!("kernel:{}", file.path().display()), options) {
+        Ok(device) => Some((device, file)),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// A thread that sleeps in its ring needs no event; one that sleeps with other queues, or in a loop of its own, has no other word of it.
+#[test]
+fn a_ring_whose_thread_sleeps_elsewhere_tells_by_an_event() {
+    let Some((device, _file)) = in_the_kernel(&OpenOptions::default()) else { return };
+    let queue = device.local_queue().unwrap();
+    let event = || lane(&queue).queue.lane.uring().unwrap().wait_on().and_then(|event| event.count().ok());
+    assert_eq!(event(), None);
+    lane(&queue).sleeps_elsewhere();
+    let before = event().unwrap();
+    submit(&queue, 1);
+    assert_eq!(queue.wait(1, None).unwrap(), 1);
+    assert!(event().unwrap() > before, "it was not told");
+}
+
+/// What a thread leaves in the kernel nobody else can take: it has as long for it as a command has, and then for the kernel to cancel it.
+#[test]
+fn an_owner_stays_for_what_the_kernel_has_as_long_as_a_command_may_take() {
+    let (timeout, second) = (Nanos::from_secs(7), Nanos::from_secs(1));
+    let options = OpenOptions::new().timeout(timeout.into());
+    let embedded = Device::open_with("mem:1M?profile=null&reaper=owner", &options).unwrap();
+    assert_eq!(lane(&embedded.local_queue().unwrap()).controller.stays(), second, "a reset takes it back");
+    let Some((device, _file)) = in_the_kernel(&options) else { return };
+    assert_eq!(lane(&device.local_queue().unwrap()).controller.stays(), timeout + second);
 }

@@ -233,7 +233,7 @@ fn a_queue_of_a_controller_that_is_given_up_posts_nothing_and_fails_what_waits()
     lane(queue).look(u32::MAX);
     assert_eq!((hardware.lane.in_flight(), stand(&queues)), (1, vec![(1, 2)]));
     while hand.step() {}
-    assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(20))).unwrap(), 3);
+    assert_eq!(queue.wait_or_idle(3, Some(crate::Instant::now() + std::time::Duration::from_secs(60))).unwrap(), 3);
 }
 
 /// A queue that is served while its thread sleeps is told where no notification tells of what was posted for it, and not elsewhere.

@@ -23,6 +23,8 @@ pub use work::WEIGHT;
 #[derive(Clone, Debug)]
 pub struct Policy {
     mode: Mode,
+    /// The same as a word: compared for each plan.
+    word: u32,
     check: Check,
     rule: Rule,
     /// Facts of the mode that it was made for, where plans are asked for. They outlive a dismissal, until the queue has settled.
@@ -31,7 +33,7 @@ pub struct Policy {
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
     /// Policies of the program's own, of modes that the queue was in before.
-    earlier: Vec<Box<Guard>>,
+    earlier: Vec<Guard>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
@@ -68,7 +70,7 @@ impl Policy {
         };
         let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
         let check = submit_check::after_commit(mode);
-        Policy { mode, check, rule, masks, stays_armed_alone, learnt: None, earlier: Vec::new() }
+        Policy { mode, word: mode.into(), check, rule, masks, stays_armed_alone, learnt: None, earlier: Vec::new() }
     }
 
     /// Takes over what `adaptive`, or a policy of the program's own, has learnt of device and machine under an earlier policy of the same
@@ -78,7 +80,7 @@ impl Policy {
         let learnt = match earlier.rule {
             Rule::Adaptive(rule) => Some(rule),
             Rule::Custom(guard) => {
-                self.earlier.push(guard);
+                self.earlier.push(*guard);
                 earlier.learnt
             }
             _ => earlier.learnt,
@@ -116,7 +118,7 @@ impl Policy {
         let Rule::Custom(guard) = &mut self.rule else { return interrupt::next(seen) };
         let plan = guard.next(now, seen);
         if guard.breach().is_some() {
-            self.mode = Mode::INTERRUPT;
+            (self.mode, self.word) = (Mode::INTERRUPT, Mode::INTERRUPT.into());
         }
         plan
     }
@@ -124,6 +126,12 @@ impl Policy {
     /// The mode that it carries out.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// [`Policy::mode`] as a word: what a cell that is switched at run time compares.
+    #[inline]
+    pub fn word(&self) -> u32 {
+        self.word
     }
 
     /// Where a batch goes that is about to be committed, `batch.in_flight` counting it as in flight already. To the lane that is

@@ -60,6 +60,8 @@ impl Guard {
         self.ask_mut(|rule| rule.inherit((**earlier).as_any()));
     }
 
+    #[cold] // The built-in rules pass by it.
+    #[inline(never)]
     pub(super) fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
         match self.ask_mut(|rule| rule.submitted(now, batch)) {
             Some(Check::TryLook { budget }) if self.facts.checks => Check::TryLook { budget: budget.clamp(1, WEIGHT) },
@@ -67,14 +69,20 @@ impl Guard {
         }
     }
 
+    #[cold] // The built-in rules pass by it.
+    #[inline(never)]
     pub(super) fn completed(&mut self, done: &[Done]) {
         self.ask_mut(|rule| rule.completed(done));
     }
 
+    #[cold] // The built-in rules pass by it.
+    #[inline(never)]
     pub(super) fn route(&self, now: Nanos, batch: &Batch) -> Route {
         self.ask(|rule| rule.route(now, batch)).unwrap_or(Route::Notify)
     }
 
+    #[cold] // The built-in rules pass by it.
+    #[inline(never)]
     pub(super) fn holds(&self) -> u16 {
         if self.facts.holds { self.ask(|rule| rule.holds()).unwrap_or(0) } else { 0 }
     }

@@ -77,14 +77,19 @@ impl Looker {
     /// Adopts another mode if one was asked for. Whatever the old one was waiting for, the new one begins with a look.
     #[inline(always)] // Asked for each plan, and the answer is no.
     pub(crate) fn adopt(&mut self, soft: &Soft, tuning: impl FnOnce() -> Tuning) -> Option<Mode> {
-        let asked = soft.mode.adopt(self.waiter.policy.mode())?;
+        let asked = soft.mode.adopt(self.waiter.policy.word())?;
+        Some(self.change(soft, asked, tuning))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change(&mut self, soft: &Soft, asked: Mode, tuning: impl FnOnce() -> Tuning) -> Mode {
         let mode = self.instead(soft, asked);
         self.waiter.adopt(Policy::with(mode, &tuning()));
-        Some(mode)
+        mode
     }
 
     /// The mode to adopt: `interrupt`, if what is asked for is the mode whose policy has just been dismissed.
-    #[cold]
     fn instead(&mut self, soft: &Soft, asked: Mode) -> Mode {
         match self.waiter.policy.take_dismissal() {
             Some((dismissed, why)) if dismissed == asked => {

@@ -341,7 +341,6 @@ impl SoftQueue {
         let adopted = self.looker.borrow_mut().adopt(&self.soft, || self.tuning());
         if adopted.is_some() {
             self.settle();
-            self.tell_of_dismissal();
         }
     }
 
@@ -358,6 +357,7 @@ impl SoftQueue {
     /// look follows.
     #[cold]
     pub(super) fn settle(&self) {
+        self.tell_of_dismissal();
         let mode = self.mode();
         self.settle_placement(mode);
         self.posting.settle(mode, &self.queue.lane);

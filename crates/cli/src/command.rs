@@ -7,7 +7,7 @@ use completion::{Mode, RegisterError};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::{bind, calibrate, compare, doctor, id, install, list, output, paths_bench, run, sim};
+use crate::{bind, calibrate, compare, dismissals, doctor, id, install, list, output, paths_bench, run, sim};
 
 /// The command `reap`, as its words say: the whole `main` of a program.
 pub fn main() -> ExitCode {
@@ -44,7 +44,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
         Command::Unbind(args) => bind::unbind(&args),
         Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
-    tell_of_dismissals();
+    dismissals::all().iter().for_each(|dismissed| output::say(format_args!("warning: {dismissed}")));
     match done {
         Ok(code) => code,
         Err(error) => {
@@ -53,15 +53,6 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
             }
             ExitCode::FAILURE
         }
-    }
-}
-
-/// A policy that broke its contract: what was printed of it is in part `interrupt`'s.
-fn tell_of_dismissals() {
-    for (mode, (times, why)) in Mode::registered().into_iter().filter_map(|mode| Some((mode, mode.dismissals()?))) {
-        output::say(format_args!(
-            "warning: policy '{mode}' broke its contract on {times} queues, which went on in interrupt: these figures are not its own; {why}"
-        ));
     }
 }
 

@@ -10,6 +10,7 @@ mod bind;
 mod calibrate;
 mod command;
 mod compare;
+mod dismissals;
 mod doctor;
 mod harmless;
 mod id;

@@ -40,7 +40,7 @@ fn compare() {
 }
 
 fn sim() {
-    let scenario = format!("{}/../../scenarios/small.toml", env!("CARGO_MANIFEST_DIR"));
+    let scenario = format!("{}/scenarios/small.toml", env!("CARGO_MANIFEST_DIR"));
     let (said, told) = reap(&format!("sim {scenario} --modes interrupt,patient"), true);
     assert!(said.contains("patient") && !told.contains("broke its contract"), "{said}{told}");
 }

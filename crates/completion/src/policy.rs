@@ -30,6 +30,10 @@ pub struct Policy {
     /// Facts of the mode that it was made for, where plans are asked for. They outlive a dismissal, until the queue has settled.
     masks: bool,
     stays_armed_alone: bool,
+    /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
+    records: bool,
+    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`. `adaptive` decides for each.
+    checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
     /// Policies of the program's own, of modes that the queue was in before.
@@ -70,7 +74,12 @@ impl Policy {
         };
         let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
         let check = submit_check::after_commit(mode);
-        Policy { mode, word: mode.into(), check, rule, masks, stays_armed_alone, learnt: None, earlier: Vec::new() }
+        let (records, checks) = match &rule {
+            Rule::Custom(guard) => (guard.facts().records, guard.facts().checks),
+            Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
+            _ => (false, check != Check::No),
+        };
+        Policy { mode, word: mode.into(), check, rule, masks, stays_armed_alone, records, checks, learnt: None, earlier: Vec::new() }
     }
 
     /// Takes over what `adaptive`, or a policy of the program's own, has learnt of device and machine under an earlier policy of the same
@@ -161,11 +170,7 @@ impl Policy {
     /// Whether [`Policy::submitted`] does anything with [`Batch::class`]; if not, it need not be found out.
     #[inline]
     pub fn wants_class(&self) -> bool {
-        match &self.rule {
-            Rule::Hybrid(_) | Rule::Adaptive(_) => true,
-            Rule::Custom(guard) => guard.facts().records,
-            _ => false,
-        }
+        self.records
     }
 
     /// Whether the next commit may be followed by a look.
@@ -173,8 +178,7 @@ impl Policy {
     pub fn looks_on_commit(&self) -> bool {
         match &self.rule {
             Rule::Adaptive(rule) => rule.looks_on_commit(),
-            Rule::Custom(guard) => guard.facts().checks,
-            _ => self.check != Check::No,
+            _ => self.checks,
         }
     }
 
@@ -198,10 +202,8 @@ impl Policy {
     #[inline]
     pub fn wants_done(&self) -> bool {
         match &self.rule {
-            Rule::Hybrid(_) => true,
             Rule::Adaptive(rule) => rule.wants_done(),
-            Rule::Custom(guard) => guard.facts().records,
-            _ => false,
+            _ => self.records,
         }
     }
 

@@ -25,6 +25,7 @@
 //! Cases are random, the same in every run, and a law's breach is told with the smallest case that shows it.
 
 mod script;
+mod subject;
 mod world;
 
 use std::fmt;
@@ -32,15 +33,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use units::Nanos;
 
-use crate::{Batch, Check, CustomPolicy, Done, Plan, Policy, Seen, WEIGHT};
+use crate::{Check, CustomPolicy, Plan, Seen, WEIGHT};
 pub(crate) use script::Event;
 use script::{Told, smallest};
+use subject::{LONGEST, Subject};
 
 /// Random cases of each law.
 const CASES: u64 = 400;
-
-/// Longest wait with the notification masked: what [`CustomPolicy`]'s contract says.
-const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// A law of [`CustomPolicy`]'s contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,50 +134,6 @@ pub fn keeps_all(make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), Broken>
 /// It breaks the law; with the smallest case that shows it.
 pub fn keeps(law: Law, make: impl Fn() -> Box<dyn CustomPolicy>) -> Result<(), Broken> {
     tried(law, &make)
-}
-
-/// What the laws are about.
-pub(crate) trait Subject {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check;
-    fn completed(&mut self, done: &[Done]);
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
-    /// Takes over what an earlier one has learnt; and is asked for all that has no law of its own.
-    fn inherit(&mut self, earlier: Self);
-}
-
-impl Subject for Box<dyn CustomPolicy> {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        self.route(now, batch);
-        self.holds();
-        (**self).submitted(now, batch)
-    }
-    fn completed(&mut self, done: &[Done]) {
-        (**self).completed(done);
-    }
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        (**self).next(now, seen)
-    }
-    fn inherit(&mut self, earlier: Self) {
-        (**self).inherit((*earlier).as_any());
-        *self = (**self).cloned();
-    }
-}
-
-impl Subject for Policy {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        self.route(now, batch);
-        self.holds();
-        Policy::submitted(self, now, batch)
-    }
-    fn completed(&mut self, done: &[Done]) {
-        Policy::completed(self, done);
-    }
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        Policy::next(self, now, seen)
-    }
-    fn inherit(&mut self, earlier: Self) {
-        Policy::inherit(self, earlier);
-    }
 }
 
 /// What a policy did that it must not; `None`: nothing.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
-use crate::{Facts, Mode, Tuning};
+use crate::{Batch, Facts, Mode, Policy, Tuning};
 
 /// A policy that keeps the laws: looks, spins for a while, sleeps. A twin has one of its answers changed.
 #[derive(Clone, Debug)]

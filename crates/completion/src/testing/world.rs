@@ -4,7 +4,7 @@
 use units::Nanos;
 
 use super::script::{Dice, read};
-use super::{LONGEST, Subject};
+use super::subject::{LONGEST, Subject};
 use crate::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};
 
 /// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.

@@ -101,7 +101,10 @@ impl Guard {
             let overruled = (self.declined < PATIENCE).then_some(Plan::Look { budget: WEIGHT });
             return overruled.or_else(|| self.dismiss(Breach::NeverLooks));
         }
-        self.declined = 0;
+        if looks {
+            // What it answers where nothing is known says nothing of whether it ever looks.
+            self.declined = 0;
+        }
         bounded(now, seen, plan).or_else(|| self.dismiss(Breach::Rests))
     }
 

@@ -110,7 +110,10 @@ fn a_policy_that_never_looks_is_overruled_and_then_dismissed() {
     }
     let mut policy = Policy::new(Mode::register("blind", Facts::UNMASKED, |_| Box::new(Blind)).unwrap());
     let look = Seen { in_flight: 1, pending: true, ..Seen::default() };
+    let nothing = Seen { in_flight: 1, ..Seen::default() };
     for n in 1..=PATIENCE {
+        // As in a queue: between two messages it is asked what to do until the next.
+        assert_eq!(policy.next(Nanos(1), &nothing), Plan::sleep(Nanos::MAX));
         assert_eq!(policy.next(Nanos(1), &look), Plan::Look { budget: WEIGHT });
         assert_eq!(policy.dismissed().is_some(), n == PATIENCE, "{n}");
     }

@@ -249,3 +249,47 @@ fn too_few_queue_pairs_for_two_lanes_are_said() {
     let told = events("mem:1M?profile=null&masks=no&queues=1");
     assert!(told.iter().any(|event| event.contains("1 of 1 hardware queues have no second lane")), "{told:?}");
 }
+
+/// A policy that panics, and one that never looks, cost their own queue: it goes on in `interrupt`, and the device says why.
+#[test]
+fn a_policy_that_breaks_its_contract_costs_its_own_queue_alone() {
+    use reap::policy::{CustomPolicy, Facts, Plan, Seen, WEIGHT};
+    #[derive(Clone, Debug)]
+    struct Broken {
+        asked: u32,
+        panics: bool,
+    }
+    impl CustomPolicy for Broken {
+        fn next(&mut self, _: reap::Nanos, seen: &Seen) -> Plan {
+            self.asked += 1;
+            match seen.pending || seen.woke.is_some() {
+                true if self.asked > 20 && self.panics => panic!("on purpose"),
+                true if self.asked > 20 => Plan::sleep(reap::Nanos::MAX),
+                true => Plan::Look { budget: WEIGHT },
+                false if seen.in_flight == 0 => Plan::Rest,
+                false => Plan::sleep(reap::Nanos::MAX),
+            }
+        }
+    }
+    for (name, facts, panics, says) in [
+        ("panics-masked", Facts::MASKED, true, "on purpose"),
+        ("panics-unmasked", Facts::UNMASKED, true, "on purpose"),
+        ("blind-masked", Facts::MASKED, false, "did not look"),
+        ("blind-unmasked", Facts::UNMASKED, false, "did not look"),
+    ] {
+        let broken = Mode::register(name, facts, move |_| Box::new(Broken { asked: 0, panics })).unwrap();
+        let device = Device::open_with("mem:64M?profile=optane", &OpenOptions::new().mode(broken)).unwrap();
+        let queue = device.queue().unwrap();
+        let other = device.queue().unwrap();
+        other.set_mode(Mode::POLL);
+        let health = until_at(4, &device, &queue, |health| health.events.iter().any(|note| note.contains(says)));
+        assert!(health.events.iter().any(|note| note.contains(name) && note.contains("interrupt")), "{health:?}");
+        assert_eq!(queue.mode(), Mode::INTERRUPT, "{name}");
+        read(&other, 64, 4, false);
+        assert_eq!(other.mode(), Mode::POLL);
+        // Asked for again it has another chance, and the queue survives that as well.
+        queue.set_mode(broken);
+        read(&queue, 640, 4, false);
+        nothing_was_late(&device);
+    }
+}

@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use units::Nanos;
 
 use crate::{Check, CustomPolicy, Plan, Seen, WEIGHT};
-pub(crate) use script::Event;
+pub(crate) use script::{Event, events};
 use script::{Told, smallest};
 use subject::{LONGEST, Subject};
 
@@ -156,7 +156,7 @@ fn in_the_world(law: Law, fault: impl Fn(&[world::Submission]) -> Wrong) -> Resu
 }
 
 fn in_scripts(law: Law, fault: impl Fn(&[Event]) -> Wrong) -> Result<(), Broken> {
-    (0..CASES).try_for_each(|seed| judged(law, script::events(seed), &fault))
+    (0..CASES).try_for_each(|seed| judged(law, events(seed), &fault))
 }
 
 fn judged<T: Clone + fmt::Debug>(law: Law, case: Vec<T>, fault: impl Fn(&[T]) -> Wrong) -> Result<(), Broken> {

@@ -120,6 +120,38 @@ fn a_policy_that_never_looks_is_overruled_and_then_dismissed() {
     assert_eq!(policy.dismissed(), Some(&Breach::NeverLooks));
 }
 
+/// Neither a loop of questions nor a wait without end: the answer's kind stays, its instant is the nearest that the contract allows.
+#[test]
+fn instants_gone_by_and_out_of_reach_are_bounded() {
+    #[derive(Clone, Debug)]
+    struct Says(Plan);
+    impl CustomPolicy for Says {
+        fn next(&mut self, _: Nanos, _: &Seen) -> Plan {
+            self.0
+        }
+    }
+    let now = Nanos::from_secs(5);
+    let (soon, last) = (now + GONE_BY, now + LONGEST);
+    let sleep = |until, at_least| Plan::Sleep { until, at_least };
+    let cases = [
+        (Plan::Spin { until: Nanos::ZERO }, Plan::Spin { until: soon }),
+        (Plan::Spin { until: now }, Plan::Spin { until: soon }),
+        (Plan::Spin { until: now + Nanos(1) }, Plan::Spin { until: now + Nanos(1) }),
+        (Plan::Spin { until: Nanos::MAX }, Plan::Spin { until: last }),
+        (Plan::Nap { until: now - Nanos(1) }, Plan::Nap { until: soon }),
+        (Plan::Nap { until: Nanos::MAX }, Plan::Nap { until: last }),
+        (sleep(Nanos::ZERO, 1), sleep(soon, 1)),
+        (sleep(now, 9), sleep(soon, 3)),
+        (sleep(Nanos::MAX, 0), sleep(Nanos::MAX, 1)),
+    ];
+    let seen = Seen { in_flight: 3, ..Seen::default() };
+    for (n, (says, expected)) in cases.into_iter().enumerate() {
+        let mode = Mode::register(&format!("says-{n}"), Facts::MASKED, move |_| Box::new(Says(says))).unwrap();
+        let mut policy = Policy::new(mode);
+        assert_eq!((policy.next(now, &seen), policy.dismissed()), (expected, None), "{says:?}");
+    }
+}
+
 #[test]
 fn a_name_is_good_once_and_facts_must_agree() {
     let register = |name: &str, facts| Mode::register(name, facts, |_| Box::new(Fragile::default()));

@@ -1,5 +1,5 @@
 //! A completion policy of one's own, with the whole command `reap`: spin for as long as a sleep costs, then sleep.
-//! `cargo run --example policy -p reap-nvme-cli -- compare --modes poll,interrupt,patient`
+//! `cargo run --release --example policy -p reap-nvme-cli -- compare --modes poll,interrupt,patient`
 
 use std::any::Any;
 use std::process::ExitCode;

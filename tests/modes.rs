@@ -251,14 +251,17 @@ fn too_few_queue_pairs_for_two_lanes_are_said() {
     assert!(told.iter().any(|event| event.contains("1 of 1 hardware queues have no second lane")), "{told:?}");
 }
 
+/// An answer that a policy is made to give.
+type Answer = fn(Nanos) -> Plan;
+
 /// As `interrupt`, but for what it is made to answer.
 #[derive(Clone, Debug)]
 struct Broken {
     asked: u32,
     /// Where something is known to be there, from its twentieth answer on.
-    known: fn(Nanos) -> Plan,
+    known: Answer,
     /// Where it is to wait.
-    waits: fn(Nanos) -> Plan,
+    waits: Answer,
 }
 
 impl CustomPolicy for Broken {
@@ -297,7 +300,7 @@ fn two_queues(name: &str, facts: Facts, policy: Broken) -> (Mode, Device, [Queue
 /// A policy that panics, and one that never looks, cost their own queue: it goes on in `interrupt`, and the device says why.
 #[test]
 fn a_policy_that_breaks_its_contract_costs_its_own_queue_alone() {
-    let cases: [(&str, Facts, fn(Nanos) -> Plan, &str); 4] = [
+    let cases: [(&str, Facts, Answer, &str); 4] = [
         ("panics-masked", Facts::MASKED, panics, "on purpose"),
         ("panics-unmasked", Facts::UNMASKED, panics, "on purpose"),
         ("blind-masked", Facts::MASKED, sleeps, "did not look"),
@@ -320,7 +323,7 @@ fn a_policy_that_breaks_its_contract_costs_its_own_queue_alone() {
 /// Waits that are over before they begin, or never end, find everything all the same, and are no reason to take a policy away.
 #[test]
 fn a_policy_that_answers_with_times_gone_by_keeps_its_queue_going() {
-    let waits: [(&str, fn(Nanos) -> Plan); 4] = [
+    let waits: [(&str, Answer); 4] = [
         ("spins", |now| Plan::Spin { until: Nanos(now.0 - 1) }),
         ("naps", |_| Plan::Nap { until: Nanos::ZERO }),
         ("sleeps", |now| Plan::Sleep { until: now, at_least: u32::MAX }),

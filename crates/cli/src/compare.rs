@@ -44,7 +44,7 @@ use crate::machine::Machine;
 use crate::output::{self, Aside, say};
 use crate::report::{self, Report};
 use crate::rows::{Results, json, table};
-use crate::{jobs, run, stop};
+use crate::{dismissals, jobs, run, stop};
 use background::Background;
 use blocks::Field;
 pub use contender::Contender;
@@ -187,9 +187,10 @@ impl Comparison<'_> {
         results.extra.insert("complete".into(), (ended.is_ok() && !self.stop.load(Relaxed)).into());
         let facts = self.facts();
         let doubts: Vec<&[Doubt]> = outcomes.iter().map(|outcome| outcome.doubts.as_slice()).collect();
-        results.banner = validity::banner(&doubts);
+        let dismissed = dismissals::all();
+        results.banner = validity::banner(&doubts).or_else(|| dismissed.first().map(|why| format!("These figures decide nothing: {why}.")));
         results.extra.insert(results::VALID.into(), results.banner.is_none().into());
-        results.extra.insert("reasons".into(), validity::reasons(&doubts).into());
+        results.extra.insert("reasons".into(), [validity::reasons(&doubts), dismissed].concat().into());
         results.title = notes::title(&facts, &outcomes, scenes::is_sweep(self.args));
         for outcome in &mut outcomes {
             results.rows.append(&mut outcome.rows);

@@ -28,12 +28,18 @@
 //! blocks without a look. A switch of mode replaces the policy; the new one may find commands in flight of which it never
 //! heard, and the first thing it is told is that the thread `woke`: entries posted under a mask that is now taken off
 //! have sent no message.
+//!
+//! # A policy of one's own
+//!
+//! [`CustomPolicy`] is the trait, [`Mode::register`] gives it a name, and [`testing`] has the laws to try it by.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod asleep;
 mod coalesce;
+mod custom;
 mod decisions;
+mod facts;
 mod group;
 mod habits;
 mod mode;
@@ -42,22 +48,27 @@ mod placer;
 mod policy;
 mod preset;
 mod queue_set;
+mod registry;
 mod seen;
 mod spin;
+pub mod testing;
 mod tuning;
 mod waiter;
 
 pub use asleep::{Sleeper, Step, fall_asleep, last_step};
 pub use coalesce::{Coalesce, Rates, STEP};
+pub use custom::{Breach, Cloned, CustomPolicy};
 pub use decisions::Decisions;
+pub use facts::{Delivery, Facts, Moderation, Placement};
 pub use group::{Group, Round, Turn, combine};
 pub use habits::{Habits, Lawful, SLEEP, SleepStep};
 pub use mode::{Mode, ModeError};
 pub use moderator::{Moderator, PACE};
 pub use placer::{Placer, WINDOW};
 pub use policy::{Policy, WEIGHT};
-pub use preset::{Delivery, Moderation, Placement, Preset};
+pub use preset::Preset;
 pub use queue_set::QueueSet;
+pub use registry::{CustomId, RegisterError};
 pub use seen::{Batch, Cause, Check, Done, Found, Plan, Route, Seen, Woke};
 pub use spin::Spin;
 pub use tuning::{Cycle, LatencyPrice, PriceError, Tuning};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Delivery, Moderation, Placement, Preset};
+use crate::registry::{self, CustomId};
+use crate::{Breach, CustomPolicy, Delivery, Facts, Moderation, Placement, Preset, RegisterError, Tuning};
 
 /// A completion mode: a named preset, as written on the command line and in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +100,46 @@ impl Mode {
         Mode::ADAPTIVE,
     ];
 
+    /// Gives a policy of the program's own a name: a mode from now on, wherever modes are named or switched. `make` is called for
+    /// each queue that takes the mode on. Programs register before they open a device, so that every name is known by then.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn register(
+        name: &str,
+        facts: Facts,
+        make: impl Fn(&Tuning) -> Box<dyn CustomPolicy> + Send + Sync + 'static,
+    ) -> Result<Mode, RegisterError> {
+        if Mode::ALL.into_iter().chain(Mode::KERNELS).any(|mode| mode.to_string() == name) {
+            return Err(RegisterError::Taken(name.to_owned()));
+        }
+        registry::register(name, facts, Box::new(make)).map(|id| Mode::plain(Preset::Custom(id)))
+    }
+
+    pub(crate) fn of_custom(id: CustomId) -> Mode {
+        Mode::plain(Preset::Custom(id))
+    }
+
+    /// How often queues of this process have taken its policy away, and why the first one did; `None`: none has.
+    pub fn dismissals(self) -> Option<(u64, Breach)> {
+        if let Preset::Custom(id) = self.preset { id.dismissals() } else { None }
+    }
+
+    /// The modes that [`Mode::register`] has made, in that order.
+    pub fn registered() -> Vec<Mode> {
+        registry::all().map(Mode::of_custom).collect()
+    }
+
+    /// [`Mode::ALL`], and then [`Mode::registered`].
+    pub fn known() -> Vec<Mode> {
+        Mode::ALL.into_iter().chain(Mode::registered()).collect()
+    }
+
+    /// Whether [`Mode::register`] has made it.
+    pub fn is_custom(self) -> bool {
+        matches!(self.preset, Preset::Custom(_))
+    }
+
     const fn plain(preset: Preset) -> Mode {
         Mode { preset, submit_check: false }
     }
@@ -178,13 +219,13 @@ impl FromStr for Mode {
     type Err = ModeError;
 
     fn from_str(given: &str) -> Result<Mode, ModeError> {
-        if let Some(mode) = Mode::ALL.into_iter().find(|m| m.to_string() == given) {
+        if let Some(mode) = Mode::known().into_iter().find(|m| m.to_string() == given) {
             return Ok(mode);
         }
         if let Some(mode) = Mode::KERNELS.into_iter().find(|mode| mode.to_string() == given) {
             return Err(ModeError::Kernels { mode });
         }
-        let plain = given.strip_suffix(SUBMIT_CHECK).and_then(|base| Mode::ALL.into_iter().find(|m| m.to_string() == base));
+        let plain = given.strip_suffix(SUBMIT_CHECK).and_then(|base| Mode::known().into_iter().find(|m| m.to_string() == base));
         match plain {
             Some(mode) => mode.with_submit_check(),
             None => Err(ModeError::Unknown { given: given.to_owned(), nearest: nearest(given) }),
@@ -192,7 +233,10 @@ impl FromStr for Mode {
     }
 }
 
-/// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`], and then [`Mode::KERNELS`].
+/// From here on the words of [`Mode::registered`].
+const CUSTOM: u32 = (Mode::ALL.len() + Mode::KERNELS.len()) as u32;
+
+/// A mode as a word, for cells that are switched at run time: its position in [`Mode::ALL`], then [`Mode::KERNELS`], then [`Mode::registered`].
 /// Asked once per batch, so written out rather than searched for; a test holds the two together.
 impl From<Mode> for u32 {
     #[inline]
@@ -213,23 +257,26 @@ impl From<Mode> for u32 {
             Preset::KernelIopoll => 16,
             Preset::KernelHybridIopoll => 17,
             Preset::KernelSqpoll => 18,
+            Preset::Custom(id) => CUSTOM + id.number(),
         };
         first + u32::from(mode.submit_check)
     }
 }
 
-/// The mode at this position of [`Mode::ALL`], and then [`Mode::KERNELS`]; the position itself is handed back if there is none.
+/// The mode at this position of [`Mode::ALL`], then [`Mode::KERNELS`], then [`Mode::registered`]; the position itself is handed back if there is none.
 impl TryFrom<u32> for Mode {
     type Error = u32;
 
     fn try_from(word: u32) -> Result<Mode, u32> {
         let at = word as usize;
-        Mode::ALL.get(at).or_else(|| Mode::KERNELS.get(at.checked_sub(Mode::ALL.len())?)).copied().ok_or(word)
+        let built_in = Mode::ALL.get(at).or_else(|| Mode::KERNELS.get(at.checked_sub(Mode::ALL.len())?)).copied();
+        let custom = || Some(Mode::plain(Preset::Custom(CustomId::of(word.checked_sub(CUSTOM)?)?)));
+        built_in.or_else(custom).ok_or(word)
     }
 }
 
 fn nearest(given: &str) -> Option<Mode> {
-    let names = Mode::ALL.map(|m| m.to_string());
+    let names: Vec<String> = Mode::known().iter().map(Mode::to_string).collect();
     units::nearest(given, names.iter().map(String::as_str)).and_then(|name| name.parse().ok())
 }
 
@@ -238,7 +285,7 @@ fn meant(nearest: Option<Mode>) -> String {
 }
 
 fn names() -> String {
-    Mode::ALL.map(|m| m.to_string()).join(", ")
+    Mode::known().iter().map(Mode::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! When to look: one policy per queue, dispatched by an enum, asked once per batch.
 
 mod adaptive;
+mod guard;
 mod hybrid;
 mod interrupt;
 mod irq_poll;
@@ -11,8 +12,9 @@ mod work;
 
 use units::Nanos;
 
-use crate::{Batch, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
+use crate::{Batch, Breach, Check, Decisions, Done, Mode, Plan, Preset, Route, Seen, Tuning};
 use adaptive::Adaptive;
+use guard::Guard;
 use hybrid::{Estimate, Hybrid};
 use suspend::Suspend;
 pub use work::WEIGHT;
@@ -21,10 +23,21 @@ pub use work::WEIGHT;
 #[derive(Clone, Debug)]
 pub struct Policy {
     mode: Mode,
+    /// The same as a word: compared for each plan.
+    word: u32,
     check: Check,
     rule: Rule,
+    /// Facts of the mode that it was made for, where plans are asked for. They outlive a dismissal, until the queue has settled.
+    masks: bool,
+    stays_armed_alone: bool,
+    /// Whether the rule does anything with a batch's class and with records: `adaptive` decides the latter for each look.
+    records: bool,
+    /// Whether the rule may look after a commit, by itself or for the mode's `+submit-check`. `adaptive` decides for each.
+    checks: bool,
     /// What `adaptive` has learnt of device and machine, while another mode is in force.
     learnt: Option<Box<Adaptive>>,
+    /// Policies of the program's own, of modes that the queue was in before.
+    earlier: Vec<Guard>,
 }
 
 /// What a preset's queue does. Presets that differ in placement, delivery or moderation only share a rule.
@@ -36,6 +49,7 @@ enum Rule {
     Suspend(Suspend),
     Poll,
     Adaptive(Box<Adaptive>),
+    Custom(Box<Guard>),
 }
 
 impl Policy {
@@ -56,18 +70,66 @@ impl Policy {
             Preset::Suspend => Rule::Suspend(Suspend::default()),
             Preset::Poll => Rule::Poll,
             Preset::Adaptive => Rule::Adaptive(Box::new(Adaptive::new(tuning))),
+            Preset::Custom(id) => Rule::Custom(Box::new(Guard::new(id, tuning))),
         };
-        Policy { mode, check: submit_check::after_commit(mode), rule, learnt: None }
+        let (masks, stays_armed_alone) = (mode.masks(), mode.preset().stays_armed_alone());
+        let check = submit_check::after_commit(mode);
+        let (records, checks) = match &rule {
+            Rule::Custom(guard) => (guard.facts().records, guard.facts().checks),
+            Rule::Hybrid(_) | Rule::Adaptive(_) => (true, false),
+            _ => (false, check != Check::No),
+        };
+        Policy { mode, word: mode.into(), check, rule, masks, stays_armed_alone, records, checks, learnt: None, earlier: Vec::new() }
     }
 
-    /// Takes over what `adaptive` has learnt of device and machine from an earlier policy of the same queue, whatever their modes are: it
-    /// is kept until it is of use again.
+    /// Takes over what `adaptive`, or a policy of the program's own, has learnt of device and machine under an earlier policy of the same
+    /// queue, whatever their modes are: it is kept until it is of use again.
     pub fn inherit(&mut self, earlier: Policy) {
-        let learnt = if let Rule::Adaptive(rule) = earlier.rule { Some(rule) } else { earlier.learnt };
+        self.earlier = earlier.earlier;
+        let learnt = match earlier.rule {
+            Rule::Adaptive(rule) => Some(rule),
+            Rule::Custom(guard) => {
+                self.earlier.push(*guard);
+                earlier.learnt
+            }
+            _ => earlier.learnt,
+        };
         match (&mut self.rule, learnt) {
             (Rule::Adaptive(rule), Some(learnt)) => rule.inherit(*learnt),
+            (Rule::Custom(guard), learnt) => {
+                self.learnt = learnt;
+                if let Some(at) = self.earlier.iter().position(|earlier| earlier.id() == guard.id()) {
+                    guard.inherit(&self.earlier.swap_remove(at));
+                }
+            }
             (_, learnt) => self.learnt = learnt,
         }
+    }
+
+    /// Why its queue has taken a policy of the program's own away ([`crate::CustomPolicy`]); the mode that it carries out is then `interrupt`.
+    #[cold]
+    pub fn dismissed(&self) -> Option<&Breach> {
+        if let Rule::Custom(guard) = &self.rule { guard.breach() } else { None }
+    }
+
+    /// The same with the mode whose policy it was; told once.
+    #[cold]
+    pub fn take_dismissal(&mut self) -> Option<(Mode, Breach)> {
+        let Rule::Custom(guard) = &self.rule else { return None };
+        let dismissed = (Mode::of_custom(guard.id()), guard.breach()?.clone());
+        self.rule = Rule::Interrupt;
+        Some(dismissed)
+    }
+
+    #[cold] // The built-in rules pass by it.
+    #[inline(never)]
+    fn next_of_custom(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        let Rule::Custom(guard) = &mut self.rule else { return interrupt::next(seen) };
+        let plan = guard.next(now, seen);
+        if guard.breach().is_some() {
+            (self.mode, self.word) = (Mode::INTERRUPT, Mode::INTERRUPT.into());
+        }
+        plan
     }
 
     /// The mode that it carries out.
@@ -75,13 +137,20 @@ impl Policy {
         self.mode
     }
 
+    /// [`Policy::mode`] as a word: what a cell that is switched at run time compares.
+    #[inline]
+    pub fn word(&self) -> u32 {
+        self.word
+    }
+
     /// Where a batch goes that is about to be committed, `batch.in_flight` counting it as in flight already. To the lane that is
     /// only looked at if looking is what this policy does anyway.
     #[inline]
-    pub fn route(&self, _now: Nanos, _batch: &Batch) -> Route {
+    pub fn route(&self, now: Nanos, batch: &Batch) -> Route {
         match &self.rule {
             Rule::Poll | Rule::Hybrid(_) => Route::Poll,
             Rule::Adaptive(rule) => rule.route(),
+            Rule::Custom(guard) => guard.route(now, batch),
             Rule::Interrupt | Rule::IrqPoll | Rule::Suspend(_) => Route::Notify,
         }
     }
@@ -92,6 +161,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.submitted(now, batch),
             Rule::Adaptive(rule) => return rule.submitted(now, batch),
+            Rule::Custom(guard) => return guard.submitted(now, batch),
             _ => {}
         }
         self.check
@@ -100,7 +170,7 @@ impl Policy {
     /// Whether [`Policy::submitted`] does anything with [`Batch::class`]; if not, it need not be found out.
     #[inline]
     pub fn wants_class(&self) -> bool {
-        matches!(self.rule, Rule::Hybrid(_) | Rule::Adaptive(_))
+        self.records
     }
 
     /// Whether the next commit may be followed by a look.
@@ -108,7 +178,7 @@ impl Policy {
     pub fn looks_on_commit(&self) -> bool {
         match &self.rule {
             Rule::Adaptive(rule) => rule.looks_on_commit(),
-            _ => self.check != Check::No,
+            _ => self.checks,
         }
     }
 
@@ -132,9 +202,8 @@ impl Policy {
     #[inline]
     pub fn wants_done(&self) -> bool {
         match &self.rule {
-            Rule::Hybrid(_) => true,
             Rule::Adaptive(rule) => rule.wants_done(),
-            _ => false,
+            _ => self.records,
         }
     }
 
@@ -150,6 +219,7 @@ impl Policy {
         match &mut self.rule {
             Rule::Hybrid(rule) => rule.completed(done),
             Rule::Adaptive(rule) => rule.completed(done),
+            Rule::Custom(guard) => guard.completed(done),
             _ => {}
         }
     }
@@ -164,6 +234,7 @@ impl Policy {
             Rule::Suspend(rule) => rule.next(now, seen),
             Rule::Poll => poll::next(now, seen),
             Rule::Adaptive(rule) => rule.next(now, seen),
+            Rule::Custom(_) => self.next_of_custom(now, seen),
         }
     }
 
@@ -180,15 +251,20 @@ impl Policy {
 
     /// Whether [`Seen::cycle`] means anything to it; if not, it need not be measured.
     pub fn weighs_sleeps(&self) -> bool {
-        matches!(self.rule, Rule::Adaptive(_))
+        match &self.rule {
+            Rule::Adaptive(_) => true,
+            Rule::Custom(guard) => guard.facts().weighs_sleeps,
+            _ => false,
+        }
     }
 
     /// For how many entries the device may hold this queue's messages back: its commands in flight are so many that nobody is later for it.
-    /// 0: none. Asked for by `adaptive`, which is told in [`Seen::held`] what came of it.
+    /// 0: none. Asked for by `adaptive` and by policies of a program's own, which are told in [`Seen::held`] what came of it.
     #[inline]
     pub fn holds(&self) -> u16 {
         match &self.rule {
             Rule::Adaptive(rule) => rule.holds(),
+            Rule::Custom(guard) => guard.holds(),
             _ => 0,
         }
     }
@@ -204,7 +280,7 @@ impl Policy {
     /// Whether the notification is kept masked while the thread is awake, unless [`Policy::stays_armed`].
     #[inline]
     pub fn masks(&self) -> bool {
-        self.mode.masks()
+        self.masks
     }
 
     /// Whether a notification that is armed may stay so, with so many in flight, although the thread is awake or about to carry
@@ -214,7 +290,7 @@ impl Policy {
     #[inline]
     pub fn stays_armed(&self, plan: Plan, in_flight: u32) -> bool {
         let held = matches!(&self.rule, Rule::Adaptive(rule) if rule.sleeps_under_hold());
-        (held || in_flight <= 1) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.mode.preset().stays_armed_alone()
+        (held || in_flight <= 1) && !matches!(plan, Plan::Spin { .. } | Plan::Nap { .. }) && self.stays_armed_alone
     }
 }
 

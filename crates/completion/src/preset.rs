@@ -1,5 +1,8 @@
 //! Presets: what each mode's name stands for, as facts that an executor acts on without knowing the names.
 
+use crate::registry::CustomId;
+use crate::{Delivery, Moderation, Placement};
+
 /// The first part of a mode's name: how completions are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preset {
@@ -33,45 +36,8 @@ pub enum Preset {
     KernelHybridIopoll,
     /// A thread of the kernel's submits (`IORING_SETUP_SQPOLL`); completions interrupt.
     KernelSqpoll,
-}
-
-/// Who looks at a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// The thread that submits.
-    Own,
-    /// A thread for each vector, which leaves the entries in their owners' inboxes and wakes them.
-    DrainThread,
-}
-
-/// How a message becomes a notification of the thread. Whether several queues have to share a vector is no choice of the
-/// mode's: the device has as many vectors as it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Delivery {
-    /// Each vector notifies by itself.
-    PerVector,
-    /// Each vector sets its bit in one pending bitmap; a notification is sent only while none is outstanding.
-    Posted,
-}
-
-/// Which moderator decides what the device holds back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Moderation {
-    /// One setting.
-    Fixed,
-    /// One that climbs while it helps.
-    Dim,
-    /// By what is in flight.
-    Vic,
-    /// What the policies of the queues ask for, which do as well without.
-    Asked,
-}
-
-impl Moderation {
-    /// Whether its mode is nothing but `interrupt` on a device that cannot hold messages back.
-    pub fn is_all_there_is(self) -> bool {
-        self != Moderation::Asked
-    }
+    /// A policy that the program has registered ([`crate::Mode::register`]).
+    Custom(CustomId),
 }
 
 impl Preset {
@@ -93,6 +59,7 @@ impl Preset {
             Preset::KernelIopoll => "kernel-iopoll",
             Preset::KernelHybridIopoll => "kernel-hybrid-iopoll",
             Preset::KernelSqpoll => "kernel-sqpoll",
+            Preset::Custom(id) => id.name(),
         }
     }
 
@@ -104,6 +71,7 @@ impl Preset {
             Preset::Interrupt | Preset::Threaded | Preset::Posted | Preset::Coalesce | Preset::Dim | Preset::Vic => false,
             Preset::KernelIopoll | Preset::KernelHybridIopoll | Preset::KernelSqpoll => false,
             Preset::IrqPoll | Preset::HybridMean | Preset::HybridMin | Preset::Suspend | Preset::Poll | Preset::Adaptive => true,
+            Preset::Custom(id) => id.facts().masks,
         }
     }
 
@@ -117,7 +85,11 @@ impl Preset {
 
     /// Who looks.
     pub fn placement(self) -> Placement {
-        if self == Preset::Threaded { Placement::DrainThread } else { Placement::Own }
+        match self {
+            Preset::Threaded => Placement::DrainThread,
+            Preset::Custom(id) => id.facts().placement,
+            _ => Placement::Own,
+        }
     }
 
     /// Whether the notification only schedules a poller, which takes the entries later. A kernel has softirqs for that; where
@@ -129,7 +101,20 @@ impl Preset {
     /// Whether its thread spins by rule, not by weighing what that costs. What it does there when others want the CPU is the host's to
     /// say: a policy that is never told of them spins on.
     pub fn spins(self) -> bool {
-        matches!(self, Preset::Poll | Preset::HybridMean | Preset::HybridMin)
+        match self {
+            Preset::Poll | Preset::HybridMean | Preset::HybridMin => true,
+            Preset::Custom(id) => id.facts().spins,
+            _ => false,
+        }
+    }
+
+    /// Whether its policy weighs what sleeping costs on this machine, so that this is measured before it begins.
+    pub fn weighs_sleeps(self) -> bool {
+        match self {
+            Preset::Adaptive => true,
+            Preset::Custom(id) => id.facts().weighs_sleeps,
+            _ => false,
+        }
     }
 
     /// Whether a kernel may have its completions taken on another CPU, as [`crate::Placer`] says.
@@ -139,7 +124,11 @@ impl Preset {
 
     /// How a message becomes a notification.
     pub fn delivery(self) -> Delivery {
-        if self == Preset::Posted { Delivery::Posted } else { Delivery::PerVector }
+        match self {
+            Preset::Posted => Delivery::Posted,
+            Preset::Custom(id) => id.facts().delivery,
+            _ => Delivery::PerVector,
+        }
     }
 
     /// Who decides what the device holds back; `None`: it holds nothing back.
@@ -149,6 +138,7 @@ impl Preset {
             Preset::Dim => Some(Moderation::Dim),
             Preset::Vic => Some(Moderation::Vic),
             Preset::Adaptive => Some(Moderation::Asked),
+            Preset::Custom(id) if id.facts().holds => Some(Moderation::Asked),
             _ => None,
         }
     }

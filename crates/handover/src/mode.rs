@@ -39,8 +39,9 @@ where
     }
 
     /// Owner, between batches: the mode to change to, if another than `current` is asked for. It is then in force.
+    /// An owner that keeps its mode as a word gives that.
     #[inline]
-    pub fn adopt(&self, current: T) -> Option<T> {
+    pub fn adopt(&self, current: impl Into<u32>) -> Option<T> {
         let asked = self.asked.load(Ordering::Relaxed);
         if asked == current.into() { None } else { self.change(asked) }
     }

@@ -7,7 +7,12 @@ use crate::bench::Counted;
 /// A line for each kind of decision, for the results of one job.
 pub fn lines(mode: Mode, counted: &Counted) -> Vec<(String, String)> {
     let Some(decisions) = counted.decisions else {
-        return vec![("decisions".into(), format!("{mode} has one rule and decides nothing; only adaptive does"))];
+        let why = if mode.is_custom() {
+            format!("{mode} is a policy of this program's own, whose decisions nobody counts; only adaptive's are")
+        } else {
+            format!("{mode} has one rule and decides nothing; only adaptive does")
+        };
+        return vec![("decisions".into(), why)];
     };
     // A wait that is cut short and goes on another way is a spin, and then a nap: shares are of what was done, which adds up.
     let all = decisions.spun + decisions.napped + decisions.slept;

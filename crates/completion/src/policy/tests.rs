@@ -1,43 +1,16 @@
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use units::{Class, Op};
 
 use super::*;
+use crate::testing::{Event, ask, events};
 use crate::{Cause, Found, Woke};
 
 mod hybrid;
-mod laws;
+mod irq_poll;
 mod suspend;
-mod twins;
-mod world;
 
-/// What the laws are about: a policy, or a broken twin of one.
-trait Decides {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check;
-    fn completed(&mut self, done: &[Done]);
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan;
-    fn masks(&self) -> bool;
-}
-
-impl Decides for Policy {
-    fn submitted(&mut self, now: Nanos, batch: &Batch) -> Check {
-        Policy::submitted(self, now, batch)
-    }
-    fn completed(&mut self, done: &[Done]) {
-        Policy::completed(self, done);
-    }
-    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
-        Policy::next(self, now, seen)
-    }
-    fn masks(&self) -> bool {
-        Policy::masks(self)
-    }
-}
-
-/// Runs a law over random cases; the message of the smallest case that breaks it, if one does.
-fn holds<S: Strategy>(cases: S, law: impl Fn(S::Value) -> Result<(), String>) -> Result<(), String> {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(400) });
-    runner.run(&cases, |case| law(case).map_err(TestCaseError::fail)).map_err(|error| error.to_string())
+/// What policies may be told, many times over ([`crate::testing`] has their laws).
+fn scripts() -> impl Iterator<Item = Vec<Event>> {
+    (0..400).map(events)
 }
 
 fn read(bytes: u32) -> Class {
@@ -93,13 +66,17 @@ fn adaptive_sends_to_where_it_looks_while_it_stays_awake() {
 
 #[test]
 fn poll_never_sleeps_with_commands_in_flight_unless_the_thread_leaves() {
-    let case = laws::any_seen();
-    holds(case, |seen| match Policy::new(Mode::POLL).next(Nanos(7), &seen) {
-        Plan::Sleep { .. } if !seen.leaving => Err("sleeps".into()),
-        Plan::Nap { .. } if !seen.cpu_wanted => Err("naps though nobody wants the CPU".into()),
-        _ => Ok(()),
-    })
-    .unwrap();
+    let wrong = scripts().find_map(|script| {
+        ask(&mut Policy::new(Mode::POLL), &script, |_, question, plan| {
+            match (plan, question?) {
+                (Plan::Sleep { .. }, seen) if !seen.leaving => Some("it sleeps"),
+                (Plan::Nap { .. }, seen) if !seen.cpu_wanted => Some("it naps though nobody wants the CPU"),
+                _ => None,
+            }
+            .map(str::to_owned)
+        })
+    });
+    assert_eq!(wrong, None);
 }
 
 #[test]

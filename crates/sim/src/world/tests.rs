@@ -6,6 +6,7 @@ use units::Nanos;
 use crate::*;
 
 mod contexts;
+mod custom;
 mod faults;
 mod figures;
 mod laws;

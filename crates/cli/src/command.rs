@@ -1,0 +1,85 @@
+//! The command's `main`, with policies of a program's own or without.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use completion::{Mode, RegisterError};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Cli, Command};
+use crate::{bind, calibrate, compare, dismissals, doctor, id, install, list, output, paths_bench, run, serve, sim};
+
+/// The command `reap`, as its words say: the whole `main` of a program.
+pub fn main() -> ExitCode {
+    main_with([])
+}
+
+/// The command `reap` with policies of the program's own ([`Mode::register`]): each is a mode wherever a mode is named.
+pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>) -> ExitCode {
+    if let Some(error) = policies.into_iter().find_map(Result::err) {
+        output::say(format_args!("error: {error}"));
+        return ExitCode::FAILURE;
+    }
+    let cli = match Cli::parse_words(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout; both are what was asked for.
+            _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    log_to_stderr();
+    let done = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Sim(args) => sim::sim(&args),
+        Command::PathsBench(args) => paths_bench::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::List(args) => list::list(&args),
+        Command::Id(args) => id::id(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Bind(args) => bind::bind(&args),
+        Command::Unbind(args) => bind::unbind(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Trace(args) => trace::cli::run(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    };
+    dismissals::all().iter().for_each(|dismissed| output::say(format_args!("warning: {dismissed}")));
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            for line in explain(&error).lines() {
+                output::say(format_args!("error: {line}"));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes in one sentence; a cause that the sentence has already is not said twice.
+fn explain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
+        said if said.is_empty() => cause,
+        said if said.ends_with(&cause) => said,
+        said => format!("{said}: {cause}"),
+    })
+}
+
+/// What the library warns of; `REAP_LOG=debug` shows more. What the device refuses is told by the I/O that fails.
+fn log_to_stderr() {
+    const USUAL: &str = "warn,device=error";
+    let asked = std::env::var_os("REAP_LOG").map(|words| words.to_string_lossy().into_owned());
+    let filter = match asked.as_deref().map(EnvFilter::try_new) {
+        None => USUAL.into(),
+        Some(Ok(filter)) => filter,
+        Some(Err(error)) => {
+            let asked = asked.unwrap_or_default();
+            output::say(format_args!("warning: REAP_LOG={asked}: {error}; {USUAL} takes its place, and debug shows more"));
+            USUAL.into()
+        }
+    };
+    // That a warning cannot be written is nothing that could be told on stderr either.
+    let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().log_internal_errors(false);
+    plain.with_env_filter(filter).init();
+}

@@ -1,0 +1,55 @@
+//! The contract of `lib/irq_poll.c`: the notification masks and schedules a poller; one that uses its weight stays scheduled, one that
+//! does not is complete, and its vector is armed again.
+
+use super::*;
+use crate::testing::{Event, ask};
+
+/// How `policy` breaks the contract when it is told of `script`; `tamper` changes its answers.
+fn breach(mut policy: Policy, script: &[Event], tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
+    if !policy.masks() {
+        return Some("the notification does not mask".into());
+    }
+    ask(&mut policy, script, |_, question, plan| {
+        // A look after a commit is asked about nothing.
+        let nothing = Seen::default();
+        let seen = question.unwrap_or(&nothing);
+        let plan = tamper(seen, plan);
+        let scheduled = !seen.lock_busy && seen.woke.is_some();
+        let expected = match plan {
+            Plan::Look { budget } => budget == 64,
+            Plan::Sleep { .. } => !seen.budget_used_up && !scheduled && seen.in_flight > 0,
+            Plan::Rest => !seen.budget_used_up && !scheduled && seen.in_flight == 0,
+            Plan::Spin { .. } | Plan::Nap { .. } => false,
+        };
+        (!expected).then(|| format!("{plan:?} after {seen:?}"))
+    })
+}
+
+/// The same of the first of many scripts that shows it.
+fn found(mode: Mode, tamper: fn(&Seen, Plan) -> Plan) -> Option<String> {
+    scripts().find_map(|script| breach(Policy::new(mode), &script, tamper))
+}
+
+#[test]
+fn irq_poll_keeps_it_and_no_other_mode_does() {
+    for mode in Mode::ALL {
+        let broken = found(mode, |_, plan| plan);
+        assert_eq!(broken.is_none(), mode.preset() == Preset::IrqPoll, "{mode}: {broken:?}");
+    }
+}
+
+#[test]
+fn a_poller_that_completes_after_its_whole_weight_is_caught() {
+    let hasty = |seen: &Seen, plan| match plan {
+        Plan::Look { .. } if seen.budget_used_up => Plan::sleep(Nanos::MAX),
+        _ => plan,
+    };
+    let stubborn = |seen: &Seen, plan| match plan {
+        Plan::Sleep { .. } if seen.found > 0 => Plan::Spin { until: Nanos::MAX },
+        _ => plan,
+    };
+    let light = |_: &Seen, plan| if matches!(plan, Plan::Look { .. }) { Plan::Look { budget: 32 } } else { plan };
+    for tamper in [hasty, stubborn, light] {
+        assert!(found(Mode::IRQ_POLL, tamper).is_some());
+    }
+}

@@ -1,0 +1,123 @@
+//! Random cases: what a policy may be told, and the smallest case that shows the same fault.
+
+use units::{Class, Nanos, Op};
+
+use crate::{Batch, Cause, Done, Found, Seen, Woke};
+
+/// One thing that happens to a policy, after `pause` nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(super) pause: u64,
+    pub(super) told: Told,
+}
+
+/// What it is told.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    Submitted(Batch),
+    Completed(Done),
+    Asked(Seen),
+}
+
+/// SplitMix64: small, and the same everywhere.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// The state is a throw of its own: states a step apart have nearly the same throws, and so nearly the same cases.
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(Dice(seed).next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number from `from`, below `to`.
+    pub(super) fn within(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from)
+    }
+
+    /// True in so many of a hundred throws.
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    fn maybe<T>(&mut self, percent: u64, value: impl FnOnce(&mut Dice) -> T) -> Option<T> {
+        self.chance(percent).then(|| value(self))
+    }
+}
+
+/// A read of so many bytes.
+pub(super) fn read(bytes: u32) -> Class {
+    Class::new(Op::Read, bytes)
+}
+
+/// Anything that an executor, or a confused one, may say.
+pub(crate) fn events(seed: u64) -> Vec<Event> {
+    let dice = &mut Dice::new(seed);
+    let count = dice.within(1, 120);
+    (0..count).map(|_| Event { pause: dice.within(0, 200_000), told: told(dice) }).collect()
+}
+
+fn told(dice: &mut Dice) -> Told {
+    let class = read(dice.within(1, 2_000_000) as u32);
+    match dice.within(0, 8) {
+        0 | 1 => {
+            let commands = dice.within(0, 100) as u32;
+            Told::Submitted(Batch { commands, in_flight: commands, class: Some(class), urgent: 0 })
+        }
+        2 | 3 => {
+            let age = Nanos(dice.within(0, 3_000_000));
+            let found = if dice.chance(50) { Found::Looking } else { Found::AfterSleep { at_most: age } };
+            Told::Completed(Done { class, age, found })
+        }
+        _ => Told::Asked(seen(dice)),
+    }
+}
+
+fn seen(dice: &mut Dice) -> Seen {
+    let instant = |dice: &mut Dice| dice.maybe(50, |dice| Nanos(dice.within(0, 1_000_000_000)));
+    let several = |dice: &mut Dice| dice.maybe(50, |dice| dice.within(1, 40) as u32).unwrap_or(0);
+    let woke = dice.maybe(25, |dice| {
+        let cause = [Cause::Notification, Cause::Timer, Cause::Other][dice.within(0, 3) as usize];
+        Woke { cause, late: Nanos(dice.within(0, 1_000_000)) }
+    });
+    let in_flight = [0, dice.within(1, 5), dice.within(0, 2000)][dice.within(0, 3) as usize] as u32;
+    Seen {
+        found: dice.within(0, 200) as u32,
+        budget_used_up: dice.chance(50),
+        pending: dice.chance(50),
+        met_at: instant(dice),
+        lock_busy: dice.chance(50),
+        in_flight,
+        urgent_waiting: dice.within(0, 3) as u32,
+        woke,
+        cpu_wanted: dice.chance(50),
+        leaving: dice.chance(50),
+        wants: several(dice),
+        goes_on_at: instant(dice),
+        wants_room_at: instant(dice),
+        held: several(dice),
+        cycle: dice.maybe(50, |dice| Nanos(dice.within(0, 1_000_000))),
+    }
+}
+
+/// Leaves out of a case what is not needed for the fault that it shows.
+pub(super) fn smallest<T: Clone>(mut case: Vec<T>, mut what: String, fault: impl Fn(&[T]) -> Option<String>) -> (Vec<T>, String) {
+    let mut size = case.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < case.len() {
+            let rest = [&case[..at], &case[case.len().min(at + size)..]].concat();
+            match fault(&rest) {
+                Some(same) => (case, what) = (rest, same),
+                None => at += size,
+            }
+        }
+        size /= 2;
+    }
+    (case, what)
+}

@@ -1,0 +1,209 @@
+//! A queue, a device and a thread that does what the policy plans: whether everything is found, in a bounded number of
+//! steps.
+
+use units::Nanos;
+
+use super::script::{Dice, read};
+use super::subject::{LONGEST, Subject};
+use crate::{Batch, Cause, Check, Done, Found, Plan, Seen, Woke};
+
+/// A batch is submitted when this one's predecessors have all been found, or as soon as the thread is awake.
+#[derive(Clone, Debug)]
+pub(super) struct Submission {
+    /// Device time of each command, in nanoseconds.
+    service: Vec<u64>,
+    /// Waits for the queue to be empty.
+    after_all: bool,
+    /// The thread computes for so long afterwards, away from the library.
+    leaves_for: Option<u64>,
+    /// The policy is replaced before it.
+    switch: bool,
+    /// Another thread holds the lock when this one looks first.
+    lock_busy: bool,
+    /// Something else wakes the thread.
+    disturbed: bool,
+}
+
+pub(super) fn submissions(seed: u64, switches: bool) -> Vec<Submission> {
+    let dice = &mut Dice::new(seed);
+    let one = |dice: &mut Dice| {
+        let commands = dice.within(1, 100);
+        let service = |dice: &mut Dice| [0, dice.within(500, 20_000), dice.within(50_000, 2_000_000)][dice.within(0, 3) as usize];
+        Submission {
+            service: (0..commands).map(|_| service(dice)).collect(),
+            after_all: dice.chance(50),
+            leaves_for: if dice.chance(30) { Some(dice.within(1_000, 500_000)) } else { None },
+            switch: switches && dice.chance(50),
+            lock_busy: dice.chance(50),
+            disturbed: dice.chance(50),
+        }
+    };
+    let count = dice.within(1, 12);
+    (0..count).map(|_| one(dice)).collect()
+}
+
+struct World<S> {
+    policy: S,
+    now: Nanos,
+    /// When each command in the device will be posted.
+    device: Vec<Nanos>,
+    /// Posted and not found, with the instant since which the thread could have found it.
+    pending: Vec<Nanos>,
+    in_flight: u32,
+    steps: u64,
+    lock_busy: bool,
+    disturbed: bool,
+    /// A late find is a fault.
+    judges_lateness: bool,
+}
+
+/// What goes wrong in these submissions, if something does; `policy` makes the one to begin with and to switch to, by number.
+pub(super) fn run<S: Subject>(submissions: &[Submission], policy: impl Fn(usize) -> S, judges_lateness: bool) -> Option<String> {
+    let mut world = World {
+        policy: policy(0),
+        now: Nanos(1),
+        device: Vec::new(),
+        pending: Vec::new(),
+        in_flight: 0,
+        steps: 0,
+        lock_busy: false,
+        disturbed: false,
+        judges_lateness,
+    };
+    submissions.iter().enumerate().try_for_each(|(i, one)| world.go(one, || policy(i))).and_then(|()| world.wait(0)).err()
+}
+
+impl<S: Subject> World<S> {
+    fn go(&mut self, one: &Submission, policy: impl Fn() -> S) -> Result<(), String> {
+        if one.after_all {
+            self.wait(0)?;
+        }
+        if one.switch {
+            let earlier = std::mem::replace(&mut self.policy, policy());
+            self.policy.inherit(earlier);
+        }
+        (self.lock_busy, self.disturbed) = (one.lock_busy, one.disturbed);
+        self.submit(&one.service)?;
+        if let Some(away) = one.leaves_for {
+            self.leave()?;
+            self.now += Nanos(away);
+            // While the thread computes nobody looks.
+            self.post();
+            let now = self.now;
+            self.pending.iter_mut().for_each(|since| *since = now);
+        }
+        self.wait(self.in_flight.saturating_sub(1))
+    }
+
+    fn submit(&mut self, service: &[u64]) -> Result<(), String> {
+        self.device.extend(service.iter().map(|&s| self.now + Nanos(s)));
+        self.in_flight += service.len() as u32;
+        let batch = Batch { commands: service.len() as u32, in_flight: self.in_flight, class: Some(read(4096)), urgent: 0 };
+        if let Check::TryLook { budget } = self.policy.submitted(self.now, &batch) {
+            self.look(budget)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no more than `left` are in flight.
+    fn wait(&mut self, left: u32) -> Result<(), String> {
+        let mut seen = Seen { in_flight: self.in_flight, ..Seen::default() };
+        while self.in_flight > left {
+            seen = self.step(&seen)?.ok_or("it rests with commands in flight")?;
+        }
+        Ok(())
+    }
+
+    /// Asks until the queue is left armed, or empty.
+    fn leave(&mut self) -> Result<(), String> {
+        let mut seen = Seen { in_flight: self.in_flight, leaving: true, ..Seen::default() };
+        loop {
+            self.post();
+            let plan = self.policy.next(self.now, &seen);
+            match plan {
+                Plan::Look { budget } => seen = Seen { leaving: true, ..self.look(budget)? },
+                Plan::Sleep { .. } if !self.pending.is_empty() => {
+                    seen = Seen { pending: true, leaving: true, in_flight: self.in_flight, ..Seen::default() }
+                }
+                Plan::Sleep { .. } => return Ok(()),
+                Plan::Rest if self.in_flight == 0 => return Ok(()),
+                _ => return Err(format!("it leaves with {plan:?}")),
+            }
+            self.count()?;
+        }
+    }
+
+    /// One plan, carried out. `None`: it was to rest.
+    fn step(&mut self, seen: &Seen) -> Result<Option<Seen>, String> {
+        self.count()?;
+        self.post();
+        let woke = |cause| Some(Woke { cause, late: Nanos::ZERO });
+        let mut next = Seen { in_flight: self.in_flight, ..Seen::default() };
+        // A wake-up is told until the next look.
+        next.woke = seen.woke;
+        let soonest = self.device.iter().copied().min().unwrap_or(Nanos::MAX);
+        match self.policy.next(self.now, seen) {
+            Plan::Rest => return Ok(None),
+            Plan::Look { budget } => next = self.look(budget)?,
+            Plan::Spin { until } => {
+                if self.pending.is_empty() {
+                    self.now = self.now.max(until.min(soonest)) + Nanos(10);
+                    self.post();
+                }
+                next.pending = !self.pending.is_empty();
+            }
+            Plan::Nap { until } => {
+                self.until(until)?;
+                next.woke = woke(Cause::Timer);
+            }
+            Plan::Sleep { .. } if !self.pending.is_empty() => next.pending = true,
+            Plan::Sleep { .. } if std::mem::take(&mut self.disturbed) => next.woke = woke(Cause::Other),
+            Plan::Sleep { until, .. } => {
+                self.until(until.min(soonest))?;
+                next.woke = woke(if soonest <= until { Cause::Notification } else { Cause::Timer });
+            }
+        }
+        Ok(Some(next))
+    }
+
+    fn look(&mut self, budget: u32) -> Result<Seen, String> {
+        self.post();
+        self.now += Nanos(100);
+        if std::mem::take(&mut self.lock_busy) {
+            // The other thread looks: until now these entries were its own.
+            self.pending.fill(self.now);
+            return Ok(Seen { lock_busy: true, in_flight: self.in_flight, ..Seen::default() });
+        }
+        let found = (budget as usize).min(self.pending.len());
+        let late = self.pending.drain(..found).map(|since| self.now - since).max();
+        if let Some(late) = late.filter(|&late| self.judges_lateness && late > LONGEST + Nanos::from_millis(1)) {
+            return Err(format!("it finds a completion {late} late"));
+        }
+        self.in_flight -= found as u32;
+        let done = Done { class: read(4096), age: Nanos(10_000), found: Found::Looking };
+        self.policy.completed(&vec![done; found]);
+        let found = found as u32;
+        Ok(Seen { found, budget_used_up: found == budget, in_flight: self.in_flight, ..Seen::default() })
+    }
+
+    fn post(&mut self) {
+        let now = self.now;
+        let due = self.device.extract_if(.., |at| *at <= now);
+        self.pending.extend(due);
+    }
+
+    fn until(&mut self, at: Nanos) -> Result<(), String> {
+        if at == Nanos::MAX {
+            return Err("it waits for ever".into());
+        }
+        self.now = self.now.max(at) + Nanos(1_000);
+        Ok(())
+    }
+
+    /// Every wait in these cases is below 3 ms and every batch below 100 commands; a policy that needs more steps than
+    /// this makes none.
+    fn count(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        if self.steps > 5_000 { Err("it goes round and round".into()) } else { Ok(()) }
+    }
+}

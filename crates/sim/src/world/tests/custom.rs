@@ -1,0 +1,128 @@
+//! Policies that a program brings and that break their contract: whatever they do, their own queues' figures pay for it alone.
+
+use std::sync::LazyLock;
+
+use completion::{Batch, Breach, Check, CustomPolicy, Delivery, Done, Facts, Placement, Plan, Seen, WEIGHT};
+
+use super::laws::holds;
+use super::masks::unmasked;
+use super::*;
+use crate::habits::LAWFUL;
+
+/// What a policy does that its contract forbids, from its twentieth answer on where it looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Panics,
+    PanicsWhenTold,
+    NeverLooks,
+    Rests,
+    SpinsUntilBefore,
+    NapsUntilBefore,
+    SleepsUntilBefore,
+    NapsForEver,
+    LooksAlways,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::Panics,
+    Fault::PanicsWhenTold,
+    Fault::NeverLooks,
+    Fault::Rests,
+    Fault::SpinsUntilBefore,
+    Fault::NapsUntilBefore,
+    Fault::SleepsUntilBefore,
+    Fault::NapsForEver,
+    Fault::LooksAlways,
+];
+
+#[derive(Clone, Debug)]
+struct Broken {
+    fault: Fault,
+    asked: u32,
+}
+
+impl CustomPolicy for Broken {
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        self.asked += 1;
+        let known = (seen.pending || seen.woke.is_some()) && !seen.lock_busy;
+        let before = Nanos(now.0.saturating_sub(1));
+        match self.fault {
+            Fault::Panics if self.asked > 20 => panic!("on purpose"),
+            Fault::NeverLooks if self.asked > 20 => Plan::sleep(Nanos::MAX),
+            Fault::LooksAlways if seen.in_flight > 0 => Plan::Look { budget: u32::MAX },
+            _ if known => Plan::Look { budget: WEIGHT },
+            Fault::Rests if self.asked > 20 => Plan::Rest,
+            _ if seen.in_flight == 0 => Plan::Rest,
+            Fault::SpinsUntilBefore => Plan::Spin { until: before },
+            Fault::NapsUntilBefore => Plan::Nap { until: before },
+            Fault::SleepsUntilBefore => Plan::Sleep { until: before, at_least: u32::MAX },
+            Fault::NapsForEver => Plan::Nap { until: Nanos::MAX },
+            _ => Plan::sleep(Nanos::MAX),
+        }
+    }
+
+    fn submitted(&mut self, _: Nanos, _: &Batch) -> Check {
+        Check::TryLook { budget: 0 }
+    }
+
+    fn completed(&mut self, _: &[Done]) {
+        self.asked += 1;
+        assert!(self.fault != Fault::PanicsWhenTold || self.asked <= 20, "on purpose");
+    }
+}
+
+fn registered(name: &str, facts: Facts) -> [(Mode, Fault); FAULTS.len()] {
+    FAULTS.map(|fault| {
+        let name = format!("{name}-{}", fault as u8);
+        (Mode::register(&name, facts, move |_| Box::new(Broken { fault, asked: 0 })).unwrap(), fault)
+    })
+}
+
+/// Each fault under facts of every kind, but the one that finds everything a second late: these runs end after two.
+static BROKEN: LazyLock<Vec<Mode>> = LazyLock::new(|| {
+    let facts = [
+        ("masked", Facts::MASKED.checking()),
+        ("unmasked", Facts::UNMASKED),
+        ("posted", Facts::UNMASKED.delivered(Delivery::Posted).without_records()),
+        ("elsewhere", Facts::UNMASKED.placed(Placement::DrainThread)),
+    ];
+    facts
+        .into_iter()
+        .flat_map(|(name, facts)| registered(name, facts))
+        .filter(|(_, fault)| *fault != Fault::NapsForEver)
+        .map(|(mode, _)| mode)
+        .collect()
+});
+
+/// In place of one mode in two, the one to begin with always, a policy that breaks its contract.
+fn broken(scenario: Scenario) -> Scenario {
+    let pick = |n: usize| BROKEN[(scenario.seed as usize).wrapping_add(n * 7) % BROKEN.len()];
+    let switches = scenario.switches.iter().enumerate();
+    let switches = switches.map(|(n, &(at, mode))| (at, if n % 2 == 0 { mode } else { pick(n) })).collect();
+    Scenario { mode: pick(0), switches, ..scenario }
+}
+
+/// Everything completes once, no wake-up is lost and no drain exceeds its budget, whichever way a policy is broken.
+#[test]
+fn broken_policies_keep_the_laws_on_every_machine() {
+    holds(400, LAWFUL, any_scenario().prop_map(broken)).unwrap();
+    holds(150, LAWFUL, any_machine().prop_map(broken)).unwrap();
+    holds(50, LAWFUL, any_burst().prop_map(broken)).unwrap();
+    holds(150, LAWFUL, any_scenario().prop_map(broken).prop_map(unmasked)).unwrap();
+}
+
+/// Those that would lose completions are taken away, and the others are kept to their bounds.
+#[test]
+fn those_that_would_lose_completions_are_taken_away() {
+    for (mode, fault) in registered("one-masked", Facts::MASKED).into_iter().chain(registered("one-unmasked", Facts::UNMASKED)) {
+        let outcome = outcome(mode, Profile::optane(), closed_loop(4, 400), Nanos::ZERO);
+        assert_eq!((outcome.completed, outcome.failed, outcome.lost), (400, 0, 0), "{mode}: {fault:?}");
+        let expected = match fault {
+            Fault::Panics | Fault::PanicsWhenTold => Some(Breach::Panicked("on purpose".into())),
+            Fault::NeverLooks => Some(Breach::NeverLooks),
+            Fault::Rests => Some(Breach::Rests),
+            _ => None,
+        };
+        assert_eq!(mode.dismissals(), expected.map(|why| (1, why)), "{mode}: {fault:?}");
+    }
+}

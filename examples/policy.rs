@@ -1,0 +1,53 @@
+//! A completion policy of one's own, with the whole command `reap`: spin for as long as a sleep costs, then sleep.
+//! `cargo run --release --example policy -p reap-nvme-cli -- compare --modes poll,interrupt,patient`
+
+use std::any::Any;
+use std::process::ExitCode;
+
+use reap::policy::{CustomPolicy, Facts, Plan, Seen, Tuning, WEIGHT};
+use reap::{Mode, Nanos};
+
+/// Spins no longer than it would pay for the sleep that it may be spared.
+#[derive(Clone, Debug)]
+struct Patient {
+    patience: Nanos,
+    since: Option<Nanos>,
+}
+
+impl CustomPolicy for Patient {
+    fn next(&mut self, now: Nanos, seen: &Seen) -> Plan {
+        if (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
+            self.since = None;
+            return Plan::Look { budget: WEIGHT };
+        }
+        if seen.in_flight == 0 {
+            return Plan::Rest;
+        }
+        let until = *self.since.get_or_insert(now) + self.patience;
+        if until <= now || seen.leaving || seen.cpu_wanted {
+            return Plan::sleep(Nanos::MAX);
+        }
+        Plan::Spin { until }
+    }
+
+    fn inherit(&mut self, earlier: &dyn Any) {
+        if let Some(earlier) = earlier.downcast_ref::<Patient>() {
+            self.patience = earlier.patience;
+        }
+    }
+}
+
+fn patient(tuning: &Tuning) -> Patient {
+    Patient { patience: tuning.machine.cpu, since: None }
+}
+
+/// The whole command, with one mode more.
+pub fn main() -> ExitCode {
+    let facts = Facts::MASKED.without_records().weighing_sleeps();
+    cli::main_with([Mode::register("patient", facts, |tuning| Box::new(patient(tuning)))])
+}
+
+#[test]
+fn it_keeps_the_laws() {
+    reap::policy::testing::keeps_all(|| Box::new(patient(&Tuning::default()))).unwrap();
+}

@@ -6,6 +6,8 @@
 # figures' intervals are beside them, and a cell that is not within 20 % is marked only where the interval does not reach it.
 # On a machine that is short of CPUs a closed loop does as much less as its threads are away, whatever the mode: where the thread that spins
 # has less than nine tenths of its CPU, the cell says so and its IOPS are not judged. CPU per I/O and p50 are.
+# Now and then something else has a live thread's CPU for some microseconds: the kernel's tick, a hypervisor. How often and for how long is
+# measured on that CPU by a loop that reads the clock; in the simulation a second thread computes as often and as long.
 set -euo pipefail
 quick=
 [ "${1:-}" = --quick ] && { quick=1; shift; }
@@ -15,7 +17,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
 python3 - "$repeat" "$reap" "$dir" "$quick" <<'END'
-import json, os, statistics, subprocess, sys
+import gc, json, os, statistics, subprocess, sys, time
 
 repeat, reap, directory, quick = sys.argv[1], sys.argv[2], sys.argv[3], bool(sys.argv[4])
 MODES = "interrupt,irq-poll,posted,threaded,hybrid-mean,suspend,poll,adaptive"
@@ -52,11 +54,12 @@ def rows(path):
         return {row["mode"]: row for row in json.load(file)["rows"]}
 
 
-def figures(row):
+def figures(row, others=0):
+    """IOPS without those of others, CPU time of threads for each I/O, and p50."""
     # Live, CPU is that of threads. A timer's interrupt finds the CPU idle, and Linux charges it to none of them.
     shares = row.get("cpu_pct", {"thread": 1, "hard": 0, "soft": 0})
     threads = shares["thread"] / sum(shares[kind] for kind in ("thread", "hard", "soft"))
-    return row["iops"], row["cpu_ns_per_io"] * threads, row["lat_ns"]["p50"]
+    return row["iops"] - others, row["cpu_ns_per_io"] * threads, row["lat_ns"]["p50"]
 
 
 def reaches(row, at, simulated):
@@ -68,6 +71,22 @@ def reaches(row, at, simulated):
     return low * (1 - WITHIN) <= simulated <= high * (1 + WITHIN)
 
 
+def gaps(seconds=1.0, least=8_000, most=1_000_000):
+    """How often per second the threads' CPU is away for so many ns, and the median of those times. What takes longer is another thread's turn."""
+    before, found = os.sched_getaffinity(0), []
+    os.sched_setaffinity(0, {min(before)})
+    gc.disable()
+    last = begin = time.perf_counter_ns()
+    while last - begin < seconds * 1e9:
+        now = time.perf_counter_ns()
+        if least <= now - last <= most:
+            found.append(now - last)
+        last = now
+    gc.enable()
+    os.sched_setaffinity(0, before)
+    return len(found) / seconds, statistics.median(found) if found else 0
+
+
 off, unjudged = {}, 0
 for name, profile, text in cells:
     threads = 4 if "4 threads" in name else 1
@@ -76,13 +95,22 @@ for name, profile, text in cells:
     # Sleeps are as long as the device takes, at a depth of 1; at high depths a CPU hardly goes to sleep.
     run("calibrate", "--sleep-us", "1" if "depth 128" in name else "15", "--output", f"{directory}/here.toml")
     run("compare", f"{directory}/job.fio", "--device", f"mem:64M?profile={profile}", "--modes", MODES, "--repeat", repeat, "--json", f"{directory}/live.json")
+    often, long = gaps()
+    # A thread that has its CPU taken away by this one has nothing to do with its device.
+    away = (
+        f'[[device]]\nname = "away"\nprofile = "null"\nbytes = "1M"\n'
+        f'[[job]]\noptions = {{ rw = "randread", bs = "4k", norandommap = 1, rate_iops = {often:.0f}, time_based = 1, runtime = "220ms" }}\n'
+        f'devices = ["away"]\ncpus = 0\nthink = "{long:.0f}ns"\n'
+        if often >= 1 else ""
+    )
+    often = round(often) if away else 0
     with open(f"{directory}/scenario.toml", "w") as file:
         # Each thread has a queue of its own. The threads of the live run share the CPU that the controller's thread has not; here that one has its own.
         file.write(
             f'title = "{name}"\nmodes = {json.dumps(MODES.split(","))}\npoll = "naps"\n'
             f'[machine]\ncpus = {max(1, (os.cpu_count() or 2) - 1)}\ncosts = "here.toml"\n'
             f'[[device]]\nname = "mem"\nprofile = "{profile}"\nin_process = true\nqueues = {threads}\n'
-            f'[[job]]\nfile = "job.fio"\ndevices = ["mem"]\n'
+            f'[[job]]\nfile = "job.fio"\ndevices = ["mem"]\n{away}'
         )
     run("sim", f"{directory}/scenario.toml", "--json", f"{directory}/simulated.json")
     live, simulated = rows(f"{directory}/live.json"), rows(f"{directory}/simulated.json")
@@ -90,12 +118,13 @@ for name, profile, text in cells:
     short = had < ENOUGH
     unjudged += short
     name += f" (short of CPUs: the thread that spins had {had:.0%} of one; IOPS are not judged)" if short else ""
+    name += f"; away {often:.0f} times a second, for {long / 1e3:.0f} µs"
     print(f"\n{name}\n  {'mode':<12} {'IOPS live':>10} {'sim':>10} {'÷':>6}   {'CPU live':>8} {'sim':>8} {'÷':>6}   {'p50 live':>9} {'sim':>9} {'÷':>6}")
     for mode, row in live.items():
         if mode not in simulated:
             continue
         line = f"  {mode:<12}"
-        for at, (a, b) in enumerate(zip(figures(row), figures(simulated[mode]))):
+        for at, (a, b) in enumerate(zip(figures(row), figures(simulated[mode], often))):
             if not a or b is None:
                 line += f"   {'–':>27}"
                 continue

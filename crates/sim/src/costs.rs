@@ -93,8 +93,8 @@ pub struct ThreadCosts {
     /// From one thread to another, cold caches included.
     #[serde(with = "nanos")]
     pub switch: Nanos,
-    /// What it costs on top where the CPU had nothing to do before: its way out of the idle loop, which in a guest is the end of
-    /// a halt. Spent by the thread that runs next.
+    /// What it costs on top where the CPU had nothing to do for `idle_after` before: its way out of the idle loop, which in a guest
+    /// is the end of a halt. Spent by the thread that runs next.
     #[serde(with = "nanos")]
     pub from_idle: Nanos,
     /// What a thread that is back on its CPU pays at most, on top of `switch`, because others had the caches in between: its working

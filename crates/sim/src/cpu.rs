@@ -73,7 +73,7 @@ pub(crate) struct Cpu {
     pub(crate) quota: Quota,
     /// The party that ended the sleep of its thread has caught it on its way to idle.
     pub(crate) caught: bool,
-    /// It has been idle since a thread last had it.
+    /// It has been idle since a thread last had it, and was no longer awake.
     pub(crate) has_idled: bool,
     /// Something has changed on it during this event.
     pub(crate) stirred: bool,

@@ -5,8 +5,8 @@ use driver::{BringupError, ProtocolViolation};
 use units::Nanos;
 use workload::Misfit;
 
-/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`] and [`SimError::Unmeasured`]
-/// are broken laws.
+/// How a run can fail. All but [`SimError::Unfit`], [`SimError::Misfit`], [`SimError::BringUp`], [`SimError::Unmeasured`] and
+/// [`SimError::Stopped`] are broken laws.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
     /// The scenario does not go together.
@@ -56,6 +56,14 @@ pub enum SimError {
         seed: u64,
         /// The mode in force.
         mode: Mode,
+    },
+    /// The caller has stopped it ([`Scenario::run_unless`](crate::Scenario::run_unless)).
+    #[error("stopped at {at} of virtual time (seed {seed}), before the jobs were done")]
+    Stopped {
+        /// Virtual time.
+        at: Nanos,
+        /// The scenario's seed.
+        seed: u64,
     },
     /// A command completed twice, or one that was never posted.
     #[error("a completion for command {token:#x}, which is not in flight (law 3)")]

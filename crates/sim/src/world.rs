@@ -19,6 +19,8 @@ mod ticks;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use completion::{Mode, Placer};
 use device::{Controller, FaultPlan, FaultyPort};
@@ -184,28 +186,46 @@ pub(crate) struct World<'a, P: Bus> {
 
 impl Scenario {
     /// Runs it.
+    ///
+    /// # Errors
+    /// The scenario does not go together, or the run broke a law.
     pub fn run(&self) -> Result<Outcome, SimError> {
         self.run_with(LAWFUL)
     }
 
+    /// The same, until `stop` is set: a long run then ends within microseconds.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs were done.
+    pub fn run_unless(&self, stop: &AtomicBool) -> Result<Outcome, SimError> {
+        self.run_as(LAWFUL, stop)
+    }
+
     /// Runs it with executors of these habits.
     pub(crate) fn run_with(&self, habits: Habits) -> Result<Outcome, SimError> {
+        self.run_as(habits, &AtomicBool::new(false))
+    }
+
+    fn run_as(&self, habits: Habits, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.check()?;
         if self.devices.iter().all(|device| device.faults == FaultPlan::default()) {
-            World::bring_up(self, |port, _| port, &habits)?.run()
+            World::bring_up(self, |port, _| port, &habits)?.run(stop)
         } else {
-            World::bring_up(self, |port, n| FaultyPort::new(port, self.devices[n].faults.clone()), &habits)?.run()
+            World::bring_up(self, |port, n| FaultyPort::new(port, self.devices[n].faults.clone()), &habits)?.run(stop)
         }
     }
 }
 
 impl<P: Bus> World<'_, P> {
-    fn run(mut self) -> Result<Outcome, SimError> {
+    fn run(mut self, stop: &AtomicBool) -> Result<Outcome, SimError> {
         self.begin()?;
         let ends = self.started + self.scenario.limit;
         while self.running > 0 {
             let Some((at, source)) = self.calendar.pop() else { return Err(self.standstill()) };
             self.now = at;
+            if stop.load(Relaxed) {
+                return Err(SimError::Stopped { at: self.now - self.started, seed: self.scenario.seed });
+            }
             if at > ends {
                 let (limit, seed) = (self.scenario.limit, self.scenario.seed);
                 return Err(SimError::TooLong { limit, seed, in_flight: self.in_flight() });

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::pool;
+use super::{pool, scenario};
 use crate::args::SimArgs;
 use crate::compare::statistics;
 use crate::output::{self, Aside};
@@ -53,8 +53,8 @@ struct JsonResults {
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     let stop = stop::on_signal()?;
     let json = Aside::open(args.json.as_deref())?;
-    let outcomes = pool::each(CASES, "cases", &stop, |case| outcome(case, args.seed));
-    let outcomes: Vec<Option<Outcome>> = outcomes.into_iter().map(Option::transpose).collect::<Result<_, _>>()?;
+    let outcomes = pool::each(CASES, "cases", &stop, |case| outcome(case, args.seed, &stop));
+    let outcomes: Vec<Option<Outcome>> = outcomes.into_iter().map(|run| run.transpose().map(Option::flatten)).collect::<Result<_, _>>()?;
     let done = CASES.iter().zip(&outcomes).filter_map(|(case, outcome)| Some((case.name, outcome.as_ref()?)));
     let done: std::collections::BTreeMap<&str, &Outcome> = done.collect();
     let rows = published::rows(&|name| done.get(name).copied());
@@ -71,10 +71,11 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn outcome(case: &Case, seed: Option<u64>) -> Result<Outcome> {
-    let mut scenario = case.scenario()?;
-    scenario.seed = seed.unwrap_or(scenario.seed);
-    scenario.run().with_context(|| format!("case {}", case.name))
+/// `None`: it was stopped.
+fn outcome(case: &Case, seed: Option<u64>, stop: &AtomicBool) -> Result<Option<Outcome>> {
+    let mut run = case.scenario()?;
+    run.seed = seed.unwrap_or(run.seed);
+    scenario::done(run.run_unless(stop)).with_context(|| format!("case {}", case.name))
 }
 
 /// Looks for the constants anew, and prints what fits beside what is shipped. All of them or none: a signal ends the program.

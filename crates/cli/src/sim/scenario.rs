@@ -55,9 +55,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
         .map(|(contender, seed)| Scenario { mode: contender.mode, spin: contender.spin, seed, ..file.scenario.clone() })
         .collect();
-    let outcomes = pool::each(&runs, "runs", &stop, |scenario| scenario.run());
-    let outcomes: Vec<Option<Outcome>> =
-        outcomes.into_iter().map(Option::transpose).collect::<Result<_, SimError>>().with_context(|| file.title.clone())?;
+    let outcomes = pool::each(&runs, "runs", &stop, |scenario| done(scenario.run_unless(&stop)));
+    let outcomes: Vec<Option<Outcome>> = outcomes
+        .into_iter()
+        .map(|run| run.transpose().map(Option::flatten))
+        .collect::<Result<_, SimError>>()
+        .with_context(|| file.title.clone())?;
     let rounds: Vec<&[Option<Outcome>]> = outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
@@ -76,6 +79,17 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
         html.write(|| report::page(&Report { results: &results, machine })),
     ])?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What came of a run; `None`: it was stopped in the middle, and counts as one that was not begun.
+///
+/// # Errors
+/// Those of the run, but for that it was stopped.
+pub fn done(run: Result<Outcome, SimError>) -> Result<Option<Outcome>, SimError> {
+    match run {
+        Err(SimError::Stopped { .. }) => Ok(None),
+        run => run.map(Some),
+    }
 }
 
 /// Reads a scenario file, or the default one.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Ended, Place, send};
+use crate::support::{Ended, Place, patiently, send};
 
 const SMALL: &str =
     "modes = [\"interrupt\", \"poll\"]\nduration = \"2ms\"\n[[device]]\nprofile = \"optane\"\n[[job]]\nfile = \"job.fio\"\n";
@@ -121,6 +121,23 @@ fn ctrl_c_marks_what_is_done_as_a_part() {
     part("sim --published", " cases; what follows is of those");
     place.reap("sim s.toml --json whole.json").ok();
     assert_eq!(serde_json::from_str::<Value>(&place.read("whole.json")).unwrap()["complete"], true);
+}
+
+/// A minute of work, or more, in one run: it ends in the middle.
+#[test]
+fn a_signal_ends_a_long_run() {
+    let long = SMALL.replace("duration = \"2ms\"", "ios = 40000000").replace(", \"poll\"", "");
+    let place = place();
+    place.write("long.toml", &long);
+    // Before it listens to signals the first one ends it, as any program.
+    let ended = patiently(|time| {
+        let child = place.start("sim long.toml");
+        thread::sleep(time);
+        send(&child, Signal::TERM);
+        let ended: Ended = child.wait_with_output().unwrap().into();
+        ended.code.is_some().then_some(ended)
+    });
+    ended.fails_with(&["stopped before anything was simulated"]);
 }
 
 /// The constants belong together: a part of them is not printed as if it were all. It is left to the signal's default, and what

@@ -224,10 +224,14 @@ impl<P: Bus> World<'_, P> {
             Running::Leaving | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
-                let exit = if self.cpus[cpu].caught {
+                let idle = self.now - since;
+                let this = &mut self.cpus[cpu];
+                // One that is still awake has no halt to come out of.
+                this.has_idled = this.caught || idle >= thread.idle_after;
+                let exit = if this.caught {
                     thread.caught_exit
                 } else {
-                    thread.exit_after(self.now - since, matches!(self.cpus[cpu].irqs.front(), Some(Irq::Timer(_))))
+                    thread.exit_after(idle, matches!(this.irqs.front(), Some(Irq::Timer(_))))
                 };
                 if exit > Nanos::ZERO {
                     self.account(cpu);

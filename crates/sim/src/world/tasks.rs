@@ -212,6 +212,7 @@ impl<P: Bus> World<'_, P> {
         if self.effects.is_empty() { Ok(Nanos::ZERO) } else { self.apply_all(from) }
     }
 
+    #[inline(never)] // Most steps have none.
     fn apply_all(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         let mut cost = Nanos::ZERO;
         let mut effects = std::mem::take(&mut self.effects);

@@ -113,25 +113,28 @@ fn a_message_that_catches_a_cpu_on_its_way_to_idle_costs_more() {
 }
 
 /// Between threads of one CPU a switch has its own price; only a thread whose CPU had nothing to do before pays for its way out of
-/// idleness.
+/// idleness, and nobody does whose CPU was still awake.
 #[test]
 fn a_switch_from_idle_costs_more_than_one_from_a_thread() {
-    let run = |from_idle, hogs: Vec<usize>| {
+    let run = |from_idle, hogs: Vec<usize>, idle_after| {
         let mut costs = Costs::BARE_METAL;
-        costs.thread.from_idle = Nanos(from_idle);
+        (costs.thread.from_idle, costs.thread.idle_after) = (Nanos(from_idle), idle_after);
         let mut scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(1, 1_000)).with_costs(costs);
         scenario.machine.hogs = hogs;
         scenario.run().unwrap()
     };
+    let shipped = Costs::BARE_METAL.thread.idle_after;
     // One read at a time: the CPU is idle before each of them has completed.
-    let (cheap, dear) = (run(0, vec![]), run(5_000, vec![]));
+    let (cheap, dear) = (run(0, vec![], shipped), run(5_000, vec![], shipped));
     let later = dear.read_latency().mean - cheap.read_latency().mean;
     assert!((later - 5_000.0).abs() < 50.0, "{later}");
     let more = (dear.cpus[0].thread - cheap.cpus[0].thread).0;
     assert!((999 * 5_000..=1_001 * 5_000).contains(&more), "{more}");
-    // Never idle, but for the start: nobody pays.
-    let (cheap, dear) = (run(0, vec![0]), run(5_000, vec![0]));
-    assert!(cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000, "{:?} {:?}", cheap.elapsed, dear.elapsed);
+    // Never idle, or never long enough to halt, but for the start: nobody pays.
+    for (hogs, idle_after) in [(vec![0], shipped), (vec![], Nanos::from_secs(1))] {
+        let (cheap, dear) = (run(0, hogs.clone(), idle_after), run(5_000, hogs.clone(), idle_after));
+        assert!(cheap.elapsed.0.abs_diff(dear.elapsed.0) <= 10_000, "{hogs:?}: {:?} {:?}", cheap.elapsed, dear.elapsed);
+    }
 }
 
 /// Of a device in process messages may come while the thread works: a wait that finds one there pays for reading it.

@@ -1,5 +1,7 @@
 //! The laws, over the whole stack in virtual time, each with an executor that breaks it.
 
+use std::sync::atomic::AtomicBool;
+
 use proptest::test_runner::{Config as Runs, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::masks::unmasked;
@@ -294,4 +296,14 @@ fn a_notification_is_followed_although_the_look_before_found_the_lock_held() {
     };
     assert!((0..100).all(|seed| run(seed, LAWFUL).is_ok_and(|outcome| outcome.completed == 4_000)));
     assert!((0..100).any(|seed| matches!(run(seed, HEARS_ONCE), Err(SimError::Standstill { in_flight: 1.., .. }))));
+}
+
+/// The flag is looked at before each event; a run that is not stopped is the same run.
+#[test]
+fn a_run_is_stopped_by_its_callers_flag() {
+    let scenario = Scenario::new(Mode::INTERRUPT, Profile::optane(), closed_loop(4, 100));
+    let stopped = scenario.run_unless(&AtomicBool::new(true));
+    assert!(matches!(stopped, Err(SimError::Stopped { at, seed }) if at < Nanos::from_micros(100) && seed == scenario.seed), "{stopped:?}");
+    let whole = scenario.run_unless(&AtomicBool::new(false)).unwrap();
+    assert_eq!((whole.completed, whole.iops()), (100, scenario.run().unwrap().iops()));
 }

@@ -290,7 +290,7 @@ fn a_lost_device_keeps_the_memory_for_ever() {
         .timeout(std::time::Duration::from_millis(60))
         .embedded(EmbeddedOptions {
             faults: Some(faults.clone()),
-            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ready_timeout: Some(std::time::Duration::from_secs(6)),
             ..EmbeddedOptions::default()
         })
         .pool_bytes(8 << 20);

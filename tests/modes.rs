@@ -36,6 +36,15 @@ fn nothing_was_late(device: &Device) {
     assert_eq!((health.aborts, &health.dead), (0, &None), "{health:?}");
 }
 
+/// Waits until what is counted of messages is this. A device sends a message after its entry, which a thread may take before.
+fn until_counted(what: u64, counted: impl Fn() -> u64) {
+    let limit = reap::Instant::now() + std::time::Duration::from_secs(60);
+    while counted() != what {
+        assert!(reap::Instant::now() < limit && counted() <= what, "{} are counted, and not {what}", counted());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 fn mode(name: &str) -> Mode {
     name.parse().unwrap()
 }
@@ -109,9 +118,10 @@ fn posted_messages_of_a_groups_queues_share_notifications() {
         assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 32);
     }
     nothing_was_late(&device);
-    let counters = device.counters();
     assert!(device.counts_messages());
-    assert_eq!(counters.messages, 50 * 32, "a message for each entry, as ever");
+    // A message for each entry, as ever.
+    until_counted(50 * 32, || device.counters().messages);
+    let counters = device.counters();
     assert!(counters.notifications < counters.messages, "{counters:?}");
 }
 
@@ -188,8 +198,9 @@ fn without_masks_every_completion_sends_its_message_unless_it_is_polled() {
         let device = open("optane&masks=no", OpenOptions::new().mode(mode));
         let queue = device.queue().unwrap();
         assert_eq!(read(&queue, 1_000, 16, false), 1_000, "{mode}");
+        until_counted(queue.hardware_counters().vector_finished, || queue.hardware_counters().messages);
         let counted = queue.hardware_counters();
-        assert_eq!((counted.finished, counted.messages), (1_000, counted.vector_finished), "{mode}");
+        assert_eq!(counted.finished, 1_000, "{mode}");
         let polls = matches!(mode.to_string().as_str(), "poll" | "hybrid-mean" | "hybrid-min");
         assert_eq!(counted.messages == 0, polls, "{mode}: {counted:?}");
         nothing_was_late(&device);
@@ -203,7 +214,7 @@ fn over_bytes_each_mode_sleeps_or_looks_as_its_name_says() {
         for mode in Mode::ALL {
             let device = open(&format!("optane&wire={wire}"), OpenOptions::new().mode(mode));
             let queue = device.queue().unwrap();
-            assert_eq!(read(&queue, 300, 1, false) + read(&queue, 1_000, 16, false), 1_300, "{mode}");
+            assert_eq!(read(&queue, 100, 1, false) + read(&queue, 300, 16, false), 400, "{mode}");
             let counted = queue.counters();
             match mode {
                 // They nap where another thread wants the CPU.
@@ -237,8 +248,8 @@ fn a_switch_of_mode_drains_the_lane_that_it_leaves() {
         queue.wait(16, None).unwrap();
         queue.reap(&mut out);
         assert_eq!(out.drain(..).filter(|done| done.result.is_ok()).count(), 16, "round {round}");
-        let messages = queue.hardware_counters().messages - before.messages;
-        assert_eq!(messages, 8, "round {round}: those of the batch in interrupt");
+        // Those of the batch in interrupt.
+        until_counted(before.messages + 8, || queue.hardware_counters().messages);
     }
     nothing_was_late(&device);
 }

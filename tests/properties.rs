@@ -86,7 +86,7 @@ fn an_idle_controller_is_watched() {
     let options = OpenOptions::new()
         .embedded(EmbeddedOptions {
             faults: Some(faults.clone()),
-            ready_timeout: Some(std::time::Duration::from_secs(1)),
+            ready_timeout: Some(std::time::Duration::from_secs(60)),
             ..EmbeddedOptions::default()
         })
         .timeout(std::time::Duration::from_secs(3600));

@@ -154,15 +154,23 @@ fn a_controller_without_them_is_not_asked() {
 /// Many in flight, with writes and reads between them, while the controller is reset: all end well, and lists come back.
 #[test]
 fn a_reset_repeats_what_it_takes_back() {
-    let device = open("mem:64M?profile=tlc", OpenOptions::new().depth(16));
+    let device = open("mem:64M?profile=tlc&thread=own", OpenOptions::new().depth(16));
     let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
     (0..64).for_each(|at| write(&queue, &ns, at * 1024, 1024, 5));
     let leaked = device.counters().leaked_bytes;
     for round in 0..4u64 {
         let dataless = (0..40).map(|n| BOTH[n as usize % 2](&ns, n * 1024 + round * 256, 256).tag(n));
         let reads = (0..40).map(|n| Request::read(&ns, n * 1024, queue.buffer(512).unwrap()).tag(100 + n));
+        // Its thread rests until the reset is begun, so that it takes back all of them.
+        let resting = device.embedded().unwrap().by_hand();
         queue.submit(dataless.chain(reads)).map_err(|(why, _)| why).unwrap();
         device.reset();
+        let limit = reap::Instant::now() + Duration::from_secs(60);
+        while u64::from(device.health().resets) <= round {
+            assert!(reap::Instant::now() < limit, "the reset is not begun");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(resting);
         let mut out = Vec::with_capacity(80);
         while out.len() < 80 {
             queue.wait(80 - out.len(), None).unwrap();
@@ -174,7 +182,7 @@ fn a_reset_repeats_what_it_takes_back() {
             assert_eq!(done.buf.is_some(), done.tag >= 100 || done.tag % 2 == 1, "{}", done.tag);
         }
     }
-    assert!(device.health().resets > 0);
+    assert_eq!(device.health().resets, 4);
     (0..40).for_each(|at| assert_eq!(read(&queue, &ns, at * 1024, 1024), vec![0; 512 << 10]));
     (40..64).for_each(|at| assert_eq!(read(&queue, &ns, at * 1024, 1024), vec![5; 512 << 10]));
     assert_eq!(device.counters().leaked_bytes, leaked);
@@ -209,7 +217,8 @@ fn wait_for(device: &Device, path: usize, link: PathLink) {
 #[test]
 fn zeroes_that_a_lost_controller_holds_do_not_come_back() {
     for (make, op) in BOTH.into_iter().zip([units::Op::WriteZeroes, units::Op::Deallocate]) {
-        let paths = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=100ms";
+        // So long that no Keep Alive is late before the path is lost.
+        let paths = "multipath:?path=mem:64M?profile=optane&path=mem:64M?profile=optane&policy=numa&keep_alive=2s";
         let device = open(paths, OpenOptions::default());
         let (queue, ns) = (device.queue().unwrap(), device.namespaces()[0]);
         let change = |change| device.embedded().unwrap().change_path(0, change).unwrap();

@@ -101,7 +101,8 @@ fn a_request_that_is_never_answered_ends_after_its_retries_and_the_device_lives(
 #[test]
 fn without_patience_a_request_that_is_never_answered_is_not_sent_again() {
     let _watchdog = Watchdog::new("a command that is swallowed while nobody has patience");
-    let (device, _faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, SOON);
+    // The request is not to be late before the device has lost its patience.
+    let (device, _faults) = open(FaultPlan::new().with_chance(1_000_000, Fault::SwallowCommand), Mode::INTERRUPT, 1, PATIENT);
     let queue = device.queue().unwrap();
     let read = queue.read(&queue.namespaces()[0], 0, queue.buffer(BLOCK).unwrap());
     queue.commit();

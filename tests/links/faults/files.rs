@@ -7,7 +7,7 @@ use std::thread;
 
 use reap::{Device, IoError, Mode, QueueError, Request, TargetFault};
 
-use super::{Written, fault};
+use super::{Written, eventually, fault};
 use crate::place::{BYTES, Loop, Scratch, options, run};
 use crate::table::{skipped, watched};
 use crate::work::{Job, drain, submit};
@@ -184,13 +184,7 @@ fn a_full_file_system_says_so_and_keeps_what_it_took() {
         fs::remove_file(&path).unwrap();
         // Its blocks are free once the housekeeping thread has closed it.
         let room = || rustix::fs::statvfs(mounted.dir.path()).is_ok_and(|fs| fs.f_bavail * fs.f_frsize > 8 << 20);
-        for _ in 0..1000 {
-            if room() {
-                break;
-            }
-            thread::sleep(std::time::Duration::from_millis(10));
-        }
-        assert!(room(), "a removed file still has its blocks");
+        eventually("a removed file still has its blocks", room);
     }
 }
 

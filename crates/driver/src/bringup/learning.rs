@@ -39,10 +39,10 @@ impl Bringup {
                 self.lay_out()?;
                 to_post(Command::AsyncEvents)
             }
-            Command::AsyncEvents => self.after_events(),
+            Command::AsyncEvents => self.next_queue(0),
             Command::KeepAlive => {
                 self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
-                self.next_queue(0)
+                State::Ready
             }
             Command::CreateCq(n) => to_post(Command::CreateSq(n)),
             Command::CreateSq(n) => self.next_queue(n + 1),
@@ -60,8 +60,8 @@ impl Bringup {
             // Then its formats are not extended.
             Command::NvmNamespace { n, format } => Ok(self.learn_extended(n, format, ExtendedFormat::new())),
             Command::Descriptors(n) => Ok(self.next_namespace(n + 1)),
-            Command::AsyncEvents => Ok(self.after_events()),
-            Command::KeepAlive => Ok(self.next_queue(0)),
+            Command::AsyncEvents => Ok(self.next_queue(0)),
+            Command::KeepAlive => Ok(State::Ready),
             // Detached since it was listed.
             Command::Namespace(n) if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT => Ok(self.next_namespace(n + 1)),
             _ => Err(BringupCause::Rejected { status }),
@@ -153,15 +153,16 @@ impl Bringup {
         to_post(if n < self.found.len() { Command::Namespace(n) } else { Command::NumberOfQueues })
     }
 
-    /// A controller without a Keep Alive Timer says so (KAS), and is not asked for one.
-    fn after_events(&self) -> State {
+    /// The timer is started last: until the controller is up nobody sends it a Keep Alive, however long its queues take. One without such
+    /// a timer says so (KAS), and is not asked for one.
+    fn after_queues(&self) -> State {
         let wanted = self.config.keep_alive > Nanos::ZERO && self.inventory.subsystem.keep_alive_step > Nanos::ZERO;
-        if wanted { to_post(Command::KeepAlive) } else { self.next_queue(0) }
+        if wanted { to_post(Command::KeepAlive) } else { State::Ready }
     }
 
     fn next_queue(&self, n: usize) -> State {
         match (&self.config.queues, n < self.inventory.queues.len()) {
-            (_, false) => State::Ready,
+            (_, false) => self.after_queues(),
             (WantedQueues::New { .. }, true) => State::Rings(n),
             (WantedQueues::Again(_), true) => to_post(Command::CreateCq(n)),
         }

@@ -132,6 +132,8 @@ impl Server {
     /// Takes in a client, or sends it away.
     fn admit(&mut self, tell: &mut dyn FnMut(ServeEvent)) {
         while let Ok((stream, _)) = self.place.listener.accept() {
+            // The client before may have gone first, and its end not been heard yet.
+            self.listen(tell);
             if self.session.is_some() {
                 tell(ServeEvent::Busy);
                 continue;

@@ -208,7 +208,19 @@ fn one_client_at_a_time_and_the_next_finds_a_fresh_controller() {
     assert_eq!(last.read(0, 1, 0x4_0000), Status::SUCCESS);
     drop(last);
     let told = server.stop();
-    assert!(told.contains(&ServeEvent::Busy));
+    assert_eq!(told.iter().filter(|event| **event == ServeEvent::Busy).count(), 1, "{told:?}");
+}
+
+/// A client that comes once the one before has hung up is taken in, however soon that is.
+#[test]
+fn nobody_is_sent_away_for_a_client_that_is_gone() {
+    let server = Running::new(NULL, None);
+    for _ in 0..200 {
+        let mut guest = Guest::silent(&server);
+        let version = Version { major: 0, minor: 0, capabilities: Capabilities::default() };
+        assert!(guest.ask(&Request::Version(version), &[]).is_ok());
+    }
+    assert!(!server.stop().contains(&ServeEvent::Busy));
 }
 
 #[test]

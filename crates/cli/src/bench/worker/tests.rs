@@ -130,7 +130,8 @@ fn a_job_with_a_rate_says_when_it_waits_for_room() {
     let told = |worker: &Worker| worker.lanes.queues().next().unwrap().wants_room_at();
     let mut run = worker.begin();
     for waits in [true, false, true] {
-        let mut turns = 0..1_000;
+        // After a stall it has much to make up for.
+        let mut turns = 0..1_000_000;
         while told(&worker).is_some() != waits {
             assert!(turns.next().is_some() && worker.turn(&mut run, &mut generator, &control).unwrap(), "waits: {waits}");
         }

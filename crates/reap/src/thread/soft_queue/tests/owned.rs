@@ -155,8 +155,11 @@ fn a_devices_messages_are_those_of_its_vectors() {
         let queues = [device.queue().unwrap(), device.queue().unwrap()];
         let [first, second] = queues.each_ref().map(|queue| lane(queue).queue.lane.vector());
         assert_eq!(first == second, shared);
+        // By hand: a message follows its entry, which the thread that waits may take before.
+        let hand = device.embedded().unwrap().by_hand();
         for queue in &queues {
             submit(queue, 1);
+            while hand.step() {}
             assert_eq!(queue.wait(1, None).unwrap(), 1);
         }
         let counters = device.counters();

@@ -37,6 +37,8 @@ const EROFS: u32 = 30;
 /// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
+/// What a read beyond the end of a file answers that has become shorter.
+const EIO: u32 = 5;
 
 /// Entries of the ring beside commands: bells and cancelling.
 const BESIDE: u32 = 16;
@@ -294,6 +296,10 @@ impl UringLane {
         match errno {
             EBADF if self.link.target().facts().read_only => EROFS,
             _ if GOING.contains(&errno) && self.link.target().is_gone() => ENODEV,
+            EIO => {
+                self.link.target().tell_cut();
+                EIO
+            }
             _ => errno,
         }
     }

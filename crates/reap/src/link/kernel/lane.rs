@@ -15,7 +15,7 @@ use completion::Mode;
 use driver::{Completed, Counters, Reaped, believable};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
-use hw::{Birth, EventFd};
+use hw::{Birth, EventFd, Lent};
 use nvme::io::Range;
 use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
@@ -161,6 +161,11 @@ impl UringLane {
     /// The same, if nobody has it.
     pub(crate) fn try_lock(&self) -> Option<UringPosting<'_>> {
         Some(UringPosting { state: try_lock(&self.state)?, lane: self })
+    }
+
+    /// Has the ring know the memory of a buffer before a request names it.
+    pub(crate) fn prepare(&self, lent: &Lent) {
+        self.state().buffers.know(&self.ring, &self.link, lent);
     }
 
     /// Submits what was posted. How many commands that were.

@@ -154,6 +154,7 @@ impl Worker {
             let batch = Vec::with_capacity(depth);
             ways.push(Way { device, namespace, block_shift: namespace.block_bytes().ilog2(), batch, ended: Ended::default() });
         }
+        prepare(&queues, &mut places);
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         let fuses = ways.len() == 1 && ways.iter().all(|way: &Way| way.device.embedded().is_none());
@@ -226,8 +227,9 @@ impl Worker {
     }
 
     /// Queues of the same devices in `mode`.
-    fn more_lanes(&self, mode: Mode) -> Result<Lanes> {
-        let queues = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
+    fn more_lanes(&mut self, mode: Mode) -> Result<Lanes> {
+        let queues: Vec<Held> = self.ways.iter().map(|way| Held::take(&way.device, mode)).collect::<Result<_, _>>()?;
+        prepare(&queues, &mut self.places);
         let lanes = Lanes::new(queues).context("cannot join the job's queues")?;
         self.spin.into_iter().for_each(|spin| lanes.set_spin(spin));
         if self.counts_wakeups {
@@ -524,6 +526,17 @@ impl Progress {
         self.ios.store(stats.read.ios + stats.write.ios + stats.trim.ios, Relaxed);
         self.bytes.store(stats.read.bytes + stats.write.bytes + stats.trim.bytes, Relaxed);
         self.millionths.store((generator.progress(now) * 1e6) as u64, Relaxed);
+    }
+}
+
+/// Makes each of `queues` ready for the buffers of its places before anything is measured, as fio registers its own before its clock
+/// starts.
+fn prepare(queues: &[Held], places: &mut [Place]) {
+    let depth = places.len() / queues.len().max(1);
+    for (queue, places) in queues.iter().zip(places.chunks_mut(depth.max(1))) {
+        for place in places {
+            place.buf = place.buf.take().map(|buf| queue.as_ref().prepare(buf));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use completion::{Batch, Check, Decisions, LatencyPrice, Mode, Policy, Route, Spin, Tuning, Woke};
 use handover::SleeperId;
-use hw::{Birth, DmaPool, Interest};
+use hw::{Birth, DmaPool, Interest, Lent};
 use units::Nanos;
 
 use super::cycle;
@@ -277,6 +277,16 @@ impl SoftQueue {
         self.drive_alone(self.clock.get(), until, idle, || self.finished() >= min);
         self.wanted.set(0);
         Ok(self.finished())
+    }
+
+    /// Has its lane know the memory of a buffer before a request names it, where a lane keeps such a list.
+    pub(crate) fn prepare(&self, lent: &Lent) {
+        if !self.is_here() {
+            return;
+        }
+        for lane in [Some(&self.queue.lane), self.queue.polled.as_ref()].into_iter().flatten() {
+            lane.uring().into_iter().for_each(|lane| lane.prepare(lent));
+        }
     }
 
     /// A request as a future. It is posted at once; the doorbell rings when the queue is next driven, or by

@@ -1,5 +1,6 @@
 //! Which memory a ring knows already. A chunk of the pool, or of a region, is registered when the first request names it, on the
-//! thread that posts: so the owner of a ring registers, also memory that another thread brought.
+//! thread that posts: so the owner of a ring registers, also memory that another thread brought. That touches and pins all of the
+//! chunk, which takes as long as hundreds of requests: [`Buffers::know`] does it beforehand.
 
 use std::collections::HashMap;
 
@@ -33,6 +34,13 @@ impl Buffers {
             return span;
         }
         self.look_up(ring, link, lent).map_or_else(|| Span::of(lent, start..end), |fixed| Span::fixed(lent, start..end, fixed))
+    }
+
+    /// Registers the memory of a buffer, if it is not known yet.
+    #[cold]
+    pub(super) fn know(&mut self, ring: &Ring, link: &KernelLink, lent: &Lent) {
+        // Without a place in the table it is used as it is.
+        _ = self.look_up(ring, link, lent);
     }
 
     #[cold]
@@ -70,6 +78,12 @@ impl Buffers {
                 None
             }
         }
+    }
+
+    /// Chunks that the kernel has registered.
+    #[cfg(test)]
+    pub(super) fn registered(&self) -> usize {
+        self.known.values().flatten().count()
     }
 
     /// Gives back the places whose memory has gone, where a ring outlives the devices that it serves.

@@ -15,7 +15,7 @@ use completion::Mode;
 use driver::{Completed, Counters, Reaped, believable};
 use handover::sync::{Mutex, MutexGuard, lock, try_lock};
 use hw::uring::{Ended, Enter, EnterError, Hint, Options, Poll, Ring};
-use hw::{Birth, EventFd};
+use hw::{Birth, EventFd, Lent};
 use nvme::io::Range;
 use nvme::{QueueId, Vector};
 use units::{Nanos, Op};
@@ -37,6 +37,8 @@ const EROFS: u32 = 30;
 /// What it says of a device that has gone, as it goes (EIO, ENXIO, EINVAL without a path, ENOSPC beyond a size of 0), and what is meant.
 const GOING: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
+/// What a read beyond the end of a file answers that has become shorter.
+const EIO: u32 = 5;
 
 /// Entries of the ring beside commands: bells and cancelling.
 const BESIDE: u32 = 16;
@@ -159,6 +161,11 @@ impl UringLane {
     /// The same, if nobody has it.
     pub(crate) fn try_lock(&self) -> Option<UringPosting<'_>> {
         Some(UringPosting { state: try_lock(&self.state)?, lane: self })
+    }
+
+    /// Has the ring know the memory of a buffer before a request names it.
+    pub(crate) fn prepare(&self, lent: &Lent) {
+        self.state().buffers.know(&self.ring, &self.link, lent);
     }
 
     /// Submits what was posted. How many commands that were.
@@ -294,6 +301,10 @@ impl UringLane {
         match errno {
             EBADF if self.link.target().facts().read_only => EROFS,
             _ if GOING.contains(&errno) && self.link.target().is_gone() => ENODEV,
+            EIO => {
+                self.link.target().tell_cut();
+                EIO
+            }
             _ => errno,
         }
     }

@@ -4,6 +4,8 @@ use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,8 @@ pub(crate) struct Target {
     _held: Option<File>,
     /// The process that has opened it.
     pid: u32,
+    /// The log has said that it holds less than when it was opened.
+    told_cut: AtomicBool,
 }
 
 /// What is known of a target.
@@ -142,6 +146,22 @@ impl Target {
             // A namespace may also be kept from telling.
             (Kind::Namespace(_), Err(e)) => matches!(Errno::from_io_error(&e), Some(Errno::NODEV | Errno::NXIO | Errno::NOTTY)),
             (Kind::Block { .. }, Err(_)) => true,
+        }
+    }
+
+    /// How many bytes a file holds now, if these are fewer than when it was opened.
+    pub(crate) fn cut_to(&self) -> Option<u64> {
+        let (Kind::File { .. }, Ok(bytes)) = (&self.facts.kind, self.current_bytes()) else { return None };
+        (bytes < self.facts.bytes).then_some(bytes)
+    }
+
+    /// Has the log say, once, that a file has become shorter: the EIO of a read beyond its end alone would sound like the disk's.
+    pub(crate) fn tell_cut(&self) {
+        if let Some(bytes) = self.cut_to()
+            && !self.told_cut.swap(true, Relaxed)
+        {
+            let (file, had) = (self.facts.identity.model.as_deref().unwrap_or("a file"), self.facts.bytes);
+            tracing::warn!("{file} holds {bytes} bytes, and held {had} when it was opened: reads beyond its end fail with EIO");
         }
     }
 
@@ -372,7 +392,7 @@ impl Opening<'_> {
             disk: Some(DiskFacts::of(disk).corrected(&said.limits)),
             identity: disk.identity(),
         };
-        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id() })
+        Ok(Target { file, facts, notes: Vec::new(), _held: held, pid: std::process::id(), told_cut: AtomicBool::new(false) })
     }
 
     fn file_target(&self, file: File, mut notes: Vec<String>) -> Result<Target, TargetFault> {
@@ -417,7 +437,7 @@ impl Opening<'_> {
         }
         let disk = disk.as_ref().map(DiskFacts::of);
         let facts = Facts { kind, bytes, lba_bytes, mem_align: memory, direct, read_only: !self.writing, disk, identity };
-        Ok(Target { file, facts, notes, _held: None, pid: std::process::id() })
+        Ok(Target { file, facts, notes, _held: None, pid: std::process::id(), told_cut: AtomicBool::new(false) })
     }
 
     fn open_with(&self, path: &Path, flags: OFlags) -> io::Result<File> {

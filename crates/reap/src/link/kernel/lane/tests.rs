@@ -127,6 +127,32 @@ fn a_doze_ends_with_its_time_or_with_the_first_completion_after_it() {
     }
 }
 
+/// A chunk of which a ring has been told is registered once: not again by the requests that name it, nor for another of its buffers.
+#[test]
+fn what_a_ring_was_prepared_for_is_not_registered_by_a_request() {
+    let Some((lane, _wake, _file)) = lane(8, true) else { return };
+    let known = || lane.state().buffers.registered();
+    let prepare = || {
+        let lent = lane.link.pool().alloc(4096).unwrap().lend();
+        lane.prepare(&lent);
+        lent.take_back()
+    };
+    assert_eq!(known(), 0);
+    let kept = [prepare(), prepare()];
+    // Where the kernel refuses (RLIMIT_MEMLOCK) nothing is, before and after.
+    let prepared = known();
+    assert!(prepared == 1 || !lane.link.registers(), "{prepared}");
+    let bufs = post_reads(&lane, 4);
+    assert_eq!(known(), prepared);
+    let (mut out, mut found) = ([Completed::default(); 8], 0);
+    while found < 4 {
+        lane.wait(1, None);
+        found += lane.reap(&mut out).found;
+    }
+    bufs.into_iter().flatten().for_each(|buf| drop(buf.take_back()));
+    drop(kept);
+}
+
 /// Posts reads of so many blocks. Their buffers, until they are back.
 fn post_reads(lane: &UringLane, several: u32) -> Vec<Option<hw::Lent>> {
     (0..several).map(|token| post_read_at(lane, token.into(), hw::now())).collect()

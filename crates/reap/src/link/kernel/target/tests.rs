@@ -196,6 +196,19 @@ fn sizes_that_are_no_whole_blocks_are_refused_with_both_numbers() {
 }
 
 #[test]
+fn a_file_that_becomes_shorter_is_told_from_one_that_grows() {
+    let dir = dir();
+    let path = of_size(&dir, "cut", 1 << 20);
+    let target = opened(&path, "");
+    let resize = |bytes| fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    assert_eq!(target.cut_to(), None);
+    resize(4096);
+    assert_eq!(target.cut_to(), Some(4096));
+    resize(2 << 20);
+    assert_eq!(target.cut_to(), None);
+}
+
+#[test]
 fn one_writer_or_many_readers() {
     let dir = dir();
     let path = of_size(&dir, "disk", 64 << 10);

@@ -315,11 +315,11 @@ impl Post for Posting<'_> {
         }
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         match self {
-            Posting::Ring(posting) => posting.post_dataless(part, token, now),
-            Posting::Uring(posting) => posting.post_dataless(part, token, now),
-            Posting::Stream(posting) => posting.post_dataless(part, token, now),
+            Posting::Ring(posting) => posting.post_other(part, token, now),
+            Posting::Uring(posting) => posting.post_other(part, token, now),
+            Posting::Stream(posting) => posting.post_other(part, token, now),
         }
     }
 

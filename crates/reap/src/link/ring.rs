@@ -31,7 +31,7 @@ use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
 
 pub(crate) use lane::{RingLane, RingPosting};
-pub(super) use lane::{command, dataless};
+pub(super) use lane::{command, other_command};
 pub(crate) use pair::{Pair, Rings};
 use properties::HostProperties;
 pub(super) use tended::Between;

@@ -225,8 +225,8 @@ impl Post for RingPosting<'_> {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
     #[inline(always)]
@@ -246,8 +246,8 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     }
 }
 
-/// What a part without data is to a controller.
-pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+/// What a part that is no Read and no Write is to a controller.
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
@@ -258,6 +258,11 @@ pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
             nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
         }
+        Op::Compare => {
+            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+            nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
+        }
+        Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
         Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
     }
 }

@@ -122,6 +122,7 @@ given() { # given TEST: one of those that need a drive
     grep -oE '(test result|counted): .*' /tmp/out
 }
 given what_a_drive_has_too_few_of_is_said_and_shared
+given a_groups_queues_have_one_eventfd_in_posted
 given resets_under_load_lose_nothing
 given a_drive_that_is_too_slow_is_aborted_or_reset
 given doorbells_and_messages_are_as_many_as_qemu_counts

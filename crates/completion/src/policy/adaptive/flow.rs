@@ -204,7 +204,7 @@ impl Flow {
         ((more * MEMORY as f32) as u32).clamp(STRETCH, MEMORY)
     }
 
-    /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
+    /// By Little's law so many wait within the device.
     fn spares(&mut self, in_flight: f32, around: &Around) {
         let busy = if self.awake.is_known() { around.alone * self.full() } else { f32::INFINITY };
         self.spare = (in_flight - busy).max(0.0) * self.used;

@@ -64,8 +64,8 @@ fn mistakes_have_a_place() {
     place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);
 }
 
-/// One cell with thirteen runs, which together take seconds.
-const SWEEP: &str = "sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes interrupt,poll,adaptive --ios 200000";
+/// One cell with thirteen runs, which together take a second or two of CPU time.
+const SWEEP: &str = "sim --sweep --costs vm --profiles optane --qd 1 --loads 50 --modes interrupt,poll,adaptive --ios 50000";
 
 /// Lets a sweep go on until some of its runs are done, and ends it by a signal.
 fn interrupted(place: &Place, arguments: &str, signal: Signal) -> Ended {
@@ -78,23 +78,42 @@ fn interrupted(place: &Place, arguments: &str, signal: Signal) -> Ended {
     child.wait_with_output().unwrap().into()
 }
 
+/// Kills a sweep, and stops by Ctrl-C what goes on of it: what that printed. On a busy machine a signal may come when all is done, and
+/// then both are tried again, from the start.
+fn killed_and_stopped(place: &Place) -> Ended {
+    for _ in 0..20 {
+        for left in ["s.json", "s.json.journal"] {
+            let _ = std::fs::remove_file(place.path(left));
+        }
+        let killed = interrupted(place, &format!("{SWEEP} --json s.json"), Signal::KILL);
+        if killed.code == Some(0) || !killed.stdout.is_empty() {
+            continue;
+        }
+        assert_eq!(killed.code, None, "{killed:#?}");
+        place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
+        place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
+        let stopped = interrupted(place, &format!("{SWEEP} --json s.json --resume"), Signal::INT).ok();
+        let part: Value = serde_json::from_str(&place.read("s.json")).unwrap();
+        if part["rows"].as_array().unwrap().len() < 13 {
+            return stopped;
+        }
+    }
+    panic!("no signal has come before a sweep was done");
+}
+
 /// Killed, then stopped by Ctrl-C, then left alone: the results are those of a sweep that was never interrupted.
 #[test]
 fn an_interrupted_sweep_goes_on_where_it_was() {
     let place = Place::new();
     let whole = place.reap(&format!("{SWEEP} --json whole.json")).ok();
     assert!(!place.path("whole.json.journal").exists());
-    let killed = interrupted(&place, &format!("{SWEEP} --json s.json"), Signal::KILL);
-    assert_eq!((killed.code, killed.stdout.as_str()), (None, ""));
-    place.reap(&format!("{SWEEP} --json s.json")).fails_with(&["s.json.journal holds the runs", "--resume"]);
-    place.reap(&format!("{SWEEP} --seed 2 --json s.json --resume")).fails_with(&["seed is 1 there, and 2 here"]);
-    let stopped = interrupted(&place, &format!("{SWEEP} --json s.json --resume"), Signal::INT).ok();
+    let stopped = killed_and_stopped(&place);
     for word in ["stopped by a signal after", "of at least 13 runs", "s.json.journal keeps them: --resume goes on"] {
         assert!(stopped.stderr.contains(word), "{word}: {}", stopped.stderr);
     }
     let part: Value = serde_json::from_str(&place.read("s.json")).unwrap();
     let rows = part["rows"].as_array().unwrap().len();
-    assert!(part["complete"] == false && (2..13).contains(&rows), "{rows} rows");
+    assert!(part["complete"] == false && rows >= 2, "{rows} rows");
     let resumed = place.reap(&format!("{SWEEP} --json s.json --resume")).ok();
     assert_eq!(resumed.stdout, whole.stdout);
     assert_eq!(place.read("s.json"), place.read("whole.json"));

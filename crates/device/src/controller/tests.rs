@@ -372,8 +372,6 @@ fn profile() -> impl Strategy<Value = Profile> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
     #[test]
     fn every_accepted_command_completes_exactly_once_and_no_queue_overruns(
         profile in profile(), seed in any::<u64>(), entries in 2u32..40, cq_entries in 2u32..40,

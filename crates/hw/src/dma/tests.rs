@@ -235,7 +235,6 @@ fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
     fn the_device_reaches_what_is_lent_and_nothing_else(
         steps in steps(),

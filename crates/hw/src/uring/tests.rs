@@ -6,7 +6,7 @@ mod waits;
 
 use std::fs::File as StdFile;
 use std::io::Write as _;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use units::Nanos;
@@ -88,13 +88,15 @@ fn kinds() -> Vec<Options> {
     kinds
 }
 
-/// A file of `len` bytes on a real file system, with O_DIRECT if that has it.
-fn file(len: u64) -> (tempfile::TempPath, OwnedFd) {
-    let path = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap().into_temp_path();
-    StdFile::options().write(true).open(&path).unwrap().set_len(len).unwrap();
-    let open = |flags| StdFile::options().read(true).write(true).custom_flags(flags).open(&path);
+/// A file of `len` bytes on a real file system, and another descriptor of it, with O_DIRECT if that has it. The file has no name, so
+/// that a test that is interrupted leaves nothing behind.
+fn file(len: u64) -> (StdFile, OwnedFd) {
+    let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    file.set_len(len).unwrap();
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let open = |flags| StdFile::options().read(true).write(true).custom_flags(flags).open(&again);
     let fd = open(libc::O_DIRECT).or_else(|_| open(0)).unwrap().into();
-    (path, fd)
+    (file, fd)
 }
 
 fn filled(pool: &DmaPool, len: usize, byte: u8) -> Lent {

@@ -299,8 +299,6 @@ enum Twin {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
     /// Whatever happens and however the host meddles with the registers: nothing of the host's is touched while a path is
     /// lost, no command completes twice, time goes on, and with every path back and reset all is well.
     #[test]

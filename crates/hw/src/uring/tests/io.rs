@@ -19,7 +19,7 @@ fn what_was_written_is_read_whatever_is_registered() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
-        let (_path, fd) = file(16 * BLOCK as u64);
+        let (_file, fd) = file(16 * BLOCK as u64);
         let mut lent = filled(&pool, 4 * BLOCK, 0);
         for (n, (at, fixed)) in ways(&whole.ring, fd, &lent).into_iter().enumerate() {
             let byte = n as u8 + 1;
@@ -48,7 +48,7 @@ fn reads_are_short_at_the_end_of_the_file() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
         let lent = filled(&pool, 4 * BLOCK, 9);
-        let (_path, fd) = file(BLOCK as u64 + 512);
+        let (_file, fd) = file(BLOCK as u64 + 512);
         let kept = whole.ring.keep(fd);
         assert_eq!(whole.result(Entry::read(kept, 0, Span::of(&lent, 0..4 * BLOCK), RwFlags::NONE)), BLOCK as i32 + 512);
         assert_eq!(whole.result(Entry::read(kept, 8 * BLOCK as u64, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), 0);
@@ -63,10 +63,10 @@ fn files_grow_and_get_holes() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
-        let (path, fd) = file(0);
+        let (file, fd) = file(0);
         let kept = whole.ring.keep(fd);
         assert_eq!(whole.result(Entry::allocate(kept, 0, 0, 8 * BLOCK as u64)), 0);
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 * BLOCK as u64);
+        assert_eq!(file.metadata().unwrap().len(), 8 * BLOCK as u64);
         let lent = filled(&pool, BLOCK, 7);
         assert_eq!(whole.result(Entry::write(kept, 0, Span::of(&lent, 0..BLOCK), RwFlags::NONE)), BLOCK as i32);
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -82,7 +82,7 @@ fn places_that_are_empty_or_not_there_are_errors_of_the_entry() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
         let lent = filled(&pool, BLOCK, 7);
-        let (_path, fd) = file(BLOCK as u64);
+        let (_file, fd) = file(BLOCK as u64);
         let read = |at: File, fixed| Entry::read(at, 0, span(&lent, 0..BLOCK, fixed), RwFlags::NONE);
         for slot in [0, 4, u32::MAX] {
             assert_eq!(whole.result(read(FileSlot(slot).into(), None)), -libc::EBADF, "{slot}");
@@ -118,7 +118,7 @@ proptest! {
         for options in kinds() {
             let mut whole = Whole::new(&options);
             let (pool, mut model) = (DmaPool::new(4 << 20).unwrap(), [0_u8; 16]);
-            let (_path, fd) = file(16 * BLOCK as u64);
+            let (_file, fd) = file(16 * BLOCK as u64);
             let mut lent = filled(&pool, 16 * BLOCK, 0);
             let ways = ways(&whole.ring, fd, &lent);
             for batch in &batches {
@@ -157,12 +157,12 @@ proptest! {
 #[test]
 fn a_file_is_not_discarded() {
     let Some(features) = features() else { return };
-    let (path, fd) = file(4 * BLOCK as u64);
+    let (file, fd) = file(4 * BLOCK as u64);
     assert!(!features.discards(&fd));
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let kept = whole.ring.keep(fd.try_clone().unwrap());
         assert_eq!(whole.result(Entry::discard(kept, 0, BLOCK as u64)), -libc::EOPNOTSUPP, "{options}");
     }
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * BLOCK as u64);
+    assert_eq!(file.metadata().unwrap().len(), 4 * BLOCK as u64);
 }

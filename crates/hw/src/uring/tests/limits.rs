@@ -87,7 +87,7 @@ fn entries_that_follow_one_that_failed_are_cancelled() {
 fn another_thread_cannot_enter_what_has_an_owner() {
     for options in kinds().into_iter().filter(|options| options.owner) {
         let mut whole = Whole::new(&options);
-        let (_path, fd) = file(0);
+        let (_file, fd) = file(0);
         let ring = &whole.ring;
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -197,7 +197,7 @@ fn memory_that_may_not_be_pinned_is_used_unregistered() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
         let lent = filled(&pool, BLOCK, 9);
-        let (_path, fd) = file(BLOCK as u64);
+        let (_file, fd) = file(BLOCK as u64);
         let error = whole.ring.register_buffer(0, &lent).unwrap_err();
         assert!(matches!(error, RegistrationError::Memlock { wanted: 0x40_0000, limit: 0x10_0000 }), "{error:?}");
         assert!(error.to_string().contains("RLIMIT_MEMLOCK is 1048576 bytes"), "{error}");
@@ -212,7 +212,7 @@ fn a_registered_region_can_be_had_back_and_its_place_is_forgotten() {
     for options in kinds() {
         let mut whole = Whole::new(&options);
         let pool = DmaPool::new(4 << 20).unwrap();
-        let (_path, fd) = file(BLOCK as u64);
+        let (_file, fd) = file(BLOCK as u64);
         let kept = whole.ring.keep(fd);
         // Its last chunk is shorter.
         let region = pool.register(Pages::new((4 << 20) + 2 * BLOCK).unwrap()).unwrap();

@@ -190,7 +190,6 @@ fn any_place() -> impl Strategy<Value = Job> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn wherever_ios_go_they_are_within_the_region_and_found_again(job in any_place()) {
         let Ok(mut generator) = Generator::new(&job, Seat::default(), &[TARGET]) else { return Ok(()) };

@@ -166,20 +166,10 @@ impl Request {
         if self.op.moves_data() {
             return (self.check_data(), self);
         }
-        if self.op == Op::Compare {
-            return (self.check_compare(), self);
-        }
         // Taken apart, so that any other request may stay in registers.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
         let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_compare(&self) -> Result<(), Refused> {
-        let supported = self.namespace.supports_compare().is_some();
-        if supported { self.check_data() } else { Err(Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 }) }
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Requests that move no data: whether they can be carried out, and the list that a Deallocate needs.
+//! Requests that neither read nor write: whether they can be carried out, and the list that a Deallocate needs.
 
 use hw::{DmaBuf, DmaPool};
 use nvme::Lba;
@@ -8,7 +8,7 @@ use units::Op;
 use crate::error::Refused;
 use crate::namespace::Namespace;
 
-/// A request that moves no data.
+/// A request that neither reads nor writes.
 pub(super) struct Dataless {
     pub op: Op,
     pub namespace: Namespace,
@@ -27,6 +27,9 @@ impl Dataless {
             let refused = Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
             return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
         }
+        if self.op == Op::Compare {
+            return (self.check_compare(carried.as_ref()), carried);
+        }
         let (blocks, most) = match self.blocks_and_most(&carried, pool) {
             Ok(both) => both,
             Err(why) => return (Err(why), carried),
@@ -44,6 +47,23 @@ impl Dataless {
         };
         self.list_ranges(&mut list[..bytes], blocks, most);
         (Ok(()), Some(list))
+    }
+
+    /// A Compare has as many blocks as a Write of its buffer.
+    fn check_compare(&self, buf: Option<&DmaBuf>) -> Result<(), Refused> {
+        let splitter = self.namespace.splitter();
+        let (size, blocks, buffer) = (splitter.block_size(), self.namespace.blocks(), buf.map_or(0, |buf| buf.len()));
+        if splitter.most_blocks(self.op).is_none() {
+            return Err(Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 });
+        }
+        let count = self.bytes / size;
+        if count * size != self.bytes || count == 0 || self.bytes > buffer as u64 {
+            return Err(Refused::Length { bytes: self.bytes.try_into().unwrap_or(u32::MAX), block: size as u32, buffer });
+        }
+        if count > blocks || self.lba > blocks - count {
+            return Err(Refused::OutOfRange { lba: self.lba, end: self.lba.saturating_add(count), blocks });
+        }
+        Ok(())
     }
 
     /// How many blocks it names, and how many of them a part does at most.

@@ -168,7 +168,9 @@ fn reap_all(queues: &[LocalQueue]) -> usize {
 #[test]
 #[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
 fn a_groups_queues_have_one_eventfd_in_posted() {
-    let device = Device::open_with(&format!("pcie:{}", drive()), &options(3).mode(Mode::POSTED)).unwrap();
+    let device =
+        Device::open_with(&format!("pcie:{}", drive()), &options(3).mode(Mode::POSTED).timeout(std::time::Duration::from_secs(600)))
+            .unwrap();
     let group = Group::new((0..3).map(|_| device.local_queue().unwrap()).collect()).unwrap();
     let [first, second, third] = group.queues() else { unreachable!("three were joined") };
     let limit = || Some(Instant::now() + std::time::Duration::from_secs(60));

@@ -134,7 +134,9 @@ fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
 /// Who waits for a queue of a group alone is told of what is posted to the group's notification. (The limit is for the failure.)
 #[test]
 fn a_queue_of_a_group_that_is_waited_for_alone_is_told() {
-    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
+    // Nobody else finds what it is not told of.
+    let late = std::time::Duration::from_secs(600);
+    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED).timeout(late);
     let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
     let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
     let mut done = Vec::with_capacity(8);

@@ -4,8 +4,8 @@
 //! A look that is free is taken first: after a commit, before a sleep, while looks find entries. On a look in vain one pass over
 //! the instants at which something may complete ([`forecast`]) prices a spin, a nap to each of them, a nap or a spin to the
 //! caller's own next instant, and a sleep ([`choose`]). In a closed loop a late find delays somebody only if the device runs dry:
-//! how many to gather there, or to have the device hold back, is found by trial ([`flow`]). A ledger vetoes what has cost too much. `docs/adaptive.md` has the
-//! reasons and the figures.
+//! how many to gather there, or to have the device hold back, is found by trial ([`flow`]). A ledger vetoes what has cost too much.
+//! `docs/adaptive.md` has the reasons and the figures.
 
 mod caller;
 mod choose;
@@ -258,25 +258,26 @@ impl Adaptive {
         let (wait, under_hold) = (self.begin(now, seen.in_flight), std::mem::take(&mut self.under_hold));
         self.decisions.gave_way += u64::from(seen.leaving || seen.cpu_wanted);
         let spare = if seen.urgent_waiting > 0 { 0.0 } else { self.spare() };
-        if seen.leaving || seen.cpu_wanted && !self.caller.is_closed() {
+        // What others do with the CPU meanwhile is worth more than any instant.
+        if seen.leaving || seen.cpu_wanted {
             return self.sleep(now);
         }
-        if spare > 1.0 && self.flow.drains(now) {
+        if self.caller.is_closed() && seen.in_flight > 1 && self.flow.full() > 0.0 && self.flow.drains(now) {
             // All of them, once: the device is idle then, and what a command takes by itself is seen.
             self.forecast.drains();
             return Plan::Nap { until: now + Nanos((seen.in_flight as f32 / self.flow.full()) as u64) };
         }
-        if !seen.cpu_wanted && wait.explores > Nanos::ZERO {
+        if wait.explores > Nanos::ZERO {
             return Plan::Spin { until: now + wait.explores.min(SLICE) };
         }
         let cpu = self.price.cpu;
         if self.price.is_bounded() && !self.ledger.may_predict(cpu, MARGIN) {
             // As if nothing were known.
             let left = cpu - wait.spun;
-            let rents = left > Nanos::ZERO && !seen.cpu_wanted && !wait.slept && !self.ledger.sleeps(cpu);
+            let rents = left > Nanos::ZERO && !wait.slept && !self.ledger.sleeps(cpu);
             return if rents { Plan::Spin { until: now + left } } else { self.sleep(now) };
         }
-        if self.stays_awake() && !seen.cpu_wanted {
+        if self.stays_awake() {
             return Plan::Spin { until: now + Nanos(self.most() as u64) };
         }
         if under_hold && spare > seen.held as f32 && !self.decisions.waits.is_multiple_of(STRETCH.into()) {

@@ -26,17 +26,12 @@ fn span(nanos: f32) -> Nanos {
 impl Adaptive {
     /// What a unit of lateness costs here.
     fn lambda(&mut self, seen: &Seen) -> f32 {
-        let (price, delay) = (self.price.lambda, self.price.delay.0 as f32);
-        match seen {
-            _ if seen.urgent_waiting > 0 => price.max(URGENT),
-            // The CPU is what a closed loop waits for while others want it: what is found later delays nobody.
-            _ if seen.cpu_wanted => 0.0,
-            _ => {
-                // Of no price at all a load is carried nevertheless.
-                let behind = self.caller.behind(delay, self.flow.typical());
-                (price * (1.0 + behind.min(MOST))).max(LEAST * behind)
-            }
+        if seen.urgent_waiting > 0 {
+            return self.price.lambda.max(URGENT);
         }
+        // Of no price at all a load is carried nevertheless.
+        let behind = self.caller.behind(self.price.delay.0 as f32, self.flow.typical());
+        (self.price.lambda * (1.0 + behind.min(MOST))).max(LEAST * behind)
     }
 
     /// The cheapest action; `None`: to sleep.
@@ -44,7 +39,7 @@ impl Adaptive {
         let lambda = self.lambda(seen);
         let [cpu, nap, late] = [self.price.cpu, self.price.nap, self.price.late].map(|nanos| nanos.0 as f32);
         let sleep = cpu + lambda * self.price.delay.0 as f32;
-        let horizon = if seen.cpu_wanted { 0.0 } else { (sleep.min(self.most()) - spun.0 as f32).max(0.0) };
+        let horizon = (sleep.min(self.most()) - spun.0 as f32).max(0.0);
         // What is left to pay after being awake from there on: spinning for as long as a sleep is worth, and sleeping then.
         let awake_from = |from: &Point| {
             let end = at(points, from.at + horizon);

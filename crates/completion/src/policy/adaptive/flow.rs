@@ -63,7 +63,8 @@ pub(super) struct Around {
 struct Shown {
     /// Completions in a nanosecond.
     rate: f32,
-    /// CPU time + λ · lateness of each.
+    /// CPU time of each, and CPU time + λ · lateness.
+    cpu: f32,
     cost: f32,
 }
 
@@ -99,7 +100,7 @@ impl Trial {
             let half = &known[self.len / 4..self.len - self.len / 4];
             half.iter().sum::<f32>() / half.len() as f32
         };
-        Shown { rate: middle(|shown| shown.rate), cost: middle(|shown| shown.cost) }
+        Shown { rate: middle(|shown| shown.rate), cpu: middle(|shown| shown.cpu), cost: middle(|shown| shown.cost) }
     }
 }
 
@@ -152,14 +153,15 @@ impl Flow {
         let done = (over.sent + over.first).saturating_sub(around.in_flight).max(1) as f32;
         let (in_flight, rate) = (over.most as f32, done / ((now - over.since).0 as f32).max(1.0));
         // By Little's law each has taken so long.
-        let cost = around.spent.saturating_sub(over.spent) as f32 / done + around.lambda * in_flight / rate;
+        let cpu = around.spent.saturating_sub(over.spent) as f32 / done;
+        let cost = cpu + around.lambda * in_flight / rate;
         let awake = self.is_awake();
         if awake && over.slept * MEMORY > over.sent {
             // It does not say what the device can do.
             (self.trial.len, self.left) = (0, if self.stays { self.left } else { STRETCH });
             return self.spares(in_flight, around);
         }
-        self.trial.add(Shown { rate, cost });
+        self.trial.add(Shown { rate, cpu, cost });
         let way = if awake { &mut self.awake } else { &mut self.planned };
         let first = !way.is_known();
         if first || self.trial.is_over() {
@@ -172,19 +174,20 @@ impl Flow {
     /// A trial is over. The `first` of either way is one stretch: a guess, made before it was known what is to spare.
     fn compare(&mut self, awake: bool, first: bool, in_flight: f32, around: &Around) {
         // Soon less, slowly more: so that what was too much is seldom tried.
-        let (quick, used) = (self.spare <= 1.0 || self.planned.rate >= self.full() * AS_QUICK, self.used);
+        let share = if self.full() > 0.0 { self.planned.rate / self.full() } else { 1.0 };
+        let (quick, used) = (self.spare <= 1.0 || share >= AS_QUICK, self.used);
         if !awake {
-            let used = if quick { used + used / STRETCH as f32 } else { used / 2.0 };
+            let used = if quick { used + used / STRETCH as f32 } else { used * share.powi(STRETCH as i32) };
             self.used = used.clamp(1.0 / MEMORY as f32, 1.0);
         }
-        let stays = !first && self.awake.is_known() && self.awake.cost < self.planned.cost;
+        let stays = !first && self.awake.is_known() && self.awake.cost < self.planned.cost * AS_QUICK;
         let stayed = std::mem::replace(&mut self.stays, stays);
-        // What costs CPU time and was of no use is tried again seldom, all else soon, and what can be mended at once.
+        // What can be mended is tried again at once.
         self.left = match self.left {
             _ if self.stays && !quick && self.used < used => 0,
-            _ if self.stays != stayed => STRETCH,
-            0 if awake && !self.stays && !first => MEMORY,
-            0 => STRETCH,
+            _ if self.stays != stayed => self.pause(),
+            0 if first => STRETCH,
+            0 => self.pause(),
             left => left - 1,
         };
         // At best each takes what it takes by itself.
@@ -194,7 +197,14 @@ impl Flow {
         }
     }
 
-    /// By Little's law so many wait within the device. Half of what is in flight keeps it busy for a while if it is quicker than it was.
+    /// Trials until the other way is tried again: as many as keep what it takes longer, and what it costs more, to a small part of the whole.
+    fn pause(&self) -> u32 {
+        let (way, other) = if self.stays { (self.awake, self.planned) } else { (self.planned, self.awake) };
+        let more = (way.rate / other.rate).max(other.cpu / way.cpu.max(1.0)) - 1.0;
+        ((more * MEMORY as f32) as u32).clamp(STRETCH, MEMORY)
+    }
+
+    /// By Little's law so many wait within the device.
     fn spares(&mut self, in_flight: f32, around: &Around) {
         let busy = if self.awake.is_known() { around.alone * self.full() } else { f32::INFINITY };
         self.spare = (in_flight - busy).max(0.0) * self.used;

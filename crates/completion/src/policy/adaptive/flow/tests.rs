@@ -120,6 +120,17 @@ fn the_thread_stays_awake_where_that_costs_less_in_all() {
 }
 
 #[test]
+fn trials_of_a_slow_way_take_a_small_part_of_the_time() {
+    let mut all = Loop::new();
+    all.run(2_000, RATE / 1.5);
+    let (began, commands) = (all.now, 4_000 * 64 * STRETCH);
+    all.run(4_000, RATE / 1.5);
+    let least = commands as f32 / RATE;
+    assert!(all.flow.stays && all.awake < 6_000, "the other way is tried: {:?}", all.flow);
+    assert!((all.now - began).0 as f32 / least < 1.025, "{:?}", all.flow);
+}
+
+#[test]
 fn staying_awake_is_not_tried_where_it_cannot_be_cheaper() {
     let mut all = Loop::new();
     // Each takes as long as a device that has nothing to wait for.

@@ -98,7 +98,7 @@ done
 
 part "the conformance suite"
 REAP_TEST_DEVICE=pcie:$first links --test-threads=1 --skip faults:: --skip witnesses:: --skip kernel:: >/tmp/out 2>&1 || { failures=$((failures + 1)); cat /tmp/out; }
-grep -E '^test result' /tmp/out
+grep -E '^test result|SKIPPED' /tmp/out
 
 part "a user without privileges"
 done_by "reap bind --user" reap bind "$first" --user 1000
@@ -122,6 +122,7 @@ given() { # given TEST: one of those that need a drive
     grep -oE '(test result|counted): .*' /tmp/out
 }
 given what_a_drive_has_too_few_of_is_said_and_shared
+given a_groups_queues_have_one_eventfd_in_posted
 given resets_under_load_lose_nothing
 given a_drive_that_is_too_slow_is_aborted_or_reset
 given doorbells_and_messages_are_as_many_as_qemu_counts

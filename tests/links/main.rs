@@ -10,6 +10,7 @@
 //! | modes that change, queues and futures that are let go, while requests are in flight | `moving.rs` |
 //! | memory that the application owns | `memory.rs` |
 //! | Write Zeroes and Deallocate | `zeroes.rs` |
+//! | Compare and Verify | `checks.rs` |
 //! | what is refused, what fails; growth and shrinkage | `limits.rs` |
 //! | counters that add up | `counting.rs` |
 //! | what the kernel decides | `kernel.rs` |
@@ -19,6 +20,7 @@
 //! `REAP_TEST_DEVICE=kernel:/dev/nvme0n1` puts that device in the place of the table; `tests/links.sh` does so in a guest.
 //! **Whatever it names is overwritten.**
 
+mod checks;
 mod counting;
 mod data;
 mod driving;

@@ -8,13 +8,23 @@ use units::Op;
 pub struct Splitter(
     /// One word, because every request carries it: bits 15:0 most blocks of a part, less one, as NLB counts; bits 23:16
     /// log2 of a block; bits 27:24 log2 of the most blocks of a Write Zeroes, 0 if there is none; bits 31:28 the same of a
-    /// Deallocate, by powers of 4; bits 63:32 the boundary in blocks, 0 if there is none, or [`DATALESS`].
+    /// Deallocate, by powers of 4; bits 36:32 log2 of the most blocks of a Verify, plus 1, 0 if there is none; bit 37: there is
+    /// Compare; bits 63:47 the boundary in blocks, 0 if there is none, or [`UNBOUND`].
     u64,
 );
 
-/// In the place of a boundary: requests that move no data. What they ask is found where a boundary is, so that requests without one,
-/// which are nearly all, pay nothing for it.
-const DATALESS: u32 = u32::MAX;
+/// In the place of a boundary, which has 16 bits: requests that neither read nor write. What they ask is found where a boundary is, so
+/// that requests without one, which are nearly all, pay nothing for it.
+const UNBOUND: u32 = 1 << 16;
+
+/// Where the boundary is.
+const BOUNDARY: u32 = 47;
+
+/// Where the most blocks of a Verify are, and their bits.
+const VERIFY: (u32, u64) = (32, 0x1f);
+
+/// There is Compare.
+const COMPARE: u64 = 1 << 37;
 
 /// One command's share of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +94,15 @@ impl Default for Splitter {
 
 impl Splitter {
     /// Parts of at most `max_bytes` bytes (the controller's MDTS, or less) and 65,536 blocks (NLB, NVM 3.3.4), none of
-    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0: no such boundary). Logical blocks have
+    /// which crosses a multiple of `boundary` blocks (NOIOB, NVM 4.1.5.1, 16 bits; 0, or more bits: no such boundary). Logical blocks have
     /// 2^`block_log2` bytes (LBADS).
     pub fn new(block_log2: u8, max_bytes: u64, boundary: u32) -> Result<Splitter, SplitError> {
         let block = 1u64.checked_shl(block_log2.into()).unwrap_or(u64::MAX);
         match (max_bytes / block).min(65_536) as u32 {
             0 => Err(SplitError::NoBlockFits { max_bytes, block }),
-            max_blocks => Ok(Splitter(u64::from(boundary) << 32 | u64::from(block_log2) << 16 | u64::from(max_blocks - 1))),
+            max_blocks => Ok(Splitter(
+                u64::from(u16::try_from(boundary).unwrap_or(0)) << BOUNDARY | u64::from(block_log2) << 16 | u64::from(max_blocks - 1),
+            )),
         }
     }
 
@@ -103,32 +115,46 @@ impl Splitter {
         Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
     }
 
-    /// The most blocks of one command that moves no data; `None`: the namespace does not have it, or it names no blocks.
+    /// The same of a namespace that has Compare, whose parts are as large as those of a Read, and Verify, which names at most so
+    /// many blocks; `None`: there is no such command. What is left of the limit is a power of two, at most 2^16.
+    #[must_use]
+    pub fn with_checks(self, compare: bool, verify: Option<u64>) -> Splitter {
+        let (at, bits) = VERIFY;
+        let verify = verify.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
+        let rest = self.0 & !(bits << at | COMPARE);
+        Splitter(rest | verify << at | if compare { COMPARE } else { 0 })
+    }
+
+    /// The most blocks of one command that neither reads nor writes; `None`: the namespace does not have it, or it names no blocks.
     pub fn most_blocks(&self, op: Op) -> Option<u32> {
         let log2 = match op {
             Op::WriteZeroes => self.0 >> 24 & 15,
             Op::Deallocate => 2 * (self.0 >> 28 & 15),
+            Op::Verify => return (self.0 >> VERIFY.0 & VERIFY.1).checked_sub(1).map(|log2| 1 << log2),
+            Op::Compare => return (self.0 & COMPARE != 0).then(|| self.max_blocks()),
             Op::Read | Op::Write | Op::Flush => 0,
         };
         (log2 > 0).then(|| 1 << log2)
     }
 
-    /// How requests of this kind are split: without regard to the boundary, where they move no data. Parts of more than 65,536
-    /// blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
+    /// How requests of this kind are split: without regard to the boundary, where they neither read nor write. Parts of more than
+    /// 65,536 blocks, which a Deallocate may have, are for who asks for [`Splitter::most_blocks`].
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
         if op.moves_data() {
             return self;
         }
         let most = self.most_blocks(op).unwrap_or(1).min(65_536);
-        Splitter(self.0 & 0xffff_0000 | u64::from(most - 1) | u64::from(DATALESS) << 32)
+        Splitter(self.0 & ((1 << BOUNDARY) - 0x1_0000) | u64::from(most - 1) | u64::from(UNBOUND) << BOUNDARY)
     }
 
     /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
     #[must_use]
-    pub fn and_dataless(self, other: Splitter) -> Splitter {
-        let least = |shift: u32| (self.0 >> shift & 15).min(other.0 >> shift & 15) << shift;
-        Splitter(self.0 & !(0xff << 24) | least(24) | least(28))
+    pub fn and_optional(self, other: Splitter) -> Splitter {
+        let least = |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
+        let (at, bits) = VERIFY;
+        let rest = self.0 & !(0xff << 24 | bits << at | COMPARE);
+        Splitter(rest | least(24, 15) | least(28, 15) | least(at, bits) | self.0 & other.0 & COMPARE)
     }
 
     /// Bytes of a logical block, as a power of two.
@@ -146,7 +172,7 @@ impl Splitter {
     /// In blocks; 0: none.
     #[inline]
     fn boundary(&self) -> u32 {
-        (self.0 >> 32) as u32
+        (self.0 >> BOUNDARY) as u32
     }
 
     /// Most logical blocks of a part.
@@ -173,7 +199,7 @@ impl Splitter {
     }
 
     /// Whether `blocks` logical blocks at `lba` are one part that moves data; of no blocks, too. What [`Splitter::of`] gives for
-    /// requests that move none never is.
+    /// requests that neither read nor write never is.
     #[inline]
     pub fn fits_one(&self, lba: u64, blocks: u32) -> bool {
         // The usual namespace has no boundary, and the usual request needs no division.
@@ -182,7 +208,7 @@ impl Splitter {
 
     #[inline]
     fn is_within(self, lba: u64, blocks: u32) -> bool {
-        self.boundary() != DATALESS && self.split(lba, blocks).next_len() == blocks
+        self.boundary() != UNBOUND && self.split(lba, blocks).next_len() == blocks
     }
 
     /// Splits `blocks` logical blocks at `lba`. The range has to lie within the namespace.
@@ -207,7 +233,7 @@ impl Split {
     fn next_len(&self) -> u32 {
         let most = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
-            0 | DATALESS => most,
+            0 | UNBOUND => most,
             boundary if boundary.is_power_of_two() => most.min(boundary - (self.lba as u32 & (boundary - 1))),
             boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }

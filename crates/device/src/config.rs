@@ -58,6 +58,8 @@ pub struct Config {
     pub write_zeroes: bool,
     /// Whether there is Dataset Management (ONCS bit 2), and with it Deallocate.
     pub dataset_management: bool,
+    /// Whether there are Compare (ONCS bit 0) and Verify (ONCS bit 7).
+    pub checks: bool,
 }
 
 impl Config {
@@ -87,6 +89,7 @@ impl Config {
             aborts: AbortOrder::default(),
             write_zeroes: true,
             dataset_management: true,
+            checks: true,
         }
     }
 

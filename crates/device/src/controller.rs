@@ -444,6 +444,8 @@ fn opcode_of(request: &Request) -> u8 {
         Op::Flush => nvme::opcode::io::FLUSH,
         Op::WriteZeroes => nvme::opcode::io::WRITE_ZEROES,
         Op::Deallocate => nvme::opcode::io::DATASET_MANAGEMENT,
+        Op::Compare => nvme::opcode::io::COMPARE,
+        Op::Verify => nvme::opcode::io::VERIFY,
     }
 }
 

@@ -95,6 +95,7 @@ fn optional_commands(config: &Config) -> u16 {
     Controller::ONCS_SAVE_SELECT
         | bit(config.write_zeroes, Controller::ONCS_WRITE_ZEROES)
         | bit(config.dataset_management, Controller::ONCS_DATASET_MANAGEMENT)
+        | bit(config.checks, Controller::ONCS_COMPARE | Controller::ONCS_VERIFY)
 }
 
 /// What the NVM command set adds to Identify Controller: of a command that there is not, no limit.
@@ -106,6 +107,10 @@ fn command_limits(config: &Config) -> NvmController {
     if config.dataset_management {
         (limits.dmrl, limits.dmrsl) = (Config::MOST_RANGES, Config::MOST_RANGE_BLOCKS);
         limits.dmsl = Config::MOST_DEALLOCATED_BLOCKS;
+    }
+    if config.checks {
+        // As much as a Read: both look at blocks.
+        limits.vsl = (config.max_transfer / 4096).max(1).ilog2() as u8;
     }
     limits
 }

@@ -1,5 +1,6 @@
 //! I/O commands: what they ask for, whether they may, and the moving of their data.
 
+mod checks;
 mod dataless;
 
 use nvme::io::{Flags, Transfer};
@@ -32,7 +33,7 @@ pub(crate) struct Request {
 /// What was fetched for a command.
 #[derive(Debug)]
 pub(crate) enum Fetched {
-    /// Data to write, or a list of ranges.
+    /// Data to write or to compare, or a list of ranges.
     Bytes(Vec<u8>),
     /// Where the data of a Read go.
     Places(Vec<Segment>),
@@ -55,6 +56,7 @@ pub(crate) struct Store {
     /// Which of the optional commands there are.
     write_zeroes: bool,
     dataset_management: bool,
+    checks: bool,
     /// Where the data of other than memory media pass through.
     scratch: Vec<u8>,
 }
@@ -90,6 +92,7 @@ impl Store {
             moves_data: config.profile.moves_data,
             write_zeroes: config.write_zeroes,
             dataset_management: config.dataset_management,
+            checks: config.checks,
             scratch,
         }
     }
@@ -155,7 +158,7 @@ impl Store {
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
             opcode::io::WRITE => Op::Write,
-            _ => return self.decode_dataless(sqe),
+            _ => return self.decode_other(sqe),
         };
         self.decode_transfer(sqe, op, self.max_transfer.into())
     }
@@ -202,7 +205,7 @@ impl Store {
         match request.op {
             Op::Read | Op::Write if !self.moves_data => Ok(()),
             Op::Read | Op::Write => self.transfer(request, port),
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => self.execute_dataless(request, port),
+            _ => self.execute_other(request, port),
         }
     }
 
@@ -240,12 +243,12 @@ impl Store {
         }
     }
 
-    /// Fetches what a command that changes blocks needs of the host's memory, so that it can be carried out without the host.
+    /// Fetches what a command that is no Read needs of the host's memory, so that it can be carried out without the host.
     pub(crate) fn take_data(&self, request: &Request, port: &impl Port) -> Result<Vec<u8>, Status> {
         match request.op {
-            Op::WriteZeroes => Ok(Vec::new()),
+            Op::WriteZeroes | Op::Verify => Ok(Vec::new()),
             Op::Deallocate => self.take_list(request, port),
-            Op::Read | Op::Write | Op::Flush => {
+            Op::Read | Op::Write | Op::Flush | Op::Compare => {
                 let mut bytes = vec![0; request.bytes as usize];
                 let mut data = Walker::new(request.dptr, u64::from(request.bytes), self.page)?;
                 gather(&mut bytes, &mut data, port)?;
@@ -259,6 +262,8 @@ impl Store {
         match request.op {
             Op::WriteZeroes => self.zero(request),
             Op::Deallocate => self.deallocate(request, data),
+            Op::Compare => self.compare(request, data),
+            Op::Verify => self.verify(request),
             Op::Read | Op::Write | Op::Flush => {
                 let namespace = self.accessible(request.nsid)?;
                 let at = request.lba << namespace.block_shift;
@@ -271,8 +276,8 @@ impl Store {
     pub(crate) fn fetch(&self, request: &Request, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
             _ if !self.moves_data => return None,
-            Op::Flush | Op::WriteZeroes => return None,
-            Op::Write | Op::Deallocate => self.take_data(request, port).map(Fetched::Bytes),
+            Op::Flush | Op::WriteZeroes | Op::Verify => return None,
+            Op::Write | Op::Deallocate | Op::Compare => self.take_data(request, port).map(Fetched::Bytes),
             Op::Read => self.places(request, port).map(Fetched::Places),
         };
         Some(fetched.unwrap_or_else(Fetched::Refused))

@@ -35,13 +35,14 @@ impl Logs {
         self.unsafe_shutdowns += u64::from(!was_shut_down);
     }
 
-    /// A Read or a Write completed well.
+    /// A command completed well. A Compare counts as a Read; of a Verify only the data do (Base 5.1.12.1.3).
     #[inline]
     pub(crate) fn count(&mut self, op: Op, bytes: u32) {
         let (commands, total) = match op {
-            Op::Read => &mut self.reads,
+            Op::Read | Op::Compare => &mut self.reads,
             Op::Write => &mut self.writes,
             // Of what moves no data these counters say nothing (Base 5.1.12.1.3).
+            Op::Verify => return self.reads.1 += u64::from(bytes),
             Op::Flush | Op::WriteZeroes | Op::Deallocate => return,
         };
         *commands += 1;
@@ -50,7 +51,8 @@ impl Logs {
 
     /// A command failed. `lba` if it has one.
     pub(crate) fn command_failed(&mut self, sq: QueueId, sqe: &FailedCommand, status: Status) {
-        self.media_errors += u64::from(status.code_type() == 2);
+        // That blocks hold something else than a host thought is no fault of theirs.
+        self.media_errors += u64::from(status.code_type() == 2 && status.kind() != Status::COMPARE_FAILURE);
         self.push(ErrorEntry {
             sq_id: sq.0,
             cid: sqe.cid.0,

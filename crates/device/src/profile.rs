@@ -224,7 +224,8 @@ impl Profile {
     /// The time that one operation takes on a channel.
     pub fn service(&self, op: Op) -> &Service {
         match op {
-            Op::Read => &self.read,
+            // The latter two read the medium as a Read does.
+            Op::Read | Op::Compare | Op::Verify => &self.read,
             // The latter two change what is known of blocks, as a Write does, without its transfer.
             Op::Write | Op::WriteZeroes | Op::Deallocate => &self.write,
             Op::Flush => &self.flush,

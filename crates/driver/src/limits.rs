@@ -30,6 +30,11 @@ pub struct Limits {
     pub write_zeroes: Option<u64>,
     /// What a Deallocate may name; `None`: there is no Dataset Management (ONCS bit 2).
     pub deallocate: Option<DeallocateLimits>,
+    /// There is Compare (ONCS bit 0), of at most `max_transfer`.
+    pub compare: bool,
+    /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; where that is not said, as many as a Read moves); `None`: there is no such
+    /// command (ONCS bit 7).
+    pub verify: Option<u64>,
 }
 
 /// What one Dataset Management command may name (NVM 4.1.5.4). Where the controller does not say, what the command can say.
@@ -120,14 +125,17 @@ impl Limits {
             volatile_cache: controller.vwc.present(),
             write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
             deallocate: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(DeallocateLimits::UNSAID),
+            compare: has(identify::Controller::ONCS_COMPARE),
+            verify: has(identify::Controller::ONCS_VERIFY).then(|| controller.max_transfer(cap).unwrap_or(u64::MAX)),
         })
     }
 
     /// The same with what the NVM command set adds (NVM 4.1.5.4); of a command that there is not, nothing.
     pub fn with_command_set(self, cap: Cap, page: &identify::NvmController) -> Limits {
         let said = |n: u64| (n != 0).then_some(n);
-        let zeroes =
-            said(page.wzsl.into()).map(|wzsl| cap.min_page_size().checked_shl(wzsl as u32).filter(|&n| n != 0).unwrap_or(u64::MAX));
+        // Of more than 64 bits: as good as no limit.
+        let shifted = |log2: u64| cap.min_page_size().checked_shl(log2 as u32).filter(|&n| n != 0).unwrap_or(u64::MAX);
+        let pages = |log2: u8| said(log2.into()).map(shifted);
         let unsaid = DeallocateLimits::UNSAID;
         let deallocate = DeallocateLimits {
             ranges: said(page.dmrl.into()).map_or(unsaid.ranges, |ranges| ranges as u32),
@@ -135,7 +143,8 @@ impl Limits {
             blocks: said(page.dmsl).unwrap_or(unsaid.blocks),
         };
         Limits {
-            write_zeroes: self.write_zeroes.map(|unsaid| zeroes.unwrap_or(unsaid)),
+            write_zeroes: self.write_zeroes.map(|unsaid| pages(page.wzsl).unwrap_or(unsaid)),
+            verify: self.verify.map(|unsaid| pages(page.vsl).unwrap_or(unsaid)),
             deallocate: self.deallocate.map(|_| deallocate),
             ..self
         }
@@ -337,12 +346,13 @@ impl Namespace {
         self.blocks << self.block_log2
     }
 
-    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less, and at NOIOB; those that move no
-    /// data by limits of their own, each part of a Deallocate being one range.
+    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less, and at NOIOB; those that neither
+    /// read nor write by limits of their own, each part of a Deallocate being one range.
     pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
         let splitter = Splitter::new(self.block_log2, limits.max_transfer.unwrap_or(u64::MAX).min(most), self.boundary)?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
-        Ok(splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into()))))
+        let splitter = splitter.with_dataless(zeroes, limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())));
+        Ok(splitter.with_checks(limits.compare, limits.verify.map(|bytes| bytes >> self.block_log2)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management. The host builds, the controller
-//! decodes.
+//! I/O commands of the NVM command set: Read, Write, Flush, Write Zeroes, Dataset Management, Compare, Verify. The host builds, the
+//! controller decodes.
 
 mod ranges;
 
@@ -59,6 +59,18 @@ pub fn write_zeroes(nsid: Nsid, lba: Lba, blocks: u32, flags: Flags) -> Sqe {
     transfer(opcode::io::WRITE_ZEROES, nsid, lba, blocks, Dptr::NONE, flags)
 }
 
+/// Compare `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on with `data`; Compare Failure if they differ (NVM 3.3.1).
+#[inline]
+pub fn compare(nsid: Nsid, lba: Lba, blocks: u32, data: Dptr) -> Sqe {
+    transfer(opcode::io::COMPARE, nsid, lba, blocks, data, Flags::NONE)
+}
+
+/// Make sure that `blocks` logical blocks (1 to [`MAX_BLOCKS`]) from `lba` on can be read (NVM 3.3.5). No data move.
+#[inline]
+pub fn verify(nsid: Nsid, lba: Lba, blocks: u32) -> Sqe {
+    transfer(opcode::io::VERIFY, nsid, lba, blocks, Dptr::NONE, Flags::NONE)
+}
+
 /// Make every write that completed before durable; `Nsid::ALL` where the controller allows it (Base 7.2).
 #[inline]
 pub fn flush(nsid: Nsid) -> Sqe {
@@ -80,7 +92,7 @@ fn transfer(opcode: u8, nsid: Nsid, lba: Lba, blocks: u32, data: Dptr, flags: Fl
     }
 }
 
-/// A Read, a Write or a Write Zeroes as the controller sees it.
+/// A Read, a Write, a Write Zeroes, a Compare or a Verify as the controller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// SLBA: the first logical block.
@@ -95,7 +107,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Decodes a Read, a Write or a Write Zeroes. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
+    /// Decodes one of them. Namespace and data pointer are [`Sqe::nsid`] and [`Sqe::dptr`].
     #[inline]
     pub fn from_sqe(sqe: &Sqe) -> Transfer {
         Transfer {

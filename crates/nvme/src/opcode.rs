@@ -52,10 +52,14 @@ pub mod io {
     pub const WRITE: u8 = 0x01;
     /// Read (NVM 3.3.4).
     pub const READ: u8 = 0x02;
+    /// Compare (NVM 3.3.1).
+    pub const COMPARE: u8 = 0x05;
     /// Write Zeroes (NVM 3.3.8).
     pub const WRITE_ZEROES: u8 = 0x08;
     /// Dataset Management (NVM 3.3.3).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// Verify (NVM 3.3.5).
+    pub const VERIFY: u8 = 0x0c;
 
     /// The command's name, if this crate knows it.
     pub const fn name(opcode: u8) -> Option<&'static str> {
@@ -63,8 +67,10 @@ pub mod io {
             FLUSH => "Flush",
             WRITE => "Write",
             READ => "Read",
+            COMPARE => "Compare",
             WRITE_ZEROES => "Write Zeroes",
             DATASET_MANAGEMENT => "Dataset Management",
+            VERIFY => "Verify",
             _ => return None,
         })
     }

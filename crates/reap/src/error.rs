@@ -191,8 +191,8 @@ pub enum Refused {
     },
     /// The controller, the block device or the file system does not have the command. Of a file that may show at the first request.
     #[error(
-        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and write zeroes instead",
-        what = words(*.op)
+        "namespace {nsid}: its controller, block device or file system does not support {what}; ask the namespace before (`supports_…`), and {instead} instead",
+        what = words(*.op), instead = instead(*.op)
     )]
     Unsupported {
         /// What was to be done.
@@ -251,6 +251,17 @@ fn words(op: units::Op) -> &'static str {
         units::Op::Flush => "Flush",
         units::Op::WriteZeroes => "Write Zeroes",
         units::Op::Deallocate => "Deallocate (Dataset Management)",
+        units::Op::Compare => "Compare",
+        units::Op::Verify => "Verify",
+    }
+}
+
+/// What does the same with commands that every device has.
+fn instead(op: units::Op) -> &'static str {
+    match op {
+        units::Op::Compare => "read the blocks and compare them here",
+        units::Op::Verify => "read the blocks",
+        _ => "write zeroes",
     }
 }
 
@@ -279,6 +290,12 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// Whether a Compare has found blocks that do not hold what its buffer has (NVM 3.3.1, Compare Failure). It was carried out; any other
+    /// error says nothing of the blocks.
+    pub fn is_miscompare(&self) -> bool {
+        matches!(self, IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE)
+    }
+
     /// The number that stands for this error in fio's results: an errno.
     pub fn errno(&self) -> i32 {
         match self {

@@ -65,6 +65,17 @@ impl Namespace {
         self.splitter.most_blocks(Op::Deallocate)
     }
 
+    /// The most blocks of one Compare, and whether there is such a command at all: `None` where the controller has none, and of files and
+    /// block devices, whose kernel has none. [`crate::Request::compare`] is then refused. Longer requests are split.
+    pub fn supports_compare(&self) -> Option<u32> {
+        self.splitter.most_blocks(Op::Compare)
+    }
+
+    /// The same of Verify and [`crate::Request::verify`].
+    pub fn supports_verify(&self) -> Option<u32> {
+        self.splitter.most_blocks(Op::Verify)
+    }
+
     /// The same for a request of this kind, which is split in its own way.
     pub(crate) fn of(&self, op: Op) -> Namespace {
         Namespace { splitter: self.splitter.of(op), ..*self }

@@ -280,6 +280,27 @@ impl Queue {
         FlushFuture(self.start(Request::deallocate(namespace, lba, blocks)))
     }
 
+    /// Has the device compare `buf` with blocks: see [`Request::compare`].
+    ///
+    /// ```
+    /// let device = reap::Device::open("mem:64M")?;
+    /// let (queue, ns) = (device.queue()?, device.namespaces()[0]);
+    /// let mut buf = device.buffer(4096)?;
+    /// buf.fill(1);
+    /// let (result, _buf) = queue.block_on(queue.compare(&ns, 0, buf))?;
+    /// assert!(result.is_err_and(|why| why.is_miscompare()), "new blocks are zeroes");
+    /// queue.block_on(queue.verify(&ns, 0, 8))??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compare(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> IoFuture {
+        IoFuture::new(self.start(Request::compare(namespace, lba, buf)), self.pool().clone())
+    }
+
+    /// Has the device make sure that blocks can be read: see [`Request::verify`].
+    pub fn verify(&self, namespace: &Namespace, lba: u64, blocks: u64) -> FlushFuture {
+        FlushFuture(self.start(Request::verify(namespace, lba, blocks)))
+    }
+
     /// Runs a future to its end on this thread, driving the queue while it waits.
     ///
     /// # Errors

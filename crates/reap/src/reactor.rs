@@ -142,6 +142,16 @@ impl Reactor {
         SubmittedFlush(self.start_request(Request::deallocate(namespace, lba, blocks)))
     }
 
+    /// Has the device compare `buf` with blocks: see [`Request::compare`].
+    pub fn compare(&self, namespace: &Namespace, lba: u64, buf: DmaBuf) -> SubmittedIo {
+        SubmittedIo { request: self.start_request(Request::compare(namespace, lba, buf)), pool: self.0.shared.pool.clone() }
+    }
+
+    /// Has the device make sure that blocks can be read: see [`Request::verify`].
+    pub fn verify(&self, namespace: &Namespace, lba: u64, blocks: u64) -> SubmittedFlush {
+        SubmittedFlush(self.start_request(Request::verify(namespace, lba, blocks)))
+    }
+
     /// A buffer from the device's pool.
     ///
     /// # Errors
@@ -247,7 +257,7 @@ impl Drop for Submitted {
     }
 }
 
-/// A Read or a Write that a reactor drives: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
+/// A Read, a Write or a Compare that a reactor drives: its result and its buffer. After [`IoError::DeviceLost`] the buffer is an empty one,
 /// because the controller may still write to the other.
 #[must_use = "the request is on its way, but its result and its buffer come back through the future"]
 pub struct SubmittedIo {
@@ -270,7 +280,7 @@ impl Future for SubmittedIo {
     }
 }
 
-/// A request without data that a reactor drives: a Flush, a Write Zeroes or a Deallocate.
+/// A request without data that a reactor drives: a Flush, a Write Zeroes, a Deallocate or a Verify.
 #[derive(Debug)]
 #[must_use = "the request is on its way, but its result comes back through the future"]
 pub struct SubmittedFlush(Submitted);

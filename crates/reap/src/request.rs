@@ -78,6 +78,19 @@ impl Request {
         Request::dataless(Op::Deallocate, namespace, lba, blocks)
     }
 
+    /// Has the device compare `buf` with the blocks from `lba` on, as many as fill it, in parts that the controller takes (NVM 3.3.1).
+    /// Nothing comes back but the result: [`IoError::is_miscompare`] if any block differs. Parts are compared one by one, so that blocks
+    /// which are written meanwhile may be seen as they were and as they are.
+    pub fn compare(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
+        Request::of(Op::Compare, namespace, lba, buf)
+    }
+
+    /// Has the device make sure that `blocks` blocks from `lba` on can be read, without moving any (NVM 3.3.5), in parts that the
+    /// controller takes.
+    pub fn verify(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
+        Request::dataless(Op::Verify, namespace, lba, blocks)
+    }
+
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
         Request { bytes, ..Request::new(op, &namespace.of(op), lba, None) }
@@ -153,10 +166,20 @@ impl Request {
         if self.op.moves_data() {
             return (self.check_data(), self);
         }
+        if self.op == Op::Compare {
+            return (self.check_compare(), self);
+        }
         // Taken apart, so that any other request may stay in registers.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
         let (checked, buf) = ranges::Dataless { op, namespace, lba, bytes }.check(buf, pool);
         (checked, Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_compare(&self) -> Result<(), Refused> {
+        let supported = self.namespace.supports_compare().is_some();
+        if supported { self.check_data() } else { Err(Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 }) }
     }
 
     #[inline(always)]
@@ -189,8 +212,8 @@ pub struct Completion {
     pub tag: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The request's buffer, or of a Deallocate that carried none the memory of its list; `None` for a Flush or a Write Zeroes that
-    /// carried none, and when [`IoError::DeviceLost`] leaked it.
+    /// The request's buffer, or of a Deallocate that carried none the memory of its list; `None` for a Flush, a Write Zeroes or a Verify
+    /// that carried none, and when [`IoError::DeviceLost`] leaked it.
     pub buf: Option<DmaBuf>,
     /// The clock read of the batch it was submitted in.
     pub submitted_at: Instant,

@@ -134,7 +134,7 @@ impl Limits {
                 let transfer = Transfer::from_sqe(sqe);
                 (transfer.lba.0.wrapping_mul(self.block), u64::from(transfer.blocks) * self.block)
             }
-            Op::Flush | Op::WriteZeroes | Op::Deallocate => (0, 0),
+            _ => (0, 0),
         };
         let now = self.clock.get();
         let there = if op == Op::Write { self.fetched(now, bytes) } else { now };

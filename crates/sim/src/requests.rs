@@ -150,7 +150,7 @@ impl Requests {
         let blocks = namespace.blocks;
         let parts = match io.op {
             Op::Flush => 1,
-            Op::WriteZeroes | Op::Deallocate => {
+            Op::WriteZeroes | Op::Deallocate | Op::Compare | Op::Verify => {
                 return Err(SimError::Unfit(format!("{:?}: the simulated host sends Read, Write and Flush only", io.op)));
             }
             Op::Read | Op::Write => {
@@ -196,7 +196,7 @@ impl Requests {
         let data = prp::build(buffer, PageSize::MIN, list, put).map_err(|error| SimError::Unfit(error.to_string()))?;
         Ok(match io.op {
             Op::Write => io::write(nsid, Lba(lba), blocks, data, io::Flags::NONE),
-            Op::Read | Op::Flush | Op::WriteZeroes | Op::Deallocate => io::read(nsid, Lba(lba), blocks, data, io::Flags::NONE),
+            _ => io::read(nsid, Lba(lba), blocks, data, io::Flags::NONE),
         })
     }
 

@@ -122,16 +122,26 @@ pub enum Op {
     WriteZeroes,
     /// Moves no data; tells the device that what blocks hold is not needed any more.
     Deallocate,
+    /// Has the device compare data of the host's with what blocks hold; changes neither.
+    Compare,
+    /// Moves nothing; has the device make sure that blocks can be read.
+    Verify,
 }
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate];
+    pub const ALL: [Op; 7] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate, Op::Compare, Op::Verify];
 
-    /// Whether it moves data, between a buffer and blocks.
+    /// Whether it moves data, between a buffer and blocks. A Compare moves its data no further than to the device.
     #[inline]
     pub fn moves_data(self) -> bool {
         matches!(self, Op::Read | Op::Write)
+    }
+
+    /// Whether the host has a buffer of data for it.
+    #[inline]
+    pub fn has_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write | Op::Compare)
     }
 
     /// Whether it changes what blocks hold: carried out late, after something else was written there, it does damage.
@@ -141,14 +151,14 @@ impl Op {
     }
 }
 
-/// Commands whose device times are alike: one operation and one power-of-two band of sizes. What moves no data is one class
-/// for each operation, whatever it names.
+/// Commands whose device times are alike: one operation and one power-of-two band of sizes. What moves no data, and a
+/// Compare, is one class for each operation, whatever it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class(u8);
 
 impl Class {
     /// How many classes there are; every [`Class::index`] is below it.
-    pub const COUNT: usize = Self::DATALESS + 3;
+    pub const COUNT: usize = Self::DATALESS + 5;
     const BANDS: usize = 12;
     /// The first class of those that move no data.
     const DATALESS: usize = 2 * Self::BANDS;

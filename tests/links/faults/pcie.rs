@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use reap::{Device, IoError, Mode, Nanos, Request};
+use reap::{Device, Group, Instant, IoError, LocalQueue, Mode, Nanos, Request};
 
 use super::{Written, eventually};
 use crate::place::options;
@@ -146,4 +146,64 @@ fn doorbells_and_messages_are_as_many_as_qemu_counts() {
         let of = |count: fn(&reap::HardwareCounters) -> u64| count(&after) - count(&before);
         println!("counted: {number} {} {} {} by {mode}", of(|it| it.sq_doorbells), of(|it| it.cq_doorbells), of(|it| it.messages));
     }
+}
+
+/// One request to each of some queues of a group.
+fn read_on(queues: &[&LocalQueue]) {
+    for queue in queues {
+        submit(queue, [Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap())]);
+    }
+}
+
+/// What has been reaped of all queues.
+fn reap_all(queues: &[LocalQueue]) -> usize {
+    let mut out = Vec::with_capacity(64);
+    queues.iter().for_each(|queue| _ = queue.reap(&mut out));
+    assert!(out.iter().all(|done| done.result.is_ok()), "{out:?}");
+    out.len()
+}
+
+/// The eventfd is that of the group's first queue. Whoever waits, for the group or for one queue alone, is told, whatever mode the first
+/// queue alone is in; and each has its own eventfd again in another mode. (The limit is for the failure.)
+#[test]
+#[ignore = "needs a drive on the bus: tests/pcie.sh runs it in a guest"]
+fn a_groups_queues_have_one_eventfd_in_posted() {
+    let device = Device::open_with(&format!("pcie:{}", drive()), &options(3).mode(Mode::POSTED)).unwrap();
+    let group = Group::new((0..3).map(|_| device.local_queue().unwrap()).collect()).unwrap();
+    let [first, second, third] = group.queues() else { unreachable!("three were joined") };
+    let limit = || Some(Instant::now() + std::time::Duration::from_secs(60));
+    let messages = || [first, second, third].map(|queue| queue.hardware_counters().messages);
+    let round = |wanted: &[&LocalQueue]| {
+        read_on(wanted);
+        assert_eq!(group.wait(wanted.len(), limit()).unwrap(), wanted.len());
+        assert_eq!(reap_all(group.queues()), wanted.len());
+    };
+    // The first wait adopts the mode: from then on all messages are the first eventfd's.
+    round(&[first, second, third]);
+    let before = messages();
+    for n in 0..60 {
+        round([&[third][..], &[second, third], &[first, second, third]][n % 3]);
+    }
+    eventually("no message is counted for all", || messages()[0] > before[0]);
+    assert_eq!(messages()[1..], before[1..], "queues of a group have eventfds of their own");
+    for n in 0..60 {
+        let alone = [third, first, second][n % 3];
+        read_on(&[alone]);
+        assert_eq!(alone.wait(1, limit()).unwrap(), 1, "waited for alone, round {n}");
+        assert_eq!(reap_all(group.queues()), 1);
+    }
+    for mode in Mode::ALL {
+        first.set_mode(mode);
+        for n in 0..10 {
+            round([&[third][..], &[first, third]][n % 2]);
+        }
+    }
+    group.queues().iter().for_each(|queue| queue.set_mode(Mode::INTERRUPT));
+    round(&[first, second, third]);
+    let before = messages();
+    round(&[second]);
+    round(&[third]);
+    eventually("a message is not counted for its own queue", || messages()[1] > before[1] && messages()[2] > before[2]);
+    drop(group);
+    Job::of(1).run(&device.local_queue().unwrap());
 }

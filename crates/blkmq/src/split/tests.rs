@@ -27,7 +27,7 @@ fn check(splitter: &Splitter, boundary: u32, lba: u64, blocks: u32, parts: &[Par
 }
 
 fn cases() -> impl Strategy<Value = (u8, u64, u32, u64, u32)> {
-    let boundary = prop_oneof![Just(0u32), 1u32..40, (0u32..20).prop_map(|n| 1 << n)];
+    let boundary = prop_oneof![Just(0u32), 1u32..40, (0u32..16).prop_map(|n| 1 << n)];
     (9u8..=16, 1u64..300, boundary, prop_oneof![0u64..1000, any::<u64>().prop_map(|n| n >> 1)], 1u32..2000)
         .prop_map(|(log2, max, boundary, lba, blocks)| (log2, max << log2, boundary, lba, blocks))
 }
@@ -94,6 +94,35 @@ fn commands_without_data_have_limits_of_their_own() {
     assert!(plain.fits_one(0, 0) && plain.of(Op::Read).fits_one(0, 8) && !plain.of(Op::Flush).fits_one(0, 0));
 }
 
+#[test]
+fn checks_have_limits_of_their_own() {
+    let plain = Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256));
+    let most = |splitter: Splitter| [Op::Compare, Op::Verify].map(|op| splitter.most_blocks(op));
+    assert_eq!(most(plain), [None; 2]);
+    for (verify, expected) in [(None, None), (Some(0), None), (Some(1), Some(1)), (Some(100), Some(64)), (Some(u64::MAX), Some(65_536))] {
+        for compare in [false, true] {
+            let splitter = plain.with_checks(compare, verify);
+            assert_eq!(most(splitter), [compare.then_some(2048), expected]);
+            assert_eq!((splitter.max_blocks(), splitter.block_log2(), splitter.boundary()), (2048, 9, 65_535));
+            assert_eq!([Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op)), [Some(64), Some(256)]);
+            assert_eq!(most(splitter.and_optional(splitter)), most(splitter));
+            assert_eq!(most(splitter.and_optional(plain)), [None; 2]);
+        }
+    }
+    let both = plain.with_checks(true, Some(16));
+    // Neither is posted as a Read or a Write is; parts are as large as allowed.
+    assert!(!both.of(Op::Compare).fits_one(0, 1) && !both.of(Op::Verify).fits_one(0, 1));
+    let parts = |op| both.of(op).split(60_000, 10_000).map(|part| part.blocks).max();
+    assert_eq!([Op::Compare, Op::Verify].map(parts), [Some(2048), Some(16)]);
+    assert_eq!([Op::Compare, Op::Verify].map(|op| most(both.of(op))), [[Some(2048), Some(16)], [Some(16); 2]]);
+}
+
+/// One of more than 16 bits is none: a Namespace page has no room for it.
+#[test]
+fn a_boundary_has_16_bits() {
+    assert_eq!([0, 65_535, 65_536, u32::MAX].map(|wide| Splitter::new(9, 1 << 20, wide).unwrap().boundary()), [0, 65_535, 0, 0]);
+}
+
 proptest! {
     #[test]
     fn a_limit_is_never_exceeded_and_the_lesser_of_two_counts(a in any::<[Option<u64>; 2]>(), b in any::<[Option<u64>; 2]>(), lba in 0u64..1 << 40, blocks in 1u32..1 << 20) {
@@ -102,7 +131,7 @@ proptest! {
         for (n, op) in [Op::WriteZeroes, Op::Deallocate].into_iter().enumerate() {
             let most = first.most_blocks(op);
             prop_assert!(most.is_none_or(|most| u64::from(most) <= a[n].unwrap_or(0)));
-            prop_assert_eq!(first.and_dataless(second).most_blocks(op), most.min(second.most_blocks(op)));
+            prop_assert_eq!(first.and_optional(second).most_blocks(op), most.min(second.most_blocks(op)));
             let Some(most) = most else { continue };
             let split = first.of(op);
             prop_assert_eq!(split.most_blocks(op), Some(most));

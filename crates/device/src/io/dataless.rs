@@ -1,4 +1,5 @@
-//! Write Zeroes and Dataset Management: commands that change blocks and move none of their data.
+//! Every command that is no Read and no Write; here Write Zeroes and Dataset Management, which change blocks and move none of their
+//! data.
 
 use nvme::io::{DatasetManagement, Range, Transfer};
 use nvme::prp::Walker;
@@ -10,13 +11,16 @@ use crate::config::Config;
 use crate::{Namespace, Port};
 
 impl Store {
-    /// Checks a command that moves no data, as far as that goes without its list of ranges.
+    /// Checks a command that is no Read and no Write, as far as that goes without what it has in the host's memory.
     #[cold]
-    pub(super) fn decode_dataless(&self, sqe: &Sqe) -> Result<Request, Status> {
+    pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<Request, Status> {
         match sqe.opcode {
             opcode::io::FLUSH => self.decode_flush(sqe.nsid()),
             opcode::io::WRITE_ZEROES if self.write_zeroes => self.decode_write_zeroes(sqe),
             opcode::io::DATASET_MANAGEMENT if self.dataset_management => self.decode_dataset_management(sqe),
+            opcode::io::COMPARE if self.checks => self.decode_transfer(sqe, Op::Compare, self.max_transfer.into()),
+            // VSL (NVM 3.3.5).
+            opcode::io::VERIFY if self.checks => self.decode_transfer(sqe, Op::Verify, self.max_transfer.into()),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -48,10 +52,10 @@ impl Store {
         })
     }
 
-    /// Carries out what moves no data. `null` does not look at lists either.
+    /// Carries such a command out. `null` does not look at lists either, and takes all data for alike.
     #[cold]
     #[inline(never)]
-    pub(super) fn execute_dataless(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
+    pub(super) fn execute_other(&mut self, request: &Request, port: &impl Port) -> Result<(), Status> {
         match request.op {
             Op::Flush => match self.refusal(request.nsid) {
                 None => self.flush(request.nsid),
@@ -59,6 +63,11 @@ impl Store {
             },
             _ if !self.moves_data => Ok(()),
             Op::WriteZeroes => self.zero(request),
+            Op::Verify => self.verify(request),
+            Op::Compare => {
+                let data = self.take_data(request, port)?;
+                self.compare(request, &data)
+            }
             _ => {
                 let list = self.take_list(request, port)?;
                 self.deallocate(request, &list)

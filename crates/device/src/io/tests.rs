@@ -1,3 +1,4 @@
+mod checks;
 mod dataless;
 
 use std::sync::{Arc, Mutex};

@@ -185,8 +185,10 @@ impl<'a> Words<'a> {
                 ("flushes", _) => Change::Hold(Some(Op::Flush)),
                 ("zeroes", _) => Change::Hold(Some(Op::WriteZeroes)),
                 ("deallocates", _) => Change::Hold(Some(Op::Deallocate)),
+                ("compares", _) => Change::Hold(Some(Op::Compare)),
+                ("verifies", _) => Change::Hold(Some(Op::Verify)),
                 (word, error) => {
-                    let kinds = "reads, writes, flushes, zeroes or deallocates";
+                    let kinds = "reads, writes, flushes, zeroes, deallocates, compares or verifies";
                     return Err(error(format!("`{word}` cannot be held: write {kinds}, or nothing for all")));
                 }
             },
@@ -283,6 +285,8 @@ impl fmt::Display for Change {
             Change::Hold(Some(Op::Flush)) => f.write_str("hold flushes"),
             Change::Hold(Some(Op::WriteZeroes)) => f.write_str("hold zeroes"),
             Change::Hold(Some(Op::Deallocate)) => f.write_str("hold deallocates"),
+            Change::Hold(Some(Op::Compare)) => f.write_str("hold compares"),
+            Change::Hold(Some(Op::Verify)) => f.write_str("hold verifies"),
             Change::Release => f.write_str("release"),
             Change::Resize { nsid: Nsid(1), blocks } => write!(f, "resize {blocks}"),
             Change::Resize { nsid, blocks } => write!(f, "resize {blocks} namespace {nsid}"),

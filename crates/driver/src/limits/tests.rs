@@ -97,6 +97,24 @@ fn commands_without_data_have_the_limits_that_the_controller_says() {
     assert_eq!([&none, &unsaid, &said].map(splitter), [[None, None], [Some(32), Some(1 << 30)], [Some(256), Some(256)]]);
 }
 
+/// Each is there by itself, and a Verify has a limit of its own.
+#[test]
+fn checks_have_the_limits_that_the_controller_says() {
+    let script = Script::default();
+    let of = |oncs, vsl| {
+        let identify = identify::Controller { oncs, ..script.identify.clone() };
+        let page = identify::NvmController { vsl, ..Default::default() };
+        let limits = Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
+        let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
+        let splitter = namespace.splitter(&limits, 1 << 20).unwrap();
+        [units::Op::Compare, units::Op::Verify].map(|op| splitter.most_blocks(op))
+    };
+    let (compare, verify) = (identify::Controller::ONCS_COMPARE, identify::Controller::ONCS_VERIFY);
+    // Without VSL as many as MDTS allows.
+    assert_eq!([of(0, 8), of(compare, 8), of(verify, 0)], [[None, None], [Some(32), None], [None, Some(32)]]);
+    assert_eq!([1, 8, 16, 255].map(|vsl| of(verify, vsl)[1]), [Some(2), Some(256), Some(65_536), Some(65_536)]);
+}
+
 #[test]
 fn controllers_that_cannot_be_used_are_refused() {
     let script = Script::default();

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use nvme::Vector;
 use vfio_bindings::bindings::vfio as bind;
 
 use super::call::{self, Call, word};
@@ -78,18 +79,36 @@ impl PciDevice {
     pub fn signal(&self, signals: &[&EventFd]) -> io::Result<usize> {
         let mut count = signals.len();
         while count > 0 {
-            let descriptors = signals[..count].iter().map(|signal| signal.as_fd().as_raw_fd() as u32);
-            let flags = bind::VFIO_IRQ_SET_DATA_EVENTFD | bind::VFIO_IRQ_SET_ACTION_TRIGGER;
-            // `vfio_irq_set`: argsz, flags, index, start, count, then a descriptor for each.
-            let fields: Vec<u32> = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, 0, count as u32].into_iter().chain(descriptors).collect();
-            let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
-            match call::sized(&*self.file, Call::SetIrqs, &mut words)? as usize {
+            match self.set_signals(0, &signals[..count])? as usize {
                 0 => break,
                 // It has set none, and says for how many there is room.
                 fewer => count = fewer.min(count - 1),
             }
         }
         Ok(count)
+    }
+
+    /// From now on the messages of `vector`, for which the system has one, signal `signal`, which may be other vectors' too. A message
+    /// that comes meanwhile may signal nothing: a look at what it tells of follows.
+    ///
+    /// # Errors
+    /// What the system says. It may have let go of the signal that the vector had.
+    pub fn signal_from(&self, vector: Vector, signal: &EventFd) -> io::Result<()> {
+        match self.set_signals(vector.0.into(), &[signal])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::QuotaExceeded.into()),
+        }
+    }
+
+    /// What the system says: 0, or for how many there is room if it has set none.
+    fn set_signals(&self, first: u32, signals: &[&EventFd]) -> io::Result<u32> {
+        let descriptors = signals.iter().map(|signal| signal.as_fd().as_raw_fd() as u32);
+        let flags = bind::VFIO_IRQ_SET_DATA_EVENTFD | bind::VFIO_IRQ_SET_ACTION_TRIGGER;
+        // `vfio_irq_set`: argsz, flags, index, start, count, then a descriptor for each.
+        let head = [0, flags, bind::VFIO_PCI_MSIX_IRQ_INDEX, first, signals.len() as u32];
+        let fields: Vec<u32> = head.into_iter().chain(descriptors).collect();
+        let mut words: Vec<u64> = fields.chunks(2).map(|pair| word(pair[0], pair.get(1).copied().unwrap_or(0))).collect();
+        call::sized(&*self.file, Call::SetIrqs, &mut words)
     }
 }
 

@@ -263,12 +263,16 @@ impl Controller {
     pub const LPA_EFFECTS: u8 = 1 << 1;
     /// LPA bit 2: Get Log Page has NUMDU, LPOL and LPOU.
     pub const LPA_EXTENDED_DATA: u8 = 1 << 2;
+    /// ONCS bit 0: Compare.
+    pub const ONCS_COMPARE: u16 = 1 << 0;
     /// ONCS bit 2: Dataset Management, whose Deallocate is a wish that every such controller takes.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
     /// ONCS bit 3: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
     /// ONCS bit 4: Set Features SV and Get Features SEL may be nonzero.
     pub const ONCS_SAVE_SELECT: u16 = 1 << 4;
+    /// ONCS bit 7: Verify.
+    pub const ONCS_VERIFY: u16 = 1 << 7;
     /// CTRATT bit 0: 128-bit host identifier.
     pub const CTRATT_HOST_ID_128: u32 = 1;
     /// CTRATT bit 6: traffic based keep alive.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use driver::{Completed, Counters, Reaped};
 use handover::Posted;
-use hw::Birth;
+use hw::{Birth, EventFd};
 use nvme::{QueueId, Vector};
 use units::Nanos;
 
@@ -203,12 +203,25 @@ impl Lane {
         on_lane!(self, lane => lane.vector())
     }
 
-    /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
-    /// follow.
-    pub(crate) fn route(&self, home: Option<Vector>) {
-        if let Lane::Ring(lane) = self {
-            lane.route(home);
-        }
+    /// Whether `home`'s notification may stand for its messages.
+    pub(crate) fn may_post_to(&self, home: Vector) -> bool {
+        self.ring().is_some_and(|lane| lane.may_post_to(home))
+    }
+
+    /// From now on the notification of `home` stands for its messages; `None`: they signal its own eventfd. Arming and a look
+    /// follow. False: they go where they went.
+    pub(crate) fn route(&self, home: Option<Vector>) -> bool {
+        self.ring().is_some_and(|lane| lane.route(home))
+    }
+
+    /// What is signalled for messages that `home` stands for.
+    pub(crate) fn notification(&self, home: Vector) -> Option<&EventFd> {
+        self.ring()?.notification(home)
+    }
+
+    /// Whether anything was posted for this lane to `home` since this was asked last.
+    pub(crate) fn take_posted(&self, home: Vector) -> bool {
+        self.ring().is_some_and(|lane| lane.take_posted(home))
     }
 
     /// The descriptor of `home`, into which messages are posted.
@@ -315,11 +328,11 @@ impl Post for Posting<'_> {
         }
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         match self {
-            Posting::Ring(posting) => posting.post_dataless(part, token, now),
-            Posting::Uring(posting) => posting.post_dataless(part, token, now),
-            Posting::Stream(posting) => posting.post_dataless(part, token, now),
+            Posting::Ring(posting) => posting.post_other(part, token, now),
+            Posting::Uring(posting) => posting.post_other(part, token, now),
+            Posting::Stream(posting) => posting.post_other(part, token, now),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Part<'a> {
     /// First logical block, and how many there are; 0 of a Flush.
     pub lba: u64,
     pub blocks: u32,
-    /// Of a Read or a Write, where the data is: bus address and bytes. Of a Deallocate, the address of its one range.
+    /// Of a Read, a Write or a Compare, where the data is: bus address and bytes. Of a Deallocate, the address of its one range.
     pub addr: u64,
     pub bytes: u32,
     /// The buffer that it is in.
@@ -30,8 +30,8 @@ pub(crate) trait Post {
     /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
-    /// The same for a part that moves no data. A method of its own keeps what it needs out of the loop that posts all others.
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
+    /// The same for any other part. A method of its own keeps what it needs out of the loop that posts all others.
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// Announces what was posted. How many commands that were.
     fn commit(&mut self) -> u32;

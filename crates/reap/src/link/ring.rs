@@ -31,7 +31,7 @@ use crate::uri::{DeviceUri, Wire};
 pub(crate) use prp_table::PrpTable;
 
 pub(crate) use lane::{RingLane, RingPosting};
-pub(super) use lane::{command, dataless};
+pub(super) use lane::{command, other_command};
 pub(crate) use pair::{Pair, Rings};
 use properties::HostProperties;
 pub(super) use tended::Between;
@@ -85,7 +85,7 @@ enum Far {
     /// In this process.
     Here(Box<End>),
     /// On the bus. It is reset when it is closed.
-    Bus { _device: PciDevice },
+    Bus { device: PciDevice },
 }
 
 /// A controller on the bus, and what its host has for it.
@@ -139,15 +139,17 @@ impl RingLink {
         let facts = Facts { mask: Mask::Unread, reaper: Reaper::Any, messages };
         let bells = Bells::Bus(Arc::new(registers));
         let properties = HostProperties::new(bells.clone(), None);
-        let (far, vectors, number) = (Far::Bus { _device: device }, Arc::new(vectors), next_number());
+        let (far, vectors, number) = (Far::Bus { device }, Arc::new(vectors), next_number());
         RingLink { bells, properties, far, vectors, facts, reach, number, notes }
     }
 
     /// What a mode comes to on it, where that is something else than its name says.
     pub(crate) fn mode_note(&self, mode: Mode) -> Option<String> {
-        let on_bus = self.end().is_none() && mode.delivery() == Delivery::Posted;
-        on_bus.then(|| {
-            "`posted` notifies as `interrupt` does: the vectors of a drive on the bus have no masks that VFIO leaves to Reap".to_owned()
+        let posted = self.is_on_bus() && mode.delivery() == Delivery::Posted;
+        posted.then(|| {
+            format!(
+                "of a drive on the bus each message signals, in `{mode}` as in `interrupt`; queues in one `Group` have one eventfd in it"
+            )
         })
     }
 
@@ -204,18 +206,43 @@ impl RingLink {
         self.facts
     }
 
+    /// Whether it is on the bus.
+    pub(crate) fn is_on_bus(&self) -> bool {
+        matches!(self.far, Far::Bus { .. })
+    }
+
+    /// From now on the notification of `home` stands for messages of `vector`; `None`: they signal its own eventfd. Arming and a look
+    /// follow: one that is on its way may go the old one, or none. False: they go where they went.
+    pub(crate) fn route(&self, vector: Vector, home: Option<Vector>) -> bool {
+        let device = match &self.far {
+            Far::Here(_) => {
+                self.vectors.route(vector, home);
+                return true;
+            }
+            Far::Bus { device } => device,
+        };
+        let to = |to: Vector| self.vectors.eventfd(to).map_or(Ok(()), |signal| device.signal_from(vector, signal));
+        let moved = to(home.unwrap_or(vector));
+        let Err(error) = moved else { return true };
+        tracing::warn!(%error, vector = vector.0, ?home, "VFIO does not send a vector's messages to another eventfd");
+        // It may have let go of the old one by then.
+        if let Err(error) = to(vector) {
+            tracing::error!(%error, vector = vector.0, "VFIO does not send a vector's messages to their own eventfd");
+        }
+        false
+    }
+
     /// Whether a hardware queue is to have a second lane, which does not notify: where notifications cannot be masked.
     pub(crate) fn has_two_lanes(&self) -> bool {
         self.facts.mask == Mask::Unread
     }
 
-    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone and may therefore be masked.
+    /// The vector of the n-th of `queues` I/O queues, and whether it is that queue's alone.
     /// Vector 0 is the admin queue's, and shared only if there is no other.
     pub(crate) fn vector_of(&self, n: usize, queues: usize) -> (Vector, bool) {
-        let masks = self.facts.mask == Mask::Bit;
         match usize::from(self.vectors.len()).saturating_sub(1) {
             0 => (Vector(0), false),
-            io => (Vector((1 + n % io) as u16), masks && n < io && n + io >= queues),
+            io => (Vector((1 + n % io) as u16), n < io && n + io >= queues),
         }
     }
 

@@ -481,7 +481,7 @@ impl Slot {
     fn request(&mut self, namespace: &Namespace, at: u32) -> Request {
         Request {
             op: self.op,
-            // What moves no data is split in a way of its own.
+            // What is no Read and no Write is split in a way of its own.
             namespace: if self.op.moves_data() { *namespace } else { namespace.of(self.op) },
             lba: self.lba,
             bytes: self.bytes,

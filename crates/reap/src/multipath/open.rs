@@ -133,7 +133,7 @@ fn assemble(
     };
     let number = link::next_number();
     // What one path does not support the device does not.
-    let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_dataless(namespace.splitter()));
+    let splitter = path_namespaces.iter().fold(first.splitter(), |all, namespace| all.and_optional(namespace.splitter()));
     let namespaces = [Namespace::new(first.nsid(), splitter, board.blocks(), number)];
     let description = Description { uri: text.to_owned(), ..controller.description().clone() };
     let (queues, nodes) = (options.software(), hw::Nodes::here());

@@ -100,7 +100,7 @@ impl Future for IoFuture {
     }
 }
 
-/// A request without data under way: a Flush, a Write Zeroes or a Deallocate.
+/// A request without data under way: a Flush, a Write Zeroes, a Deallocate or a Verify.
 #[must_use = "the request is posted already, but its result comes back through the future"]
 #[derive(Debug)]
 pub struct FlushFuture(pub(crate) Pending);

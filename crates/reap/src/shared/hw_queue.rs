@@ -583,7 +583,7 @@ impl Post for NotNow {
         false
     }
 
-    fn post_dataless(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
+    fn post_other(&mut self, _: &Part<'_>, _: Token, _: Nanos) -> bool {
         false
     }
 

@@ -1,49 +1,90 @@
-//! `posted`: one software queue's side of the descriptor that its vector's messages are posted into.
+//! `posted`: one software queue's side of the notification that stands for its vector's messages.
 //!
 //! The eventfd of the *home* vector is the notification. Home is the queue's own vector, or, in a [`crate::Group`], that
 //! of the group's first queue on the same controller, so that one notification stands for all of them.
+//!
+//! Where a controller is in this process messages set bits beside that eventfd, and most signal nothing. Messages of a drive on the bus
+//! all signal it, so that home's own queue has nothing to do but to sleep as in `interrupt`.
 
 use std::cell::Cell;
 
 use completion::{Delivery, Mode};
 use handover::MOST_ROUNDS;
+use hw::Poller;
 use nvme::Vector;
 
+use super::engine::KEY_VECTOR;
 use crate::link::Lane;
 
 /// Whether messages are posted, and the round that is under way.
 #[derive(Default)]
 pub(crate) struct Posting {
     home: Cell<Option<Vector>>,
+    /// The mode is one that posts.
+    wanted: Cell<bool>,
     on: Cell<bool>,
     rounds: Cell<u32>,
-    /// The bit was set when the queue was armed.
+    /// There was something when the queue was armed.
     pending: Cell<bool>,
+    /// The vector of another queue whose notification its own poller reports.
+    watched: Cell<Option<Vector>>,
 }
 
 impl Posting {
     /// The vector whose notification stands for this queue's messages from now on.
     /// Where messages are posted already, arming and a look follow.
-    pub(crate) fn set_home(&self, home: Vector, lane: &Lane) {
+    pub(crate) fn set_home(&self, home: Vector, lane: &Lane, poller: &Poller) {
         self.home.set(Some(home));
-        if self.on.get() {
-            lane.route(Some(home));
-        }
+        self.follow(true, lane, poller);
     }
 
     /// A mode is adopted: posts, or not. Arming and a look follow. A vector that several queues share is not posted,
     /// because the one outstanding bit would stand for threads that do not know of each other.
-    pub(crate) fn settle(&self, mode: Mode, lane: &Lane) {
-        let on = mode.delivery() == Delivery::Posted && lane.is_maskable();
-        if on != self.on.replace(on) {
-            lane.route(on.then(|| self.home(lane)));
+    pub(crate) fn settle(&self, mode: Mode, lane: &Lane, poller: &Poller) {
+        self.wanted.set(mode.delivery() == Delivery::Posted);
+        self.follow(false, lane, poller);
+    }
+
+    /// Has messages go where mode and home say; `moved`: home is another.
+    fn follow(&self, moved: bool, lane: &Lane, poller: &Poller) {
+        let home = self.home(lane);
+        let on = self.wanted.get() && lane.may_post_to(home);
+        if on != self.on.get() || on && moved {
+            // What cannot be moved signals its own eventfd, as in `interrupt`.
+            self.on.set(lane.route(on.then_some(home)) && on);
             self.pending.set(false);
+        }
+        self.watch(lane, poller);
+    }
+
+    /// Has the queue's own poller report the notification of another queue that stands for this one's: whoever waits for this queue
+    /// alone, or while that one's notification is somebody else's, is told as well.
+    fn watch(&self, lane: &Lane, poller: &Poller) {
+        let home = self.elsewhere(lane);
+        let before = self.watched.replace(home);
+        if before == home {
+            return;
+        }
+        let removed = before.and_then(|vector| lane.notification(vector)).map_or(Ok(()), |fd| poller.remove(fd));
+        let added = home.and_then(|vector| lane.notification(vector)).map_or(Ok(()), |fd| poller.add(fd, KEY_VECTOR));
+        if let Err(error) = removed.and(added) {
+            tracing::error!(%error, "the notification of posted messages cannot be watched, or left to others");
         }
     }
 
     /// Whether messages are posted.
     pub(crate) fn is_on(&self) -> bool {
         self.on.get()
+    }
+
+    /// Another queue's vector, if its notification stands for this one's messages.
+    fn elsewhere(&self, lane: &Lane) -> Option<Vector> {
+        Some(self.home(lane)).filter(|&home| self.on.get() && home != lane.vector())
+    }
+
+    /// Whether another queue's notification stands for this one's messages.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.watched.get().is_some()
     }
 
     /// The queue is given back: its vector notifies by itself.
@@ -59,10 +100,10 @@ impl Posting {
     }
 
     fn take(&self, lane: &Lane) -> bool {
-        lane.posted(self.home(lane)).is_some_and(|posted| posted.take(lane.vector().0))
+        lane.take_posted(self.home(lane))
     }
 
-    /// Before sleeping: whether the bit is set and there have not been too many rounds, so that the thread looks again while
+    /// Before sleeping: whether there is something and there have not been too many rounds, so that the thread looks again while
     /// the notification stays outstanding.
     pub(crate) fn has_another_round(&self, lane: &Lane) -> bool {
         let another = self.on.get() && self.rounds.get() + 1 < MOST_ROUNDS && self.take(lane);
@@ -76,7 +117,7 @@ impl Posting {
         self.pending.set(self.on.get() && self.take(lane));
     }
 
-    /// Whether arming found the bit set.
+    /// Whether arming found something.
     pub(crate) fn found(&self) -> bool {
         self.pending.take()
     }

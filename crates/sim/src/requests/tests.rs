@@ -27,6 +27,8 @@ fn requests() -> Requests {
         volatile_cache: false,
         write_zeroes: None,
         deallocate: None,
+        compare: false,
+        verify: None,
     };
     let memory = Memory::new(Requests::footprint(2, 64 << 10, Data::Kept));
     Requests::new(&memory, 3, &[(namespace, limits)], 2, 64 << 10, Data::Kept).unwrap()

@@ -46,6 +46,8 @@ impl fmt::Display for Failure {
             Op::Flush => "flush",
             Op::WriteZeroes => "write zeroes",
             Op::Deallocate => "deallocate",
+            Op::Compare => "compare",
+            Op::Verify => "verify",
         };
         write!(f, "{what} at offset {}, length {}: {}", self.offset, self.len, self.code)
     }

@@ -201,7 +201,7 @@ const KINDS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Deallocate];
 #[inline]
 fn kind(op: Op) -> usize {
     match op {
-        Op::Read => 0,
+        Op::Read | Op::Compare | Op::Verify => 0,
         Op::Write | Op::WriteZeroes => 1,
         Op::Flush => 2,
         Op::Deallocate => 3,

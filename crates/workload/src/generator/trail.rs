@@ -73,7 +73,7 @@ struct Sum {
 /// fio's number of what an operation is.
 fn direction(op: Op) -> Option<usize> {
     match op {
-        Op::Read => Some(0),
+        Op::Read | Op::Compare | Op::Verify => Some(0),
         Op::Write | Op::WriteZeroes => Some(1),
         Op::Deallocate => Some(2),
         Op::Flush => None,

@@ -27,11 +27,11 @@ impl<T> PerOp<T> {
         PerOp { read: change(self.read), write: change(self.write), trim: change(self.trim) }
     }
 
-    /// The value for `op`; whatever is neither read nor trim counts as a write.
+    /// The value for `op`; what only looks at blocks counts as a read, and whatever else is no trim as a write.
     #[inline]
     pub fn get(&self, op: Op) -> &T {
         match op {
-            Op::Read => &self.read,
+            Op::Read | Op::Compare | Op::Verify => &self.read,
             Op::Write | Op::Flush | Op::WriteZeroes => &self.write,
             Op::Deallocate => &self.trim,
         }
@@ -41,7 +41,7 @@ impl<T> PerOp<T> {
     #[inline]
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
-            Op::Read => &mut self.read,
+            Op::Read | Op::Compare | Op::Verify => &mut self.read,
             Op::Write | Op::Flush | Op::WriteZeroes => &mut self.write,
             Op::Deallocate => &mut self.trim,
         }

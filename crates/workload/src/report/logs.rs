@@ -117,7 +117,7 @@ fn list(targets: &[String], trail: &Trail, out: &mut dyn Write) -> io::Result<()
         let name = targets.get(usize::from(io.target)).map_or("device", String::as_str);
         match io.op {
             Op::Flush => writeln!(out, "{micros} {name} sync 0 0")?,
-            Op::Read => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
+            Op::Read | Op::Compare | Op::Verify => writeln!(out, "{micros} {name} read {} {}", io.offset, io.len)?,
             Op::Write | Op::WriteZeroes => writeln!(out, "{micros} {name} write {} {}", io.offset, io.len)?,
             Op::Deallocate => writeln!(out, "{micros} {name} trim {} {}", io.offset, io.len)?,
         }

@@ -194,11 +194,11 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The figures of `op`; Write Zeroes counts as a write.
+    /// The figures of `op`; Write Zeroes counts as a write, and what only looks at blocks as a read.
     #[inline]
     pub fn op_mut(&mut self, op: Op) -> &mut OpStats {
         match op {
-            Op::Read => &mut self.read,
+            Op::Read | Op::Compare | Op::Verify => &mut self.read,
             Op::Write | Op::WriteZeroes => &mut self.write,
             Op::Deallocate => &mut self.trim,
             Op::Flush => &mut self.sync,

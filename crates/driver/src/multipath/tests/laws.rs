@@ -326,7 +326,7 @@ impl World {
             match inside.op {
                 Op::Write | Op::WriteZeroes | Op::Deallocate => drop(controller.cache.insert(inside.token)),
                 Op::Flush => controller.cache.retain(|write| !inside.covers.contains(write)),
-                Op::Read => {}
+                Op::Read | Op::Compare | Op::Verify => {}
             }
         }
         let id = PathId(path as u8);

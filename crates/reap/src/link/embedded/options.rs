@@ -27,6 +27,8 @@ pub struct EmbeddedOptions {
     pub no_write_zeroes: bool,
     /// The controller has no Dataset Management, and so no Deallocate.
     pub no_deallocate: bool,
+    /// The controller has neither Compare nor Verify.
+    pub no_checks: bool,
 }
 
 impl EmbeddedOptions {

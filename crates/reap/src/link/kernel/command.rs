@@ -24,6 +24,8 @@ pub(super) enum Rest {
     Data(Span),
     /// So many bytes to be zeroed, or given back; how, and how otherwise.
     Range { bytes: u64, way: Way, other: Option<Way> },
+    /// So many bytes to be looked at, by a command that passes through: the kernel has no request for it.
+    Check { bytes: u64 },
     /// What is done is made durable: a Flush, or the end of a Write Zeroes with FUA.
     Sync,
 }
@@ -94,7 +96,7 @@ impl Command {
             (Op::Read, Rest::Data(span)) => Entry::read(file, self.offset, span, RwFlags::NONE),
             (_, Rest::Data(span)) => Entry::write(file, self.offset, span, if self.fua { RwFlags::DSYNC } else { RwFlags::NONE }),
             (_, Rest::Range { bytes, way, .. }) => way.entry(file, self.offset, bytes),
-            (_, Rest::Sync) => Entry::fsync(file, true),
+            (_, Rest::Check { .. } | Rest::Sync) => Entry::fsync(file, true),
         }
     }
 
@@ -132,6 +134,8 @@ impl Command {
                 }
                 None => Answer::Over(Status::SUCCESS, 0),
             },
+            // No command passes through here, and requests are refused before they come.
+            (Rest::Check { .. }, _) => Answer::Over(ERRNO, UNSUPPORTED.unsigned_abs()),
             // The file has become shorter than it was when it was opened.
             (Rest::Data(_), _) => Answer::Over(ERRNO, EIO.unsigned_abs()),
             (Rest::Range { .. } | Rest::Sync, _) => Answer::Over(Status::SUCCESS, 0),

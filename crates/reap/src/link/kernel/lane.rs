@@ -554,10 +554,10 @@ impl Post for UringPosting<'_> {
         true
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         if let Some(plain) = &self.lane.plain {
             let mut posting = plain.lock();
-            let posted = posting.post_dataless(part, token, now);
+            let posted = posting.post_other(part, token, now);
             posting.commit();
             return posted;
         }
@@ -570,6 +570,10 @@ impl Post for UringPosting<'_> {
                 let (way, other) = link.ways().choose(part.op, part.keep);
                 let bytes = u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes);
                 What::Rest(Rest::Range { bytes, way, other })
+            }
+            Op::Compare if self.state.passthrough.is_some() => What::Bytes(part.bytes as usize),
+            Op::Compare | Op::Verify => {
+                What::Rest(Rest::Check { bytes: u64::from(part.blocks) * u64::from(link.target().facts().lba_bytes) })
             }
             Op::Read | Op::Write | Op::Flush => What::Rest(Rest::Sync),
         };

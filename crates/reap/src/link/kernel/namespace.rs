@@ -91,7 +91,9 @@ impl Said {
         let zeroes = self.limits.write_zeroes.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
         let ranges = self.limits.deallocate.filter(|_| per == 0);
         let splitter = Splitter::new(log2, self.most_bytes(disk).max(1 << log2), boundary)?;
-        Ok(splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into()))))
+        let splitter = splitter.with_dataless(zeroes, ranges.map(|most| most.blocks.min(most.range_blocks.into())));
+        let verify = self.limits.verify.map(|bytes| (bytes >> log2).min(u64::from(MAX_BLOCKS) >> per));
+        Ok(splitter.with_checks(self.limits.compare, verify))
     }
 
     /// Most bytes of a command. The kernel maps a command's data as it is, or not at all; a buffer that begins within a page has a page

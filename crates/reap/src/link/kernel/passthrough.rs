@@ -17,7 +17,7 @@ impl Passthrough {
     /// What asks for `command`. `None`: it is for an ordinary request to refuse, as every write to a descriptor that is open for reading.
     #[inline]
     pub(super) fn entry(&self, command: &Command, file: File) -> Option<uring::Command> {
-        if self.read_only && command.op != Op::Read {
+        if self.read_only && !matches!(command.op, Op::Read | Op::Compare | Op::Verify) {
             return self.reads_nothing(command, file);
         }
         Some(uring::Command::new(file, &NvmeCommand::from(self.sqe(command)), command.rest.data()))
@@ -39,6 +39,8 @@ impl Passthrough {
             (Op::Write, Rest::Data(span)) => io::write(self.nsid, lba, blocks(span.len().into()), Dptr::NONE, fua),
             // Its data is the list of one range.
             (Op::Deallocate, Rest::Data(_)) => io::deallocate(self.nsid, 1, Dptr::NONE),
+            (Op::Compare, Rest::Data(span)) => io::compare(self.nsid, lba, blocks(span.len().into()), Dptr::NONE),
+            (Op::Verify, Rest::Check { bytes }) => io::verify(self.nsid, lba, blocks(bytes)),
             (_, Rest::Range { bytes, way, .. }) => {
                 let keep = if way == Way::Zero { Flags::NONE } else { Flags::DEALLOCATE };
                 io::write_zeroes(self.nsid, lba, blocks(bytes), fua | keep)

@@ -14,7 +14,7 @@ use super::RingLink;
 use super::pair::Pair;
 use super::prp_table::PrpTable;
 use super::tended::{Held, Tended};
-use crate::link::facts::Reaper;
+use crate::link::facts::{Mask, Reaper};
 use crate::link::owner::Owner;
 use crate::link::part::{Part, Post};
 use crate::request::Token;
@@ -27,7 +27,9 @@ pub(crate) struct RingLane {
     vector: Vector,
     /// Its completions raise the vector.
     notifies: bool,
-    /// The vector is this lane's alone, and has a mask.
+    /// The vector is this lane's alone.
+    alone: bool,
+    /// The same, and it has a mask.
     maskable: bool,
     /// The thread that alone may use it, where there is such a one.
     owner: Option<Owner>,
@@ -36,15 +38,15 @@ pub(crate) struct RingLane {
 
 impl RingLane {
     /// A lane over a queue pair that has been created.
-    pub(crate) fn new(pair: Pair, (vector, maskable): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
-        let owner = owner(&link);
-        RingLane { pair, link, prp, vector, notifies: true, maskable, owner, birth: Birth::here() }
+    pub(crate) fn new(pair: Pair, (vector, alone): (Vector, bool), link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
+        let (owner, maskable) = (owner(&link), alone && link.facts().mask == Mask::Bit);
+        RingLane { pair, link, prp, vector, notifies: true, alone, maskable, owner, birth: Birth::here() }
     }
 
     /// The same where completions raise no vector: the second lane of a hardware queue.
     pub(crate) fn polled(pair: Pair, link: Arc<RingLink>, prp: Arc<PrpTable>) -> RingLane {
         let owner = owner(&link);
-        RingLane { pair, link, prp, vector: Vector(0), notifies: false, maskable: false, owner, birth: Birth::here() }
+        RingLane { pair, link, prp, vector: Vector(0), notifies: false, alone: false, maskable: false, owner, birth: Birth::here() }
     }
 
     /// Which process made it. A forked child has a copy of the rings at most, which no controller reads.
@@ -138,10 +140,26 @@ impl RingLane {
         self.vector
     }
 
-    /// From now on its messages are posted into the descriptor of `home`; `None`: they signal its own eventfd. Arming and a look
-    /// follow.
-    pub(crate) fn route(&self, home: Option<Vector>) {
-        self.link.vectors.route(self.vector, home);
+    /// Whether `home`'s notification may stand for its messages: where they are posted, even of its own vector; on the bus, where they can
+    /// only be sent to another eventfd, of any other.
+    pub(crate) fn may_post_to(&self, home: Vector) -> bool {
+        self.maskable || self.alone && self.link.is_on_bus() && home != self.vector
+    }
+
+    /// From now on the notification of `home` stands for its messages; `None`: they signal its own eventfd. Arming and a look
+    /// follow. False: they go where they went.
+    pub(crate) fn route(&self, home: Option<Vector>) -> bool {
+        self.link.route(self.vector, home)
+    }
+
+    /// What is signalled for messages that `home` stands for.
+    pub(crate) fn notification(&self, home: Vector) -> Option<&EventFd> {
+        self.link.vectors.eventfd(home)
+    }
+
+    /// Whether anything was posted for it to `home` since this was asked last. A drive on the bus sets no bits: its entries tell.
+    pub(crate) fn take_posted(&self, home: Vector) -> bool {
+        if self.link.is_on_bus() { self.hint() } else { self.posted(home).is_some_and(|posted| posted.take(self.vector.0)) }
     }
 
     /// The descriptor of `home`, into which messages are posted.
@@ -225,8 +243,8 @@ impl Post for RingPosting<'_> {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
     #[inline(always)]
@@ -246,8 +264,8 @@ pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     }
 }
 
-/// What a part without data is to a controller.
-pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
+/// What a part that is no Read and no Write is to a controller.
+pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
             let fua = if part.fua { Flags::FUA } else { Flags::NONE };
@@ -258,6 +276,11 @@ pub(in crate::link) fn dataless(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             let (prp1, prp2) = prp.pointers(part.addr, Range::LEN as u32, part.buf);
             nvme::io::deallocate(part.nsid, 1, Dptr { prp1, prp2 })
         }
+        Op::Compare => {
+            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+            nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
+        }
+        Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
         Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
     }
 }

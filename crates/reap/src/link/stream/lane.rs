@@ -18,7 +18,7 @@ use super::entries::Entries;
 use super::habits::DebtHabits;
 use crate::link::embedded::{Line, LineHeld, Relay, words};
 use crate::link::part::{Part, Post};
-use crate::link::ring::{Between, Held, Pair, PrpTable, RingLink, Rings, Tended, command, dataless};
+use crate::link::ring::{Between, Held, Pair, PrpTable, RingLink, Rings, Tended, command, other_command};
 use crate::request::Token;
 
 /// Bytes of the entries.
@@ -406,8 +406,8 @@ impl Post for StreamPosting<'_> {
         self.sq.post(command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
-        self.sq.post(dataless(part, &self.lane.prp), token.0, now).is_ok()
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        self.sq.post(other_command(part, &self.lane.prp), token.0, now).is_ok()
     }
 
     fn commit(&mut self) -> u32 {

@@ -172,9 +172,9 @@ impl Slot {
     /// What its caller is told of a failure. That a file system or a device lacks an operation may show only when it is asked for.
     #[cold]
     fn told(&self, failure: Failure) -> IoError {
-        let dataless = matches!(self.op, Op::WriteZeroes | Op::Deallocate);
+        let optional = !matches!(self.op, Op::Read | Op::Write | Op::Flush);
         match failure {
-            Failure::System(EOPNOTSUPP) if dataless => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
+            Failure::System(EOPNOTSUPP) if optional => Refused::Unsupported { op: self.op, nsid: self.nsid.0 }.into(),
             _ => failure.into(),
         }
     }

@@ -35,7 +35,7 @@ impl Post for Room {
         taken
     }
 
-    fn post_dataless(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+    fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
         self.post(part, token, now)
     }
 

@@ -159,6 +159,10 @@ impl Driven for SoftQueue {
 
     /// Takes what the poller has to report, without waiting. Whether the vector was among it.
     fn drain_events(&self) -> io::Result<bool> {
+        // What is reported is another queue's notification: whether it was for this one shows without a system call.
+        if self.posting.is_elsewhere() {
+            return Ok(false);
+        }
         self.place.drain(KEY_VECTOR)
     }
 
@@ -360,7 +364,7 @@ impl SoftQueue {
         self.tell_of_dismissal();
         let mode = self.mode();
         self.settle_placement(mode);
-        self.posting.settle(mode, &self.queue.lane);
+        self.posting.settle(mode, &self.queue.lane, self.place.poller());
         self.settle_in_common();
         self.looker.borrow_mut().waiter.settle(&mut self.vector());
     }
@@ -457,7 +461,7 @@ impl SoftQueue {
     /// Another queue of the same thread, beside this one, is notified for this one as well, where messages are posted.
     pub(crate) fn share_notification(&self, home: &SoftQueue) {
         if !self.queue.serves_several() && !home.queue.serves_several() {
-            self.posting.set_home(home.queue.lane.vector(), &self.queue.lane);
+            self.posting.set_home(home.queue.lane.vector(), &self.queue.lane, self.place.poller());
             let waiter = &mut self.looker.borrow_mut().waiter;
             waiter.settle(&mut self.vector());
             waiter.woken(Woke::OTHER);

@@ -6,7 +6,7 @@ use completion::Plan;
 use units::Nanos;
 
 use super::SoftQueue;
-use crate::thread::engine::Driven;
+use crate::thread::engine::{Driven, KEY_VECTOR};
 
 /// What [`crate::Queue::turn`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl SoftQueue {
         }
         self.in_loop.set(true);
         self.sleeps_elsewhere();
-        _ = self.drain_events();
+        _ = self.place.drain(KEY_VECTOR);
         self.commit();
         self.adopt();
         let (found, _) = self.look(budget.max(1));

@@ -131,6 +131,32 @@ fn a_group_is_notified_of_what_was_posted_whatever_its_first_queue_does() {
     assert!(done.iter().all(|done| done.result.is_ok()));
 }
 
+/// Who waits for a queue of a group alone is told of what is posted to the group's notification. (The limit is for the failure.)
+#[test]
+fn a_queue_of_a_group_that_is_waited_for_alone_is_told() {
+    let options = OpenOptions::new().software_queues(2).hardware_queues(2).mode(Mode::POSTED);
+    let device = Device::open_with("mem:1M?profile=optane&queues=2&vectors=3", &options).unwrap();
+    let group = Group::new((0..2).map(|_| device.queue().unwrap()).collect()).unwrap();
+    let mut done = Vec::with_capacity(8);
+    let limit = || Some(crate::Instant::now() + std::time::Duration::from_secs(60));
+    let submit = |queue: &Queue| {
+        let read = Request::read(&queue.namespaces()[0], 0, queue.buffer(4096).unwrap());
+        queue.submit([read]).map_err(|(why, _)| why).unwrap();
+    };
+    for round in 0..100 {
+        let [first, second] = group.queues() else { unreachable!("two were joined") };
+        let (alone, other) = if round % 3 == 0 { (first, second) } else { (second, first) };
+        submit(alone);
+        // Now and then the notification stands for the other one already.
+        (round % 2 == 0).then(|| submit(other));
+        assert_eq!(alone.wait(1, limit()).unwrap(), 1, "round {round}");
+        alone.reap(&mut done);
+        assert_eq!(group.wait(1, (round % 2 == 0).then(limit).flatten()).unwrap(), usize::from(round % 2 == 0), "round {round}");
+        other.reap(&mut done);
+    }
+    assert!(done.len() == 150 && done.iter().all(|done| done.result.is_ok()));
+}
+
 /// An iterator of the caller's that panics is its end: what it has yielded is done, whether it found a tag or waits for one, and the
 /// queue goes on.
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::request::ERRNO;
 
 const FILE: File = File::Slot(FileSlot(0));
-const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Deallocate];
+const OPS: [Op; 7] = Op::ALL;
 
 fn through(block_log2: u8) -> Passthrough {
     Passthrough { nsid: Nsid(3), block_log2, splitter: Splitter::default(), read_only: false }
@@ -30,6 +30,9 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
         assert_eq!(zeroes(Way::Zero, true), io::write_zeroes(Nsid(3), lba, blocks, Flags::FUA));
         assert_eq!(zeroes(Way::Punch, false), io::write_zeroes(Nsid(3), lba, blocks, Flags::DEALLOCATE));
         assert_eq!(through.sqe(&of(Op::Deallocate, false)), io::deallocate(Nsid(3), 1, Dptr::NONE));
+        assert_eq!(through.sqe(&of(Op::Compare, false)), io::compare(Nsid(3), lba, blocks, Dptr::NONE));
+        let verify = Command { rest: Rest::Check { bytes: 8192 }, ..of(Op::Verify, false) };
+        assert_eq!(through.sqe(&verify), io::verify(Nsid(3), lba, blocks));
     }
     assert_eq!(through(9).sqe(&Command::NONE), io::flush(Nsid(3)));
     drop(lent.take_back());
@@ -43,6 +46,7 @@ fn what_is_read_only_passes_no_write_on() {
     let of = |op| {
         let rest = match op {
             Op::Flush => Rest::Sync,
+            Op::Verify => Rest::Check { bytes: 4096 },
             Op::WriteZeroes => Rest::Range { bytes: 4096, way: Way::Zero, other: None },
             _ => Rest::Data(Span::of(&lent, 0..4096)),
         };
@@ -51,7 +55,7 @@ fn what_is_read_only_passes_no_write_on() {
     let (writable, read_only) = (through(9), Passthrough { read_only: true, ..through(9) });
     assert!(OPS.into_iter().all(|op| writable.entry(&of(op), FILE).is_some()));
     let passed: Vec<_> = OPS.into_iter().filter(|op| read_only.entry(&of(*op), FILE).is_some()).collect();
-    assert_eq!(passed, [Op::Read, Op::Flush]);
+    assert_eq!(passed, [Op::Read, Op::Flush, Op::Compare, Op::Verify]);
     drop(lent.take_back());
 }
 

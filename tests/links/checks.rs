@@ -1,0 +1,141 @@
+//! Compare and Verify: where there are such commands they tell the truth, and elsewhere they are refused before anything is sent.
+
+use reap::{Device, IoError, Mode, Namespace, Queue, Refused, Request};
+
+use super::place::Place;
+use super::table::{everywhere, skipped};
+use super::work::{drain, fill, submit};
+
+/// Whether the device has both. Files and block devices have neither; controllers of Reap's own have both.
+fn checks(place: &Place, device: &Device) -> bool {
+    let ns = device.namespaces()[0];
+    let has = (ns.supports_compare().is_some(), ns.supports_verify().is_some());
+    if has != (true, true) {
+        assert!(place.is_kernel() || place.is_on_bus(), "{} has Compare and Verify: {has:?}", place.uri(""));
+        if place.is_on_bus() {
+            skipped(format_args!("on {}: Compare and Verify are {has:?}", place.uri("")));
+        }
+    }
+    has == (true, true)
+}
+
+/// A Compare of blocks with what was written to them, but for one byte.
+fn compare(queue: &Queue, (lba, blocks): (u64, u64), generation: u64, wrong: Option<usize>) -> Request {
+    let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
+    let mut buf = queue.buffer(blocks as usize * block).unwrap();
+    fill(&mut buf, lba, block, generation);
+    if let Some(at) = wrong {
+        buf[at] ^= 1;
+    }
+    Request::compare(&ns, lba, buf)
+}
+
+fn write(queue: &Queue, (lba, blocks): (u64, u64), generation: u64) {
+    let (ns, block) = (queue.namespaces()[0], queue.namespaces()[0].block_bytes() as usize);
+    let mut buf = queue.buffer(blocks as usize * block).unwrap();
+    fill(&mut buf, lba, block, generation);
+    queue.block_on(queue.write(&ns, lba, buf)).unwrap().0.unwrap();
+}
+
+#[test]
+fn blocks_are_compared_and_verified_in_every_mode() {
+    everywhere(&[], |place| {
+        for (generation, mode) in (200..).zip(Mode::ALL) {
+            let device = place.open(1, mode);
+            if !checks(place, &device) {
+                return;
+            }
+            place.on_each_kind(&device, |queue, kind| {
+                let (ns, area) = (queue.namespaces()[0], (1001 + 512 * kind as u64, 64));
+                let bytes = 64 * ns.block_bytes() as usize;
+                write(queue, area, generation);
+                let before = queue.hardware_counters().finished;
+                let wrong = [None, Some(0), Some(bytes - 1), None, Some(bytes / 2)];
+                let compares = wrong.map(|at| compare(queue, area, generation, at));
+                // Verifies and Reads keep them company.
+                let others = [Request::verify(&ns, area.0, area.1), Request::read(&ns, area.0, queue.buffer(4096).unwrap())];
+                submit(queue, compares.into_iter().chain(others).zip(0..).map(|(request, tag)| request.tag(tag)));
+                let mut done = drain(queue);
+                done.sort_by_key(|done| done.tag);
+                assert_eq!(done.len(), 7, "{mode}");
+                for (done, at) in done.iter().zip(wrong) {
+                    let told = done.result.is_err_and(|why| why.is_miscompare());
+                    assert_eq!((told, done.result.is_ok()), (at.is_some(), at.is_none()), "{mode}: {at:?}, {:?}", done.result);
+                    assert_eq!(done.buf.as_ref().map(|buf| buf.len()), Some(bytes), "{mode}: the buffer comes back");
+                }
+                assert!(done[5..].iter().all(|done| done.result.is_ok()) && done[5].buf.is_none(), "{mode}: {:?}", &done[5..]);
+                assert!(queue.hardware_counters().finished - before >= 7, "{mode}");
+            });
+            assert_eq!((device.in_flight(), device.counters().leaked_bytes), (0, 0), "{mode}");
+        }
+    });
+}
+
+/// Of a request that is more than one command the last block counts as the first does.
+#[test]
+fn long_ones_are_split() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        if !checks(place, &device) {
+            return;
+        }
+        let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+        let blocks = u64::from(ns.supports_compare().unwrap().min(2048)) + 3;
+        let last = (blocks * u64::from(ns.block_bytes())) as usize - 1;
+        write(&queue, (5, blocks), 11);
+        for (wrong, expected) in [(None, true), (Some(last), false), (Some(0), false), (Some(last / 2), false)] {
+            submit(&queue, [compare(&queue, (5, blocks), 11, wrong)]);
+            let done = drain(&queue).remove(0);
+            assert_eq!(done.result.is_ok(), expected, "{wrong:?}: {:?}", done.result);
+            assert!(expected || done.result.is_err_and(|why| why.is_miscompare()), "{wrong:?}: {:?}", done.result);
+        }
+        let most = u64::from(ns.supports_verify().unwrap());
+        submit(&queue, [Request::verify(&ns, 0, (4 * most + 1).min(ns.blocks()))]);
+        assert_eq!(drain(&queue).remove(0).result, Ok(()));
+    });
+}
+
+#[test]
+fn what_names_no_blocks_of_the_device_or_has_no_buffer_for_them_is_refused() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        if !checks(place, &device) {
+            return;
+        }
+        let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+        let refused = |request| queue.submit([request]).map_err(|(why, _)| why).unwrap_err();
+        let compare = |lba, bytes| Request::compare(&ns, lba, queue.buffer(4096).unwrap()).bytes(bytes);
+        assert_eq!(refused(Request::verify(&ns, 0, 0)), Refused::NoBlocks);
+        for request in [Request::verify(&ns, ns.blocks() - 1, 2), Request::verify(&ns, u64::MAX, 1), compare(ns.blocks(), 4096)] {
+            let why = refused(request);
+            assert!(matches!(why, Refused::OutOfRange { .. }), "{why}");
+        }
+        for bytes in [0, 1, 8192] {
+            let why = refused(compare(0, bytes));
+            assert!(matches!(why, Refused::Length { .. }), "{why}");
+        }
+        assert_eq!(queue.in_flight(), 0);
+    });
+}
+
+/// The kernel has no such requests of files and block devices.
+#[test]
+fn where_there_is_none_it_is_refused_and_nothing_is_written() {
+    everywhere(&[], |place| {
+        let device = place.open(1, Mode::INTERRUPT);
+        let (queue, ns) = (device.local_queue().unwrap(), device.namespaces()[0]);
+        write(&queue, (16, 8), 1);
+        let makes: [fn(&Queue, &Namespace) -> Request; 2] =
+            [|queue, _| compare(queue, (16, 8), 2, None), |_, ns| Request::verify(ns, 16, 8)];
+        let has = [ns.supports_compare().is_some(), ns.supports_verify().is_some()];
+        for (make, _) in makes.into_iter().zip(has).filter(|(_, has)| !has) {
+            let (why, request) = queue.submit([make(&queue, &ns)]).unwrap_err();
+            assert!(matches!(why, Refused::Unsupported { nsid, .. } if nsid == ns.nsid().0), "{why}");
+            assert_eq!((IoError::from(why).errno(), why.to_string().contains("supports_")), (95, true), "{why}");
+            drop(request);
+        }
+        let (result, buf) = queue.block_on(queue.read(&ns, 16, queue.buffer(8 * ns.block_bytes() as usize).unwrap())).unwrap();
+        result.unwrap();
+        assert_eq!(super::work::differs(&buf, 16, ns.block_bytes() as usize, 1), None);
+    });
+}

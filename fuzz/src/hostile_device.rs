@@ -127,8 +127,9 @@ impl Host {
             let Step { worked, next } = self.device.step(self.now);
             let answers = self.wire.come();
             let reaped = self.admin.reap(&self.bus, 32, &mut out);
-            self.violation = self.violation.or(reaped.violation);
-            if !out.is_empty() || reaped.violation.is_some() || !answers.is_empty() || self.now >= until {
+            let violation = reaped.violation.map(|violation| *violation);
+            self.violation = self.violation.or(violation);
+            if !out.is_empty() || violation.is_some() || !answers.is_empty() || self.now >= until {
                 return (out, answers);
             }
             if !worked {
@@ -239,7 +240,7 @@ impl Host {
         for pair in self.io.values() {
             if let Some(violation) = pair.reap(&self.bus, 32, &mut out).violation {
                 assert!(!violation.to_string().is_empty());
-                recovery.violated(violation);
+                recovery.violated(*violation);
             }
         }
         out.iter().for_each(|completed| self.end(completed.token));

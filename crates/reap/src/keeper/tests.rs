@@ -92,6 +92,21 @@ fn nor_does_the_end_of_a_controller() {
     closed_before(|keeper| keeper.give_up(driver::Dead::Gone));
 }
 
+/// A thread has taken the queue and sleeps, and the keeper has not heard of it. What the keeper ends the thread would wait for.
+#[test]
+fn a_thread_that_sleeps_on_a_queue_that_is_swept_is_told() {
+    let (mut keeper, opened) = up();
+    let mut future = in_an_inbox(&opened);
+    let soft = &opened.queues[0].softs[0];
+    soft.wake.arm();
+    keeper.turn(hw::now());
+    assert!(soft.wake.bell().is_armed(), "nothing has been ended yet");
+    opened.control.orphan(&opened.queues[0], 0);
+    keeper.turn(hw::now());
+    assert!(is_complete(&mut future));
+    assert!(!soft.wake.bell().is_armed(), "the bell is rung once");
+}
+
 /// A keeper goes in the middle of things where one of its turns has panicked. Each thread that waits for a request hears of it.
 #[test]
 fn a_keeper_that_goes_leaves_nobody_waiting() {

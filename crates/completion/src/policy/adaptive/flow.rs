@@ -109,9 +109,9 @@ impl Flow {
         Flow { used: 1.0, left: 1, ..Flow::default() }
     }
 
-    /// Others have had the device meanwhile: the stretch under way tells nothing.
+    /// Others have had the device meanwhile: the stretch under way tells nothing. Those before it do.
     pub(super) fn resumes(self) -> Flow {
-        Flow { stretch: Stretch::default(), trial: Trial::default(), ..self }
+        Flow { stretch: Stretch::default(), ..self }
     }
 
     /// A command was found at this age.

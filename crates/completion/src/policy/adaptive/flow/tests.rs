@@ -154,3 +154,15 @@ fn what_is_held_back_changes_by_a_factor_of_two_or_not_at_all() {
     assert_eq!((holds(30.0), holds(40.0)), (held, held));
     assert_eq!(holds(0.0), 0);
 }
+
+/// As where modes take turns, none of them for as long as a trial.
+#[test]
+fn a_trial_goes_on_after_others_have_had_the_device() {
+    let mut all = Loop::new();
+    for turn in 0..200 {
+        all.run(3, RATE / 3.0);
+        all.flow = std::mem::take(&mut all.flow).resumes();
+        assert!(all.flow.sent(all.now, 1, 32, all.spent).is_none(), "{turn}");
+    }
+    assert!(all.flow.stays, "{:?}", all.flow);
+}

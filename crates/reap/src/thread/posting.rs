@@ -57,8 +57,8 @@ impl Posting {
         self.watch(lane, poller);
     }
 
-    /// Has the queue's own poller report the notification of another queue that stands for this one's: whoever waits for this queue
-    /// alone, or while that one's notification is somebody else's, is told as well.
+    /// Has the queue's own poller report the notification of another queue that stands for this one's. So a thread that waits for this
+    /// queue alone is told as well.
     fn watch(&self, lane: &Lane, poller: &Poller) {
         let home = self.elsewhere(lane);
         let before = self.watched.replace(home);

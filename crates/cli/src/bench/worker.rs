@@ -3,14 +3,13 @@
 mod places;
 
 use std::fmt;
-use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, bail};
 use completion::{LatencyPrice, Mode, Spin};
-use reap::{Completion, Device, IoError, KernelUri, Namespace, Nanos, Queue, Wakeups};
+use reap::{Completion, Device, IoError, Namespace, Nanos, Queue, Wakeups};
 use units::Op;
 use workload::{Contents, ErrorCode, Generator, Io, Job, Next};
 
@@ -144,10 +143,7 @@ impl Worker {
         let mut ways = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
-            if job.durable_reads && !reads_from_the_medium(&device) {
-                let uri = &device.description().uri;
-                bail!("readfua=1: {uri} has no such reads; take it out, or name a namespace as kernel:/dev/ng0n1");
-            }
+            places::may_read_durably(job, &device)?;
             // A block larger than the device is the generator's to refuse.
             let len = len.min(namespace.bytes() as usize).next_multiple_of(namespace.block_bytes() as usize);
             for _ in 0..depth {
@@ -565,13 +561,6 @@ fn taken_at_once(job: &Job) -> usize {
         0 | 1 => job.iodepth.max(1) as usize,
         most => most as usize,
     }
-}
-
-/// Whether a read can ask for what is durable: files and block devices of the kernel have no flag for it.
-fn reads_from_the_medium(device: &Device) -> bool {
-    let description = device.description();
-    let kernel = description.uri.starts_with("kernel:").then(|| description.uri.parse::<KernelUri>().ok()).flatten();
-    kernel.is_none_or(|uri| std::fs::metadata(&uri.path).is_ok_and(|node| node.file_type().is_char_device()))
 }
 
 /// The namespace that jobs use.

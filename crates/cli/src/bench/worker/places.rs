@@ -1,8 +1,25 @@
 //! The places of a job thread's I/Os: what each is while it is in flight, its buffer while it is not, and the request in between.
 
-use reap::{DmaBuf, Namespace, Request};
+use std::os::unix::fs::FileTypeExt;
+
+use anyhow::{Result, bail};
+use reap::{Device, DmaBuf, KernelUri, Namespace, Request};
 use units::Op;
-use workload::Io;
+use workload::{Io, Job};
+
+/// Whether the job may have what it asks for: files and block devices of the kernel have no flag for reads of what is durable.
+///
+/// # Errors
+/// It asks for such reads, and there are none.
+pub(super) fn may_read_durably(job: &Job, device: &Device) -> Result<()> {
+    let uri = &device.description().uri;
+    let kernel = uri.starts_with("kernel:").then(|| uri.parse::<KernelUri>().ok()).flatten();
+    let passes_through = |uri: KernelUri| std::fs::metadata(&uri.path).is_ok_and(|node| node.file_type().is_char_device());
+    if job.durable_reads && !kernel.is_none_or(passes_through) {
+        bail!("readfua=1: {uri} has no such reads; take it out, or name a namespace as kernel:/dev/ng0n1");
+    }
+    Ok(())
+}
 
 /// Where an I/O is kept while it is in flight, and its buffer while it is not.
 /// Field by field: copied as a whole, what is between an [`Io`]'s fields would be copied byte by byte.

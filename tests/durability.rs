@@ -23,7 +23,7 @@ fn traced(inject: Option<&str>) -> Vec<String> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut events: Vec<_> = std::fs::read_to_string(trace).unwrap().lines().filter_map(event).collect();
     // The shutdown that follows may flush once more.
-    let last = events.iter().rposition(|event| event.starts_with("fua")).expect("the child came to its end");
+    let last = events.iter().rposition(|event| event.starts_with("read")).expect("the child came to its end");
     events.truncate(last + 1);
     events
 }
@@ -46,7 +46,7 @@ fn event(line: &str) -> Option<String> {
 #[ignore = "needs strace: tests/durability.sh"]
 fn fdatasync_stands_between_write_and_completion() {
     let sound = ["write", "written", "sync", "flush good"].repeat(3);
-    let expected = [&sound[..], &["write", "sync", "fua good"]].concat();
+    let expected = [&sound[..], &["write", "sync", "fua good", "write", "written", "sync", "read good"]].concat();
     assert_eq!(traced(None), expected);
 }
 
@@ -59,12 +59,13 @@ fn once_fdatasync_failed_every_later_flush_fails_unasked() {
         // Another fdatasync would succeed, and mean nothing.
         &["write", "written", "flush failed"],
         &["write", "fua failed"],
+        &["write", "written", "read failed"],
     ]
     .concat();
     assert_eq!(traced(Some("error=EIO:when=2")), expected);
 }
 
-/// What is traced: three times a write and a flush, then a write with FUA; after each a mark.
+/// What is traced: three times a write and a flush, then a write with FUA, then a write and a read with FUA; after each a mark.
 #[test]
 #[ignore = "run by the tests above"]
 fn child() {
@@ -86,4 +87,9 @@ fn child() {
     let durable = Request::write(&ns, 3, queue.buffer(512).unwrap()).fua();
     let done = queue.block_on(queue.start(durable)).unwrap();
     mark(format!("fua {}", outcome(done.result.is_ok())));
+    let (written, buf) = queue.block_on(queue.write(&ns, 4, queue.buffer(512).unwrap())).unwrap();
+    written.unwrap();
+    mark("written".into());
+    let done = queue.block_on(queue.start(Request::read(&ns, 4, buf).fua())).unwrap();
+    mark(format!("read {}", outcome(done.result.is_ok())));
 }

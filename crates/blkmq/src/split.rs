@@ -148,6 +148,13 @@ impl Splitter {
         Splitter(self.0 & ((1 << BOUNDARY) - 0x1_0000) | u64::from(most - 1) | u64::from(UNBOUND) << BOUNDARY)
     }
 
+    /// For reads and writes that are not to be taken for one part at first sight, as few as they may be: [`Splitter::fits_one`] says no.
+    /// Without regard to the boundary.
+    #[must_use]
+    pub fn one_by_one(self) -> Splitter {
+        Splitter(self.0 & ((1 << BOUNDARY) - 1) | u64::from(UNBOUND) << BOUNDARY)
+    }
+
     /// The same where requests may also go to a namespace like `other`: as few blocks at a time as either takes.
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {

@@ -81,6 +81,11 @@ impl Namespace {
         Namespace { splitter: self.splitter.of(op), ..*self }
     }
 
+    /// The same for a request whose parts are looked at one by one.
+    pub(crate) fn one_by_one(&self) -> Namespace {
+        Namespace { splitter: self.splitter.one_by_one(), ..*self }
+    }
+
     /// The number of the device that it belongs to.
     #[inline]
     pub(crate) fn device(&self) -> u32 {

@@ -128,6 +128,10 @@ impl Request {
     /// durable by then (NVM 3.2.4). A file and a block device of the kernel have no such reads: there it changes nothing of a Read.
     pub fn fua(mut self) -> Request {
         self.modifiers.0 |= Modifiers::FUA;
+        if self.op == Op::Read {
+            // The loop that posts most requests knows no such read: what it does not look at costs it nothing.
+            self.namespace = self.namespace.one_by_one();
+        }
         self
     }
 

@@ -112,6 +112,8 @@ fn checks_have_limits_of_their_own() {
     let both = plain.with_checks(true, Some(16));
     // Neither is posted as a Read or a Write is; parts are as large as allowed.
     assert!(!both.of(Op::Compare).fits_one(0, 1) && !both.of(Op::Verify).fits_one(0, 1));
+    let apart = both.one_by_one();
+    assert!(both.fits_one(0, 1) && !apart.fits_one(0, 1) && apart.split(0, both.max_blocks()).parts() == 1);
     let parts = |op| both.of(op).split(60_000, 10_000).map(|part| part.blocks).max();
     assert_eq!([Op::Compare, Op::Verify].map(parts), [Some(2048), Some(16)]);
     assert_eq!([Op::Compare, Op::Verify].map(|op| most(both.of(op))), [[Some(2048), Some(16)], [Some(16); 2]]);

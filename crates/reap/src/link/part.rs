@@ -30,7 +30,7 @@ pub(crate) trait Post {
     /// Lays a Read or a Write down where the next [`Post::commit`] announces it. False: there is no room, or the lane is closed.
     fn post(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
-    /// The same for any other part. A method of its own keeps what it needs out of the loop that posts all others.
+    /// The same for any other part, and for a Read with Force Unit Access. A method of its own keeps what it needs out of the loop that posts all others.
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool;
 
     /// Announces what was posted. How many commands that were.

@@ -277,7 +277,7 @@ impl Requests {
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
             let token = Token::new(self.soft, range.slot, range.from);
-            let taken = if part.op.moves_data() { post.post(&part, token, now) } else { post.post_other(&part, token, now) };
+            let taken = if part.op.moves_data() && !part.fua { post.post(&part, token, now) } else { post.post_other(&part, token, now) };
             if !taken {
                 return false;
             }

@@ -555,6 +555,10 @@ impl Post for UringPosting<'_> {
     }
 
     fn post_other(&mut self, part: &Part<'_>, token: Token, now: Nanos) -> bool {
+        if part.op.moves_data() {
+            // With Force Unit Access: a flag of the same entry.
+            return self.post(part, token, now);
+        }
         if let Some(plain) = &self.lane.plain {
             let mut posting = plain.lock();
             let posted = posting.post_other(part, token, now);

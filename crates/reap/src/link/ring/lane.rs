@@ -258,14 +258,13 @@ impl Post for RingPosting<'_> {
 pub(in crate::link) fn command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
     let data = Dptr { prp1, prp2 };
-    let fua = if part.fua { Flags::FUA } else { Flags::NONE };
     match part.op {
-        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, fua),
-        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, fua),
+        Op::Write => nvme::io::write(part.nsid, Lba(part.lba), part.blocks, data, if part.fua { Flags::FUA } else { Flags::NONE }),
+        _ => nvme::io::read(part.nsid, Lba(part.lba), part.blocks, data, Flags::NONE),
     }
 }
 
-/// What a part that is no Read and no Write is to a controller.
+/// What a part is to a controller that is no Read and no Write, or one with Force Unit Access.
 pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
     match part.op {
         Op::WriteZeroes => {
@@ -282,6 +281,11 @@ pub(in crate::link) fn other_command(part: &Part<'_>, prp: &PrpTable) -> Sqe {
             nvme::io::compare(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 })
         }
         Op::Verify => nvme::io::verify(part.nsid, Lba(part.lba), part.blocks),
-        Op::Read | Op::Write | Op::Flush => nvme::io::flush(part.nsid),
+        Op::Read | Op::Write => {
+            let (prp1, prp2) = prp.pointers(part.addr, part.bytes, part.buf);
+            let make = if part.op == Op::Read { nvme::io::read } else { nvme::io::write };
+            make(part.nsid, Lba(part.lba), part.blocks, Dptr { prp1, prp2 }, Flags::FUA)
+        }
+        Op::Flush => nvme::io::flush(part.nsid),
     }
 }

@@ -21,6 +21,7 @@ fn a_request_is_the_command_that_the_embedded_link_sends() {
     for log2 in [9, 12] {
         let (through, lba, blocks) = (through(log2), Lba(3 << 32 >> log2), 8192 >> log2);
         assert_eq!(through.sqe(&of(Op::Read, false)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
+        assert_eq!(through.sqe(&of(Op::Read, true)), io::read(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
         assert_eq!(through.sqe(&of(Op::Write, false)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::NONE));
         assert_eq!(through.sqe(&of(Op::Write, true)), io::write(Nsid(3), lba, blocks, Dptr::NONE, Flags::FUA));
         let zeroes = |way, fua| {
